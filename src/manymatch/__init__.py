@@ -1,0 +1,1 @@
+"""Many-to-many robust relative pose."""
