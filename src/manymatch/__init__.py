@@ -1,1 +1,31 @@
-"""Many-to-many robust relative pose."""
+"""Many-to-many robust relative pose: keep several candidates per keypoint, let geometry resolve."""
+
+from manymatch import datasets, evaluate
+from manymatch.camera import Camera
+from manymatch.estimate import (
+    Estimate,
+    Score,
+    estimate_relative_pose,
+    estimate_relative_poses,
+    score_pose,
+)
+from manymatch.graph import AssociationGraph
+from manymatch.options import Options
+from manymatch.pose import RelativePose
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AssociationGraph",
+    "Camera",
+    "Estimate",
+    "Options",
+    "RelativePose",
+    "Score",
+    "__version__",
+    "datasets",
+    "estimate_relative_pose",
+    "estimate_relative_poses",
+    "evaluate",
+    "score_pose",
+]

@@ -1,0 +1,132 @@
+"""What the accuracy benchmarks share: the methods, the runs, their store and the AUC tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import manymatch
+from manymatch.baselines import poselib
+from manymatch.evaluate import pose_auc, pose_error_deg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEEDS = 5
+THRESHOLDS = (5, 10, 20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A graph with its cameras and true pose."""
+
+    graph: manymatch.AssociationGraph
+    camera0: Any
+    camera1: Any
+    R: np.ndarray
+    t: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """One line of a table: an estimator, what it sees of the graph, and how it samples."""
+
+    name: str
+    estimator: str
+    rank_one_only: bool = False
+    guidance: float = 0.0
+
+    def error_deg(self, pair: Pair, options: manymatch.Options, max_edges: int) -> float:
+        """Pose error of one run on the first edges of a pair, on one thread."""
+        graph = pair.graph.up_to_rank(1) if self.rank_one_only else pair.graph
+        graph = graph.head(max_edges)
+        if self.estimator == "poselib":
+            found = poselib.estimate(graph, pair.camera0, pair.camera1, options)
+        else:
+            found = manymatch.estimate_relative_pose(
+                graph,
+                pair.camera0,
+                pair.camera1,
+                self.estimator,
+                options.replace(guidance=self.guidance, threads=1),
+            )
+        return pose_error_deg(found.pose, pair.R, pair.t)
+
+
+class Store:
+    """Errors of finished runs in one JSON file that never mixes settings."""
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self.path = path
+        self.content: dict[str, Any] = {"settings": settings, "errors_deg": {}}
+        if path.is_file():
+            self.content = json.loads(path.read_text())
+            if self.content["settings"] != settings:
+                raise SystemExit(
+                    f"{path} holds results of other settings; remove it or choose another folder"
+                )
+
+    def get(self, key: str) -> list[list[float]] | None:
+        """Errors by seed and pair, if this run is finished."""
+        return self.content["errors_deg"].get(key)
+
+    def put(self, key: str, errors: list[list[float]]) -> None:
+        """Keep a finished run; the file is replaced as a whole and never half written."""
+        self.content["errors_deg"][key] = errors
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(".part")
+        draft.write_text(json.dumps(self.content, indent=1))
+        draft.replace(self.path)
+
+
+def errors_by_seed(
+    method: Method, pairs: list[Pair], options: manymatch.Options, max_edges: int, seeds: int
+) -> list[list[float]]:
+    """Errors (seeds, pairs); pair i, from 1, has the seed i + b in repetition b, from 0."""
+    jobs = [
+        (pair, options.replace(seed=i + b)) for b in range(seeds) for i, pair in enumerate(pairs, 1)
+    ]
+    # One thread a pair: the compiled loops release the interpreter, so pairs run side by side.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors = list(pool.map(lambda job: round(method.error_deg(*job, max_edges), 4), jobs))
+    return [errors[b * len(pairs) : (b + 1) * len(pairs)] for b in range(seeds)]
+
+
+def auc_by_seed(errors: list[list[float]]) -> np.ndarray:
+    """AUC in percent, (seeds, thresholds)."""
+    return np.array([pose_auc(row, THRESHOLDS) for row in errors])
+
+
+def mean_and_sd(values: np.ndarray) -> str:
+    """Mean over seeds (seeds, thresholds), and the standard deviation between them."""
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+    return " / ".join(
+        f"{m:.1f} ± {s:.1f}" for m, s in zip(values.mean(axis=0), spread, strict=True)
+    )
+
+
+def plain(values: Any) -> str:
+    """AUC of a single run."""
+    return " / ".join(f"{v:.1f}" for v in values)
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """Write a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def progress_bar() -> Progress:
+    """Make a progress display for a known number of runs."""
+    return Progress(
+        TextColumn("{task.description:<48}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )

@@ -1,0 +1,101 @@
+"""Whole estimators with a forced number of iterations, timed side by side in one process."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import manymatch
+from manymatch.baselines import opencv, poselib, pycolmap
+from manymatch.evaluate import pose_error_deg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.speed.problems import Problem
+
+METHODS = ("hcm-mcm", "hcm", "mcm", "cm")
+POSELIB = "PoseLib CM"
+# Repetitions of what takes seconds; its minimum settles early.
+SLOW_REPEATS = 2
+
+
+@dataclass
+class Contestant:
+    """An estimator and the fastest run of it on each graph."""
+
+    name: str
+    threads: int
+    slow: bool
+    run: Callable[[Problem], tuple[float, manymatch.RelativePose | None]]
+
+    def __post_init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.error_deg: dict[str, float] = {}
+
+    def time(self, problem: Problem) -> None:
+        """Run once and keep the time if it is the best so far."""
+        seconds, pose = self.run(problem)
+        self.seconds[problem.name] = min(seconds, self.seconds.get(problem.name, seconds))
+        self.error_deg[problem.name] = pose_error_deg(pose, problem.R, problem.t)
+
+
+def ours(method: str, options: manymatch.Options) -> Contestant:
+    """One of our methods; the clock covers the whole Python call."""
+
+    def run(problem: Problem) -> tuple[float, manymatch.RelativePose | None]:
+        start = time.perf_counter()
+        estimate = manymatch.estimate_relative_pose(
+            problem.graph, problem.camera0, problem.camera1, method, options
+        )
+        return time.perf_counter() - start, estimate.pose
+
+    return Contestant(method, options.threads, slow=False, run=run)
+
+
+def theirs(
+    name: str,
+    estimate: Callable[..., manymatch.baselines.BaselineResult],
+    options: manymatch.Options,
+    slow: bool = False,
+    **more: str,
+) -> Contestant:
+    """Another estimator; the clock covers its call only, without the conversion of the input."""
+
+    def run(problem: Problem) -> tuple[float, manymatch.RelativePose | None]:
+        found = estimate(problem.graph, problem.camera0, problem.camera1, options, **more)
+        return found.seconds, found.pose
+
+    return Contestant(name, threads=1, slow=slow, run=run)
+
+
+def contestants(iterations: int) -> list[Contestant]:
+    """Everything that is compared; on one core, all threads are one thread."""
+    forced = manymatch.Options(min_iterations=iterations, max_iterations=iterations)
+    cores = os.cpu_count() or 1
+    counts = (1, cores) if cores > 1 else (1,)
+    result = [ours(method, forced.replace(threads=n)) for n in counts for method in METHODS]
+    result += [
+        theirs(POSELIB, poselib.estimate, forced),
+        theirs("OpenCV USAC MAGSAC++", opencv.estimate, forced, slow=True, variant="magsac"),
+        theirs("OpenCV USAC accurate", opencv.estimate, forced, slow=True, variant="accurate"),
+        theirs("pycolmap essential matrix", pycolmap.estimate, forced, slow=True),
+    ]
+    return result
+
+
+def race(
+    entries: list[Contestant],
+    problems: list[Problem],
+    repeats: int,
+    advance: Callable[[str], None],
+) -> None:
+    """Run everything in turns, so that a slow moment of the machine hits all alike."""
+    for repeat in range(repeats):
+        for problem in problems:
+            for entry in entries:
+                if repeat < SLOW_REPEATS or not entry.slow:
+                    entry.time(problem)
+                advance(f"{problem.name}: {entry.name}")

@@ -1,0 +1,205 @@
+// The estimator, the exact score, and timers of single evaluations.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "manymatch/estimate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "arrays.h"
+#include "manymatch/problems/relative_pose.h"
+#include "manymatch/score/scorers.h"
+
+namespace manymatch {
+
+namespace {
+
+// One pair as Python hands it over; keeps the arrays alive.
+struct Pair {
+  Points x0, x1;
+  Edges edges;
+  std::optional<Ranks> rank;
+  std::optional<Flags> proposals;
+  double eps;
+
+  Pair(Points x0_, Points x1_, Edges edges_, std::optional<Ranks> rank_,
+       std::optional<Flags> proposals_, double eps_)
+      : x0(std::move(x0_)),
+        x1(std::move(x1_)),
+        edges(std::move(edges_)),
+        rank(std::move(rank_)),
+        proposals(std::move(proposals_)),
+        eps(eps_) {
+    check_edges(edges, x0.shape(0), x1.shape(0));
+    check_positive("eps", eps);
+    if (rank) check_length("rank", rank->shape(0), edges.shape(0));
+    if (proposals) check_length("proposals", proposals->shape(0), edges.shape(0));
+  }
+
+  PairInput input() const {
+    return {x0.data(),
+            x1.data(),
+            static_cast<int>(x0.shape(0)),
+            static_cast<int>(x1.shape(0)),
+            edges.data(),
+            static_cast<int64_t>(edges.shape(0)),
+            rank ? rank->data() : nullptr,
+            proposals ? reinterpret_cast<const uint8_t*>(proposals->data()) : nullptr,
+            eps};
+  }
+};
+
+Method to_method(const std::string& name) {
+  if (name == "hcm-mcm") return Method::kHcmMcm;
+  if (name == "hcm") return Method::kHcm;
+  if (name == "mcm") return Method::kMcm;
+  if (name == "cm") return Method::kCm;
+  throw nb::value_error(("method must be hcm-mcm, hcm, mcm or cm, got " + name).c_str());
+}
+
+std::vector<Estimate> estimate(const std::vector<const Pair*>& pairs, const std::string& method,
+                               const std::vector<Options>& options, int threads) {
+  check_length("options", options.size(), pairs.size());
+  const Method chosen = to_method(method);
+  std::vector<PairInput> inputs;
+  for (const Pair* pair : pairs) inputs.push_back(pair->input());
+  Interrupt interrupt(interrupt_pending);
+  std::vector<Estimate> out;
+  {
+    nb::gil_scoped_release release;
+    if (inputs.size() == 1) {
+      Options alone = options[0];
+      alone.threads = threads;
+      out.push_back(estimate_relative_pose(inputs[0], chosen, alone, interrupt));
+    } else {
+      out = estimate_relative_poses(inputs, chosen, options, threads, interrupt);
+    }
+  }
+  if (interrupt.requested()) throw nb::python_error();
+  return out;
+}
+
+std::tuple<double, int, Out<bool>, Out<double>> score(const Points& x0, const Points& x1,
+                                                      const Edges& edges, double eps, double q,
+                                                      double delta, const Matrix3& R,
+                                                      const Vector3& t) {
+  const Pair pair(x0, x1, edges, {}, {}, eps);
+  PoseScore s = score_pose(pair.input(), to_pose(R, t), q, delta);
+  return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
+}
+
+// Seconds per evaluation (screen and score, as in the search loop) over all poses.
+template <class Scorer>
+double seconds_per_evaluation(const RelativePoseProblem& problem, Scorer& scorer,
+                              const std::vector<Pose>& poses, int repeats) {
+  Mask mask(problem.graph().words());
+  double best = 1e300, sink = 0.0;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    for (const Pose& pose : poses) {
+      const int count = problem.screen(pose, mask.data());
+      sink += scorer.score(mask.data(), count, nullptr);
+    }
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+                              .count());
+  }
+  volatile double keep = sink;  // the work must not be optimised away
+  static_cast<void>(keep);
+  return best / static_cast<double>(poses.size());
+}
+
+double benchmark(const Points& x0, const Points& x1, const Edges& edges, double eps, double q,
+                 double delta, const In<double, nb::shape<-1, 3, 3>>& R,
+                 const In<double, nb::shape<-1, 3>>& t, int repeats, bool hcm) {
+  check_length("t", t.shape(0), R.shape(0));
+  check_positive("eps", eps);
+  if (R.shape(0) == 0 || repeats < 1) throw nb::value_error("R and repeats must not be empty");
+  const Graph graph = to_graph(edges, x0.shape(0), x1.shape(0));
+  const RelativePoseProblem problem(graph, x0.data(), x1.data(), eps, true);
+  const HcmTerms terms(graph, q, delta);
+  std::vector<Pose> poses(R.shape(0));
+  for (std::size_t i = 0; i < poses.size(); ++i) {
+    std::copy_n(R.data() + 9 * i, 9, poses[i].R);
+    std::copy_n(t.data() + 3 * i, 3, poses[i].t);
+  }
+  if (hcm) {
+    HcmScorer scorer(graph, terms);
+    return seconds_per_evaluation(problem, scorer, poses, repeats);
+  }
+  McmScorer scorer(graph);
+  return seconds_per_evaluation(problem, scorer, poses, repeats);
+}
+
+}  // namespace
+
+void bind_estimate(nb::module_& m) {
+  constexpr auto automatic = nb::rv_policy::automatic;  // the arrays own their data
+  nb::class_<Options>(m, "Options", "Options of one run; see manymatch.Options.")
+      .def(nb::init<>())
+      .def_rw("min_iterations", &Options::min_iterations)
+      .def_rw("max_iterations", &Options::max_iterations)
+      .def_rw("confidence", &Options::confidence)
+      .def_rw("safety", &Options::safety)
+      .def_rw("pool_size", &Options::pool_size)
+      .def_rw("q", &Options::q)
+      .def_rw("delta", &Options::delta)
+      .def_rw("guidance", &Options::guidance)
+      .def_rw("seed", &Options::seed);
+  nb::class_<Pair>(m, "Pair", "Points on the normalised planes, edges, threshold.")
+      .def(nb::init<Points, Points, Edges, std::optional<Ranks>, std::optional<Flags>, double>(),
+           nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("rank").none(),
+           nb::arg("proposals").none(), nb::arg("eps"));
+  nb::class_<Estimate>(m, "Estimate", "Result of one run.")
+      .def_ro("success", &Estimate::success)
+      .def_ro("failure", &Estimate::failure)
+      .def_prop_ro("R", [](const Estimate& e) { return rotation_to_numpy(e.pose); }, automatic)
+      .def_prop_ro("t", [](const Estimate& e) { return translation_to_numpy(e.pose); }, automatic)
+      .def_prop_ro("inliers", [](const Estimate& e) { return flags_to_numpy(e.inliers); }, automatic)
+      .def_prop_ro("matched", [](const Estimate& e) { return to_numpy(e.matched); }, automatic)
+      .def_ro("hcm", &Estimate::hcm)
+      .def_ro("cardinality", &Estimate::cardinality)
+      .def_ro("num_inliers", &Estimate::num_inliers)
+      .def_ro("iterations", &Estimate::iterations)
+      .def_ro("refinements", &Estimate::refinements)
+      .def_prop_ro("timing", [](const Estimate& e) {
+        nb::dict d;
+        d["setup"] = e.timing.setup;
+        d["search"] = e.timing.search;
+        d["local_refine"] = e.timing.local_refine;
+        d["select"] = e.timing.select;
+        d["polish"] = e.timing.polish;
+        d["resolve"] = e.timing.resolve;
+        d["total"] = e.timing.total;
+        return d;
+      });
+  m.def("estimate", &estimate, nb::arg("pairs"), nb::arg("method"), nb::arg("options"),
+        nb::arg("threads"),
+        "Relative poses of pairs. One pair uses the threads within, several use one each.");
+  m.def("score", &score, nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"),
+        nb::arg("q"), nb::arg("delta"), nb::arg("R"), nb::arg("t"),
+        "Exact score of a pose: (hcm, cardinality, inliers, squared residuals).");
+  m.def(
+      "benchmark_hcm",
+      [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
+         const In<double, nb::shape<-1, 3, 3>>& R, const In<double, nb::shape<-1, 3>>& t,
+         int repeats) { return benchmark(x0, x1, edges, eps, q, delta, R, t, repeats, true); },
+      nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
+      nb::arg("delta"), nb::arg("R"), nb::arg("t"), nb::arg("repeats"),
+      "Seconds per HCM evaluation, the minimum over repeats.");
+  m.def(
+      "benchmark_mcm",
+      [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
+         const In<double, nb::shape<-1, 3, 3>>& R, const In<double, nb::shape<-1, 3>>& t,
+         int repeats) { return benchmark(x0, x1, edges, eps, q, delta, R, t, repeats, false); },
+      nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
+      nb::arg("delta"), nb::arg("R"), nb::arg("t"), nb::arg("repeats"),
+      "Seconds per MCM evaluation, the minimum over repeats.");
+}
+
+}  // namespace manymatch

@@ -1,0 +1,104 @@
+// Graph-only functions: matching, priors, samples, the iteration bound.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+#include "arrays.h"
+#include "manymatch/ransac/iteration_bound.h"
+#include "manymatch/ransac/proposals.h"
+#include "manymatch/score/hcm.h"
+
+namespace manymatch {
+
+namespace {
+
+Out<int64_t> max_matching(const Edges& edges, const std::optional<Vector>& cost) {
+  const auto [n0, n1] = vertex_counts(edges);
+  const Graph graph = to_graph(edges, n0, n1);
+  std::vector<double> costs(graph.num_edges(), 0.0);
+  if (cost) {
+    check_length("cost", cost->shape(0), graph.num_edges());
+    for (std::size_t e = 0; e < costs.size(); ++e) {
+      costs[e] = (*cost)(e);
+      if (!std::isfinite(costs[e]) || costs[e] < 0.0) {
+        throw nb::value_error("cost must be finite and not negative");
+      }
+    }
+  }
+  Mask mask(graph.words(), 0);
+  for (std::size_t e = 0; e < graph.num_edges(); ++e) mask[e / 64] |= uint64_t{1} << (e % 64);
+  return to_numpy(cheapest_maximum_matching(graph, mask.data(), costs.data()));
+}
+
+int cardinality(const Edges& edges, const Flags& used) {
+  const auto [n0, n1] = vertex_counts(edges);
+  const Graph graph = to_graph(edges, n0, n1);
+  check_length("used", used.shape(0), graph.num_edges());
+  Mask mask(graph.words(), 0);
+  for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+    mask[e / 64] |= static_cast<uint64_t>(used(e)) << (e % 64);
+  }
+  return MaximumMatching(graph).cardinality(mask.data());
+}
+
+std::tuple<Out<double>, Out<double>, Out<double>> priors(const Edges& edges, std::size_t n0,
+                                                         std::size_t n1, double q, double delta) {
+  const Graph graph = to_graph(edges, n0, n1);
+  Priors p(graph, q, delta);
+  return {to_numpy(std::move(p.p)), to_numpy(std::move(p.a0)), to_numpy(std::move(p.a1))};
+}
+
+Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, uint64_t seed,
+                    int64_t count, bool uniform_edges) {
+  constexpr int kSize = 5;
+  const auto [n0, n1] = vertex_counts(edges);
+  const Graph graph = to_graph(edges, n0, n1);
+  if (count < 0) throw nb::value_error("count must not be negative");
+  if (proposals) check_length("proposals", proposals->shape(0), graph.num_edges());
+  std::vector<int> allowed;
+  for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+    if (!proposals || (*proposals)(e)) allowed.push_back(static_cast<int>(e));
+  }
+  std::vector<int64_t> out(static_cast<std::size_t>(count) * kSize, -1);
+  const bool possible = uniform_edges ? allowed.size() >= kSize
+                                      : matching_of_edges(graph, allowed) >= kSize;
+  if (possible) {
+    const Proposals source(graph, allowed, uniform_edges);
+    Proposals::Scratch scratch = source.scratch();
+    int64_t wasted = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      int drawn[kSize];
+      if (!source.draw(seed, i, kSize, scratch, drawn, &wasted)) continue;
+      for (int k = 0; k < kSize; ++k) out[static_cast<std::size_t>(i * kSize + k)] = drawn[k];
+    }
+  }
+  return to_numpy(std::move(out), {static_cast<std::size_t>(count), kSize});
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& m) {
+  m.def("max_matching", &max_matching, nb::arg("edges"), nb::arg("cost").none() = nb::none(),
+        "Edges of a maximum matching, ascending; with cost, of least total cost among them.");
+  m.def("cardinality", &cardinality, nb::arg("edges"), nb::arg("used"),
+        "Size of a maximum matching of the used edges.");
+  m.def("priors", &priors, nb::arg("edges"), nb::arg("n0"), nb::arg("n1"), nb::arg("q"),
+        nb::arg("delta"), "p of every edge and a of every vertex; 0 for isolated vertices.");
+  m.def("sample", &sample, nb::arg("edges"), nb::arg("proposals").none(), nb::arg("seed"),
+        nb::arg("count"), nb::arg("uniform_edges"),
+        "Minimal samples of iterations 0..count-1 as (count, 5) edge indices, -1 for none.");
+  m.def(
+      "iteration_bound",
+      [](int64_t inliers, int64_t edges, int64_t low, int64_t high, double confidence,
+         double safety) {
+        return iteration_bound(inliers, edges, 5, low, high, confidence, safety);
+      },
+      nb::arg("num_inliers"), nb::arg("num_edges"), nb::arg("min_iterations"),
+      nb::arg("max_iterations"), nb::arg("confidence"), nb::arg("safety"),
+      "Adaptive number of iterations T*.");
+}
+
+}  // namespace manymatch

@@ -1,0 +1,52 @@
+// The compiled module `manymatch._core`: one function per topic file adds its part.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manymatch/kernels.h"
+
+namespace nb = nanobind;
+
+namespace manymatch {
+
+void bind_estimate(nb::module_& m);
+void bind_geometry(nb::module_& m);
+void bind_graph(nb::module_& m);
+
+namespace {
+
+std::vector<std::string> instruction_sets() {
+  const char* names[8];
+  const int count = available_instruction_sets(names, 8);
+  return {names, names + count};
+}
+
+void force(const std::optional<std::string>& name) {
+  if (!force_instruction_set(name ? name->c_str() : nullptr)) {
+    std::string text = "name must be one of";
+    for (const std::string& known : instruction_sets()) text += " " + known;
+    text += " here, got " + *name;
+    throw nb::value_error(text.c_str());
+  }
+}
+
+}  // namespace
+}  // namespace manymatch
+
+NB_MODULE(_core, m) {
+  using namespace manymatch;
+  m.doc() = "Compiled core of manymatch: plain arrays in, plain arrays out.";
+  m.def("instruction_set", [] { return std::string(kernels().name); },
+        "Name of the instruction set in use.");
+  m.def("instruction_sets", &instruction_sets, "Instruction sets that run here, best first.");
+  m.def("force_instruction_set", &force, nb::arg("name").none(),
+        "Use one instruction set for everything that follows; None for the best one.");
+  bind_graph(m);
+  bind_geometry(m);
+  bind_estimate(m);
+}

@@ -1,0 +1,229 @@
+// The robust loop: LO-RANSAC over a problem and a scorer (Algorithm 3; with a pool, stage 1 of
+// Algorithm 1).
+//
+// Iterations are sampled, solved and screened in batches, on all threads; what can matter is then
+// taken in iteration order by one thread, exactly as a plain loop would. A screened score is an upper
+// bound and thresholds only rise, so a hypothesis that is dropped early would have changed nothing:
+// the result is that of the plain loop in float64, for any number of threads.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include "manymatch/interrupt.h"
+#include "manymatch/options.h"
+#include "manymatch/ransac/iteration_bound.h"
+#include "manymatch/ransac/pool.h"
+#include "manymatch/ransac/problem.h"
+#include "manymatch/ransac/proposals.h"
+#include "manymatch/score/scorers.h"
+#include "manymatch/workers.h"
+
+namespace manymatch {
+
+template <class Model>
+struct SearchResult {
+  bool found = false;
+  Model model;
+  Value value{-1.0, 0};
+  int64_t iterations = 0, refinements = 0;
+  bool interrupted = false;
+  double refine_seconds = 0;
+};
+
+template <Problem P, class Scorer>
+class LoRansac {
+ public:
+  using Model = typename P::Model;
+
+  // Draws that fail cost time; when they have cost this many steps in all, the search ends.
+  static constexpr int64_t kMaxWasted = 100'000'000;
+
+  LoRansac(const P& problem, const Proposals& proposals, const Options& options,
+           const std::function<Scorer()>& make_scorer, Workers& workers, Interrupt& interrupt)
+      : problem_(problem),
+        proposals_(proposals),
+        options_(options),
+        workers_(workers),
+        interrupt_(interrupt),
+        edges_(problem.graph().num_edges()) {
+    for (int w = 0; w < workers.size(); ++w) lanes_.emplace_back(problem, proposals, make_scorer());
+    bound_ = options.max_iterations;
+  }
+
+  // With a pool, every raw model is offered to it.
+  SearchResult<Model> run(Pool<Model>* pool) {
+    pool_ = pool;
+    const int64_t total_batches = (options_.max_iterations + kBatch - 1) / kBatch;
+    // One thread takes a batch at a time, so that its thresholds are fresh; several take more.
+    const int stride = workers_.size() == 1 ? 1 : 8 * workers_.size();
+    batches_.resize(static_cast<std::size_t>(stride));
+    for (int64_t first = 0; first < total_batches && !finished_; first += stride) {
+      const int count = static_cast<int>(std::min<int64_t>(stride, total_batches - first));
+      workers_.run(count, [&](int worker, int i) {
+        explore(lanes_[static_cast<std::size_t>(worker)], first + i,
+                batches_[static_cast<std::size_t>(i)]);
+      });
+      for (int i = 0; i < count && !finished_; ++i) {
+        reduce(batches_[static_cast<std::size_t>(i)], (first + i + 1) * kBatch);
+      }
+      if (interrupt_.poll()) {
+        result_.interrupted = true;
+        break;
+      }
+    }
+    if (!finished_) result_.iterations = options_.max_iterations;
+    return result_;
+  }
+
+ private:
+  struct Candidate {
+    int64_t iteration;
+    Model model;
+    Value value;
+  };
+  struct Batch {
+    std::vector<Candidate> candidates;
+    int64_t wasted;
+  };
+  // What one thread works with.
+  struct Lane {
+    Lane(const P& problem, const Proposals& proposals, Scorer s)
+        : scorer(std::move(s)),
+          space(problem.workspace()),
+          scratch(proposals.scratch()),
+          mask(problem.graph().words()),
+          r2(problem.graph().words() * 64) {}
+
+    Scorer scorer;
+    typename P::Workspace space;
+    Proposals::Scratch scratch;
+    Mask mask;
+    std::vector<double> r2;
+    std::vector<int> samples = std::vector<int>(kBatch * P::kSampleSize);
+    std::vector<int64_t> iterations = std::vector<int64_t>(kBatch);
+    Solutions<Model> solutions;
+  };
+
+  int64_t end_of_loop() const {
+    return std::min(options_.max_iterations, std::max(options_.min_iterations, bound_) + 1);
+  }
+
+  // Whether a raw model of (at most) this value could enter the pool or pass the gate.
+  bool matters(const Value& value) const {
+    return (pool_ && pool_->admits(value.score)) || Scorer::gate(value, raw_best_);
+  }
+
+  Value evaluate(const Model& model, Lane& lane) const {
+    const int count = problem_.inliers(model, lane.mask.data(), lane.r2.data());
+    return {lane.scorer.score(lane.mask.data(), count, lane.r2.data()), count};
+  }
+
+  bool may_matter(const Model& model, Lane& lane) const {
+    const int count = problem_.screen(model, lane.mask.data());
+    if (matters({0.0, count})) return true;
+    double needed = raw_best_.score;
+    if (pool_) needed = std::min(needed, pool_->worst_score());
+    return matters({lane.scorer.bound(lane.mask.data(), count, needed), count});
+  }
+
+  void explore(Lane& lane, int64_t index, Batch& batch) const {
+    constexpr int m = P::kSampleSize;
+    batch.candidates.clear();
+    batch.wasted = 0;
+    const int64_t first = index * kBatch;
+    const int64_t last = std::min(first + kBatch, options_.max_iterations);
+    int drawn = 0;
+    for (int64_t it = first; it < last && !interrupt_.requested(); ++it) {
+      int* sample = lane.samples.data() + drawn * m;
+      if (proposals_.draw(options_.seed, it, m, lane.scratch, sample, &batch.wasted)) {
+        lane.iterations[static_cast<std::size_t>(drawn++)] = it;
+      }
+    }
+    if (drawn == 0) return;
+    problem_.solve(lane.samples.data(), drawn, lane.space, lane.solutions);
+    const std::vector<Model>& models = lane.solutions.models;
+    const std::vector<int>& sample = lane.solutions.sample;
+    for (std::size_t begin = 0, end = 0; begin < models.size(); begin = end) {
+      while (end < models.size() && sample[end] == sample[begin]) ++end;
+      bool interesting = false;
+      for (std::size_t i = begin; i < end && !interesting; ++i) {
+        interesting = may_matter(models[i], lane);
+      }
+      if (!interesting) continue;
+      Candidate raw{lane.iterations[static_cast<std::size_t>(sample[begin])], models[begin],
+                    evaluate(models[begin], lane)};
+      for (std::size_t i = begin + 1; i < end; ++i) {
+        const Value value = evaluate(models[i], lane);
+        if (value.score > raw.value.score) {
+          raw.model = models[i];
+          raw.value = value;
+        }
+      }
+      batch.candidates.push_back(raw);
+    }
+  }
+
+  // Takes a batch in order; `next` is the iteration after it.
+  void reduce(const Batch& batch, int64_t next) {
+    for (const Candidate& candidate : batch.candidates) {
+      if (candidate.iteration >= end_of_loop()) break;
+      take(candidate);
+    }
+    wasted_ += batch.wasted;
+    if (next >= end_of_loop()) {
+      finished_ = true;
+      result_.iterations = end_of_loop();
+    } else if (wasted_ > kMaxWasted) {
+      finished_ = true;
+      result_.iterations = next;
+    }
+  }
+
+  void take(const Candidate& raw) {
+    if (pool_) pool_->insert(raw.model, raw.value.score);
+    Model model = raw.model;
+    Value value = raw.value;
+    if (Scorer::gate(raw.value, raw_best_)) {
+      raw_best_.score = std::max(raw_best_.score, raw.value.score);
+      raw_best_.inliers = std::max(raw_best_.inliers, raw.value.inliers);
+      const auto start = std::chrono::steady_clock::now();
+      Model refined = raw.model;
+      problem_.local_refine(refined, lanes_[0].space);
+      const Value refined_value = evaluate(refined, lanes_[0]);
+      if (refined_value.score > value.score) {
+        model = refined;
+        value = refined_value;
+      }
+      ++result_.refinements;
+      result_.refine_seconds +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    if (value.score > result_.value.score) {
+      result_.found = true;
+      result_.model = model;
+      result_.value = value;
+      bound_ = iteration_bound(value.inliers, static_cast<int64_t>(edges_), P::kSampleSize,
+                               options_.min_iterations, options_.max_iterations,
+                               options_.confidence, options_.safety);
+    }
+  }
+
+  const P& problem_;
+  const Proposals& proposals_;
+  const Options& options_;
+  Workers& workers_;
+  Interrupt& interrupt_;
+  std::size_t edges_;
+  Pool<Model>* pool_ = nullptr;
+  std::vector<Lane> lanes_;
+  std::vector<Batch> batches_;
+  RawBest raw_best_;
+  int64_t bound_ = 0, wasted_ = 0;
+  bool finished_ = false;
+  SearchResult<Model> result_;
+};
+
+}  // namespace manymatch

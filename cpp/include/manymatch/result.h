@@ -1,0 +1,31 @@
+// What the robust loop and the estimator return.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "manymatch/geometry/pose.h"
+
+namespace manymatch {
+
+struct Timing {
+  double setup = 0, search = 0, local_refine = 0, select = 0, polish = 0, resolve = 0, total = 0;
+};
+
+struct Estimate {
+  bool success = false;
+  std::string failure;
+  Pose pose;
+  std::vector<uint8_t> inliers;    // one per edge
+  std::vector<int64_t> matched;    // edges of the resolved matching
+  double hcm = 0;
+  int cardinality = 0;
+  int num_inliers = 0;
+  int64_t iterations = 0;
+  int64_t refinements = 0;
+  bool interrupted = false;
+  Timing timing;
+};
+
+}  // namespace manymatch

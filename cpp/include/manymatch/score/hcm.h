@@ -1,0 +1,82 @@
+// Harmonic consensus: the real-valued score of the paper (equations HCM and uniform assignment).
+//
+// With p_ij = q/(2 d_i) + q/(2 d_j), q_i = sum_j p_ij and a_i = 1 / (max(1 - q_i, 1e-9) delta),
+//   HCM = sum_i log(1 + a_i sum_{inliers at i} p_ij) + the same over the other side.
+// A vertex with at most eight edges has at most 256 values, which are tabulated.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "manymatch/graph.h"
+
+namespace manymatch {
+
+struct Priors {
+  std::vector<double> p;       // per edge
+  std::vector<double> a0, a1;  // per vertex; 0 where isolated
+
+  Priors(const Graph& graph, double q, double delta);
+};
+
+// Terms of one side: constant data, shared by all threads.
+class HcmSide {
+ public:
+  static constexpr int kTableDegree = 8;
+
+  HcmSide(const Adjacency& adjacency, const std::vector<double>& p, const std::vector<double>& a);
+
+  double tabulated(int vertex, unsigned mask) const {
+    return table_[static_cast<std::size_t>(offset_[static_cast<std::size_t>(vertex)]) + mask];
+  }
+  bool has_table(int vertex) const { return offset_[static_cast<std::size_t>(vertex)] >= 0; }
+  double term(int vertex, double sum) const {
+    return std::log1p(a_[static_cast<std::size_t>(vertex)] * sum);
+  }
+  // Position of an edge among the edges of its vertex, as a bit.
+  uint8_t bit(int edge) const { return bit_[static_cast<std::size_t>(edge)]; }
+  // Largest value that one more edge can add: log(1 + a p), since the terms are concave.
+  double largest_step() const { return largest_step_; }
+
+ private:
+  std::vector<double> a_, table_;
+  std::vector<int64_t> offset_;  // into the table, -1 for a vertex with too many edges
+  std::vector<uint8_t> bit_;
+  double largest_step_ = 0;
+};
+
+struct HcmTerms {
+  Priors priors;
+  HcmSide side0, side1;
+
+  HcmTerms(const Graph& graph, double q, double delta)
+      : priors(graph, q, delta),
+        side0(graph.at0, priors.p, priors.a0),
+        side1(graph.at1, priors.p, priors.a1) {}
+
+  double largest_step() const { return side0.largest_step() + side1.largest_step(); }
+};
+
+// Evaluates masks; one per thread.
+class HcmEvaluator {
+ public:
+  HcmEvaluator(const Graph& graph, const HcmTerms& terms);
+  double operator()(const uint64_t* mask);
+
+ private:
+  struct Side {
+    std::vector<uint8_t> bits;   // inlier edges seen at a vertex (with a table)
+    std::vector<double> sums;    // sum of p (without)
+    std::vector<char> active;
+    std::vector<int> touched;
+  };
+  void touch(Side& side, const HcmSide& terms, int vertex, int edge);
+  static double finish(Side& side, const HcmSide& terms);
+
+  const Graph& graph_;
+  const HcmTerms& terms_;
+  Side side0_, side1_;
+};
+
+}  // namespace manymatch

@@ -1,0 +1,39 @@
+// Exact maximum matching of the subgraph that a mask of edges selects.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "manymatch/graph.h"
+
+namespace manymatch {
+
+// Cardinality by a greedy start and Hopcroft-Karp phases. Buffers are sized once per graph and
+// invalidated by stamps, so that an evaluation costs what its inliers cost.
+class MaximumMatching {
+ public:
+  explicit MaximumMatching(const Graph& graph);
+
+  // Number of matched pairs. `enough`: stop counting when the cardinality provably stays below it
+  // (then the value returned is an upper bound below `enough`).
+  int cardinality(const uint64_t* mask, int enough = 0);
+
+ private:
+  bool augment_phase();
+  bool advance(int root);
+
+  const Graph& graph_;
+  // Compact subgraph: active left vertices with their edges to compact right vertices.
+  std::vector<int> id0_, id1_;        // vertex -> compact id, valid where the stamp is current
+  std::vector<uint32_t> stamp0_, stamp1_;
+  uint32_t stamp_ = 0;
+  std::vector<int> edges_, start_, target_, match0_, match1_, level_, next_, queue_, stack_;
+  int active0_ = 0, active1_ = 0;
+};
+
+// Of all maximum matchings one with the smallest total cost: edge indices, ascending. Costs must be
+// finite and not negative.
+std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, const uint64_t* mask,
+                                               const double* cost);
+
+}  // namespace manymatch

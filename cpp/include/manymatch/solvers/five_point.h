@@ -1,0 +1,299 @@
+// Five-point relative pose in batches, one problem per vector lane.
+//
+// Null space by Householder reflections, constraints by solvers/cubic_constraints.h, roots by
+// solvers/real_roots.h. Roots of all problems are then packed into full vectors again: E, the
+// oriented epipolar test, R and t, and the depths of the five points. R and t come from the
+// cofactors of E, cof(E) = (t t') R and [t]x E = (t t' - I) R, without a decomposition.
+#pragma once
+
+#include "manymatch/kernels.h"
+#include "manymatch/solvers/cubic_constraints.h"
+#include "manymatch/solvers/real_roots.h"
+
+namespace manymatch {
+namespace {
+
+// What a root needs of its problem, by columns so that lanes can be stored directly.
+struct FivePointState {
+  alignas(64) double basis[4][9][kFivePointBatch];
+  alignas(64) double bx[3][4][kFivePointBatch], by[3][4][kFivePointBatch];
+  alignas(64) double bone[3][5][kFivePointBatch];
+  alignas(64) double poly[kDegree + 1][kFivePointBatch];
+  RootTask tasks[kFivePointBatch * kFivePointMaxRoots + kDoubles];
+  int num_tasks;
+};
+
+// Orthonormal basis of the null space of the 5x9 epipolar system, from the QR of its transpose.
+inline void null_space(const FivePointBatch& batch, int first, vd basis[4][9]) {
+  vd columns[5][9], beta[5];
+  for (int k = 0; k < 5; ++k) {
+    for (int i = 0; i < 3; ++i) {
+      const vd b1 = load(&batch.b1[k][i][first]);
+      for (int j = 0; j < 3; ++j) columns[k][3 * i + j] = b1 * load(&batch.b0[k][j][first]);
+    }
+  }
+  const vd zero = vd{}, two = splat(2.0);
+  for (int k = 0; k < 5; ++k) {
+    vd* v = columns[k];  // the reflector replaces the column
+    vd norm2 = vd{};
+    for (int i = k; i < 9; ++i) norm2 = fma(v[i], v[i], norm2);
+    const vd norm = sqrt(norm2);
+    const vd head = v[k];
+    v[k] = head + select(less(head, zero), -norm, norm);
+    beta[k] = two / (norm2 - head * head + v[k] * v[k]);
+    for (int c = k + 1; c < 5; ++c) {
+      vd dot = vd{};
+      for (int i = k; i < 9; ++i) dot = fma(v[i], columns[c][i], dot);
+      dot = dot * beta[k];
+      for (int i = k; i < 9; ++i) columns[c][i] = fnma(dot, v[i], columns[c][i]);
+    }
+  }
+  for (int n = 0; n < 4; ++n) {
+    vd* x = basis[n];
+    for (int i = 0; i < 9; ++i) x[i] = splat(i == 5 + n ? 1.0 : 0.0);
+    for (int k = 4; k >= 0; --k) {
+      const vd* v = columns[k];
+      vd dot = vd{};
+      for (int i = k; i < 9; ++i) dot = fma(v[i], x[i], dot);
+      dot = dot * beta[k];
+      for (int i = k; i < 9; ++i) x[i] = fnma(dot, v[i], x[i]);
+    }
+  }
+}
+
+inline void queue_roots(FivePointState& state, const SturmChain& chain, int first, int count) {
+  vd counts[kCells + 1];
+  count_on_grid(chain, counts);
+  double changes[kCells + 1][kDoubles];
+  for (int c = 0; c <= kCells; ++c) store(changes[c], counts[c]);
+  for (int lane = 0; lane < kDoubles && first + lane < count; ++lane) {
+    const int problem = first + lane;
+    const int room_ends = state.num_tasks + kFivePointMaxRoots;
+    for (int c = 0; c < kCells; ++c) {
+      const int at_low = static_cast<int>(changes[c][lane]);
+      const int at_high = static_cast<int>(changes[c + 1][lane]);
+      const int roots = at_low - at_high;
+      const int room = room_ends - state.num_tasks;
+      if (roots <= 0 || room <= 0) continue;
+      // Cells 0-3 and 12-15 lie outside [-1, 1].
+      const bool reversed = c < 4 || c >= 12;
+      double low = c == 0 ? 0.0 : (reversed ? 1.0 / kBorders[c - 1] : kBorders[c - 1]);
+      double high = c == kCells - 1 ? 0.0 : (reversed ? 1.0 / kBorders[c] : kBorders[c]);
+      if (roots == 1) {
+        state.tasks[state.num_tasks++] = RootTask{problem, reversed, low, high};
+        continue;
+      }
+      ScalarChain scalar;
+      double lanes[kDoubles];
+      for (int n = 1; n <= kDegree; ++n) {
+        store(lanes, chain.slope[n]);
+        scalar.slope[n] = lanes[lane];
+        store(lanes, chain.offset[n]);
+        scalar.offset[n] = lanes[lane];
+      }
+      store(lanes, chain.last);
+      scalar.last = lanes[lane];
+      state.num_tasks += split_cell(scalar, reversed, low, high, at_low, at_high, 26, problem,
+                                    state.tasks + state.num_tasks, room);
+    }
+  }
+}
+
+inline void prepare(const FivePointBatch& batch, FivePointState& state, int first) {
+  vd basis[4][9], rows[10][20], poly[kDegree + 1];
+  null_space(batch, first, basis);
+  constraint_rows(basis, rows);
+  eliminate(rows);
+  const PolynomialMatrix B = polynomial_matrix(rows);
+  determinant(B, poly);
+  for (int n = 0; n < 4; ++n) {
+    for (int i = 0; i < 9; ++i) store(&state.basis[n][i][first], basis[n][i]);
+  }
+  for (int i = 0; i < 3; ++i) {
+    for (int k = 0; k < 4; ++k) store(&state.bx[i][k][first], B.x[i][k]);
+    for (int k = 0; k < 4; ++k) store(&state.by[i][k][first], B.y[i][k]);
+    for (int k = 0; k < 5; ++k) store(&state.bone[i][k][first], B.one[i][k]);
+  }
+  for (int k = 0; k <= kDegree; ++k) store(&state.poly[k][first], poly[k]);
+  queue_roots(state, sturm_chain(poly), first, batch.count);
+}
+
+// Lanes `problem[0..kDoubles)` of a column array.
+inline vd gather(const double* column, const int* problem) {
+  double lanes[kDoubles];
+  for (int lane = 0; lane < kDoubles; ++lane) lanes[lane] = column[problem[lane]];
+  return load(lanes);
+}
+
+inline void cross(const vd* a, const vd* b, vd* out) {
+  out[0] = fnma(a[2], b[1], a[1] * b[2]);
+  out[1] = fnma(a[0], b[2], a[2] * b[0]);
+  out[2] = fnma(a[1], b[0], a[0] * b[1]);
+}
+
+inline vd dot(const vd* a, const vd* b) { return fma(a[0], b[0], fma(a[1], b[1], a[2] * b[2])); }
+
+// Of three vectors, the longest, lane by lane.
+inline void longest(const vd v[3][3], vd* out) {
+  vd best = dot(v[0], v[0]);
+  for (int i = 0; i < 3; ++i) out[i] = v[0][i];
+  for (int k = 1; k < 3; ++k) {
+    const vd length = dot(v[k], v[k]);
+    const md longer = less(best, length);
+    best = select(longer, length, best);
+    for (int i = 0; i < 3; ++i) out[i] = select(longer, v[k][i], out[i]);
+  }
+}
+
+// E of each lane's root, scaled to |t| = 1, that is to Frobenius norm sqrt(2).
+inline void essential_from_root(const FivePointState& state, const int* problem, vd z, vd* E) {
+  vd rows[3][3], normals[3][3], n[3];
+  for (int i = 0; i < 3; ++i) {
+    vd x = gather(state.bx[i][3], problem), y = gather(state.by[i][3], problem);
+    for (int k = 2; k >= 0; --k) {
+      x = fma(x, z, gather(state.bx[i][k], problem));
+      y = fma(y, z, gather(state.by[i][k], problem));
+    }
+    vd one = gather(state.bone[i][4], problem);
+    for (int k = 3; k >= 0; --k) one = fma(one, z, gather(state.bone[i][k], problem));
+    rows[i][0] = x;
+    rows[i][1] = y;
+    rows[i][2] = one;
+  }
+  for (int i = 0; i < 3; ++i) cross(rows[i], rows[(i + 1) % 3], normals[i]);
+  longest(normals, n);
+  const vd nz = n[2] * z;
+  vd norm2 = vd{};
+  for (int i = 0; i < 9; ++i) {
+    E[i] = fma(n[0], gather(state.basis[0][i], problem),
+               fma(n[1], gather(state.basis[1][i], problem),
+                   fma(nz, gather(state.basis[2][i], problem),
+                       n[2] * gather(state.basis[3][i], problem))));
+    norm2 = fma(E[i], E[i], norm2);
+  }
+  const vd scale = sqrt(splat(2.0) / norm2);
+  for (int i = 0; i < 9; ++i) E[i] = E[i] * scale;
+}
+
+// Poses of one vector of roots. Returns the lanes with a pose that sees all five points.
+inline unsigned poses_from_roots(const FivePointBatch& batch, const int* problem, const vd* E,
+                                 vd* R, vd* t) {
+  const vd zero = vd{}, one = splat(1.0);
+  vd columns[3][3], cofactor[3][3], b0[5][3], b1[5][3];
+  for (int c = 0; c < 3; ++c) {
+    for (int r = 0; r < 3; ++r) columns[c][r] = E[3 * r + c];
+  }
+  for (int c = 0; c < 3; ++c) cross(columns[(c + 1) % 3], columns[(c + 2) % 3], cofactor[c]);
+  vd b[3];
+  longest(cofactor, b);
+  const vd inverse = one / sqrt(dot(b, b));
+  for (int i = 0; i < 3; ++i) b[i] = b[i] * inverse;
+
+  // Oriented epipolar test: (b x x1) and E x0 point the same way at every point in front, or
+  // the opposite way at every one, which tells R from its twisted twin.
+  md all_same = less_equal(zero, zero), all_opposite = all_same;
+  for (int k = 0; k < 5; ++k) {
+    for (int c = 0; c < 3; ++c) {
+      b0[k][c] = gather(batch.b0[k][c], problem);
+      b1[k][c] = gather(batch.b1[k][c], problem);
+    }
+    vd line[3], side[3];
+    cross(b, b1[k], side);
+    for (int r = 0; r < 3; ++r) line[r] = dot(E + 3 * r, b0[k]);
+    const vd sign = dot(side, line);
+    all_same = both(all_same, less(zero, sign));
+    all_opposite = both(all_opposite, less(sign, zero));
+  }
+  if (!(bits(either(all_same, all_opposite)) & kAllDoubles)) return 0;
+
+  const vd sigma = select(all_same, one, -one);
+  for (int c = 0; c < 3; ++c) {
+    vd turned[3];
+    cross(b, columns[c], turned);
+    for (int r = 0; r < 3; ++r) R[3 * r + c] = fnma(sigma, turned[r], cofactor[c][r]);
+  }
+  // E is exact only up to the accuracy of its root. Two Newton steps R (3 - R'R) / 2 make R a
+  // rotation again; what starts far from one is no solution.
+  md valid = either(all_same, all_opposite);
+  for (int step = 0; step < 2; ++step) {
+    vd gram[3][3], old[9];
+    for (int i = 0; i < 9; ++i) old[i] = R[i];
+    for (int i = 0; i < 3; ++i) {
+      for (int j = i; j < 3; ++j) {
+        gram[i][j] = fma(old[i], old[j], fma(old[3 + i], old[3 + j], old[6 + i] * old[6 + j]));
+        gram[j][i] = gram[i][j];
+        if (step == 0) {
+          const vd off = abs(gram[i][j] - splat(i == j ? 1.0 : 0.0));
+          valid = both(valid, less(off, splat(1e-3)));
+        }
+      }
+    }
+    const vd half = splat(-0.5), three_halves = splat(1.5);
+    for (int r = 0; r < 3; ++r) {
+      for (int c = 0; c < 3; ++c) {
+        const vd product = fma(old[3 * r], gram[0][c],
+                               fma(old[3 * r + 1], gram[1][c], old[3 * r + 2] * gram[2][c]));
+        R[3 * r + c] = fma(half, product, three_halves * old[3 * r + c]);
+      }
+    }
+  }
+
+  // Depths up to a positive factor; their common sign decides the sign of t.
+  md in_front = less_equal(zero, zero), behind = in_front;
+  for (int k = 0; k < 5; ++k) {
+    vd u[3];
+    for (int r = 0; r < 3; ++r) u[r] = dot(R + 3 * r, b0[k]);
+    const vd uu = dot(u, u), xx = dot(b1[k], b1[k]), ux = dot(u, b1[k]);
+    const vd ut = dot(u, b), xt = dot(b1[k], b);
+    const vd depth0 = fnma(ut, xx, ux * xt), depth1 = fnma(ux, ut, uu * xt);
+    in_front = both(in_front, both(less(zero, depth0), less(zero, depth1)));
+    behind = both(behind, both(less(depth0, zero), less(depth1, zero)));
+  }
+  for (int i = 0; i < 3; ++i) t[i] = select(behind, -b[i], b[i]);
+  return bits(both(valid, either(in_front, behind))) & kAllDoubles;
+}
+
+void five_point(const FivePointBatch& batch, FivePointSolutions& out) {
+  FivePointState state;
+  state.num_tasks = 0;
+  out.count = 0;
+  for (int first = 0; first < batch.count; first += kDoubles) prepare(batch, state, first);
+  for (int first = 0; first < state.num_tasks; first += kDoubles) {
+    const int lanes = state.num_tasks - first < kDoubles ? state.num_tasks - first : kDoubles;
+    int problem[kDoubles];
+    double low[kDoubles], high[kDoubles], coefficients[kDegree + 1][kDoubles];
+    bool reversed[kDoubles];
+    for (int lane = 0; lane < kDoubles; ++lane) {
+      // Spare lanes repeat the last task.
+      const RootTask& task = state.tasks[first + (lane < lanes ? lane : lanes - 1)];
+      problem[lane] = task.problem;
+      low[lane] = task.low;
+      high[lane] = task.high;
+      reversed[lane] = task.reversed;
+      for (int k = 0; k <= kDegree; ++k) {
+        coefficients[k][lane] = state.poly[task.reversed ? kDegree - k : k][task.problem];
+      }
+    }
+    vd p[kDegree + 1], E[9], R[9], t[3];
+    for (int k = 0; k <= kDegree; ++k) p[k] = load(coefficients[k]);
+    double z[kDoubles];
+    store(z, polish_roots(p, load(low), load(high)));
+    for (int lane = 0; lane < kDoubles; ++lane) z[lane] = reversed[lane] ? 1.0 / z[lane] : z[lane];
+    essential_from_root(state, problem, load(z), E);
+    const unsigned found = poses_from_roots(batch, problem, E, R, t);
+    if (!found) continue;
+    double Rs[9][kDoubles], ts[3][kDoubles];
+    for (int i = 0; i < 9; ++i) store(Rs[i], R[i]);
+    for (int i = 0; i < 3; ++i) store(ts[i], t[i]);
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (!(found >> lane & 1U)) continue;
+      out.problem[out.count] = problem[lane];
+      for (int i = 0; i < 9; ++i) out.R[out.count][i] = Rs[i][lane];
+      for (int i = 0; i < 3; ++i) out.t[out.count][i] = ts[i][lane];
+      ++out.count;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace manymatch

@@ -1,0 +1,20 @@
+// Compiled once per instruction set; MANYMATCH_ISA names it (see CMakeLists.txt).
+#include "manymatch/kernels.h"
+
+#include "manymatch/geometry/edge_kernels.h"
+#include "manymatch/refine/refine_kernels.h"
+#include "manymatch/solvers/five_point.h"
+
+#define MANYMATCH_TEXT_(x) #x
+#define MANYMATCH_TEXT(x) MANYMATCH_TEXT_(x)
+#define MANYMATCH_JOIN_(a, b) a##b
+#define MANYMATCH_JOIN(a, b) MANYMATCH_JOIN_(a, b)
+
+namespace manymatch {
+
+extern const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA);
+const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA) = {
+    MANYMATCH_TEXT(MANYMATCH_ISA), screen, inliers, five_point, normal_equations, residuals,
+    jacobian};
+
+}  // namespace manymatch

@@ -1,0 +1,270 @@
+#include "manymatch/score/matching.h"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <utility>
+
+namespace manymatch {
+
+namespace {
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+}  // namespace
+
+MaximumMatching::MaximumMatching(const Graph& graph)
+    : graph_(graph),
+      id0_(at(graph.num0)),
+      id1_(at(graph.num1)),
+      stamp0_(at(graph.num0), 0),
+      stamp1_(at(graph.num1), 0) {
+  const std::size_t edges = graph.num_edges();
+  const std::size_t n0 = std::min(edges, at(graph.num0)), n1 = std::min(edges, at(graph.num1));
+  edges_.resize(edges);
+  start_.resize(n0 + 1);
+  target_.resize(edges);
+  match0_.resize(n0);
+  match1_.resize(n1);
+  level_.resize(n0);
+  next_.resize(n0);
+  queue_.resize(n0);
+  stack_.resize(n0);
+}
+
+int MaximumMatching::cardinality(const uint64_t* mask, int enough) {
+  if (++stamp_ == 0) {  // wrapped around: forget everything once
+    std::fill(stamp0_.begin(), stamp0_.end(), 0);
+    std::fill(stamp1_.begin(), stamp1_.end(), 0);
+    stamp_ = 1;
+  }
+  active0_ = active1_ = 0;
+  int count = 0;
+  int matched = 0;
+  // Compact ids and, in the same pass, a greedy matching in edge order.
+  for_each_bit(mask, graph_.words(), [&](int e) {
+    const std::size_t l = at(graph_.left[at(e)]), r = at(graph_.right[at(e)]);
+    if (stamp0_[l] != stamp_) {
+      stamp0_[l] = stamp_;
+      match0_[at(active0_)] = -1;
+      start_[at(active0_)] = 0;
+      id0_[l] = active0_++;
+    }
+    if (stamp1_[r] != stamp_) {
+      stamp1_[r] = stamp_;
+      match1_[at(active1_)] = -1;
+      id1_[r] = active1_++;
+    }
+    const int i = id0_[l], j = id1_[r];
+    ++start_[at(i)];
+    edges_[at(count++)] = e;
+    if (match0_[at(i)] < 0 && match1_[at(j)] < 0) {
+      match0_[at(i)] = j;
+      match1_[at(j)] = i;
+      ++matched;
+    }
+  });
+  const int bound = std::min(active0_, active1_);
+  if (matched == bound) return matched;
+  if (bound < enough) return bound;
+
+  // Adjacency by counting sort: start_ holds the degrees.
+  int total = 0;
+  for (int i = 0; i < active0_; ++i) {
+    total += start_[at(i)];
+    start_[at(i)] = total;
+  }
+  start_[at(active0_)] = total;
+  for (int k = count - 1; k >= 0; --k) {
+    const std::size_t e = at(edges_[at(k)]);
+    target_[at(--start_[at(id0_[at(graph_.left[e])])])] = id1_[at(graph_.right[e])];
+  }
+  while (augment_phase()) {
+  }
+  matched = 0;
+  for (int i = 0; i < active0_; ++i) matched += match0_[at(i)] >= 0 ? 1 : 0;
+  return matched;
+}
+
+// Breadth-first layers from the free left vertices, then vertex-disjoint shortest augmenting paths.
+bool MaximumMatching::augment_phase() {
+  int tail = 0;
+  for (int i = 0; i < active0_; ++i) {
+    level_[at(i)] = match0_[at(i)] < 0 ? 0 : -1;
+    next_[at(i)] = start_[at(i)];
+    if (match0_[at(i)] < 0) queue_[at(tail++)] = i;
+  }
+  bool reachable = false;
+  for (int head = 0; head < tail; ++head) {
+    const int i = queue_[at(head)];
+    for (int k = start_[at(i)]; k < start_[at(i) + 1]; ++k) {
+      const int partner = match1_[at(target_[at(k)])];
+      if (partner < 0) {
+        reachable = true;
+      } else if (level_[at(partner)] < 0) {
+        level_[at(partner)] = level_[at(i)] + 1;
+        queue_[at(tail++)] = partner;
+      }
+    }
+  }
+  if (!reachable) return false;
+  for (int i = 0; i < active0_; ++i) {
+    if (match0_[at(i)] < 0) advance(i);
+  }
+  return true;
+}
+
+// Depth-first search along the layers with an explicit stack (a path can be as long as the graph).
+bool MaximumMatching::advance(int root) {
+  int depth = 0;
+  stack_[0] = root;
+  while (depth >= 0) {
+    const int i = stack_[at(depth)];
+    if (next_[at(i)] == start_[at(i) + 1]) {  // nothing left here: go back
+      level_[at(i)] = -1;
+      --depth;
+      continue;
+    }
+    const int j = target_[at(next_[at(i)]++)];
+    const int partner = match1_[at(j)];
+    if (partner < 0) {  // free: flip the path; each vertex's edge is the one just taken
+      for (int d = depth; d >= 0; --d) {
+        const int v = stack_[at(d)];
+        const int w = target_[at(next_[at(v)] - 1)];
+        match0_[at(v)] = w;
+        match1_[at(w)] = v;
+      }
+      return true;
+    }
+    if (level_[at(partner)] == level_[at(i)] + 1) stack_[at(++depth)] = partner;
+  }
+  return false;
+}
+
+namespace {
+
+// An assignment in which every active left vertex may also stay alone, at a price above all edges
+// together: the cheapest assignment is then the cheapest of the largest matchings. Rows are added
+// one at a time along shortest augmenting paths with potentials. A search never leaves its
+// connected component, and components of inlier graphs are small.
+class CheapestAssignment {
+ public:
+  CheapestAssignment(const Graph& graph, const uint64_t* mask, const double* cost)
+      : graph_(graph),
+        cost_(cost),
+        incident_(at(graph.num0)),
+        chosen0_(at(graph.num0), -1),
+        chosen1_(columns(), -1),
+        potential0_(at(graph.num0), 0.0),
+        potential1_(columns(), 0.0),
+        distance_(columns(), kInfinity),
+        via_(columns(), -1),
+        closed_(columns(), 0) {
+    for_each_bit(mask, graph.words(), [&](int e) {
+      std::vector<int>& list = incident_[at(graph.left[at(e)])];
+      if (list.empty()) active_.push_back(graph.left[at(e)]);
+      list.push_back(e);
+      alone_ += cost[e];
+    });
+  }
+
+  std::vector<int64_t> solve() {
+    for (int root : active_) add_row(root);
+    std::vector<int64_t> edges;
+    for (int l : active_) {
+      if (is_edge(chosen0_[at(l)])) edges.push_back(chosen0_[at(l)]);
+    }
+    std::sort(edges.begin(), edges.end());
+    return edges;
+  }
+
+ private:
+  using Item = std::pair<double, int>;
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  // Column num1 + l and link num_edges + l mean that left vertex l stays alone.
+  std::size_t columns() const { return at(graph_.num1) + at(graph_.num0); }
+  bool is_edge(int link) const { return link >= 0 && at(link) < graph_.num_edges(); }
+  int row(int link) const {
+    return is_edge(link) ? graph_.left[at(link)] : link - static_cast<int>(graph_.num_edges());
+  }
+  int column(int link) const {
+    return is_edge(link) ? graph_.right[at(link)] : graph_.num1 + row(link);
+  }
+
+  void relax(int link, double base) {
+    const int c = column(link);
+    const double price = is_edge(link) ? cost_[link] : alone_;
+    const double step = std::max(0.0, price + potential0_[at(row(link))] - potential1_[at(c)]);
+    if (base + step < distance_[at(c)]) {
+      if (via_[at(c)] < 0) touched_.push_back(c);
+      distance_[at(c)] = base + step;
+      via_[at(c)] = link;
+      open_.emplace(base + step, c);
+    }
+  }
+
+  void relax_row(int l, double base) {
+    for (int e : incident_[at(l)]) {
+      if (e != chosen0_[at(l)]) relax(e, base);
+    }
+    relax(static_cast<int>(graph_.num_edges()) + l, base);
+  }
+
+  void add_row(int root) {
+    open_ = {};
+    touched_.clear();
+    relax_row(root, 0.0);
+    int end = -1;
+    double length = 0.0;
+    while (end < 0) {  // the root's own column is free, so the search always ends
+      const auto [d, c] = open_.top();
+      open_.pop();
+      if (closed_[at(c)]) continue;
+      closed_[at(c)] = 1;
+      if (chosen1_[at(c)] < 0) {
+        end = c;
+        length = d;
+      } else {
+        relax_row(row(chosen1_[at(c)]), d);
+      }
+    }
+    for (int c : touched_) {
+      if (!closed_[at(c)] || c == end) continue;
+      potential1_[at(c)] += distance_[at(c)] - length;
+      potential0_[at(row(chosen1_[at(c)]))] += distance_[at(c)] - length;
+    }
+    potential0_[at(root)] -= length;
+    for (int c = end; c >= 0;) {
+      const int link = via_[at(c)];
+      const int previous = chosen0_[at(row(link))];
+      chosen0_[at(row(link))] = link;
+      chosen1_[at(c)] = link;
+      c = previous < 0 ? -1 : column(previous);
+    }
+    for (int c : touched_) {
+      distance_[at(c)] = kInfinity;
+      via_[at(c)] = -1;
+      closed_[at(c)] = 0;
+    }
+  }
+
+  const Graph& graph_;
+  const double* cost_;
+  double alone_ = 1.0;
+  std::vector<int> active_;
+  std::vector<std::vector<int>> incident_;
+  std::vector<int> chosen0_, chosen1_;
+  std::vector<double> potential0_, potential1_, distance_;
+  std::vector<int> via_;
+  std::vector<char> closed_;
+  std::vector<int> touched_;
+  std::priority_queue<Item, std::vector<Item>, std::greater<>> open_;
+};
+
+}  // namespace
+
+std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, const uint64_t* mask,
+                                               const double* cost) {
+  return CheapestAssignment(graph, mask, cost).solve();
+}
+
+}  // namespace manymatch

@@ -1,0 +1,48 @@
+"""The ``manymatch`` command."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from manymatch import __version__, _core
+from manymatch.cli import demo, solve
+from manymatch.cli._console import out
+
+app = typer.Typer(
+    name="manymatch",
+    help="Keep several candidates per keypoint and let geometry choose among them.",
+    epilog="Start with: manymatch demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
+app.command("solve", epilog=solve.EXAMPLE)(solve.solve)
+
+
+@app.callback(invoke_without_command=True)
+def _global(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: also what it runs on.")
+    ] = False,
+) -> None:
+    if not version:
+        return
+    console = out()
+    console.print(f"manymatch {__version__}")
+    if verbose:
+        console.print(f"numpy {np.__version__}")
+        console.print(f"instruction set {_core.instruction_set()}")
+        console.print(f"cores {os.cpu_count()}")
+    raise typer.Exit
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    app()

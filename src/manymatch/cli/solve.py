@@ -1,0 +1,155 @@
+"""``manymatch solve``: candidates in, pose out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import numpy as np
+import typer
+
+from manymatch.cli import _options as flags  # noqa: TC001 - Typer reads the annotations
+from manymatch.cli._cameras import parse_camera
+from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
+from manymatch.estimate import METHODS, estimate_relative_pose
+from manymatch.graph import AssociationGraph
+from manymatch.options import Options
+
+if TYPE_CHECKING:
+    from manymatch.estimate import Estimate, Method
+    from manymatch.pose import RelativePose
+
+EXAMPLE = (
+    "Example: manymatch solve pair.npz --camera0 800,800,511.5,383.5 --camera1 800,800,511.5,383.5"
+)
+
+
+def solve(
+    graph: Annotated[Path, typer.Argument(help="Candidates, an AssociationGraph .npz file.")],
+    camera0: Annotated[
+        str, typer.Option(help="fx,fy,cx,cy or MODEL,width,height,params... or a .txt/.json file.")
+    ],
+    camera1: Annotated[str, typer.Option(help="The second camera, likewise.")],
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "hcm-mcm",
+    max_edges: Annotated[
+        int | None, typer.Option(help="Use only that many candidates, best first.")
+    ] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder for pose.json and matches.npz.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    threshold_px: flags.ThresholdPx = Options.threshold_px,
+    min_iterations: flags.MinIterations = Options.min_iterations,
+    max_iterations: flags.MaxIterations = Options.max_iterations,
+    confidence: flags.Confidence = Options.confidence,
+    safety: flags.Safety = Options.safety,
+    pool_size: flags.PoolSize = Options.pool_size,
+    q: flags.Q = Options.q,
+    delta: flags.Delta = Options.delta,
+    guidance: flags.Guidance = Options.guidance,
+    seed: flags.Seed = Options.seed,
+    threads: flags.Threads = Options.threads,
+) -> None:
+    """Estimate the relative pose of two images from candidates of your own."""
+    with clean_exit():
+        options = Options(
+            threshold_px=threshold_px,
+            min_iterations=min_iterations,
+            max_iterations=max_iterations,
+            confidence=confidence,
+            safety=safety,
+            pool_size=pool_size,
+            q=q,
+            delta=delta,
+            guidance=guidance,
+            seed=seed,
+            threads=threads,
+        )
+        cameras = parse_camera(camera0, "camera0"), parse_camera(camera1, "camera1")
+        candidates = AssociationGraph.load(graph)
+        if max_edges is not None:
+            candidates = candidates.head(max_edges)
+        estimate = estimate_relative_pose(
+            candidates, *cameras, method=cast("Method", method), options=options
+        )
+        record = estimate_record(estimate, candidates)
+        record["method"] = method
+        record["options"] = dataclasses.asdict(options)
+        record["cameras"] = [camera.to_dict() for camera in cameras]
+        if out_folder is not None:
+            _write(out_folder, record, estimate, candidates)
+        if as_json:
+            print_json(record)
+        else:
+            _tell(estimate, candidates, out_folder)
+    raise typer.Exit(OK if estimate.success else UNSOLVED)
+
+
+def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, Any]:
+    """Everything about an estimate that fits into JSON."""
+    pose = estimate.pose
+    return {
+        "success": estimate.success,
+        "failure": estimate.failure or None,
+        "pose": None if pose is None else {"R": pose.R.tolist(), "t": pose.t.tolist()},
+        "candidates": graph.num_edges,
+        "inliers": int(estimate.num_inliers),
+        "matches": len(estimate.matches),
+        "parallax_deg": None if pose is None else estimate.parallax_deg,
+        "low_parallax": estimate.low_parallax,
+        "hcm": float(estimate.hcm),
+        "cardinality": int(estimate.cardinality),
+        "iterations": int(estimate.iterations),
+        "refinements": int(estimate.refinements),
+        "timing_s": {stage: float(value) for stage, value in estimate.timing.items()},
+    }
+
+
+def describe_pose(pose: RelativePose) -> str:
+    """Say a relative pose in words; right, down and forward are those of camera 0."""
+    centre = -pose.R.T @ pose.t
+    words = (("left", "right"), ("up", "down"), ("backward", "forward"))
+    axis = int(np.argmax(np.abs(centre)))
+    side = words[axis][int(centre[axis] > 0)]
+    x, y, z = centre
+    return (
+        f"Camera 1 is turned by {pose.angle_deg:.2f}° against camera 0 and moved mostly {side} "
+        f"(right {x:+.3f}, down {y:+.3f}, forward {z:+.3f}; the distance cannot be known)."
+    )
+
+
+def _write(
+    folder: Path, record: dict[str, Any], estimate: Estimate, graph: AssociationGraph
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(record, indent=2, allow_nan=False)
+    (folder / "pose.json").write_text(text + "\n", encoding="utf-8")
+    matches = np.asarray(estimate.matches, dtype=np.int64).reshape(-1, 2)
+    np.savez(
+        folder / "matches.npz",
+        matches=matches,
+        points0=graph.points0[matches[:, 0]],
+        points1=graph.points1[matches[:, 1]],
+        inliers=estimate.inliers,
+    )
+
+
+def _tell(estimate: Estimate, graph: AssociationGraph, folder: Path | None) -> None:
+    console = out()
+    if estimate.pose is None:
+        console.print(f"No pose was found: {estimate.failure}")
+    else:
+        console.print(describe_pose(estimate.pose))
+        console.print(
+            f"{graph.num_edges} candidates, {estimate.num_inliers} consistent with the pose, "
+            f"{len(estimate.matches)} one-to-one matches; {estimate.iterations} samples."
+        )
+        if estimate.low_parallax:
+            console.print(
+                f"The rays of the matches meet at only {estimate.parallax_deg:.2f}°: trust the "
+                "rotation, not the direction of the motion."
+            )
+    if folder is not None:
+        console.print(f"Written: {folder / 'pose.json'}, {folder / 'matches.npz'}", soft_wrap=True)

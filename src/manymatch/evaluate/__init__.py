@@ -1,0 +1,21 @@
+"""Pose errors, their area under the curve, and intervals."""
+
+from manymatch.evaluate.bootstrap import Interval, bootstrap_interval, paired_bootstrap_interval
+from manymatch.evaluate.metrics import (
+    FAILURE_DEG,
+    pose_auc,
+    pose_error_deg,
+    rotation_error_deg,
+    translation_error_deg,
+)
+
+__all__ = [
+    "FAILURE_DEG",
+    "Interval",
+    "bootstrap_interval",
+    "paired_bootstrap_interval",
+    "pose_auc",
+    "pose_error_deg",
+    "rotation_error_deg",
+    "translation_error_deg",
+]

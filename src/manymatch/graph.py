@@ -1,0 +1,281 @@
+"""The many-to-many association graph: keypoints of two images and the candidates between them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch import _graph_file
+from manymatch._validate import (
+    INT32_MAX,
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    bool_array,
+    float_array,
+    int_array,
+    integer,
+    read_only,
+    within,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
+class AssociationGraph:
+    """Keypoints of two images and the candidate correspondences (edges) between them.
+
+    A keypoint may have any number of candidates. The graph never changes: its arrays are copies
+    and read-only, and every operation returns a new graph.
+
+    Parameters
+    ----------
+    points0 : (N0, 2) array_like
+        Keypoints (x, y) of image 0 in pixels; the centre of the top-left pixel is (0, 0). Finite.
+    points1 : (N1, 2) array_like
+        Keypoints of image 1, likewise.
+    edges : (E, 2) array_like of integers
+        ``edges[e]`` is (index into points0, index into points1). Order is meaning: best first,
+        that is by rank, then by decreasing similarity. Of equal edges the first one is kept.
+    similarity : (E,) array_like, optional
+        Cosine similarity of every edge. Finite.
+    rank : (E,) array_like of integers, optional
+        First K at which the edge is mutual, from 1.
+
+    Attributes
+    ----------
+    points0, points1 : (N0, 2) and (N1, 2) float64 ndarray
+    edges : (E, 2) int64 ndarray
+    similarity : (E,) float32 ndarray or None
+    rank : (E,) int32 ndarray or None
+    num_duplicates : int
+        Repeated edges that were removed when the graph was made; not part of equality.
+
+    Raises
+    ------
+    ValueError
+        If an argument has another shape or type, a value is not finite, or an index is out of
+        range. A graph without edges or without keypoints is legal.
+    """
+
+    points0: FloatArray
+    points1: FloatArray
+    edges: IndexArray
+    similarity: NDArray[np.float32] | None
+    rank: NDArray[np.int32] | None
+    num_duplicates: int
+
+    def __init__(
+        self,
+        points0: ArrayLike,
+        points1: ArrayLike,
+        edges: ArrayLike,
+        similarity: ArrayLike | None = None,
+        rank: ArrayLike | None = None,
+    ) -> None:
+        p0 = float_array(points0, "points0", "an (N, 2) array of pixels", (None, 2))
+        p1 = float_array(points1, "points1", "an (N, 2) array of pixels", (None, 2))
+        e = int_array(edges, "edges", "an (E, 2) array of whole numbers", (None, 2))
+        for side, points in enumerate((p0, p1)):
+            want = f"indices into points{side} (0 to {len(points) - 1}) in column {side}"
+            if len(points) == 0:
+                want = f"no edge, as points{side} is empty"
+            bad = (e[:, side] < 0) | (e[:, side] >= len(points))
+            if bad.any():
+                row = int(np.argmax(bad))
+                raise ValueError(f"edges must hold {want}, got {e[row, side]} in row {row}")
+        s = None if similarity is None else _similarity(similarity, len(e))
+        r = None if rank is None else _rank(rank, len(e))
+        kept = _first_of_each(e, len(p1))
+        _fill(self, p0, p1, e[kept], _take(s, kept), _take(r, kept), len(e) - len(kept))
+
+    def _with_edges(self, kept: slice | BoolArray) -> AssociationGraph:
+        """Return the graph of some of the edges, sharing the (read-only) keypoints."""
+        edges = np.array(self.edges[kept])
+        similarity, rank = _take(self.similarity, kept), _take(self.rank, kept)
+        return _make(self.points0, self.points1, edges, similarity, rank, 0)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges E."""
+        return len(self.edges)
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def degrees(self) -> tuple[IndexArray, IndexArray]:
+        """Return the number of candidates of every keypoint, (N0,) and (N1,) int64."""
+        return (
+            np.bincount(self.edges[:, 0], minlength=len(self.points0)).astype(np.int64),
+            np.bincount(self.edges[:, 1], minlength=len(self.points1)).astype(np.int64),
+        )
+
+    def head(self, n: int) -> AssociationGraph:
+        """Return the graph of the first n edges, of all edges if there are fewer."""
+        return self._with_edges(slice(0, integer(n, "n", 0)))
+
+    def up_to_rank(self, k: int) -> AssociationGraph:
+        """Return the nested graph E_k: the edges of rank at most k (1 or more), in order."""
+        limit = integer(k, "k", 1)
+        if self.rank is None:
+            raise ValueError(
+                f"k must come with a graph that has ranks, got k={limit} and rank=None"
+            )
+        return self._with_edges(self.rank <= limit)
+
+    def filter(self, mask: ArrayLike) -> AssociationGraph:
+        """Return the graph of the edges where mask, (E,) bool, is True, in order."""
+        want = f"a boolean array of shape ({len(self)},)"
+        return self._with_edges(bool_array(mask, "mask", want, (len(self),)))
+
+    def compact(self) -> tuple[AssociationGraph, IndexArray, IndexArray]:
+        """Drop the keypoints without any edge.
+
+        Returns
+        -------
+        graph : AssociationGraph
+            The same edges, in order, between the keypoints that are left.
+        index0, index1 : (n0,) and (n1,) int64 ndarray
+            Where the keypoints were: ``graph.points0 == self.points0[index0]``, and an edge (i, j)
+            of the new graph is (index0[i], index1[j]) of this one.
+        """
+        degree0, degree1 = self.degrees()
+        index0, index1 = np.flatnonzero(degree0), np.flatnonzero(degree1)
+        edges = np.stack(
+            [np.searchsorted(index0, self.edges[:, 0]), np.searchsorted(index1, self.edges[:, 1])],
+            axis=1,
+        ).astype(np.int64)
+        points0, points1 = self.points0[index0], self.points1[index1]
+        graph = _make(points0, points1, edges, self.similarity, self.rank, 0)
+        return graph, index0.astype(np.int64), index1.astype(np.int64)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph to one .npz file without pickled objects.
+
+        The file appears under its name only when it is complete, so a reader never sees half of
+        it and an older file survives a failed write.
+
+        Parameters
+        ----------
+        path
+            File to write, exactly under this name, in an existing folder.
+        """
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        _graph_file.write(path, fields)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AssociationGraph:
+        """Read a graph written by `save`, checking it like any other input.
+
+        Raises
+        ------
+        ValueError
+            If the file does not exist, is damaged or is something else.
+        """
+        fields = _graph_file.read(path)
+        try:
+            removed = integer(fields.pop("num_duplicates").tolist(), "num_duplicates", 0)
+            graph = cls(**fields)
+        except ValueError as error:
+            raise _graph_file.unreadable(path, str(error)) from error
+        object.__setattr__(graph, "num_duplicates", removed + graph.num_duplicates)
+        return graph
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AssociationGraph):
+            return NotImplemented
+        names = ("points0", "points1", "edges", "similarity", "rank")
+        return all(_same(getattr(self, name), getattr(other, name)) for name in names)
+
+    # Equality looks at every entry; a hash that did so too would be slow where nobody expects it.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        active = int(np.count_nonzero(self.degrees()[0]))
+        parts = [
+            f"{len(self.points0)} x {len(self.points1)} keypoints",
+            f"{len(self)} edges",
+            f"{len(self) / max(active, 1):.2f} candidates per active keypoint",
+        ]
+        if self.rank is None:
+            parts.append("no ranks")
+        elif len(self):
+            parts.append(f"ranks {self.rank.min()} to {self.rank.max()}")
+        if self.num_duplicates:
+            parts.append(f"{self.num_duplicates} duplicates removed")
+        return f"AssociationGraph({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple[Callable[..., AssociationGraph], tuple[Any, ...]]:
+        # Arrays come back from a pickle writeable; rebuilding makes them read-only again.
+        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return _make, tuple(np.array(f) if isinstance(f, np.ndarray) else f for f in fields)
+
+
+def _fill(
+    graph: AssociationGraph,
+    points0: FloatArray,
+    points1: FloatArray,
+    edges: IndexArray,
+    similarity: NDArray[np.float32] | None,
+    rank: NDArray[np.int32] | None,
+    num_duplicates: int,
+) -> None:
+    """Set the fields of a new graph to arrays that are already checked and owned."""
+    arrays = zip(
+        ("points0", "points1", "edges", "similarity", "rank"),
+        (points0, points1, edges, similarity, rank),
+        strict=True,
+    )
+    for name, array in arrays:
+        object.__setattr__(graph, name, None if array is None else read_only(array))
+    object.__setattr__(graph, "num_duplicates", num_duplicates)
+
+
+def _make(*fields: Any) -> AssociationGraph:
+    """Make a graph of fields that are already checked and owned."""
+    graph = object.__new__(AssociationGraph)
+    _fill(graph, *fields)
+    return graph
+
+
+def _similarity(value: ArrayLike, count: int) -> NDArray[np.float32]:
+    """Check similarities, (count,) finite numbers that single precision can hold."""
+    want = f"an array of shape ({count},), one number per edge"
+    array = float_array(value, "similarity", want, (count,))
+    within(array, -_FLOAT32_MAX, _FLOAT32_MAX, "similarity", "numbers in the range of float32")
+    return array.astype(np.float32)
+
+
+def _rank(value: ArrayLike, count: int) -> NDArray[np.int32]:
+    """Check ranks, (count,) whole numbers from 1."""
+    want = f"an array of shape ({count},), one whole number per edge"
+    array = int_array(value, "rank", want, (count,))
+    within(array, 1, INT32_MAX, "rank", f"ranks from 1 to {INT32_MAX}")
+    return array.astype(np.int32)
+
+
+def _first_of_each(edges: IndexArray, num1: int) -> IndexArray:
+    """Return ascending positions of the first occurrence of every distinct edge."""
+    _, first = np.unique(edges[:, 0] * num1 + edges[:, 1], return_index=True)
+    return np.sort(first).astype(np.int64)
+
+
+def _take(array: NDArray[Any] | None, kept: slice | NDArray[Any]) -> NDArray[Any] | None:
+    """Copy the kept entries of an optional array."""
+    return None if array is None else np.array(array[kept])
+
+
+def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+    """Compare two optional arrays."""
+    if a is None or b is None:
+        return a is b
+    return np.array_equal(a, b)

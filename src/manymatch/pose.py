@@ -1,0 +1,152 @@
+"""Relative pose of two cameras, known up to the length of the translation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manymatch._validate import FloatArray, float_array, read_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike
+
+ROTATION_TOLERANCE = 1e-6
+# Below this a matrix is a rotation as far as double precision can tell and is kept bit for bit,
+# which makes the constructor idempotent.
+_ROUND_OFF = 1e-14
+
+
+def _nearest_rotation(R: FloatArray) -> FloatArray:
+    """Check that R (3, 3) is a rotation within tolerance and return the nearest exact one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = float(np.max(np.abs(R.T @ R - np.eye(3))))
+    if not deviation <= ROTATION_TOLERANCE:
+        raise ValueError(
+            "R must be a rotation matrix with R.T @ R equal to the identity within "
+            f"{ROTATION_TOLERANCE:g}, got a deviation of {deviation:.3g}"
+        )
+    if np.linalg.det(R) < 0:
+        raise ValueError("R must be a rotation matrix with determinant 1, got a reflection")
+    if deviation <= _ROUND_OFF:
+        return R
+    u, _, vt = np.linalg.svd(R)
+    return np.ascontiguousarray(u @ vt)
+
+
+def _unit(t: FloatArray) -> FloatArray:
+    """Scale t (3,) to length 1, also where its square would overflow or underflow."""
+    largest = float(np.max(np.abs(t)))
+    if largest == 0.0:
+        raise ValueError("t must be a direction other than zero, got [0.0, 0.0, 0.0]")
+    if abs(math.hypot(*t) - 1.0) <= _ROUND_OFF:
+        return t
+    scaled = t / largest
+    return np.asarray(scaled / np.linalg.norm(scaled), dtype=np.float64)
+
+
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
+class RelativePose:
+    """Pose that maps camera-0 coordinates to camera-1 coordinates, ``x1 = R @ x0 + t``.
+
+    Parameters
+    ----------
+    R : (3, 3) array_like
+        Rotation, orthonormal within 1e-6 with positive determinant. The nearest exact rotation is
+        stored.
+    t : (3,) array_like
+        Translation, of any length but zero; stored with length 1, as two views do not tell it.
+
+    Attributes
+    ----------
+    R : (3, 3) float64 ndarray
+        Rotation from camera 0 to camera 1, read-only.
+    t : (3,) float64 ndarray
+        Position of camera 0's centre in camera 1, unit length, read-only.
+
+    Raises
+    ------
+    ValueError
+        If R is no rotation, t is zero, or anything is not finite or of another shape.
+    """
+
+    R: FloatArray
+    t: FloatArray
+
+    def __init__(self, R: ArrayLike, t: ArrayLike) -> None:
+        rotation = float_array(R, "R", "a 3x3 rotation matrix of finite numbers", (3, 3))
+        direction = float_array(t, "t", "a vector of 3 finite numbers", (3,))
+        object.__setattr__(self, "R", read_only(_nearest_rotation(rotation)))
+        object.__setattr__(self, "t", read_only(_unit(direction)))
+
+    def essential(self) -> FloatArray:
+        """Return the essential matrix ``E = [t]x R`` (3, 3).
+
+        Points on the normalised planes of a scene point satisfy ``x1h @ E @ x0h == 0`` with
+        ``xh = (x, y, 1)``. Its singular values are 1, 1 and 0.
+        """
+        x, y, z = self.t
+        return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) @ self.R
+
+    def matrix(self) -> FloatArray:
+        """Return the 4x4 matrix that maps homogeneous camera-0 to camera-1 coordinates."""
+        matrix = np.eye(4)
+        matrix[:3, :3] = self.R
+        matrix[:3, 3] = self.t
+        return matrix
+
+    def inverse(self) -> RelativePose:
+        """Return the pose that maps camera-1 to camera-0 coordinates, again with ``|t| = 1``."""
+        return RelativePose(self.R.T, -self.R.T @ self.t)
+
+    def _quaternion(self) -> tuple[float, FloatArray]:
+        """Return scalar part w >= 0 and vector part (3,) of the rotation as a unit quaternion."""
+        R = self.R
+        m = np.empty((4, 4))
+        # Each row is the quaternion (w, x, y, z) times four of its own entries; the row with the
+        # largest diagonal never divides by something small.
+        m[0] = [1 + R[0, 0] + R[1, 1] + R[2, 2], R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], 0.0]
+        m[0, 3] = R[1, 0] - R[0, 1]
+        m[1, 1:] = [1 + R[0, 0] - R[1, 1] - R[2, 2], R[0, 1] + R[1, 0], R[0, 2] + R[2, 0]]
+        m[2, 2:] = [1 - R[0, 0] + R[1, 1] - R[2, 2], R[1, 2] + R[2, 1]]
+        m[3, 3] = 1 - R[0, 0] - R[1, 1] + R[2, 2]
+        m = np.triu(m) + np.triu(m, 1).T
+        q = m[int(np.argmax(np.diag(m)))]
+        q = q / np.linalg.norm(q)
+        if q[0] < 0:
+            q = -q
+        return float(q[0]), q[1:]
+
+    @property
+    def angle_deg(self) -> float:
+        """Rotation angle in degrees, in [0, 180]."""
+        w, v = self._quaternion()
+        return math.degrees(2.0 * math.atan2(float(np.linalg.norm(v)), w))
+
+    @property
+    def axis(self) -> FloatArray:
+        """Unit rotation axis (3,), the same in both cameras; (0, 0, 1) without any rotation."""
+        _, v = self._quaternion()
+        norm = float(np.linalg.norm(v))
+        return v / norm if norm > 0.0 else np.array([0.0, 0.0, 1.0])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RelativePose):
+            return NotImplemented
+        return np.array_equal(self.R, other.R) and np.array_equal(self.t, other.t)
+
+    # Rotations that differ by round-off are unequal, so a pose makes a poor key.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        axis = ", ".join(f"{v:+.4f}" for v in self.axis)
+        direction = ", ".join(f"{v:+.4f}" for v in self.t)
+        return f"RelativePose({self.angle_deg:.4f} deg about ({axis}), t ({direction}))"
+
+    def __reduce__(self) -> tuple[Callable[..., RelativePose], tuple[FloatArray, FloatArray]]:
+        # Arrays come back from a pickle writeable; the constructor makes them read-only again.
+        return RelativePose, (np.array(self.R), np.array(self.t))

@@ -1,0 +1,5 @@
+"""Pictures."""
+
+from manymatch.viz.matches import plot_candidates
+
+__all__ = ["plot_candidates"]

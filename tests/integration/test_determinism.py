@@ -1,0 +1,146 @@
+"""The result depends on the input and the seed: not on threads, order, history or the machine."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch import AssociationGraph, Options, _core
+from tests.oracles.geometry import angle_between
+from tests.oracles.problems import nearby_pose, random_problem
+
+F = 800.0
+K = np.array([[F, 0.0, 512.0], [0.0, F, 384.0], [0.0, 0.0, 1.0]])
+METHODS = ("hcm-mcm", "hcm", "mcm", "cm")
+OPTIONS = Options(min_iterations=500, max_iterations=4000, seed=5)
+
+
+def make_graph(seed, n=150, noise=0.5):
+    """A graph with four candidates a vertex and about a fifth of its edges true."""
+    rng = np.random.default_rng([21, seed])
+    problem = random_problem(rng, n=n, max_degree=5, noise=noise)
+    rank = rng.integers(1, 4, size=len(problem.edges))
+    points = (F * x + K[:2, 2] for x in (problem.x0, problem.x1))
+    return AssociationGraph(*points, problem.edges, rank=rank)
+
+
+def fingerprint(estimate):
+    """Everything in an estimate except the clock, with arrays as bytes."""
+    values = {}
+    for field in dataclasses.fields(estimate):
+        value = getattr(estimate, field.name)
+        if field.name == "timing":
+            continue
+        if field.name == "pose" and value is not None:
+            value = (value.R.tobytes(), value.t.tobytes())
+        values[field.name] = value.tobytes() if isinstance(value, np.ndarray) else value
+    return values
+
+
+def run(graph, method, options):
+    """Estimate and take the fingerprint."""
+    return fingerprint(manymatch.estimate_relative_pose(graph, K, K, method, options))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("guidance", [0.0, 0.5])
+def test_any_number_of_threads_gives_the_same_bits(method, guidance):
+    for seed in range(2):
+        graph = make_graph(seed)
+        options = OPTIONS.replace(guidance=guidance, threads=1)
+        one = run(graph, method, options)
+        assert one["success"]
+        for threads in (2, 8, 0, 3):
+            assert run(graph, method, options.replace(threads=threads)) == one
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_history_does_not_matter(method):
+    graphs = [make_graph(seed, n=40 + 30 * seed) for seed in range(5)]
+    first = [run(graph, method, OPTIONS) for graph in graphs]
+    again = [run(graph, method, OPTIONS) for graph in graphs]
+    backwards = [run(graph, method, OPTIONS) for graph in graphs[::-1]][::-1]
+    assert first == again == backwards
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_many_at_once_equal_one_at_a_time(method):
+    graphs = [make_graph(seed, n=30 + 25 * seed) for seed in range(7)]
+    single = [run(graph, method, OPTIONS) for graph in graphs]
+    for threads in (1, 2, 8, 0):
+        together = manymatch.estimate_relative_poses(
+            [(graph, K, K) for graph in graphs], method=method, options=OPTIONS, threads=threads
+        )
+        assert [fingerprint(estimate) for estimate in together] == single
+
+
+def test_the_seed_matters():
+    graph = make_graph(0)
+    options = OPTIONS.replace(max_iterations=500)
+    poses = {run(graph, "hcm", options.replace(seed=seed))["pose"] for seed in range(6)}
+    assert len(poses) > 1
+
+
+@pytest.fixture
+def instruction_set():
+    """Switch the instruction set for one test."""
+    yield _core.force_instruction_set
+    _core.force_instruction_set(None)
+
+
+def test_an_unknown_instruction_set_is_refused(instruction_set):
+    assert _core.instruction_set() in _core.instruction_sets()
+    assert "baseline" in _core.instruction_sets()
+    with pytest.raises(ValueError, match="sse9"):
+        instruction_set("sse9")
+
+
+def test_scores_agree_between_instruction_sets(instruction_set):
+    rng = np.random.default_rng(31)
+    for _ in range(20):
+        problem = random_problem(rng, n=100)
+        pose = nearby_pose(rng, problem.R, problem.t, 1e-3)
+        results = []
+        for name in _core.instruction_sets():
+            instruction_set(name)
+            results.append(
+                _core.score(problem.x0, problem.x1, problem.edges, problem.eps, 0.3, 0.01, *pose)
+            )
+        for hcm, cardinality, inliers, r2 in results[1:]:
+            assert hcm == pytest.approx(results[0][0], rel=1e-9)
+            assert cardinality == results[0][1]
+            np.testing.assert_array_equal(inliers, results[0][2])
+            np.testing.assert_allclose(r2, results[0][3], rtol=1e-9, atol=1e-20)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_wide_instruction_sets_give_the_same_bits(method, instruction_set):
+    wide = [name for name in _core.instruction_sets() if name != "baseline"]
+    if len(wide) < 2:
+        pytest.skip("needs a processor with both AVX2 and AVX-512")
+    graphs = [make_graph(seed) for seed in range(4)]
+    results = []
+    for name in wide:
+        instruction_set(name)
+        results.append([run(graph, method, OPTIONS) for graph in graphs])
+    assert all(result == results[0] for result in results[1:])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_baseline_selects_the_same_pose(method, instruction_set):
+    graphs = [make_graph(seed) for seed in range(12)]
+    names = _core.instruction_sets()
+    if len(names) < 2:
+        pytest.skip("only the baseline instruction set can run here")
+    instruction_set("baseline")
+    base = [manymatch.estimate_relative_pose(g, K, K, method, OPTIONS) for g in graphs]
+    for name in names[1:]:
+        instruction_set(name)
+        other = [manymatch.estimate_relative_pose(g, K, K, method, OPTIONS) for g in graphs]
+        same = [
+            angle_between(a.pose.R, b.pose.R) < 1e-6 and np.linalg.norm(a.pose.t - b.pose.t) < 1e-6
+            for a, b in zip(base, other, strict=True)
+        ]
+        # Rounding may tip one iteration's tie; it must stay the exception.
+        assert sum(same) >= len(graphs) - 1

@@ -1,0 +1,43 @@
+"""Every example runs and says what its docstring promises."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name, folder):
+    result = subprocess.run(  # noqa: S603 - files of this repository
+        [sys.executable, "-W", "error", EXAMPLES / name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert list(folder.iterdir()) == [], "an example must leave nothing behind"
+    return result.stdout
+
+
+def test_all_examples_are_tested_here():
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if path.name not in source] == []
+
+
+def test_estimate_from_candidates(tmp_path):
+    text = run("01_estimate_from_candidates.py", tmp_path)
+    assert float(re.search(r"pose error ([\d.]+) degrees", text)[1]) < 2.0
+
+
+def test_score_a_pose(tmp_path):
+    text = run("02_score_a_pose.py", tmp_path)
+    true, turned = (float(value) for value in re.findall(r"hcm ([\d.]+)", text))
+    assert true > 2 * turned
+
+
+def test_many_pairs(tmp_path):
+    text = run("03_many_pairs.py", tmp_path)
+    auc = {m: float(v) for m, v in re.findall(r"^(\S+): .* degrees ([\d.]+)", text, re.MULTILINE)}
+    assert auc["hcm-mcm"] > auc["cm"] + 20

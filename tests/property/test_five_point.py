@@ -1,0 +1,181 @@
+"""The five-point solver: truth found, constraints met, and PoseLib's roots, root by root."""
+
+import numpy as np
+import poselib
+import pytest
+
+from manymatch import _core
+from tests.oracles.five_point_problems import (
+    KINDS,
+    essential_gap,
+    essentials,
+    front_depths,
+    make_batch,
+    nearest_to_truth,
+    pose_gap,
+)
+
+FOUND_WITHIN = 1e-4
+FOUND_RATE = 0.999
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def solved(request):
+    """A batch of problems of one kind and the poses found for it."""
+    batch = make_batch(
+        np.random.default_rng([5, KINDS.index(request.param)]), 20_000, request.param
+    )
+    return batch, *_core.five_point(batch.b0, batch.b1)
+
+
+def test_the_true_pose_is_found(solved):
+    batch, problem, R, t = solved
+    gap = nearest_to_truth(batch, problem, R, t)
+    assert (gap < FOUND_WITHIN).mean() >= FOUND_RATE
+
+
+def test_every_pose_is_a_pose(solved):
+    _, problem, R, t = solved
+    assert np.all(np.diff(problem) >= 0)
+    np.testing.assert_allclose(
+        R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(3), R.shape), atol=1e-9
+    )
+    np.testing.assert_allclose(np.linalg.det(R), 1.0, atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(t, axis=1), 1.0, atol=1e-12)
+
+
+def test_every_pose_meets_the_five_constraints(solved):
+    batch, problem, R, t = solved
+    E = essentials(R, t)
+    residual = np.abs(np.einsum("kli,kij,klj->kl", batch.b1[problem], E, batch.b0[problem])).max(1)
+    assert np.quantile(residual, 0.999) < 1e-6
+    assert (residual < 1e-3).all()
+
+
+def test_every_point_is_in_front_of_both_cameras(solved):
+    batch, problem, R, t = solved
+    exact = np.abs(
+        np.einsum("kli,kij,klj->kl", batch.b1[problem], essentials(R, t), batch.b0[problem])
+    ).max(axis=1)
+    good = exact < 1e-9
+    depth0, depth1 = front_depths(batch.b0[problem], batch.b1[problem], R, t)
+    assert (depth0[good] > 0.0).all()
+    assert (depth1[good] > 0.0).all()
+
+
+def test_no_pose_is_returned_twice(solved):
+    _, problem, R, t = solved
+    assert np.bincount(problem).max() <= 10
+    same = problem[1:] == problem[:-1]
+    gap = pose_gap(R[1:], t[1:], R[:-1], t[:-1])[same]
+    assert (gap < 1e-9).mean() < 1e-3
+
+
+def poselib_solutions(batch, count):
+    """Poses PoseLib finds for the first problems, with the problem each belongs to."""
+    problem, R, t = [], [], []
+    for k in range(count):
+        for pose in poselib.relpose_5pt(batch.b0[k], batch.b1[k]):
+            problem.append(k)
+            R.append(pose.R)
+            t.append(pose.t)
+    return np.array(problem), np.array(R), np.array(t)
+
+
+def meets_constraints(batch, problem, R, t, tolerance=1e-8):
+    """Which poses (k,) satisfy the epipolar constraints of their five points."""
+    E = essentials(R, t)
+    residual = np.einsum("kli,kij,klj->kl", batch.b1[problem], E, batch.b0[problem])
+    return np.abs(residual).max(axis=1) < tolerance
+
+
+def unmatched(problem, R, t, other_problem, other_R, other_t, tolerance):
+    """Share of the poses that have no counterpart among the other ones."""
+    others = essentials(other_R, other_t)
+    missing = 0
+    for k, E in zip(problem, essentials(R, t), strict=True):
+        low, high = np.searchsorted(other_problem, [k, k + 1])
+        if low == high or essential_gap(others[low:high], E).min() > tolerance:
+            missing += 1
+    return missing / len(problem)
+
+
+def test_roots_agree_with_poselib(solved):
+    batch, problem, R, t = solved
+    count = 4000
+    theirs = poselib_solutions(batch, count)
+    ours = (problem[problem < count], R[problem < count], t[problem < count])
+    # Only poses that solve their problem are held against the other side; the rest is theirs.
+    ours_good = meets_constraints(batch, *ours)
+    theirs_good = meets_constraints(batch, *theirs)
+    found_by_us = unmatched(*(v[theirs_good] for v in theirs), *ours, 1e-4)
+    found_by_them = unmatched(*(v[ours_good] for v in ours), *theirs, 1e-4)
+    assert found_by_us < 0.002
+    assert found_by_them < 0.05
+    assert ours_good.mean() >= theirs_good.mean()
+
+
+def test_the_length_of_a_bearing_does_not_matter():
+    rng = np.random.default_rng(6)
+    batch = make_batch(rng, 500, "general")
+    scale0, scale1 = rng.uniform(0.3, 3.0, size=(2, 500, 5, 1))
+    problem, R, t = _core.five_point(batch.b0 * scale0, batch.b1 * scale1)
+    gap = nearest_to_truth(batch, problem, R, t)
+    assert (gap < FOUND_WITHIN).mean() > 0.995
+
+
+def test_a_problem_does_not_feel_its_neighbours():
+    rng = np.random.default_rng(7)
+    batch = make_batch(rng, 67, "general")
+    problem, R, t = _core.five_point(batch.b0, batch.b1)
+    for k in (0, 1, 7, 8, 31, 63, 64, 66):
+        alone, R_alone, t_alone = _core.five_point(batch.b0[k : k + 1], batch.b1[k : k + 1])
+        assert (alone == 0).all()
+        np.testing.assert_array_equal(R_alone, R[problem == k])
+        np.testing.assert_array_equal(t_alone, t[problem == k])
+
+
+def test_an_empty_batch():
+    none = np.zeros((0, 5, 3))
+    problem, R, t = _core.five_point(none, none)
+    assert (len(problem), R.shape, t.shape) == (0, (0, 3, 3), (0, 3))
+
+
+def degenerate_cases():
+    """Inputs that no pose explains, or infinitely many do."""
+    rng = np.random.default_rng(8)
+    ray = np.array([0.1, -0.2, 1.0])
+    batch = make_batch(rng, 1, "general")
+    rays = rng.normal(size=(5, 3))
+    line = np.column_stack([np.linspace(-1, 1, 5), np.zeros(5), np.ones(5)])
+    yield "all points equal", np.tile(ray, (5, 1)), np.tile(ray, (5, 1))
+    yield "two points equal", *(np.vstack([b[0, :4], b[0, :1]]) for b in (batch.b0, batch.b1))
+    yield "no motion", rays, rays
+    yield "collinear", line, line + np.array([0.1, 0.0, 0.0])
+    yield "zeros", np.zeros((5, 3)), np.zeros((5, 3))
+    yield "one zero ray", np.vstack([batch.b0[0, :4], np.zeros((1, 3))]), batch.b1[0]
+    yield "huge", batch.b0[0] * 1e200, batch.b1[0] * 1e200
+    yield "tiny", batch.b0[0] * 1e-200, batch.b1[0] * 1e-200
+    for bad in (np.nan, np.inf, -np.inf):
+        spoiled = batch.b0[0].copy()
+        spoiled[2, 1] = bad
+        yield f"one {bad}", spoiled, batch.b1[0]
+        yield f"all {bad}", np.full((5, 3), bad), np.full((5, 3), bad)
+
+
+@pytest.mark.parametrize("case", list(degenerate_cases()), ids=lambda case: case[0])
+def test_degenerate_input_gives_finite_poses_or_none(case):
+    _, b0, b1 = case
+    good = make_batch(np.random.default_rng(9), 8, "general")
+    mixed0, mixed1 = good.b0.copy(), good.b1.copy()
+    mixed0[3], mixed1[3] = b0, b1
+    problem, R, t = _core.five_point(mixed0, mixed1)
+    assert np.isfinite(R).all()
+    assert np.isfinite(t).all()
+    if not (np.isfinite(b0).all() and np.isfinite(b1).all()):
+        assert not (problem == 3).any()
+    # The other lanes of the batch are not disturbed.
+    clean, R_clean, t_clean = _core.five_point(good.b0, good.b1)
+    np.testing.assert_array_equal(problem[problem != 3], clean[clean != 3])
+    np.testing.assert_array_equal(R[problem != 3], R_clean[clean != 3])
+    np.testing.assert_array_equal(t[problem != 3], t_clean[clean != 3])

@@ -1,0 +1,173 @@
+"""The constrained sampler: what it may return, and with which probability."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from manymatch import _core
+from tests.oracles.matching import is_matching
+from tests.oracles.problems import random_graph
+from tests.oracles.sampling import constrained_law
+
+SMALLEST_P_VALUE = 1e-3
+GRAPHS = {
+    "square": [(i, j) for i in range(6) for j in (i, (i + 1) % 6, (i + 3) % 6)],
+    "hub": [(i, 0) for i in range(7)] + [(i, i) for i in range(1, 7)] + [(2, 3), (4, 1), (5, 6)],
+    "degrees": [
+        *((0, 0), (1, 0), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (3, 4), (3, 5), (3, 0)),
+        *((4, 4), (5, 5), (5, 1)),
+    ],
+}
+
+
+def draw(edges, count, seed=0, proposals=None):
+    """Rows of edge indices."""
+    return _core.sample(
+        np.asarray(edges, dtype=np.int32), proposals, seed, count, uniform_edges=False
+    )
+
+
+def merged_chi_square(observed, expected):
+    """p-value of counts, with rare outcomes merged until each expects at least ten."""
+    order = np.argsort(expected)
+    observed, expected = np.asarray(observed)[order], np.asarray(expected)[order]
+    rare = int(np.searchsorted(np.cumsum(expected), 10.0)) + 1
+    observed = np.append(observed[:rare].sum(), observed[rare:])
+    expected = np.append(expected[:rare].sum(), expected[rare:])
+    return chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_law_equals_the_enumerated_algorithm(name):
+    edges = np.array(GRAPHS[name], dtype=np.int32)
+    law, success = constrained_law(edges, 5)
+    assert success > 0.5
+    rows = draw(edges, 100_000, seed=17)
+    assert (rows >= 0).all()
+    counts = Counter(map(frozenset, rows.tolist()))
+    assert set(counts) <= set(law)
+    outcomes = list(law)
+    expected = [len(rows) * law[o] for o in outcomes]
+    assert merged_chi_square([counts[o] for o in outcomes], expected) > SMALLEST_P_VALUE
+
+
+def test_attempts_are_limited_to_fifty_on_a_small_graph():
+    # Left vertex i reaches right 0 to i: one wrong choice anywhere ruins the attempt.
+    edges = np.array([(i, j) for i in range(5) for j in range(i + 1)], dtype=np.int32)
+    _, success = constrained_law(edges, 5)
+    expected = (1.0 - success) ** 50
+    assert 0.001 < expected < 0.5
+    missing = (draw(edges, 20_000, seed=3) == -1).all(axis=1).mean()
+    assert abs(missing - expected) < 5.0 * np.sqrt(expected * (1.0 - expected) / 20_000)
+
+
+def test_law_with_proposals_is_that_of_the_smaller_graph():
+    edges = np.array(GRAPHS["square"] + [(6, 0), (0, 4), (5, 1)], dtype=np.int32)
+    proposals = np.ones(len(edges), dtype=bool)
+    proposals[[1, 4, 7, 18]] = False
+    kept = np.flatnonzero(proposals)
+    law, _ = constrained_law(edges[kept], 5)
+    rows = draw(edges, 100_000, seed=5, proposals=proposals)
+    assert proposals[rows].all()
+    counts = Counter(frozenset(np.searchsorted(kept, row).tolist()) for row in rows)
+    outcomes = list(law)
+    expected = [len(rows) * law[o] for o in outcomes]
+    assert merged_chi_square([counts[o] for o in outcomes], expected) > SMALLEST_P_VALUE
+
+
+def test_left_vertices_are_uniform_whatever_their_degree():
+    rng = np.random.default_rng(2)
+    degrees = [1, 1, 2, 3, 5, 8, 13, 1, 2, 4]
+    edges = np.array(
+        [(i, j) for i, d in enumerate(degrees) for j in rng.choice(400, d, replace=False)],
+        dtype=np.int32,
+    )
+    rows = draw(edges, 40_000, seed=3)
+    taken = np.bincount(edges[rows.ravel(), 0], minlength=len(degrees))
+    # Five of ten without replacement: variance of a count is n/4, and the counts are correlated.
+    assert np.abs(taken - 20_000).max() < 5.0 * np.sqrt(40_000 / 4)
+
+
+def test_every_sample_is_one_to_one():
+    rng = np.random.default_rng(4)
+    for seed in range(40):
+        edges = random_graph(rng, int(rng.integers(8, 60)), int(rng.integers(6, 60)), 6)
+        rows = draw(edges, 300, seed=seed)
+        for row in rows[(rows >= 0).all(axis=1)]:
+            assert is_matching(edges[row])
+        assert ((rows >= 0).all(axis=1) | (rows == -1).all(axis=1)).all()
+
+
+def test_a_row_depends_on_the_seed_and_its_number_only():
+    edges = random_graph(np.random.default_rng(6), 50, 50, 5)
+    rows = draw(edges, 1000, seed=9)
+    np.testing.assert_array_equal(draw(edges, 137, seed=9), rows[:137])
+    np.testing.assert_array_equal(draw(edges, 1000, seed=9), rows)
+    assert (draw(edges, 1000, seed=10) != rows).any(axis=1).mean() > 0.99
+    assert len({tuple(row) for row in rows.tolist()}) > 990
+
+
+def test_large_seeds_are_all_different():
+    edges = random_graph(np.random.default_rng(6), 50, 50, 5)
+    first = {
+        tuple(draw(edges, 1, seed=s)[0].tolist()) for s in (0, 1, 2**31, 2**32, 2**63, 2**64 - 1)
+    }
+    assert len(first) == 6
+
+
+def test_five_left_vertices_on_four_right_ones_give_nothing():
+    edges = [(i, j) for i in range(5) for j in range(4)]
+    assert (draw(edges, 50) == -1).all()
+
+
+def test_a_star_gives_nothing():
+    assert (draw([(0, j) for j in range(40)], 20) == -1).all()
+    assert (draw([(i, 0) for i in range(40)], 20) == -1).all()
+
+
+def test_the_only_matching_is_found_among_dead_ends():
+    # Right vertices 0..3 are shared by many; only left vertices 0..4 reach right vertex 4 or more.
+    edges = np.array([(i, j) for i in range(30) for j in range(4)] + [(0, 4)], dtype=np.int32)
+    rows = draw(edges, 200, seed=1)
+    drawn = rows[(rows >= 0).all(axis=1)]
+    assert len(drawn) > 190
+    assert (drawn == len(edges) - 1).any(axis=1).all()
+
+
+def test_hubs_on_the_right_do_not_spoil_the_sample():
+    edges = [(i, 0) for i in range(50)] + [(i, i) for i in range(1, 50, 5)]
+    rows = draw(edges, 500, seed=2)
+    drawn = rows[(rows >= 0).all(axis=1)]
+    assert len(drawn) == 500
+    assert all(is_matching(np.asarray(edges)[row]) for row in drawn)
+
+
+def test_vertex_numbers_may_have_holes():
+    rng = np.random.default_rng(8)
+    edges = random_graph(rng, 30, 30, 4)
+    spread = edges * np.int32(1000) + np.int32(7)
+    np.testing.assert_array_equal(draw(spread, 500, seed=4), draw(edges, 500, seed=4))
+
+
+def test_too_few_proposals_give_nothing():
+    edges = np.array([(i, i) for i in range(30)], dtype=np.int32)
+    proposals = np.zeros(30, dtype=bool)
+    proposals[[3, 9, 12, 20]] = True
+    assert (draw(edges, 20, proposals=proposals) == -1).all()
+    assert (draw(edges, 20, proposals=np.zeros(30, dtype=bool)) == -1).all()
+
+
+def test_uniform_edges_draw_five_distinct_edges_equally_often():
+    edges = np.array([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 5), (3, 5)], dtype=np.int32)
+    rows = _core.sample(edges, None, 21, 60_000, uniform_edges=True)
+    assert all(len(set(row)) == 5 for row in rows.tolist())
+    counts = Counter(map(frozenset, rows.tolist()))
+    assert len(counts) == 21
+    assert chisquare(list(counts.values())).pvalue > SMALLEST_P_VALUE
+
+
+def test_uniform_edges_of_fewer_than_five_give_nothing():
+    edges = np.array([(0, 0), (1, 1), (2, 2), (3, 3)], dtype=np.int32)
+    assert (_core.sample(edges, None, 0, 5, uniform_edges=True) == -1).all()

@@ -1,0 +1,144 @@
+"""The public names and signatures that outside programs are written against."""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import manymatch
+
+PUBLIC = {
+    "AssociationGraph",
+    "Camera",
+    "Estimate",
+    "Options",
+    "RelativePose",
+    "Score",
+    "__version__",
+    "datasets",
+    "estimate_relative_pose",
+    "estimate_relative_poses",
+    "evaluate",
+    "score_pose",
+}
+
+SIGNATURES = {
+    "estimate_relative_pose": {
+        "graph": inspect.Parameter.empty,
+        "camera0": inspect.Parameter.empty,
+        "camera1": inspect.Parameter.empty,
+        "method": "hcm-mcm",
+        "options": None,
+        "proposals": None,
+    },
+    "estimate_relative_poses": {
+        "problems": inspect.Parameter.empty,
+        "method": "hcm-mcm",
+        "options": None,
+        "threads": 0,
+    },
+    "score_pose": {
+        "graph": inspect.Parameter.empty,
+        "camera0": inspect.Parameter.empty,
+        "camera1": inspect.Parameter.empty,
+        "pose": inspect.Parameter.empty,
+        "options": None,
+    },
+    "AssociationGraph": {
+        "points0": inspect.Parameter.empty,
+        "points1": inspect.Parameter.empty,
+        "edges": inspect.Parameter.empty,
+        "similarity": None,
+        "rank": None,
+    },
+    "RelativePose": {"R": inspect.Parameter.empty, "t": inspect.Parameter.empty},
+    "Options": {
+        "threshold_px": 1.0,
+        "min_iterations": 1_000,
+        "max_iterations": 100_000,
+        "confidence": 0.9999,
+        "safety": 3.0,
+        "pool_size": 100,
+        "q": 0.3,
+        "delta": 0.01,
+        "guidance": 0.0,
+        "seed": 0,
+        "threads": 0,
+    },
+}
+
+MEMBERS = {
+    "AssociationGraph": {"degrees", "filter", "head", "load", "num_edges", "save", "up_to_rank"},
+    "Camera": {"from_matrix"},
+    "RelativePose": {"R", "essential", "inverse", "matrix", "t"},
+    "Estimate": {
+        "cardinality",
+        "failure",
+        "hcm",
+        "inliers",
+        "iterations",
+        "match_probability",
+        "matches",
+        "num_inliers",
+        "pose",
+        "refinements",
+        "success",
+        "timing",
+    },
+    "Score": {"cardinality", "hcm", "inliers", "num_inliers"},
+}
+
+
+def test_public_names():
+    assert set(manymatch.__all__) == PUBLIC
+    assert all(hasattr(manymatch, name) for name in PUBLIC)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name):
+    parameters = inspect.signature(getattr(manymatch, name)).parameters
+    assert {key: value.default for key, value in parameters.items()} == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members(name):
+    cls = getattr(manymatch, name)
+    fields = {f.name for f in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+    assert MEMBERS[name] <= fields | set(dir(cls))
+
+
+@pytest.mark.parametrize(
+    "name", ["AssociationGraph", "Estimate", "Options", "RelativePose", "Score"]
+)
+def test_values_are_frozen(name):
+    cls = getattr(manymatch, name)
+    assert dataclasses.is_dataclass(cls)
+    assert cls.__dataclass_params__.frozen
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__"}))
+def test_everything_public_is_documented(name):
+    assert inspect.getdoc(getattr(manymatch, name))
+
+
+def test_evaluation_names():
+    assert callable(manymatch.evaluate.pose_error_deg)
+    assert inspect.signature(manymatch.evaluate.pose_auc).parameters["thresholds"].default == (
+        5,
+        10,
+        20,
+    )
+
+
+def test_importing_the_package_does_not_import_optional_ones():
+    code = (
+        "import sys, manymatch\n"
+        "optional = {'torch', 'cv2', 'poselib', 'pycolmap', 'matplotlib', 'scipy'}\n"
+        "extra = optional & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(extra)))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr

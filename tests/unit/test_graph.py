@@ -1,0 +1,373 @@
+"""AssociationGraph: bad input, duplicates, subgraphs, compaction."""
+
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+from manymatch.graph import AssociationGraph
+
+P0 = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]])
+P1 = np.array([[10.0, 11.0], [12.0, 13.0], [14.0, 15.0]])
+EDGES = np.array([[0, 0], [3, 2], [0, 2], [3, 0]])
+SIMILARITY = np.array([0.9, 0.8, 0.7, 0.6])
+RANK = np.array([1, 1, 2, 3])
+
+
+def make(**changes):
+    arguments = {"points0": P0, "points1": P1, "edges": EDGES}
+    arguments |= {"similarity": SIMILARITY, "rank": RANK}
+    return AssociationGraph(**(arguments | changes))
+
+
+def changed(array, index, value):
+    result = np.array(array, dtype=np.float64)
+    result[index] = value
+    return result
+
+
+BAD_POINTS = [
+    None,
+    "abc",
+    1.0,
+    [1.0, 2.0],
+    np.zeros((4, 3)),
+    np.zeros((2, 4)),
+    np.zeros((0, 3)),
+    np.zeros((4, 2, 1)),
+    np.zeros((4, 2), bool),
+    np.zeros((4, 2), complex),
+    P0.astype(object),
+    P0.astype(str),
+    [[1.0, 2.0], [3.0]],
+    [[1.0, 2.0], [3.0, None]],
+    {"x": 1},
+    changed(P0, (2, 1), np.nan),
+    changed(P0, (2, 1), np.inf),
+    changed(P0, (2, 1), -np.inf),
+    np.ma.masked_equal(P0, 3.0),
+]
+BAD_EDGES = [
+    None,
+    "abc",
+    1,
+    [0, 1],
+    np.zeros((4, 3), int),
+    np.zeros((2, 4), int),
+    np.zeros((4, 2), bool),
+    np.zeros((4, 2), complex),
+    EDGES.astype(object),
+    [[0, 0], [1]],
+    [[0, 0], [1, None]],
+    changed(EDGES, (1, 0), 0.5),
+    changed(EDGES, (1, 0), np.nan),
+    changed(EDGES, (1, 0), np.inf),
+    changed(EDGES, (1, 0), 1e300),
+    changed(EDGES, (1, 0), 4),
+    changed(EDGES, (1, 1), 3),
+    changed(EDGES, (1, 0), -1).astype(int),
+    changed(EDGES, (1, 1), -1).astype(int),
+    np.full((4, 2), 2**63, np.uint64),
+    [[2**70, 0]] * 4,
+    np.ma.masked_equal(EDGES, 3),
+]
+BAD_SIMILARITY = [
+    "abc",
+    0.5,
+    SIMILARITY[:3],
+    [],
+    SIMILARITY[:, None],
+    SIMILARITY > 0,
+    SIMILARITY.astype(complex),
+    SIMILARITY.astype(object),
+    [0.1, 0.2, 0.3, [0.4]],
+    [0.1, 0.2, 0.3, None],
+    changed(SIMILARITY, 1, np.nan),
+    changed(SIMILARITY, 1, np.inf),
+    changed(SIMILARITY, 1, 1e39),
+]
+BAD_RANK = [
+    "abc",
+    1,
+    RANK[:3],
+    [],
+    RANK[:, None],
+    RANK > 0,
+    RANK.astype(complex),
+    RANK.astype(object),
+    [1, 2, 3, [4]],
+    changed(RANK, 1, 0),
+    changed(RANK, 1, -3),
+    changed(RANK, 1, 1.5),
+    changed(RANK, 1, np.nan),
+    changed(RANK, 1, 2**31),
+]
+BAD = {
+    "points0": BAD_POINTS,
+    "points1": BAD_POINTS,
+    "edges": BAD_EDGES,
+    "similarity": BAD_SIMILARITY,
+    "rank": BAD_RANK,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), [(name, i) for name, values in BAD.items() for i in range(len(values))]
+)
+def test_bad_argument_is_named(name, index):
+    with pytest.raises(ValueError, match=rf"^{name} must .*, got "):
+        make(**{name: BAD[name][index]})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("points0", changed(P0, (2, 1), np.nan), "got [4.0, nan] in row 2"),
+        ("points1", changed(P1, (1, 0), np.inf), "got [inf, 13.0] in row 1"),
+        ("edges", changed(EDGES, (1, 0), 4), "points0 (0 to 3) in column 0, got 4 in row 1"),
+        ("edges", changed(EDGES, (2, 1), -1), "points1 (0 to 2) in column 1, got -1 in row 2"),
+        ("edges", changed(EDGES, (1, 0), 0.5), "whole numbers, got [0.5, 2.0] in row 1"),
+        ("edges", np.zeros((4, 3)), "got an array of shape (4, 3) and dtype float64"),
+        ("similarity", changed(SIMILARITY, 3, np.nan), "got nan in row 3"),
+        ("rank", changed(RANK, 2, 0), "got 0 in row 2"),
+    ],
+)
+def test_sentence_shows_the_first_bad_row(name, value, sentence):
+    with pytest.raises(ValueError, match=rf"^{name} must") as error:
+        make(**{name: value})
+    assert sentence in str(error.value)
+
+
+def test_edges_into_an_empty_side():
+    with pytest.raises(ValueError, match=r"^edges must hold no edge, as points1 is empty, got 0"):
+        AssociationGraph(P0, [], [[0, 0]])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", "f4"])
+def test_every_number_type_of_edges(dtype):
+    graph = make(edges=EDGES.astype(dtype), rank=RANK.astype(dtype))
+    assert graph == make()
+    assert graph.edges.dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "g", ">f8", "i4", "u1"])
+def test_every_number_type_of_points(dtype):
+    graph = make(points0=P0.astype(dtype), points1=P1.astype(dtype))
+    assert graph == make()
+    assert graph.points0.dtype == np.float64
+
+
+def test_lists_and_layouts():
+    lists = AssociationGraph(
+        P0.tolist(), P1.tolist(), EDGES.tolist(), SIMILARITY.tolist(), RANK.tolist()
+    )
+    assert lists == make()
+    strided = make(points0=np.asfortranarray(P0), edges=np.repeat(EDGES, 2, axis=0)[::2])
+    assert strided == make()
+    assert strided.points0.flags.c_contiguous
+    assert strided.edges.flags.c_contiguous
+
+
+def test_stored_types_are_those_of_the_interface():
+    graph = make()
+    assert (graph.points0.dtype, graph.points1.dtype) == (np.float64, np.float64)
+    assert graph.edges.dtype == np.int64
+    assert graph.similarity.dtype == np.float32
+    assert graph.rank.dtype == np.int32
+    bare = AssociationGraph(P0, P1, EDGES)
+    assert bare.similarity is None
+    assert bare.rank is None
+
+
+def test_duplicates_keep_the_first_and_are_counted():
+    edges = [[3, 2], [0, 0], [3, 2], [0, 1], [0, 0], [3, 2]]
+    graph = make(edges=edges, similarity=[6, 5, 4, 3, 2, 1], rank=[1, 2, 3, 4, 5, 6])
+    assert graph.num_duplicates == 3
+    assert graph.edges.tolist() == [[3, 2], [0, 0], [0, 1]]
+    assert graph.similarity.tolist() == [6, 5, 3]
+    assert graph.rank.tolist() == [1, 2, 4]
+    assert graph == make(edges=[[3, 2], [0, 0], [0, 1]], similarity=[6, 5, 3], rank=[1, 2, 4])
+
+
+@pytest.mark.parametrize("empty", [[], np.zeros((0, 2)), np.zeros((0, 2), np.int32)])
+def test_empty_graph_is_legal(empty):
+    graph = AssociationGraph(empty, empty, empty, similarity=[], rank=[])
+    assert len(graph) == graph.num_edges == 0
+    assert graph.edges.shape == graph.points0.shape == (0, 2)
+    assert [len(d) for d in graph.degrees()] == [0, 0]
+    assert graph.compact()[0] == graph.head(3) == graph.up_to_rank(2) == graph.filter([]) == graph
+    assert "0 edges" in repr(graph)
+
+
+def test_points_without_edges():
+    graph = AssociationGraph(P0, P1, [])
+    assert graph.degrees()[0].tolist() == [0, 0, 0, 0]
+    small, index0, index1 = graph.compact()
+    assert len(small.points0) == len(small.points1) == len(index0) == len(index1) == 0
+
+
+def test_degrees():
+    degree0, degree1 = make().degrees()
+    assert degree0.tolist() == [2, 0, 0, 2]
+    assert degree1.tolist() == [2, 0, 2]
+    assert degree0.dtype == degree1.dtype == np.int64
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 100, np.int64(2)])
+def test_head(n):
+    part = make().head(n)
+    assert part.edges.tolist() == EDGES[:n].tolist()
+    assert part.rank.tolist() == RANK[:n].tolist()
+    np.testing.assert_array_equal(part.similarity, SIMILARITY[:n].astype(np.float32))
+
+
+@pytest.mark.parametrize("n", [-1, 1.0, None, "1", True, np.nan, [1]])
+def test_bad_head(n):
+    with pytest.raises(ValueError, match=r"^n must be an integer"):
+        make().head(n)
+
+
+@pytest.mark.parametrize(
+    ("k", "kept"), [(1, [0, 1]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (2**40, [0, 1, 2, 3])]
+)
+def test_up_to_rank(k, kept):
+    assert make().up_to_rank(k).edges.tolist() == EDGES[kept].tolist()
+
+
+def test_up_to_rank_keeps_order_where_ranks_are_not_sorted():
+    graph = make(rank=[3, 1, 2, 1])
+    assert graph.up_to_rank(2).edges.tolist() == EDGES[[1, 2, 3]].tolist()
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.0, None, "1", True, [1]])
+def test_bad_up_to_rank(k):
+    with pytest.raises(ValueError, match=r"^k must be an integer"):
+        make().up_to_rank(k)
+
+
+def test_up_to_rank_needs_ranks():
+    with pytest.raises(ValueError, match=r"has ranks, got .* rank=None"):
+        make(rank=None).up_to_rank(1)
+
+
+def test_filter():
+    graph = make()
+    part = graph.filter([True, False, False, True])
+    assert part.edges.tolist() == EDGES[[0, 3]].tolist()
+    assert part.rank.tolist() == [1, 3]
+    np.testing.assert_array_equal(part.points0, P0)
+    np.testing.assert_array_equal(part.points1, P1)
+    assert graph == make()
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [None, "abc", True, [0, 1, 1, 0], [True] * 3, [[True] * 4], [True, False, [True], True], []],
+)
+def test_bad_filter(mask):
+    with pytest.raises(ValueError, match=r"^mask must be a boolean array of shape \(4,\), got "):
+        make().filter(mask)
+
+
+def test_compact_drops_holes_and_maps_back():
+    graph = make()
+    small, index0, index1 = graph.compact()
+    assert index0.tolist() == [0, 3]
+    assert index1.tolist() == [0, 2]
+    np.testing.assert_array_equal(small.points0, P0[[0, 3]])
+    np.testing.assert_array_equal(small.points1, P1[[0, 2]])
+    assert small.edges.tolist() == [[0, 0], [1, 1], [0, 1], [1, 0]]
+    np.testing.assert_array_equal(small.similarity, graph.similarity)
+    np.testing.assert_array_equal(small.rank, graph.rank)
+
+
+def test_parts_say_that_they_removed_no_duplicates():
+    graph = make(edges=np.zeros((4, 2), int))
+    assert graph.num_duplicates == 3
+    assert graph.head(1).num_duplicates == 0
+
+
+ARRAYS = ("points0", "points1", "edges", "similarity", "rank")
+
+
+def through_pickle(graph):
+    return pickle.loads(pickle.dumps(graph))  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda g: g,
+        lambda g: g.head(2),
+        lambda g: g.up_to_rank(2),
+        lambda g: g.filter([True] * 4),
+        lambda g: g.compact()[0],
+        copy.copy,
+        copy.deepcopy,
+        through_pickle,
+    ],
+)
+def test_arrays_are_read_only_and_contiguous(derive):
+    graph = derive(make())
+    for name in ARRAYS:
+        array = getattr(graph, name)
+        assert array.flags.c_contiguous
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
+
+
+@pytest.mark.parametrize("name", [*ARRAYS, "num_duplicates"])
+def test_fields_cannot_be_set(name):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(make(), name, None)
+
+
+def test_input_is_copied_and_stays_writeable():
+    arrays = {
+        name: np.array(value)
+        for name, value in zip(ARRAYS, (P0, P1, EDGES, SIMILARITY, RANK), strict=True)
+    }
+    graph = AssociationGraph(**arrays)
+    for array in arrays.values():
+        array[:] = 1
+    assert graph == make()
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, through_pickle])
+def test_copies_are_equal(again):
+    graph = make(edges=[[0, 0], [0, 0], [1, 1], [2, 2]])
+    assert again(graph) == graph
+    assert again(graph).num_duplicates == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"points0": changed(P0, (0, 0), 9)},
+        {"points1": P1[:, ::-1]},
+        {"points0": np.vstack([P0, P0])},
+        {"edges": EDGES[::-1]},
+        {"similarity": None},
+        {"similarity": SIMILARITY / 2},
+        {"rank": None},
+        {"rank": RANK + 1},
+    ],
+)
+def test_inequality(change):
+    assert make(**change) != make()
+    assert make() == make()
+
+
+def test_equality_with_other_things_and_hash():
+    assert make() != 3
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(make())
+
+
+def test_repr():
+    text = "AssociationGraph(4 x 3 keypoints, 4 edges, 2.00 candidates per active keypoint, "
+    assert repr(make()) == text + "ranks 1 to 3)"
+    assert repr(make(rank=None)) == text + "no ranks)"
+    assert "3 duplicates removed" in repr(make(edges=np.zeros((4, 2))))

@@ -1,0 +1,189 @@
+"""Situations that are known to break estimators of this kind, one test each."""
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch import AssociationGraph, Options, RelativePose, _core
+from tests.oracles.geometry import angle_between, rotation_from_vector
+from tests.oracles.problems import random_pose, random_problem, two_view_points
+
+F = 800.0
+K = np.array([[F, 0.0, 512.0], [0.0, F, 384.0], [0.0, 0.0, 1.0]])
+OPTIONS = Options(min_iterations=300, max_iterations=3000)
+
+
+def pixels(x, focal=F):
+    """Points of the normalised plane in pixels."""
+    return focal * x + K[:2, 2]
+
+
+def graph_of(problem):
+    """The problem as a graph in pixels."""
+    return AssociationGraph(pixels(problem.x0), pixels(problem.x1), problem.edges)
+
+
+def error_deg(pose, R, t):
+    """Larger of rotation and translation angle."""
+    cosine = np.clip(abs(pose.t @ t), 0.0, 1.0)
+    return np.degrees(max(angle_between(pose.R, R), np.arccos(cosine)))
+
+
+def test_swapped_images_are_solved_as_well():
+    for seed in range(5):
+        problem = random_problem(np.random.default_rng([1, seed]), n=80)
+        graph = graph_of(problem)
+        swapped = AssociationGraph(graph.points1, graph.points0, graph.edges[:, ::-1])
+        forward = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
+        backward = manymatch.estimate_relative_pose(swapped, K, K, options=OPTIONS)
+        assert error_deg(forward.pose, problem.R, problem.t) < 2.0
+        assert error_deg(backward.pose.inverse(), problem.R, problem.t) < 2.0
+
+
+def test_a_star_does_not_spin():
+    points = np.random.default_rng(2).uniform(0, 700, (60, 2))
+    # The maximum matching is exactly four, however many edges there are.
+    edges = [(i, j) for i in range(60) for j in range(4)]
+    estimate = manymatch.estimate_relative_pose(AssociationGraph(points, points, edges), K, K)
+    assert not estimate.success
+    assert estimate.iterations == 0
+
+
+def test_rare_samples_cost_iterations_and_end():
+    # Exactly one left vertex reaches a fifth right vertex: samples exist and are hard to draw.
+    points = np.random.default_rng(3).uniform(0, 700, (60, 2))
+    edges = [(i, j) for i in range(60) for j in range(4)] + [(7, 4)]
+    graph = AssociationGraph(points, points + 3.0, edges)
+    options = Options(min_iterations=10, max_iterations=200)
+    assert manymatch.estimate_relative_pose(graph, K, K, options=options).iterations <= 200
+
+
+def test_a_hub_whose_prior_passes_one_is_worth_over_twenty_nats():
+    edges = np.array([(0, j) for j in range(5)], dtype=np.int32)
+    for q, expected in ((0.3, False), (1.0 / 3.0, True), (0.5, True)):
+        p, a0, _ = _core.priors(edges, 1, 5, q, 0.01)
+        assert p.sum() == pytest.approx(3.0 * q)
+        assert (np.log1p(a0[0] * p[0]) > 20.0) == expected
+        assert np.isfinite(a0).all()
+
+
+def test_bounds_without_a_logarithm_of_zero():
+    for inliers, bound in ((1024, 10), (4, 99), (0, 99), (1023, 10)):
+        assert _core.iteration_bound(inliers, 1024, 10, 99, 0.9999, 3.0) == bound
+
+
+def test_coincident_keypoints_count_one_by_one():
+    # Two detections at one pixel are two vertices here; merging them is the detector's business.
+    problem = random_problem(np.random.default_rng(5), n=40, max_degree=1, noise=0.1)
+    n = len(problem.x0)
+    doubled = AssociationGraph(
+        pixels(np.vstack([problem.x0, problem.x0])),
+        pixels(np.vstack([problem.x1, problem.x1])),
+        np.vstack([problem.edges, problem.edges + n]),
+    )
+    pose = RelativePose(problem.R, problem.t)
+    once = manymatch.score_pose(graph_of(problem), K, K, pose)
+    twice = manymatch.score_pose(doubled, K, K, pose)
+    assert twice.cardinality == 2 * once.cardinality
+    estimate = manymatch.estimate_relative_pose(doubled, K, K, options=OPTIONS)
+    assert error_deg(estimate.pose, problem.R, problem.t) < 2.0
+
+
+def test_holes_in_the_vertex_numbers_change_nothing():
+    problem = random_problem(np.random.default_rng(6), n=60)
+    graph = graph_of(problem)
+    where0 = np.sort(np.random.default_rng(7).choice(5000, 60, replace=False))
+    where1 = np.sort(np.random.default_rng(8).choice(9000, 60, replace=False))
+    points0, points1 = np.zeros((5000, 2)), np.zeros((9000, 2))
+    points0[where0], points1[where1] = graph.points0, graph.points1
+    edges = np.column_stack([where0[graph.edges[:, 0]], where1[graph.edges[:, 1]]])
+    sparse = AssociationGraph(points0, points1, edges)
+    a = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
+    b = manymatch.estimate_relative_pose(sparse, K, K, options=OPTIONS)
+    assert a.pose == b.pose
+    assert (a.hcm, a.iterations) == (b.hcm, b.iterations)
+    np.testing.assert_array_equal(
+        b.matches, np.column_stack([where0[a.matches[:, 0]], where1[a.matches[:, 1]]])
+    )
+
+
+def test_pure_rotation_gives_no_confident_pose():
+    rng = np.random.default_rng(9)
+    R = rotation_from_vector([0.05, -0.1, 0.02])
+    x0 = rng.uniform(-0.5, 0.5, size=(100, 2))
+    rays = np.column_stack([x0, np.ones(100)]) @ R.T
+    edges = np.column_stack([np.arange(100)] * 2)
+    graph = AssociationGraph(pixels(x0), pixels(rays[:, :2] / rays[:, 2:]), edges)
+    estimate = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
+    # Parallel rays fail cheirality under any baseline, so no pose explains the whole graph.
+    assert not estimate.success or estimate.num_inliers < 60
+    for _ in range(20):
+        t = rng.normal(size=3)
+        _, front = _core.sampson(x0, rays[:, :2] / rays[:, 2:], R, t / np.linalg.norm(t))
+        assert not front.any()
+
+
+def test_points_at_infinity_are_behind_the_depth_limit():
+    rng = np.random.default_rng(10)
+    R, t = random_pose(rng)
+    x0, x1 = two_view_points(rng, 50, R, t, depth=(1e15, 2e15))
+    _, front = _core.sampson(x0, x1, R, t)
+    assert np.isin(front, [True, False]).all()
+    near0, near1 = two_view_points(rng, 50, R, t, depth=(2.0, 1e5))
+    assert _core.sampson(near0, near1, R, t)[1].all()
+
+
+def test_an_all_outlier_graph_returns_few_inliers():
+    rng = np.random.default_rng(11)
+    points0, points1 = rng.uniform(0, 1000, (2, 200, 2))
+    edges = np.column_stack([np.repeat(np.arange(200), 3), rng.integers(0, 200, 600)])
+    estimate = manymatch.estimate_relative_pose(
+        AssociationGraph(points0, points1, edges), K, K, options=OPTIONS
+    )
+    assert estimate.success
+    assert 5 <= estimate.cardinality < 40
+
+
+def test_residuals_at_the_epipoles_are_undefined_and_outliers():
+    R, t = np.eye(3), np.array([0.3, -0.2, 1.0])
+    t /= np.linalg.norm(t)
+    epipole = (t[:2] / t[2])[None]
+    r2, _ = _core.sampson(epipole, epipole, R, t)
+    assert not (r2 < 1.0).any()
+    edge = np.zeros((1, 2), dtype=np.int32)
+    hcm, cardinality, inliers, _ = _core.score(epipole, epipole, edge, 0.1, 0.3, 0.01, R, t)
+    assert (hcm, cardinality, inliers[0]) == (0.0, 0, False)
+
+
+def test_very_different_focal_lengths_share_one_threshold():
+    rng = np.random.default_rng(12)
+    problem = random_problem(rng, n=60, max_degree=2, noise=0.3)
+    K0 = np.array([[400.0, 0.0, 512.0], [0.0, 400.0, 384.0], [0.0, 0.0, 1.0]])
+    K1 = np.array([[4000.0, 0.0, 512.0], [0.0, 2000.0, 384.0], [0.0, 0.0, 1.0]])
+    graph = AssociationGraph(
+        pixels(problem.x0, 400.0), problem.x1 * [4000.0, 2000.0] + K1[:2, 2], problem.edges
+    )
+    pose = RelativePose(problem.R, problem.t)
+    eps = 0.5 * (1.0 / 400.0 + 1.0 / 3000.0) * 1.5
+    score = manymatch.score_pose(graph, K0, K1, pose, Options(threshold_px=1.5))
+    hcm, cardinality, inliers, _ = _core.score(
+        problem.x0, problem.x1, problem.edges, eps, 0.3, 0.01, problem.R, problem.t
+    )
+    np.testing.assert_array_equal(score.inliers, inliers)
+    assert score.cardinality == cardinality
+    assert score.hcm == pytest.approx(hcm, rel=1e-9)
+    estimate = manymatch.estimate_relative_pose(graph, K0, K1, options=OPTIONS)
+    assert error_deg(estimate.pose, problem.R, problem.t) < 3.0
+
+
+def test_refinement_that_leaves_the_feasible_region_stays_a_pose():
+    rng = np.random.default_rng(13)
+    for _ in range(100):
+        n = int(rng.integers(6, 20))
+        x0, x1 = rng.normal(scale=0.3, size=(2, n, 2))
+        edges = np.column_stack([np.arange(n)] * 2).astype(np.int32)
+        for function in (_core.local_refine, _core.final_polish):
+            R, t, *_ = function(x0, x1, edges, 0.5, *random_pose(rng, 3.0))
+            assert np.isfinite(R).all()
+            np.testing.assert_allclose(R.T @ R, np.eye(3), atol=1e-12)
+            assert np.linalg.norm(t) == pytest.approx(1.0, abs=1e-12)
