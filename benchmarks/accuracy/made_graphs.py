@@ -50,7 +50,9 @@ def load_ratio(folder: Path, ratio: str) -> list[Pair]:
             graph = manymatch.AssociationGraph(
                 file["kp1"], file["kp2"], edges, file["similarity"], file["first_k"]
             )
-            pairs.append(Pair(graph, file["K1"], file["K2"], file["R"], file["t"]))
+            pairs.append(
+                Pair(graph, file["K1"], file["K2"], protocol.nearest_rotation(file["R"]), file["t"])
+            )
     return pairs
 
 

@@ -33,6 +33,12 @@ class Pair:
     t: np.ndarray
 
 
+def nearest_rotation(R: np.ndarray) -> np.ndarray:
+    """Make a true rotation that was written with few digits orthonormal again."""
+    u, _, vt = np.linalg.svd(R)
+    return u @ vt
+
+
 @dataclasses.dataclass(frozen=True)
 class Method:
     """One line of a table: an estimator, what it sees of the graph, and how it samples."""
@@ -42,21 +48,26 @@ class Method:
     rank_one_only: bool = False
     guidance: float = 0.0
 
-    def error_deg(self, pair: Pair, options: manymatch.Options, max_edges: int) -> float:
-        """Pose error of one run on the first edges of a pair, on one thread."""
+    def graph(self, pair: Pair, max_edges: int) -> manymatch.AssociationGraph:
+        """Take what the method sees of a graph: its first edges, or its first of rank one."""
         graph = pair.graph.up_to_rank(1) if self.rank_one_only else pair.graph
-        graph = graph.head(max_edges)
+        return graph.head(max_edges)
+
+    def poses(
+        self, jobs: list[tuple[Pair, manymatch.Options]], max_edges: int
+    ) -> list[manymatch.RelativePose | None]:
+        """Run all jobs, side by side on all cores."""
+        problems = [(self.graph(pair, max_edges), pair.camera0, pair.camera1) for pair, _ in jobs]
         if self.estimator == "poselib":
-            found = poselib.estimate(graph, pair.camera0, pair.camera1, options)
-        else:
-            found = manymatch.estimate_relative_pose(
-                graph,
-                pair.camera0,
-                pair.camera1,
-                self.estimator,
-                options.replace(guidance=self.guidance, threads=1),
-            )
-        return pose_error_deg(found.pose, pair.R, pair.t)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                found = pool.map(
+                    lambda job: poselib.estimate(*job[0], job[1][1]).pose,
+                    zip(problems, jobs, strict=True),
+                )
+                return list(found)
+        settings = [options.replace(guidance=self.guidance) for _, options in jobs]
+        estimates = manymatch.estimate_relative_poses(problems, self.estimator, settings)
+        return [estimate.pose for estimate in estimates]
 
 
 class Store:
@@ -92,9 +103,11 @@ def errors_by_seed(
     jobs = [
         (pair, options.replace(seed=i + b)) for b in range(seeds) for i, pair in enumerate(pairs, 1)
     ]
-    # One thread a pair: the compiled loops release the interpreter, so pairs run side by side.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        errors = list(pool.map(lambda job: round(method.error_deg(*job, max_edges), 4), jobs))
+    poses = method.poses(jobs, max_edges)
+    errors = [
+        round(pose_error_deg(pose, pair.R, pair.t), 4)
+        for pose, (pair, _) in zip(poses, jobs, strict=True)
+    ]
     return [errors[b * len(pairs) : (b + 1) * len(pairs)] for b in range(seeds)]
 
 

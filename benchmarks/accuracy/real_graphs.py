@@ -54,7 +54,9 @@ def load_set(folder: Path) -> list[Pair]:
             graph = manymatch.AssociationGraph(
                 file["points0"], file["points1"], file["edges"], file["similarity"], file["rank"]
             )
-            pairs.append(Pair(graph, file["K0"], file["K1"], file["R"], file["t"]))
+            pairs.append(
+                Pair(graph, file["K0"], file["K1"], protocol.nearest_rotation(file["R"]), file["t"])
+            )
     return pairs
 
 

@@ -34,7 +34,7 @@ def good_poses(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Poses (n, 3, 3), (n, 3) within a fraction of a degree of the truth."""
     rng = np.random.default_rng(0)
     moved = [
-        _core.perturb(problem.R, problem.t, rng.normal(scale=1e-3, size=5))
+        _core.perturb(problem.R, problem.t, rng.normal(scale=2e-4, size=5))
         for _ in range(GOOD_POSES)
     ]
     return np.array([R for R, _ in moved]), np.array([t for _, t in moved])

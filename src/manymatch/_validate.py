@@ -28,6 +28,8 @@ INT32_MAX = 2**31 - 1
 
 def describe(value: object) -> str:
     """Say in a few words what a value is, for the "got ..." part of an error."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return describe(value.item())
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     if isinstance(value, list | tuple):

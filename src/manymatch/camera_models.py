@@ -22,6 +22,8 @@ _EPS = float(np.finfo(np.float64).eps)
 _SCALAR_ITERATIONS = 100
 _PLANE_ITERATIONS = 60
 _CONTINUATION_STEPS = 32
+# Radii up to here have finite squares; nothing beyond is looked at.
+_LARGEST_RADIUS = 1e150
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +254,7 @@ def _first_critical_radius(k: Sequence[float]) -> float:
     """
     w = np.roots([1.0, *_slope_coefficients(k)])
     # A double root, where the slope only touches zero, splits into a pair by round-off.
-    real = w.real[(np.abs(w.imag) <= 1e-7 * np.abs(w)) & (w.real > 0.0)]
+    real = w.real[(np.abs(w.imag) <= 1e-7 * np.abs(w)) & (w.real > _LARGEST_RADIUS**-2)]
     return 1.0 / math.sqrt(float(real.max())) if real.size else math.inf
 
 
@@ -263,7 +265,9 @@ def _invert_odd(y: FloatArray, k: Sequence[float], limit: float, upper: FloatArr
     or is slow.
     """
     slope = _slope_coefficients(k)
-    reach = limit * float(_even(np.array(limit * limit), k)) if limit < math.inf else math.inf
+    reach = _LARGEST_RADIUS
+    if limit < math.inf:
+        reach = limit * float(_even(np.array(limit * limit), k))
     inside = y < reach
     target = np.where(inside, y, 0.0)
     low, high = np.zeros_like(y), np.where(inside, upper, 0.0)

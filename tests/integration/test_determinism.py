@@ -26,11 +26,11 @@ def make_graph(seed, n=150, noise=0.5):
 
 
 def fingerprint(estimate):
-    """Everything in an estimate except the clock, with arrays as bytes."""
+    """Everything found, without the clock and the settings, with arrays as bytes."""
     values = {}
     for field in dataclasses.fields(estimate):
         value = getattr(estimate, field.name)
-        if field.name == "timing":
+        if field.name in {"timing", "options"}:
             continue
         if field.name == "pose" and value is not None:
             value = (value.R.tobytes(), value.t.tobytes())

@@ -8,9 +8,9 @@ from manymatch.datasets import synthetic
 from manymatch.evaluate import paired_bootstrap_interval, pose_error_deg
 
 METHODS = ("cm", "hcm", "mcm", "hcm-mcm")
-PAIRS = 60
+PAIRS = 40
 SOLVED_DEG = 5.0
-OPTIONS = manymatch.Options(min_iterations=1_000, max_iterations=5_000)
+OPTIONS = manymatch.Options(min_iterations=1_000, max_iterations=20_000)
 
 
 def solved(config):
@@ -53,4 +53,5 @@ def test_two_stages_are_not_below_mcm(ordering):
 def test_without_rows_every_method_solves_the_same_pairs(control):
     for method in METHODS:
         assert control[method].mean() > 0.9
-        assert abs(control[method].mean() - control["hcm-mcm"].mean()) < 0.05
+        gain = paired_bootstrap_interval(control[method], control["hcm-mcm"], np.mean)
+        assert gain.low <= 0.0 <= gain.high

@@ -31,7 +31,7 @@ def error_deg(pose, R, t):
 
 def test_swapped_images_are_solved_as_well():
     for seed in range(5):
-        problem = random_problem(np.random.default_rng([1, seed]), n=80)
+        problem = random_problem(np.random.default_rng([1, seed]), n=80, max_degree=3)
         graph = graph_of(problem)
         swapped = AssociationGraph(graph.points1, graph.points0, graph.edges[:, ::-1])
         forward = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
@@ -115,22 +115,19 @@ def test_pure_rotation_gives_no_confident_pose():
     edges = np.column_stack([np.arange(100)] * 2)
     graph = AssociationGraph(pixels(x0), pixels(rays[:, :2] / rays[:, 2:]), edges)
     estimate = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
-    # Parallel rays fail cheirality under any baseline, so no pose explains the whole graph.
-    assert not estimate.success or estimate.num_inliers < 60
-    for _ in range(20):
-        t = rng.normal(size=3)
-        _, front = _core.sampson(x0, rays[:, :2] / rays[:, 2:], R, t / np.linalg.norm(t))
-        assert not front.any()
+    # The rotation can be known, the translation cannot; whoever reads the estimate is told.
+    assert estimate.low_parallax or not estimate.success
+    if estimate.success:
+        assert angle_between(estimate.pose.R, R) < np.radians(0.2)
 
 
-def test_points_at_infinity_are_behind_the_depth_limit():
+def test_diverging_rays_are_not_in_front():
     rng = np.random.default_rng(10)
     R, t = random_pose(rng)
-    x0, x1 = two_view_points(rng, 50, R, t, depth=(1e15, 2e15))
-    _, front = _core.sampson(x0, x1, R, t)
-    assert np.isin(front, [True, False]).all()
-    near0, near1 = two_view_points(rng, 50, R, t, depth=(2.0, 1e5))
-    assert _core.sampson(near0, near1, R, t)[1].all()
+    far0, far1 = two_view_points(rng, 50, R, t, depth=(2.0, 1e5))
+    assert _core.sampson(far0, far1, R, t)[1].all()
+    # With the baseline turned around, the same rays meet behind the cameras.
+    assert not _core.sampson(far0, far1, R, -t)[1].any()
 
 
 def test_an_all_outlier_graph_returns_few_inliers():

@@ -1,13 +1,15 @@
 // Five-point relative pose in batches, one problem per vector lane.
 //
 // Null space by Householder reflections, constraints by solvers/cubic_constraints.h, roots by
-// solvers/real_roots.h. Roots of all problems are then packed into full vectors again: E, the
-// oriented epipolar test, R and t, and the depths of the five points. R and t come from the
-// cofactors of E, cof(E) = (t t') R and [t]x E = (t t' - I) R, without a decomposition.
+// solvers/real_roots.h. Roots of all problems are then packed into full vectors again: E and the
+// oriented epipolar test, R and t. R and t come from the cofactors of E, cof(E) = (t t') R and
+// [t]x E = (t t' - I) R, without a decomposition. What is left is packed once more, polished on the
+// five equations themselves (solvers/polish_pose.h), and kept if it sees all five points.
 #pragma once
 
 #include "manymatch/kernels.h"
 #include "manymatch/solvers/cubic_constraints.h"
+#include "manymatch/solvers/polish_pose.h"
 #include "manymatch/solvers/real_roots.h"
 
 namespace manymatch {
@@ -118,21 +120,6 @@ inline void prepare(const FivePointBatch& batch, FivePointState& state, int firs
   queue_roots(state, sturm_chain(poly), first, batch.count);
 }
 
-// Lanes `problem[0..kDoubles)` of a column array.
-inline vd gather(const double* column, const int* problem) {
-  double lanes[kDoubles];
-  for (int lane = 0; lane < kDoubles; ++lane) lanes[lane] = column[problem[lane]];
-  return load(lanes);
-}
-
-inline void cross(const vd* a, const vd* b, vd* out) {
-  out[0] = fnma(a[2], b[1], a[1] * b[2]);
-  out[1] = fnma(a[0], b[2], a[2] * b[0]);
-  out[2] = fnma(a[1], b[0], a[0] * b[1]);
-}
-
-inline vd dot(const vd* a, const vd* b) { return fma(a[0], b[0], fma(a[1], b[1], a[2] * b[2])); }
-
 // Of three vectors, the longest, lane by lane.
 inline void longest(const vd v[3][3], vd* out) {
   vd best = dot(v[0], v[0]);
@@ -175,93 +162,65 @@ inline void essential_from_root(const FivePointState& state, const int* problem,
   for (int i = 0; i < 9; ++i) E[i] = E[i] * scale;
 }
 
-// Poses of one vector of roots. Returns the lanes with a pose that sees all five points.
-inline unsigned poses_from_roots(const FivePointBatch& batch, const int* problem, const vd* E,
-                                 vd* R, vd* t) {
+// R and t (up to its sign) of one vector of roots. Returns the lanes that may be a solution.
+inline unsigned decompose(const FivePointBatch& batch, const int* problem, const vd* E, vd* R,
+                          vd* t) {
   const vd zero = vd{}, one = splat(1.0);
-  vd columns[3][3], cofactor[3][3], b0[5][3], b1[5][3];
+  vd columns[3][3], cofactor[3][3];
   for (int c = 0; c < 3; ++c) {
     for (int r = 0; r < 3; ++r) columns[c][r] = E[3 * r + c];
   }
   for (int c = 0; c < 3; ++c) cross(columns[(c + 1) % 3], columns[(c + 2) % 3], cofactor[c]);
-  vd b[3];
-  longest(cofactor, b);
-  const vd inverse = one / sqrt(dot(b, b));
-  for (int i = 0; i < 3; ++i) b[i] = b[i] * inverse;
+  longest(cofactor, t);
+  const vd inverse = one / sqrt(dot(t, t));
+  for (int i = 0; i < 3; ++i) t[i] = t[i] * inverse;
 
-  // Oriented epipolar test: (b x x1) and E x0 point the same way at every point in front, or
-  // the opposite way at every one, which tells R from its twisted twin.
+  // Oriented epipolar test: t x x1 and E x0 point the same way at every point in front, or the
+  // opposite way at every one, which tells R from its twisted twin.
   md all_same = less_equal(zero, zero), all_opposite = all_same;
   for (int k = 0; k < 5; ++k) {
+    vd b0[3], b1[3], line[3], side[3];
     for (int c = 0; c < 3; ++c) {
-      b0[k][c] = gather(batch.b0[k][c], problem);
-      b1[k][c] = gather(batch.b1[k][c], problem);
+      b0[c] = gather(batch.b0[k][c], problem);
+      b1[c] = gather(batch.b1[k][c], problem);
     }
-    vd line[3], side[3];
-    cross(b, b1[k], side);
-    for (int r = 0; r < 3; ++r) line[r] = dot(E + 3 * r, b0[k]);
+    cross(t, b1, side);
+    for (int r = 0; r < 3; ++r) line[r] = dot(E + 3 * r, b0);
     const vd sign = dot(side, line);
     all_same = both(all_same, less(zero, sign));
     all_opposite = both(all_opposite, less(sign, zero));
+    if (!(bits(either(all_same, all_opposite)) & kAllDoubles)) return 0;
   }
-  if (!(bits(either(all_same, all_opposite)) & kAllDoubles)) return 0;
-
   const vd sigma = select(all_same, one, -one);
   for (int c = 0; c < 3; ++c) {
     vd turned[3];
-    cross(b, columns[c], turned);
+    cross(t, columns[c], turned);
     for (int r = 0; r < 3; ++r) R[3 * r + c] = fnma(sigma, turned[r], cofactor[c][r]);
   }
-  // E is exact only up to the accuracy of its root. Two Newton steps R (3 - R'R) / 2 make R a
-  // rotation again; what starts far from one is no solution.
-  md valid = either(all_same, all_opposite);
-  for (int step = 0; step < 2; ++step) {
-    vd gram[3][3], old[9];
-    for (int i = 0; i < 9; ++i) old[i] = R[i];
-    for (int i = 0; i < 3; ++i) {
-      for (int j = i; j < 3; ++j) {
-        gram[i][j] = fma(old[i], old[j], fma(old[3 + i], old[3 + j], old[6 + i] * old[6 + j]));
-        gram[j][i] = gram[i][j];
-        if (step == 0) {
-          const vd off = abs(gram[i][j] - splat(i == j ? 1.0 : 0.0));
-          valid = both(valid, less(off, splat(1e-3)));
-        }
-      }
-    }
-    const vd half = splat(-0.5), three_halves = splat(1.5);
-    for (int r = 0; r < 3; ++r) {
-      for (int c = 0; c < 3; ++c) {
-        const vd product = fma(old[3 * r], gram[0][c],
-                               fma(old[3 * r + 1], gram[1][c], old[3 * r + 2] * gram[2][c]));
-        R[3 * r + c] = fma(half, product, three_halves * old[3 * r + c]);
-      }
-    }
-  }
-
-  // Depths up to a positive factor; their common sign decides the sign of t.
-  md in_front = less_equal(zero, zero), behind = in_front;
-  for (int k = 0; k < 5; ++k) {
-    vd u[3];
-    for (int r = 0; r < 3; ++r) u[r] = dot(R + 3 * r, b0[k]);
-    const vd uu = dot(u, u), xx = dot(b1[k], b1[k]), ux = dot(u, b1[k]);
-    const vd ut = dot(u, b), xt = dot(b1[k], b);
-    const vd depth0 = fnma(ut, xx, ux * xt), depth1 = fnma(ux, ut, uu * xt);
-    in_front = both(in_front, both(less(zero, depth0), less(zero, depth1)));
-    behind = both(behind, both(less(depth0, zero), less(depth1, zero)));
-  }
-  for (int i = 0; i < 3; ++i) t[i] = select(behind, -b[i], b[i]);
-  return bits(both(valid, either(in_front, behind))) & kAllDoubles;
+  return bits(either(all_same, all_opposite)) & kAllDoubles;
 }
 
-void five_point(const FivePointBatch& batch, FivePointSolutions& out) {
-  FivePointState state;
-  state.num_tasks = 0;
-  out.count = 0;
-  for (int first = 0; first < batch.count; first += kDoubles) prepare(batch, state, first);
+inline void append_lanes(unsigned lanes, const int* problem, const vd* R, const vd* t,
+                         FivePointSolutions& out) {
+  double Rs[9][kDoubles], ts[3][kDoubles];
+  for (int i = 0; i < 9; ++i) store(Rs[i], R[i]);
+  for (int i = 0; i < 3; ++i) store(ts[i], t[i]);
+  for (int lane = 0; lane < kDoubles; ++lane) {
+    if (!(lanes >> lane & 1U)) continue;
+    out.problem[out.count] = problem[lane];
+    for (int i = 0; i < 9; ++i) out.R[out.count][i] = Rs[i][lane];
+    for (int i = 0; i < 3; ++i) out.t[out.count][i] = ts[i][lane];
+    ++out.count;
+  }
+}
+
+// Roots of all problems, a full vector at a time; fills `out` with unpolished poses.
+inline void solve_roots(const FivePointBatch& batch, const FivePointState& state,
+                        FivePointSolutions& out) {
   for (int first = 0; first < state.num_tasks; first += kDoubles) {
     const int lanes = state.num_tasks - first < kDoubles ? state.num_tasks - first : kDoubles;
     int problem[kDoubles];
-    double low[kDoubles], high[kDoubles], coefficients[kDegree + 1][kDoubles];
+    double low[kDoubles], high[kDoubles], z[kDoubles], coefficients[kDegree + 1][kDoubles];
     bool reversed[kDoubles];
     for (int lane = 0; lane < kDoubles; ++lane) {
       // Spare lanes repeat the last task.
@@ -276,23 +235,50 @@ void five_point(const FivePointBatch& batch, FivePointSolutions& out) {
     }
     vd p[kDegree + 1], E[9], R[9], t[3];
     for (int k = 0; k <= kDegree; ++k) p[k] = load(coefficients[k]);
-    double z[kDoubles];
     store(z, polish_roots(p, load(low), load(high)));
     for (int lane = 0; lane < kDoubles; ++lane) z[lane] = reversed[lane] ? 1.0 / z[lane] : z[lane];
     essential_from_root(state, problem, load(z), E);
-    const unsigned found = poses_from_roots(batch, problem, E, R, t);
-    if (!found) continue;
-    double Rs[9][kDoubles], ts[3][kDoubles];
-    for (int i = 0; i < 9; ++i) store(Rs[i], R[i]);
-    for (int i = 0; i < 3; ++i) store(ts[i], t[i]);
-    for (int lane = 0; lane < lanes; ++lane) {
-      if (!(found >> lane & 1U)) continue;
-      out.problem[out.count] = problem[lane];
-      for (int i = 0; i < 9; ++i) out.R[out.count][i] = Rs[i][lane];
-      for (int i = 0; i < 3; ++i) out.t[out.count][i] = ts[i][lane];
-      ++out.count;
-    }
+    const unsigned found = decompose(batch, problem, E, R, t) & ((1U << lanes) - 1);
+    if (found) append_lanes(found, problem, R, t, out);
   }
+}
+
+// Polishes the poses in `out` in place and drops those that do not see the five points.
+inline void polish_solutions(const FivePointBatch& batch, FivePointSolutions& out) {
+  const int count = out.count;
+  out.count = 0;  // never overtakes the reading position
+  for (int first = 0; first < count; first += kDoubles) {
+    const int lanes = count - first < kDoubles ? count - first : kDoubles;
+    int problem[kDoubles];
+    double Rs[9][kDoubles], ts[3][kDoubles];
+    for (int lane = 0; lane < kDoubles; ++lane) {
+      const int at = first + (lane < lanes ? lane : lanes - 1);
+      problem[lane] = out.problem[at];
+      for (int i = 0; i < 9; ++i) Rs[i][lane] = out.R[at][i];
+      for (int i = 0; i < 3; ++i) ts[i][lane] = out.t[at][i];
+    }
+    vd R[9], t[3], b0[5][3], b1[5][3];
+    for (int i = 0; i < 9; ++i) R[i] = load(Rs[i]);
+    for (int i = 0; i < 3; ++i) t[i] = load(ts[i]);
+    for (int k = 0; k < 5; ++k) {
+      for (int c = 0; c < 3; ++c) {
+        b0[k][c] = gather(batch.b0[k][c], problem);
+        b1[k][c] = gather(batch.b1[k][c], problem);
+      }
+    }
+    md solved = polish_pose(b0, b1, R, t);
+    solved = both(solved, orient_translation(b0, b1, R, t));
+    append_lanes(bits(solved) & ((1U << lanes) - 1), problem, R, t, out);
+  }
+}
+
+void five_point(const FivePointBatch& batch, FivePointSolutions& out) {
+  FivePointState state;
+  state.num_tasks = 0;
+  out.count = 0;
+  for (int first = 0; first < batch.count; first += kDoubles) prepare(batch, state, first);
+  solve_roots(batch, state, out);
+  polish_solutions(batch, out);
 }
 
 }  // namespace

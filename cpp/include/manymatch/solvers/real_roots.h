@@ -129,10 +129,10 @@ inline int split_cell(const ScalarChain& chain, bool reversed, double low, doubl
                             out + first, capacity - first);
 }
 
-// Newton kept inside its bracket: a step that leaves it becomes a bisection. Finished lanes are
-// frozen, so that a lane's result does not depend on its neighbours.
+// Newton kept inside its bracket: a step that leaves it becomes a bisection. A step of 1e-8 squares to
+// rounding. Finished lanes are frozen, so that a lane's result does not depend on its neighbours.
 inline vd polish_roots(const vd p[kDegree + 1], vd low, vd high) {
-  const vd half = splat(0.5), zero = vd{}, tolerance = splat(4e-16);
+  const vd half = splat(0.5), zero = vd{}, tolerance = splat(1e-8);
   const auto value = [p](vd x) {
     vd f = p[kDegree];
     for (int k = kDegree - 1; k >= 0; --k) f = fma(f, x, p[k]);
