@@ -48,7 +48,7 @@ std::string hopeless(const Graph& graph, const std::vector<int>& proposals, bool
     return "the graph has " + std::to_string(graph.num_edges()) + " edges, five are needed";
   }
   if (proposals.size() < static_cast<std::size_t>(kSampleSize)) {
-    return "only " + std::to_string(proposals.size()) + " edges may be sampled, five are needed";
+    return "proposals leave " + std::to_string(proposals.size()) + " edges to sample, five are needed";
   }
   if (one_to_one) {
     const int matching = matching_of_edges(graph, proposals);

@@ -1,6 +1,8 @@
 #include "manymatch/score/hcm.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace manymatch {
 
@@ -39,9 +41,6 @@ HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
   for (int v = 0; v < vertices; ++v) {
     const int degree = adjacency.degree(v);
     const int* edges = adjacency.edges.data() + adjacency.start[at(v)];
-    for (int k = 0; k < degree; ++k) {
-      largest_step_ = std::max(largest_step_, term(v, p[at(edges[k])]));
-    }
     if (degree > kTableDegree) continue;
     offset_[at(v)] = static_cast<int64_t>(table_.size());
     for (int k = 0; k < degree; ++k) bit_[at(edges[k])] = static_cast<uint8_t>(1U << k);
@@ -51,6 +50,26 @@ HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
       table_.push_back(term(v, sum));
     }
   }
+}
+
+HcmTerms::HcmTerms(const Graph& graph, double q, double delta)
+    : priors(graph, q, delta),
+      side0(graph.at0, priors.p, priors.a0),
+      side1(graph.at1, priors.p, priors.a1),
+      best_sums_(graph.num_edges()) {
+  for (std::size_t e = 0; e < best_sums_.size(); ++e) {
+    best_sums_[e] = side0.largest_step(graph.left[e], priors.p[e]) +
+                    side1.largest_step(graph.right[e], priors.p[e]);
+  }
+  std::sort(best_sums_.begin(), best_sums_.end(), std::greater<>());
+  std::partial_sum(best_sums_.begin(), best_sums_.end(), best_sums_.begin());
+}
+
+int HcmTerms::fewest_edges(double score) const {
+  // The margin covers the rounding of sums of many terms.
+  const auto first =
+      std::lower_bound(best_sums_.begin(), best_sums_.end(), score * (1.0 - 1e-9));
+  return static_cast<int>(first - best_sums_.begin()) + 1;
 }
 
 HcmEvaluator::HcmEvaluator(const Graph& graph, const HcmTerms& terms)

@@ -167,9 +167,9 @@ void RelativePoseProblem::solve(const int* samples, int count, Workspace& space,
   }
 }
 
-int RelativePoseProblem::screen(const Pose& pose, uint64_t* mask) const {
+int RelativePoseProblem::screen(const Pose& pose, int enough, uint64_t* mask) const {
   if (!screens_) return inliers(pose, mask, nullptr);
-  return kernels().screen(arrays_, pose.R, pose.t, eps_, slack_, mask);
+  return kernels().screen(arrays_, pose.R, pose.t, eps_, slack_, enough, mask);
 }
 
 int RelativePoseProblem::inliers(const Pose& pose, uint64_t* mask, double* r2) const {

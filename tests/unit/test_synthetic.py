@@ -17,7 +17,7 @@ from manymatch.datasets.synthetic import (
     make_scenes,
 )
 
-ROWS = SceneConfig(num_points=20, num_outliers=5, num_rows=3, num_hub_rows=2)
+ROWS = SceneConfig(num_points=20, num_outliers=5, num_rows=3, num_hub_rows=(2, 2))
 
 
 def reprojection_px(scene):
@@ -88,8 +88,8 @@ def test_the_control_differs_from_ordering_in_descriptors_only():
 def test_number_of_keypoints_and_true_matches():
     scene = make_scene(ROWS, 1)
     # One hub row is cut in image 1, the other in image 0.
-    assert ROWS.num_keypoints == (20 + 5 + 18 + 6 + 2, 20 + 5 + 18 + 2 + 6)
-    assert (len(scene.graph.points0), len(scene.graph.points1)) == ROWS.num_keypoints
+    assert len(scene.graph.points0) == 20 + 5 + 18 + 6 + 2
+    assert len(scene.graph.points1) == 20 + 5 + 18 + 2 + 6
     assert len(scene.true_matches) == 20 + 18 + 2 + 2
     assert np.array_equal(np.sort(scene.true_matches[:, 0]), scene.true_matches[:, 0])
     assert len(np.unique(scene.true_matches[:, 1])) == len(scene.true_matches)
@@ -124,6 +124,11 @@ def test_a_hub_row_has_many_keypoints_in_one_image_and_few_in_the_other():
     scene = make_scene(ROWS, 2)
     counts = [(np.sum(scene.row0 == row), np.sum(scene.row1 == row)) for row in (3, 4)]
     assert counts == [(6, 2), (2, 6)]
+
+
+def test_the_number_of_hub_rows_is_drawn_from_its_range():
+    config = dataclasses.replace(ROWS, num_rows=0, num_hub_rows=(1, 3))
+    assert {int(scene.row0.max()) + 1 for scene in make_scenes(config, 30)} == {1, 2, 3}
 
 
 def test_rows_are_candidates_of_one_another_only_where_they_share_a_descriptor():
@@ -210,7 +215,7 @@ def test_repr_counts():
 
 
 def test_demo_is_a_scene_with_rows():
-    assert DEMO.num_rows + DEMO.num_hub_rows > 0
+    assert make_scene(DEMO, 0).row0.max() > 0
 
 
 @pytest.mark.parametrize(
@@ -224,6 +229,8 @@ def test_demo_is_a_scene_with_rows():
         ("k", 0),
         ("max_edges", 0),
         ("hub_partners", 7),
+        ("num_hub_rows", (3, 2)),
+        ("num_hub_rows", (-1, 2)),
         ("depth", (0.0, 1.0)),
         ("row_depth", (9.0, 3.0)),
         ("baseline", (0.0, float("inf"))),

@@ -42,9 +42,10 @@ struct FivePointSolutions {
 struct Kernels {
   const char* name;
   // Superset of the inliers in float32: no edge that `inliers` reports is missing. `slack` bounds
-  // the rounding of the numerator. Returns the number of bits set.
+  // the rounding of the numerator. Below `enough` edges it may stop early with a larger superset.
+  // Returns the number of bits set.
   int (*screen)(const EdgeArrays&, const double* R, const double* t, double eps, double slack,
-                uint64_t* mask);
+                int enough, uint64_t* mask);
   // Exact inliers in float64: r^2 < eps^2 and cheirality. r2 may be null.
   int (*inliers)(const EdgeArrays&, const double* R, const double* t, double eps2, uint64_t* mask,
                  double* r2);

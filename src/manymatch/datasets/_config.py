@@ -18,9 +18,11 @@ class SceneConfig:
         Near points with descriptors of their own.
     num_outliers : int
         Keypoints without a partner, in each image.
-    num_rows, num_hub_rows : int
-        Rows seen entirely by both images, and rows of which one image sees ``hub_partners`` members
-        only (image 1 for the first hub row, image 0 for the second, and so on).
+    num_rows : int
+        Rows that both images see entirely.
+    num_hub_rows : (int, int)
+        Range of the number of rows of which one image sees ``hub_partners`` members only: image 1
+        its last ones in the first hub row, image 0 its first ones in the second, and so on.
     row_length, hub_partners : int
         Members of a row.
     row_spacing_px : float
@@ -66,7 +68,7 @@ class SceneConfig:
     num_points: int = 80
     num_outliers: int = 20
     num_rows: int = 0
-    num_hub_rows: int = 0
+    num_hub_rows: tuple[int, int] = (0, 0)
     row_length: int = 6
     hub_partners: int = 2
     row_spacing_px: float = 40.0
@@ -91,10 +93,12 @@ class SceneConfig:
     max_edges: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_points", "num_outliers", "num_rows", "num_hub_rows"):
+        for name in ("num_points", "num_outliers", "num_rows"):
             integer(getattr(self, name), name, 0)
         for name in ("width", "height", "descriptor_dim", "row_length", "family_size", "k"):
             integer(getattr(self, name), name, 1)
+        low, high = self.num_hub_rows
+        integer(high, "num_hub_rows", integer(low, "num_hub_rows", 0))
         integer(self.hub_partners, "hub_partners", 1, self.row_length)
         if self.max_edges is not None:
             integer(self.max_edges, "max_edges", 1)
@@ -106,15 +110,6 @@ class SceneConfig:
             _range(getattr(self, name), name, low=0.0)
         for name in ("depth", "row_depth"):
             _range(getattr(self, name), name, low=1e-6)
-
-    @property
-    def num_keypoints(self) -> tuple[int, int]:
-        """Keypoints of image 0 and of image 1."""
-        shared = self.num_points + self.num_outliers + self.num_rows * self.row_length
-        wide = (self.num_hub_rows + 1) // 2
-        narrow = self.num_hub_rows - wide
-        full, few = self.row_length, self.hub_partners
-        return shared + wide * full + narrow * few, shared + narrow * full + wide * few
 
 
 def _range(value: tuple[float, float], name: str, low: float) -> None:
@@ -135,7 +130,11 @@ LOW_PARALLAX = SceneConfig(baseline=(0.0, 0.0), num_points=120)
 #: Rows and hub rows against few near points: accuracy is expected to rise from CM over HCM to MCM,
 #: with the two-stage estimator not below MCM.
 ORDERING = SceneConfig(
-    num_points=60, num_outliers=0, num_hub_rows=20, row_depth=(150.0, 200.0), descriptor_dim=128
+    num_points=100,
+    num_outliers=0,
+    num_hub_rows=(8, 36),
+    row_depth=(150.0, 200.0),
+    descriptor_dim=128,
 )
 
 #: The geometry of ORDERING, every keypoint with its own descriptor: no method should differ.

@@ -43,7 +43,9 @@ def make_tracks(
     look: np.random.Generator,
 ) -> Tracks:
     """All tracks of a scene: near points, rows, hub rows, outliers of image 0, of image 1."""
-    num_rows = config.num_rows + config.num_hub_rows
+    low, high = config.num_hub_rows
+    num_hubs = int(place.integers(low, high, endpoint=True))
+    num_rows = config.num_rows + num_hubs
     near = _near_points(config, rig, place)
     rows = [_row(config, rig, place) for _ in range(num_rows)]
     points3d = np.concatenate([near, *rows, np.full((2 * config.num_outliers, 3), np.nan)])
@@ -53,7 +55,7 @@ def make_tracks(
 
     real = np.isfinite(points3d[:, 0])
     seen = real.copy(), real.copy()
-    for hub in range(config.num_hub_rows):
+    for hub in range(num_hubs):
         # Image 1 keeps the last members and image 0 the first ones: every wrong candidate of every
         # hub row then moves the same way along the rows, so one wrong pose can have them all.
         of_row = np.flatnonzero(row == config.num_rows + hub)

@@ -72,18 +72,16 @@ int inliers(const EdgeArrays& edges, const double* R, const double* t, double ep
 // The same test in float32, loosened by what rounding can do, so that it never misses an inlier.
 // |num| is off by at most `slack` (the caller derives it from the largest points of the graph),
 // sqrt(den) by a relative part that the factor on eps covers, the two depth tests (on unit rays,
-// so of size one) by a few units in the last place.
+// so of size one) by a few units in the last place. Depths are looked at only if at least `enough`
+// edges are close to their epipolar lines: most hypotheses end before.
 int screen(const EdgeArrays& edges, const double* R, const double* t, double eps, double slack,
-           uint64_t* mask) {
+           int enough, uint64_t* mask) {
   double E[9];
   essential_matrix(R, t, E);
-  vf e[9], r[9], tt[3];
+  vf e[9];
   for (int k = 0; k < 9; ++k) e[k] = splat(static_cast<float>(E[k]));
-  for (int k = 0; k < 9; ++k) r[k] = splat(static_cast<float>(R[k]));
-  for (int k = 0; k < 3; ++k) tt[k] = splat(static_cast<float>(t[k]));
   const vf limit = splat(static_cast<float>(eps * eps * (1.0 + 1e-5)));
-  const vf tau = splat(static_cast<float>(slack)), zero = splat(0.0F), one = splat(1.0F);
-  const vf depth = splat(static_cast<float>(kMinDepth)), depth_slack = splat(4e-6F);
+  const vf tau = splat(static_cast<float>(slack)), zero = splat(0.0F);
   int total = 0;
   for (std::size_t w = 0; w < edges.words; ++w) {
     uint64_t word = 0;
@@ -99,19 +97,36 @@ int screen(const EdgeArrays& edges, const double* R, const double* t, double eps
       const vf num = max(abs(fma(x1, e0, fma(y1, e1, e2))) - tau, zero);
       const vf den = fma(e0, e0, fma(e1, e1, fma(g0, g0, g1 * g1)));
       // Padding is NaN: den is, so the comparison fails.
-      unsigned hits = bits(less_equal(num * num, limit * den));
-      if (hits) {
-        const vf n0 = load(edges.n0f + i), n1 = load(edges.n1f + i);
-        const vf u0 = fma(r[0], x0, fma(r[1], y0, r[2])) * n0;
-        const vf u1 = fma(r[3], x0, fma(r[4], y0, r[5])) * n0;
-        const vf u2 = fma(r[6], x0, fma(r[7], y0, r[8])) * n0;
-        const vf a = -(fma(u0, x1, fma(u1, y1, u2)) * n1);
-        const vf p = -fma(u0, tt[0], fma(u1, tt[1], u2 * tt[2]));
-        const vf s = fma(x1, tt[0], fma(y1, tt[1], tt[2])) * n1;
-        const vf bound = depth * (one - a * a) - depth_slack;
-        hits &= bits(less(bound, p - a * s)) & bits(less(bound, s - a * p));
-      }
-      word |= static_cast<uint64_t>(hits) << b;
+      word |= static_cast<uint64_t>(bits(less_equal(num * num, limit * den))) << b;
+    }
+    mask[w] = word;
+    total += __builtin_popcountll(word);
+  }
+  if (total < enough) return total;
+
+  vf r[9], tt[3];
+  for (int k = 0; k < 9; ++k) r[k] = splat(static_cast<float>(R[k]));
+  for (int k = 0; k < 3; ++k) tt[k] = splat(static_cast<float>(t[k]));
+  const vf one = splat(1.0F), depth = splat(static_cast<float>(kMinDepth));
+  const vf depth_slack = splat(4e-6F);
+  constexpr uint64_t kGroup = (uint64_t{1} << kFloats) - 1;
+  total = 0;
+  for (std::size_t w = 0; w < edges.words; ++w) {
+    uint64_t word = mask[w];
+    for (int b = 0; b < 64; b += kFloats) {
+      if (!(word >> b & kGroup)) continue;
+      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
+      const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i), n0 = load(edges.n0f + i);
+      const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i), n1 = load(edges.n1f + i);
+      const vf u0 = fma(r[0], x0, fma(r[1], y0, r[2])) * n0;
+      const vf u1 = fma(r[3], x0, fma(r[4], y0, r[5])) * n0;
+      const vf u2 = fma(r[6], x0, fma(r[7], y0, r[8])) * n0;
+      const vf a = -(fma(u0, x1, fma(u1, y1, u2)) * n1);
+      const vf p = -fma(u0, tt[0], fma(u1, tt[1], u2 * tt[2]));
+      const vf s = fma(x1, tt[0], fma(y1, tt[1], tt[2])) * n1;
+      const vf bound = depth * (one - a * a) - depth_slack;
+      const uint64_t front = bits(less(bound, p - a * s)) & bits(less(bound, s - a * p));
+      word &= ~(kGroup << b) | front << b;
     }
     mask[w] = word;
     total += __builtin_popcountll(word);

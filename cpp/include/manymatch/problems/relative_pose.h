@@ -53,7 +53,7 @@ class RelativePoseProblem {
   Workspace workspace() const;
 
   void solve(const int* samples, int count, Workspace& space, Solutions<Pose>& out) const;
-  int screen(const Pose& pose, uint64_t* mask) const;
+  int screen(const Pose& pose, int enough, uint64_t* mask) const;
   int inliers(const Pose& pose, uint64_t* mask, double* r2) const;
 
   // Edges with r^2 < 5 eps^2 and cheirality, loss min(r^2, eps^2), 25 iterations.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <functional>
 #include <vector>
 
@@ -62,6 +63,7 @@ class LoRansac {
     batches_.resize(static_cast<std::size_t>(stride));
     for (int64_t first = 0; first < total_batches && !finished_; first += stride) {
       const int count = static_cast<int>(std::min<int64_t>(stride, total_batches - first));
+      update_needs();
       workers_.run(count, [&](int worker, int i) {
         explore(lanes_[static_cast<std::size_t>(worker)], first + i,
                 batches_[static_cast<std::size_t>(i)]);
@@ -118,15 +120,23 @@ class LoRansac {
 
   Value evaluate(const Model& model, Lane& lane) const {
     const int count = problem_.inliers(model, lane.mask.data(), lane.r2.data());
-    return {lane.scorer.score(lane.mask.data(), count, lane.r2.data()), count};
+    return {lane.scorer.score(lane.mask.data(), lane.r2.data()), count};
   }
 
   bool may_matter(const Model& model, Lane& lane) const {
-    const int count = problem_.screen(model, lane.mask.data());
+    const int count = problem_.screen(model, needs_.inliers, lane.mask.data());
+    if (count < needs_.inliers) return false;
     if (matters({0.0, count})) return true;
-    double needed = raw_best_.score;
-    if (pool_) needed = std::min(needed, pool_->worst_score());
-    return matters({lane.scorer.bound(lane.mask.data(), count, needed), count});
+    return matters({lane.scorer.bound(lane.mask.data(), needs_.score), count});
+  }
+
+  // What a raw model needs to matter now. It only grows, so it may be a little old.
+  void update_needs() {
+    needs_.score = raw_best_.score;
+    if (pool_) needs_.score = std::min(needs_.score, pool_->full() ? pool_->worst_score() : -1.0);
+    const Scorer& scorer = lanes_[0].scorer;
+    needs_.inliers = std::min(Scorer::kGateCountsInliers ? raw_best_.inliers : INT_MAX,
+                              needs_.score < 0.0 ? 0 : scorer.fewest_edges(needs_.score));
   }
 
   void explore(Lane& lane, int64_t index, Batch& batch) const {
@@ -221,6 +231,7 @@ class LoRansac {
   std::vector<Lane> lanes_;
   std::vector<Batch> batches_;
   RawBest raw_best_;
+  Value needs_{-1.0, 0};
   int64_t bound_ = 0, wasted_ = 0;
   bool finished_ = false;
   SearchResult<Model> result_;

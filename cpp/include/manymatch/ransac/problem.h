@@ -31,8 +31,9 @@ concept Problem = requires(const P problem, typename P::Model model, typename P:
   { problem.workspace() } -> std::same_as<typename P::Workspace>;
   // All models of up to kBatch samples of kSampleSize edges each.
   problem.solve(samples, count, space, solutions);
-  // A superset of the inliers, quickly; then the inliers, and squared residuals where r2 is given.
-  { problem.screen(model, mask) } -> std::same_as<int>;
+  // A superset of the inliers, quickly (and more loosely if it has fewer than `count` edges); then
+  // the inliers, and squared residuals where r2 is given.
+  { problem.screen(model, count, mask) } -> std::same_as<int>;
   { problem.inliers(model, mask, r2) } -> std::same_as<int>;
   // Refinement in place; it must leave a valid model.
   problem.local_refine(model, space);

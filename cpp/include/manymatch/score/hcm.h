@@ -36,26 +36,26 @@ class HcmSide {
   }
   // Position of an edge among the edges of its vertex, as a bit.
   uint8_t bit(int edge) const { return bit_[static_cast<std::size_t>(edge)]; }
-  // Largest value that one more edge can add: log(1 + a p), since the terms are concave.
-  double largest_step() const { return largest_step_; }
+  // What an edge adds at most: log(1 + a p), since the terms are concave.
+  double largest_step(int vertex, double p) const { return term(vertex, p); }
 
  private:
   std::vector<double> a_, table_;
   std::vector<int64_t> offset_;  // into the table, -1 for a vertex with too many edges
   std::vector<uint8_t> bit_;
-  double largest_step_ = 0;
 };
 
 struct HcmTerms {
   Priors priors;
   HcmSide side0, side1;
 
-  HcmTerms(const Graph& graph, double q, double delta)
-      : priors(graph, q, delta),
-        side0(graph.at0, priors.p, priors.a0),
-        side1(graph.at1, priors.p, priors.a1) {}
+  HcmTerms(const Graph& graph, double q, double delta);
 
-  double largest_step() const { return side0.largest_step() + side1.largest_step(); }
+  // Fewest inlier edges that can reach a score.
+  int fewest_edges(double score) const;
+
+ private:
+  std::vector<double> best_sums_;  // entry k: what k + 1 edges can add at most
 };
 
 // Evaluates masks; one per thread.

@@ -1,7 +1,9 @@
 // The robust mechanisms as policies of the loop: HCM, MCM and CM.
 //
-// A scorer values a mask of inlier edges. `bound` sees a superset of the inliers and returns at
-// least the true value; with `needed` it may stop early and return any bound below it.
+// A scorer values a mask of inlier edges. `bound` sees a superset of the inliers and returns at least
+// the true value; with `needed` it may stop early and return any bound below it. `fewest_edges` tells
+// how many inliers a score needs at least, `kGateCountsInliers` whether many inliers alone open the
+// gate to refinement.
 #pragma once
 
 #include <cstdint>
@@ -24,33 +26,36 @@ struct RawBest {
 
 class HcmScorer {
  public:
-  HcmScorer(const Graph& graph, const HcmTerms& terms)
-      : evaluate_(graph, terms), largest_step_(terms.largest_step()) {}
+  static constexpr bool kGateCountsInliers = true;
 
-  double bound(const uint64_t* mask, int count, double needed) {
-    const double quick = count * largest_step_;
-    // The margin covers the rounding of sums of a few thousand terms.
-    return quick < needed ? quick : evaluate_(mask) * (1.0 + 1e-12);
-  }
-  double score(const uint64_t* mask, int, const double*) { return evaluate_(mask); }
+  HcmScorer(const Graph& graph, const HcmTerms& terms)
+      : terms_(terms), evaluate_(graph, terms) {}
+
+  int fewest_edges(double score) const { return terms_.fewest_edges(score); }
+  // Sums over another set of vertices round differently; the margin covers that.
+  double bound(const uint64_t* mask, double) { return evaluate_(mask) * (1.0 + 1e-12); }
+  double score(const uint64_t* mask, const double*) { return evaluate_(mask); }
 
   static bool gate(const Value& raw, const RawBest& best) {
     return raw.score > best.score || raw.inliers >= best.inliers;
   }
 
  private:
+  const HcmTerms& terms_;
   HcmEvaluator evaluate_;
-  double largest_step_;
 };
 
 class McmScorer {
  public:
+  static constexpr bool kGateCountsInliers = false;
+
   explicit McmScorer(const Graph& graph) : matching_(graph) {}
 
-  double bound(const uint64_t* mask, int count, double needed) {
-    return count < needed ? count : matching_.cardinality(mask, static_cast<int>(needed));
+  int fewest_edges(double score) const { return static_cast<int>(score); }
+  double bound(const uint64_t* mask, double needed) {
+    return matching_.cardinality(mask, static_cast<int>(needed));
   }
-  double score(const uint64_t* mask, int, const double*) { return matching_.cardinality(mask); }
+  double score(const uint64_t* mask, const double*) { return matching_.cardinality(mask); }
 
   static bool gate(const Value& raw, const RawBest& best) { return raw.score >= best.score; }
 
@@ -61,10 +66,17 @@ class McmScorer {
 // Edges as independent correspondences, truncated squared residuals: sum of 1 - r^2 / eps^2.
 class CmScorer {
  public:
+  static constexpr bool kGateCountsInliers = true;
+
   CmScorer(const Graph& graph, double eps2) : words_(graph.words()), inverse_eps2_(1.0 / eps2) {}
 
-  double bound(const uint64_t*, int count, double) { return count; }
-  double score(const uint64_t* mask, int, const double* r2) {
+  int fewest_edges(double score) const { return static_cast<int>(score); }
+  double bound(const uint64_t* mask, double) {
+    int count = 0;
+    for (std::size_t w = 0; w < words_; ++w) count += __builtin_popcountll(mask[w]);
+    return count;
+  }
+  double score(const uint64_t* mask, const double* r2) {
     double total = 0.0;
     for_each_bit(mask, words_, [&](int e) { total += 1.0 - r2[e] * inverse_eps2_; });
     return total;

@@ -106,10 +106,12 @@ inline void constraint_rows(const vd basis[4][9], vd rows[10][20]) {
 // problems where one is tiny lose digits, which the solver's own check of E notices).
 inline void eliminate(vd rows[10][20]) {
   const vd one = splat(1.0);
+#pragma GCC unroll 10
   for (int k = 0; k < 10; ++k) {
     const vd inverse = one / rows[k][k];
     for (int r = k + 1; r < 10; ++r) {
       const vd f = rows[r][k] * inverse;
+#pragma GCC unroll 20
       for (int c = k + 1; c < 20; ++c) rows[r][c] = fnma(f, rows[k][c], rows[r][c]);
     }
     if (k >= 4) {

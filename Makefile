@@ -1,0 +1,70 @@
+# Each target sets up what it needs in .venv; repeated runs are quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+SOURCES := $(shell find cpp src -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name 'CMakeLists.txt')
+CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
+ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.PHONY: help demo test core-test bench accuracy lint format clean
+
+help:
+	@echo "make demo       a made scene, all four methods, a table and pictures in out/demo"
+	@echo "make test       the core's tests under sanitizers, then the Python tests"
+	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
+	@echo "make accuracy   pose AUC on made scenes and, where present, on real graphs; out/accuracy"
+	@echo "make lint       ruff, mypy, clang-format"
+	@echo "make format     let ruff and clang-format rewrite the sources"
+
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade "pip>=25.1"
+	@touch $@
+
+# The package itself, compiled; build/ keeps object files, so that a rebuild is incremental.
+$(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt $(SOURCES)
+	$(PIP) ".[viz]"
+	@touch $@
+
+$(VENV)/.%: $(VENV)/.made pyproject.toml
+	$(PIP) --group $*
+	@touch $@
+
+demo: $(VENV)/.package
+	$(BIN)/manymatch demo
+
+test: core-test $(VENV)/.package $(VENV)/.test
+	$(BIN)/python -m pytest
+
+# The core without Python, under AddressSanitizer and UndefinedBehaviorSanitizer.
+core-test: $(VENV)/.build
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DMANYMATCH_PYTHON=OFF -DMANYMATCH_TESTS=ON -DMANYMATCH_SANITIZE=ON > build/sanitize.log \
+	  || { cat build/sanitize.log; exit 1; }
+	$(BIN)/cmake --build build/sanitize
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+bench: $(VENV)/.package $(VENV)/.bench
+	$(ISOLATED) $(BIN)/python benchmarks/speed/run.py
+
+accuracy: $(VENV)/.package $(VENV)/.bench
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/ordering.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/made_graphs.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_graphs.py
+
+# mypy reads the stub that the build generated.
+lint: $(VENV)/.package $(VENV)/.lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	cp $$($(BIN)/python -c "import manymatch._core as c, pathlib; print(pathlib.Path(c.__file__).parent)")/_core.pyi src/manymatch/
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CPP)
+
+clean:
+	rm -rf build out $(VENV)
