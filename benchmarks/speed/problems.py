@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 RATIOS = ("0.05", "0.10", "0.20", "0.40")
 NUM_EDGES = 1024
-FOCAL = 800.0
 
 
 @dataclass(frozen=True)

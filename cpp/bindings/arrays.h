@@ -93,8 +93,7 @@ inline void check_length(const char* name, std::size_t given, std::size_t wanted
 
 inline void check_positive(const char* name, double value) {
   if (!(value > 0.0)) {
-    const std::string text =
-        std::string(name) + " must be positive, got " + std::to_string(value);
+    const std::string text = std::string(name) + " must be positive, got " + std::to_string(value);
     throw nb::value_error(text.c_str());
   }
 }

@@ -1,10 +1,10 @@
 // The estimator, the exact score, and timers of single evaluations.
+#include "manymatch/estimate.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-
-#include "manymatch/estimate.h"
 
 #include <algorithm>
 #include <chrono>
@@ -106,8 +106,8 @@ double seconds_per_evaluation(const RelativePoseProblem& problem, Scorer& scorer
       problem.screen(pose, 0, mask.data());
       sink += scorer.score(mask.data(), nullptr);
     }
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-                              .count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   volatile double keep = sink;  // the work must not be optimised away
   static_cast<void>(keep);
@@ -158,10 +158,14 @@ void bind_estimate(nb::module_& m) {
   nb::class_<Estimate>(m, "Estimate", "Result of one run.")
       .def_ro("success", &Estimate::success)
       .def_ro("failure", &Estimate::failure)
-      .def_prop_ro("R", [](const Estimate& e) { return rotation_to_numpy(e.pose); }, automatic)
-      .def_prop_ro("t", [](const Estimate& e) { return translation_to_numpy(e.pose); }, automatic)
-      .def_prop_ro("inliers", [](const Estimate& e) { return flags_to_numpy(e.inliers); }, automatic)
-      .def_prop_ro("matched", [](const Estimate& e) { return to_numpy(e.matched); }, automatic)
+      .def_prop_ro(
+          "R", [](const Estimate& e) { return rotation_to_numpy(e.pose); }, automatic)
+      .def_prop_ro(
+          "t", [](const Estimate& e) { return translation_to_numpy(e.pose); }, automatic)
+      .def_prop_ro(
+          "inliers", [](const Estimate& e) { return flags_to_numpy(e.inliers); }, automatic)
+      .def_prop_ro(
+          "matched", [](const Estimate& e) { return to_numpy(e.matched); }, automatic)
       .def_ro("hcm", &Estimate::hcm)
       .def_ro("cardinality", &Estimate::cardinality)
       .def_ro("num_inliers", &Estimate::num_inliers)

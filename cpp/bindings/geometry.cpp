@@ -117,7 +117,7 @@ Refined refine_graph(const Points& x0, const Points& x1, const Edges& edges, dou
     weight[e] = space.gathered.weight[i];
   }
   return {rotation_to_numpy(pose), translation_to_numpy(pose), result.initial_cost, result.cost,
-          flags_to_numpy(used), to_numpy(std::move(weight))};
+          flags_to_numpy(used),    to_numpy(std::move(weight))};
 }
 
 std::tuple<Out<double>, Out<double>> sampson_jacobian(const Points& x0, const Points& x1,
@@ -134,9 +134,10 @@ std::tuple<Out<double>, Out<double>> sampson_jacobian(const Points& x0, const Po
   return {to_numpy(std::move(r)), to_numpy(std::move(J), {n, 5})};
 }
 
-std::tuple<Out<double>, Out<double>, double> normal_equations(
-    const Points& x0, const Points& x1, const Vector& weight, const Matrix3& R, const Vector3& t,
-    double eps, const std::string& loss) {
+std::tuple<Out<double>, Out<double>, double> normal_equations(const Points& x0, const Points& x1,
+                                                              const Vector& weight,
+                                                              const Matrix3& R, const Vector3& t,
+                                                              double eps, const std::string& loss) {
   check_length("weight", weight.shape(0), x0.shape(0));
   check_positive("eps", eps);
   Gathered g = gathered_from(x0, x1, weight.data());

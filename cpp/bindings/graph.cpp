@@ -63,8 +63,8 @@ Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, u
     if (!proposals || (*proposals)(e)) allowed.push_back(static_cast<int>(e));
   }
   std::vector<int64_t> out(static_cast<std::size_t>(count) * kSize, -1);
-  const bool possible = uniform_edges ? allowed.size() >= kSize
-                                      : matching_of_edges(graph, allowed) >= kSize;
+  const bool possible =
+      uniform_edges ? allowed.size() >= kSize : matching_of_edges(graph, allowed) >= kSize;
   if (possible) {
     const Proposals source(graph, allowed, uniform_edges);
     Proposals::Scratch scratch = source.scratch();

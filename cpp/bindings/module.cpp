@@ -41,8 +41,9 @@ void force(const std::optional<std::string>& name) {
 NB_MODULE(_core, m) {
   using namespace manymatch;
   m.doc() = "Compiled core of manymatch: plain arrays in, plain arrays out.";
-  m.def("instruction_set", [] { return std::string(kernels().name); },
-        "Name of the instruction set in use.");
+  m.def(
+      "instruction_set", [] { return std::string(kernels().name); },
+      "Name of the instruction set in use.");
   m.def("instruction_sets", &instruction_sets, "Instruction sets that run here, best first.");
   m.def("force_instruction_set", &force, nb::arg("name").none(),
         "Use one instruction set for everything that follows; None for the best one.");

@@ -48,7 +48,8 @@ std::string hopeless(const Graph& graph, const std::vector<int>& proposals, bool
     return "the graph has " + std::to_string(graph.num_edges()) + " edges, five are needed";
   }
   if (proposals.size() < static_cast<std::size_t>(kSampleSize)) {
-    return "proposals leave " + std::to_string(proposals.size()) + " edges to sample, five are needed";
+    return "proposals leave " + std::to_string(proposals.size()) +
+           " edges to sample, five are needed";
   }
   if (one_to_one) {
     const int matching = matching_of_edges(graph, proposals);
@@ -117,8 +118,7 @@ Estimate estimate_relative_pose(const PairInput& input, Method method, const Opt
   }
   const RelativePoseProblem problem(graph, input.x0, input.x1, input.eps, one_to_one);
   const HcmTerms terms(graph, options.q, options.delta);
-  const Proposals proposals =
-      make_proposals(input, graph, options, std::move(edges), one_to_one);
+  const Proposals proposals = make_proposals(input, graph, options, std::move(edges), one_to_one);
   Workers workers(options.threads);
   Pool<Pose> pool(options.pool_size);
   out.timing.setup = seconds_since(start);
@@ -126,15 +126,16 @@ Estimate estimate_relative_pose(const PairInput& input, Method method, const Opt
   const auto search_start = std::chrono::steady_clock::now();
   SearchResult<Pose> found;
   if (method == Method::kMcm) {
-    found = search<McmScorer>(problem, proposals, options, [&] { return McmScorer(graph); },
-                              workers, interrupt, nullptr);
+    found = search<McmScorer>(
+        problem, proposals, options, [&] { return McmScorer(graph); }, workers, interrupt, nullptr);
   } else if (method == Method::kCm) {
-    found = search<CmScorer>(problem, proposals, options,
-                             [&] { return CmScorer(graph, input.eps * input.eps); }, workers,
-                             interrupt, nullptr);
+    found = search<CmScorer>(
+        problem, proposals, options, [&] { return CmScorer(graph, input.eps * input.eps); },
+        workers, interrupt, nullptr);
   } else {
-    found = search<HcmScorer>(problem, proposals, options, [&] { return HcmScorer(graph, terms); },
-                              workers, interrupt, method == Method::kHcmMcm ? &pool : nullptr);
+    found = search<HcmScorer>(
+        problem, proposals, options, [&] { return HcmScorer(graph, terms); }, workers, interrupt,
+        method == Method::kHcmMcm ? &pool : nullptr);
   }
   out.iterations = found.iterations;
   out.refinements = found.refinements;
@@ -194,8 +195,8 @@ std::vector<Estimate> estimate_relative_poses(const std::vector<PairInput>& inpu
     one_thread.threads = 1;
     // Only the calling thread may ask Python; the others look at the flag it sets.
     Interrupt follower([&interrupt] { return interrupt.requested(); });
-    out[i] = estimate_relative_pose(inputs[i], method, one_thread,
-                                    worker == 0 ? interrupt : follower);
+    out[i] =
+        estimate_relative_pose(inputs[i], method, one_thread, worker == 0 ? interrupt : follower);
   });
   return out;
 }

@@ -7,7 +7,9 @@
 namespace manymatch {
 
 namespace {
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 // The largest prior mass that is believed; beyond it a vertex would be worth infinitely much.
 constexpr double kSmallestDoubt = 1e-9;
@@ -67,8 +69,7 @@ HcmTerms::HcmTerms(const Graph& graph, double q, double delta)
 
 int HcmTerms::fewest_edges(double score) const {
   // The margin covers the rounding of sums of many terms.
-  const auto first =
-      std::lower_bound(best_sums_.begin(), best_sums_.end(), score * (1.0 - 1e-9));
+  const auto first = std::lower_bound(best_sums_.begin(), best_sums_.end(), score * (1.0 - 1e-9));
   return static_cast<int>(first - best_sums_.begin()) + 1;
 }
 
@@ -96,8 +97,8 @@ inline void HcmEvaluator::touch(Side& side, const HcmSide& terms, int vertex, in
 inline double HcmEvaluator::finish(Side& side, const HcmSide& terms) {
   double total = 0.0;
   for (int v : side.touched) {
-    total += terms.has_table(v) ? terms.tabulated(v, side.bits[at(v)])
-                                : terms.term(v, side.sums[at(v)]);
+    total +=
+        terms.has_table(v) ? terms.tabulated(v, side.bits[at(v)]) : terms.term(v, side.sums[at(v)]);
     side.bits[at(v)] = 0;
     side.sums[at(v)] = 0.0;
     side.active[at(v)] = 0;

@@ -13,8 +13,12 @@
 namespace manymatch {
 
 extern const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA);
-const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA) = {
-    MANYMATCH_TEXT(MANYMATCH_ISA), screen, inliers, five_point, normal_equations, residuals,
-    jacobian};
+const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA) = {MANYMATCH_TEXT(MANYMATCH_ISA),
+                                                         screen,
+                                                         inliers,
+                                                         five_point,
+                                                         normal_equations,
+                                                         residuals,
+                                                         jacobian};
 
 }  // namespace manymatch

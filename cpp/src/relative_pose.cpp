@@ -7,7 +7,9 @@
 namespace manymatch {
 
 namespace {
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 }  // namespace
 
 void Gathered::reserve(std::size_t count) {
@@ -121,9 +123,9 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const double* x0, c
   narrow(x1_, x1f_);
   narrow(y1_, y1f_);
   narrow(n1_, n1f_);
-  arrays_ = {x0_.data(),  y0_.data(),  n0_.data(),  x1_.data(),  y1_.data(),  n1_.data(),
-             x0f_.data(), y0f_.data(), n0f_.data(), x1f_.data(), y1f_.data(), n1f_.data(),
-             graph.words()};
+  arrays_ = {x0_.data(),  y0_.data(),  n0_.data(),   x1_.data(),  y1_.data(),
+             n1_.data(),  x0f_.data(), y0f_.data(),  n0f_.data(), x1f_.data(),
+             y1f_.data(), n1f_.data(), graph.words()};
   // x1' E x0 in float32: eight roundings of 2^-24 on terms that together are at most
   // sqrt(2) |x0| |x1|, doubled; and what rounding does to sqrt(den), times eps.
   slack_ = 1.4e-6 * largest0 * largest1 + 1.5e-6 * eps * std::max(largest0, largest1);
@@ -204,8 +206,7 @@ void RelativePoseProblem::gather(const Pose& pose, double gather2, Workspace& sp
   for (int e : g.edges) {
     const int d0 = space.degree0[at(graph_.left[at(e)])];
     const int d1 = space.degree1[at(graph_.right[at(e)])];
-    g.add(x0_[at(e)], y0_[at(e)], x1_[at(e)], y1_[at(e)],
-          weighted_ ? 1.0 / d0 + 1.0 / d1 : 1.0);
+    g.add(x0_[at(e)], y0_[at(e)], x1_[at(e)], y1_[at(e)], weighted_ ? 1.0 / d0 + 1.0 / d1 : 1.0);
   }
   for (int e : g.edges) {
     space.degree0[at(graph_.left[at(e)])] = 0;

@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import (
-    BoolArray,
-    FloatArray,
-    IndexArray,
-    bool_array,
-    integer,
-    read_only,
-    refusal,
-    suggest,
+from manymatch._problem import (
+    CameraLike,
+    Method,
+    Problem,
+    checked_method,
+    checked_options,
+    checked_problems,
+    core_options,
+    num_threads,
+    options_for_each,
 )
-from manymatch.camera import Camera, as_camera
-from manymatch.graph import AssociationGraph
-from manymatch.options import Options
+from manymatch._validate import BoolArray, FloatArray, IndexArray, integer, read_only, refusal
 from manymatch.pose import RelativePose
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from collections.abc import Iterable, Sequence
 
-# Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
-CameraLike: TypeAlias = object
+    from numpy.typing import ArrayLike
 
-Method: TypeAlias = Literal["hcm-mcm", "hcm", "mcm", "cm"]
-METHODS: tuple[str, ...] = get_args(Method)
-
-# More threads than this only cost memory; the result is the same.
-_MOST_THREADS = 256
+    from manymatch.graph import AssociationGraph
+    from manymatch.options import Options
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -178,11 +171,12 @@ def estimate_relative_pose(
     >>> estimate.success
     True
     """
-    checked = _checked_options(options)
-    problem = _Problem(graph, camera0, camera1, proposals, checked, "")
-    method = _checked_method(method)
-    result = _core.estimate([problem.pair], method, [_core_options(checked)], _threads(checked.threads))
-    return problem.finish(result[0], method)
+    checked = checked_options(options)
+    problem = Problem(graph, camera0, camera1, proposals, checked, "")
+    method = checked_method(method)
+    threads = num_threads(checked.threads)
+    result = _core.estimate([problem.pair], method, [core_options(checked)], threads)
+    return _finish(problem, result[0], method)
 
 
 def estimate_relative_poses(
@@ -209,21 +203,21 @@ def estimate_relative_poses(
     list of Estimate
         In the order of the problems; each is what `estimate_relative_pose` returns for that pair.
     """
-    listed = _checked_problems(problems)
-    method = _checked_method(method)
-    checked = _options_for_each(options, len(listed))
+    listed = checked_problems(problems)
+    method = checked_method(method)
+    checked = options_for_each(options, len(listed))
     count = integer(threads, "threads", 0)
     prepared = [
-        _Problem(*problem, settings, f"problems[{i}]: ")
+        Problem(*problem, settings, f"problems[{i}]: ")
         for i, (problem, settings) in enumerate(zip(listed, checked, strict=True))
     ]
     results = _core.estimate(
         [problem.pair for problem in prepared],
         method,
-        [_core_options(settings) for settings in checked],
-        _threads(count),
+        [core_options(settings) for settings in checked],
+        num_threads(count),
     )
-    return [p.finish(result, method) for p, result in zip(prepared, results, strict=True)]
+    return [_finish(p, result, method) for p, result in zip(prepared, results, strict=True)]
 
 
 def score_pose(
@@ -251,8 +245,8 @@ def score_pose(
     Score
         HCM, matching cardinality and inlier edges.
     """
-    checked = _checked_options(options)
-    problem = _Problem(graph, camera0, camera1, None, checked, "")
+    checked = checked_options(options)
+    problem = Problem(graph, camera0, camera1, None, checked, "")
     if not isinstance(pose, RelativePose):
         raise refusal("pose", "a RelativePose", pose)
     hcm, cardinality, inliers, _ = _core.score(
@@ -261,62 +255,28 @@ def score_pose(
     return Score(hcm, cardinality, int(inliers.sum()), read_only(inliers))
 
 
-class _Problem:
-    """One pair as the core takes it: checked, unprojected, with its threshold."""
-
-    def __init__(
-        self,
-        graph: object,
-        camera0: object,
-        camera1: object,
-        proposals: object,
-        options: Options,
-        where: str,
-    ) -> None:
-        if not isinstance(graph, AssociationGraph):
-            raise refusal(f"{where}graph", "an AssociationGraph", graph)
-        first: Camera = as_camera(camera0, f"{where}camera0")
-        second: Camera = as_camera(camera1, f"{where}camera1")
-        if options.guidance > 0 and graph.rank is None:
-            raise ValueError(
-                f"{where}graph must have ranks when options.guidance is above 0, got a graph "
-                f"without ranks and guidance={options.guidance:g}"
-            )
-        self.graph = graph
-        self.options = options
-        self.x0 = first.unproject(graph.points0)
-        self.x1 = second.unproject(graph.points1)
-        self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
-        # One threshold for both images, on the normalised plane.
-        self.eps = 0.5 * (1.0 / first.focal + 1.0 / second.focal) * options.threshold_px
-        mask = None
-        if proposals is not None:
-            want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
-            mask = bool_array(proposals, f"{where}proposals", want, (graph.num_edges,))
-        self.pair = _core.Pair(self.x0, self.x1, self.edges, graph.rank, mask, self.eps)
-
-    def finish(self, result: _core.Estimate, method: str) -> Estimate:
-        """Turn the core's result into the public one."""
-        pose = RelativePose(result.R, result.t) if result.success else None
-        matches = self.graph.edges[result.matched]
-        parallax = _median_parallax_deg(self.x0[matches[:, 0]], self.x1[matches[:, 1]], pose)
-        return Estimate(
-            success=result.success,
-            failure=result.failure,
-            pose=pose,
-            inliers=read_only(result.inliers),
-            matches=read_only(matches),
-            hcm=result.hcm,
-            cardinality=result.cardinality,
-            num_inliers=result.num_inliers,
-            parallax_deg=parallax,
-            low_parallax=bool(parallax < 4.0 * np.degrees(self.eps)),
-            iterations=result.iterations,
-            refinements=result.refinements,
-            method=method,
-            options=self.options,
-            timing=dict(result.timing),
-        )
+def _finish(problem: Problem, result: _core.Estimate, method: str) -> Estimate:
+    """Turn the core's result into the public one."""
+    pose = RelativePose(result.R, result.t) if result.success else None
+    matches = problem.graph.edges[result.matched]
+    parallax = _median_parallax_deg(problem.x0[matches[:, 0]], problem.x1[matches[:, 1]], pose)
+    return Estimate(
+        success=result.success,
+        failure=result.failure,
+        pose=pose,
+        inliers=read_only(result.inliers),
+        matches=read_only(matches),
+        hcm=result.hcm,
+        cardinality=result.cardinality,
+        num_inliers=result.num_inliers,
+        parallax_deg=parallax,
+        low_parallax=bool(parallax < 4.0 * np.degrees(problem.eps)),
+        iterations=result.iterations,
+        refinements=result.refinements,
+        method=method,
+        options=problem.options,
+        timing=dict(result.timing),
+    )
 
 
 def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | None) -> float:
@@ -327,52 +287,3 @@ def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | No
     rays1 = np.column_stack([x1, np.ones(len(x1))])
     sine = np.linalg.norm(np.cross(rays0, rays1), axis=1)
     return float(np.median(np.degrees(np.arctan2(sine, np.sum(rays0 * rays1, axis=1)))))
-
-
-def _checked_options(options: object, name: str = "options") -> Options:
-    if options is None:
-        return Options()
-    if not isinstance(options, Options):
-        raise refusal(name, "an Options or None", options)
-    return options
-
-
-def _checked_method(method: object) -> Method:
-    if method not in METHODS:
-        known = ", ".join(repr(m) for m in METHODS)
-        raise ValueError(f"method must be one of {known}, got {method!r}{suggest(method, METHODS)}")
-    return method  # type: ignore[return-value]
-
-
-def _checked_problems(problems: object) -> list[tuple[Any, Any, Any, Any]]:
-    want = "an iterable of (graph, camera0, camera1) or (graph, camera0, camera1, proposals)"
-    if not isinstance(problems, Iterable):
-        raise refusal("problems", want, problems)
-    listed = []
-    for i, problem in enumerate(problems):
-        if not isinstance(problem, tuple | list) or len(problem) not in (3, 4):
-            raise refusal(f"problems[{i}]", want.removeprefix("an iterable of "), problem)
-        listed.append((problem[0], problem[1], problem[2], problem[3] if len(problem) > 3 else None))
-    return listed
-
-
-def _options_for_each(options: object, count: int) -> list[Options]:
-    if options is None or isinstance(options, Options):
-        return [_checked_options(options)] * count
-    if not isinstance(options, Sequence) or isinstance(options, str) or len(options) != count:
-        raise refusal("options", f"an Options, None or a sequence of {count} Options", options)
-    return [_checked_options(entry, f"options[{i}]") for i, entry in enumerate(options)]
-
-
-def _core_options(options: Options) -> _core.Options:
-    core = _core.Options()
-    for name, value in options.to_dict().items():
-        if name not in ("threshold_px", "threads"):
-            setattr(core, name, value)
-    return core
-
-
-def _threads(wanted: int) -> int:
-    if wanted == 0:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(wanted, _MOST_THREADS)

@@ -125,7 +125,7 @@ def test_local_refine_reaches_the_same_minimum_or_one_as_good(refine_file):
     assert len(excess) >= 220
     # The truncated cost has many small local minima, and two schedules part ways now and then.
     same = np.abs(excess) < 1e-6
-    assert same.mean() > 0.85
+    assert same.mean() > 0.9
     assert agree[same].all()
-    assert (excess > 1e-6).mean() < 0.08
-    assert np.mean(excess) < 0.02
+    assert (excess > 1e-6).mean() < 0.05
+    assert np.mean(excess) < 0.001

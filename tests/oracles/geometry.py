@@ -70,13 +70,6 @@ def in_front(x0, x1, R, t):
     return bool(p - a * s > floor and s - a * p > floor)
 
 
-def depths(b0, b1, R, t):
-    """Least-squares depths (lambda0, lambda1) of lambda1 b1 = lambda0 R b0 + t."""
-    A = np.stack([b1, -(R @ b0)], axis=1)
-    lambda1, lambda0 = np.linalg.lstsq(A, t, rcond=None)[0]
-    return lambda0, lambda1
-
-
 def residuals(x0, x1, edges, R, t):
     """Squared residuals (E,) and cheirality flags (E,) of every edge."""
     with np.errstate(all="ignore"):
@@ -95,9 +88,3 @@ def inliers(x0, x1, edges, eps, R, t):
 def angle_between(R_a, R_b):
     """Angle in radians of the rotation between two rotations, accurate near zero."""
     return 2.0 * math.asin(min(1.0, float(np.linalg.norm(R_a - R_b)) / (2.0 * math.sqrt(2.0))))
-
-
-def essential_distance(R_a, t_a, R_b, t_b):
-    """Frobenius distance of two essential matrices of unit baseline, up to sign."""
-    A, B = essential(R_a, t_a), essential(R_b, t_b)
-    return min(float(np.linalg.norm(A - B)), float(np.linalg.norm(A + B)))

@@ -15,7 +15,8 @@ from tests.oracles.five_point_problems import (
     pose_gap,
 )
 
-FOUND_WITHIN = 1e-4
+# A pose is found if R and t together are this close (Frobenius norm), the sign of t included.
+FOUND_WITHIN = 1e-6
 FOUND_RATE = 0.999
 
 
@@ -38,9 +39,9 @@ def test_every_pose_is_a_pose(solved):
     _, problem, R, t = solved
     assert np.all(np.diff(problem) >= 0)
     np.testing.assert_allclose(
-        R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(3), R.shape), atol=1e-9
+        R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(3), R.shape), atol=1e-12
     )
-    np.testing.assert_allclose(np.linalg.det(R), 1.0, atol=1e-9)
+    np.testing.assert_allclose(np.linalg.det(R), 1.0, atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(t, axis=1), 1.0, atol=1e-12)
 
 
@@ -48,19 +49,14 @@ def test_every_pose_meets_the_five_constraints(solved):
     batch, problem, R, t = solved
     E = essentials(R, t)
     residual = np.abs(np.einsum("kli,kij,klj->kl", batch.b1[problem], E, batch.b0[problem])).max(1)
-    assert np.quantile(residual, 0.999) < 1e-6
-    assert (residual < 1e-3).all()
+    assert (residual < 1e-9).all()
 
 
 def test_every_point_is_in_front_of_both_cameras(solved):
     batch, problem, R, t = solved
-    exact = np.abs(
-        np.einsum("kli,kij,klj->kl", batch.b1[problem], essentials(R, t), batch.b0[problem])
-    ).max(axis=1)
-    good = exact < 1e-9
     depth0, depth1 = front_depths(batch.b0[problem], batch.b1[problem], R, t)
-    assert (depth0[good] > 0.0).all()
-    assert (depth1[good] > 0.0).all()
+    assert (depth0 > 0.0).all()
+    assert (depth1 > 0.0).all()
 
 
 def test_no_pose_is_returned_twice(solved):
@@ -68,7 +64,7 @@ def test_no_pose_is_returned_twice(solved):
     assert np.bincount(problem).max() <= 10
     same = problem[1:] == problem[:-1]
     gap = pose_gap(R[1:], t[1:], R[:-1], t[:-1])[same]
-    assert (gap < 1e-9).mean() < 1e-3
+    assert (gap < 1e-9).mean() < 1e-4
 
 
 def poselib_solutions(batch, count):
@@ -105,14 +101,16 @@ def test_roots_agree_with_poselib(solved):
     count = 4000
     theirs = poselib_solutions(batch, count)
     ours = (problem[problem < count], R[problem < count], t[problem < count])
-    # Only poses that solve their problem are held against the other side; the rest is theirs.
+    # Only poses that solve their problem are held against the other side. Near double roots both
+    # may lose some; PoseLib loses more of them, as its roots are not polished.
     ours_good = meets_constraints(batch, *ours)
     theirs_good = meets_constraints(batch, *theirs)
     found_by_us = unmatched(*(v[theirs_good] for v in theirs), *ours, 1e-4)
     found_by_them = unmatched(*(v[ours_good] for v in ours), *theirs, 1e-4)
-    assert found_by_us < 0.002
+    assert found_by_us < 0.0015
     assert found_by_them < 0.05
-    assert ours_good.mean() >= theirs_good.mean()
+    assert ours_good.all()
+    assert theirs_good.mean() > 0.9
 
 
 def test_the_length_of_a_bearing_does_not_matter():
@@ -121,7 +119,7 @@ def test_the_length_of_a_bearing_does_not_matter():
     scale0, scale1 = rng.uniform(0.3, 3.0, size=(2, 500, 5, 1))
     problem, R, t = _core.five_point(batch.b0 * scale0, batch.b1 * scale1)
     gap = nearest_to_truth(batch, problem, R, t)
-    assert (gap < FOUND_WITHIN).mean() > 0.995
+    assert (gap < FOUND_WITHIN).mean() >= FOUND_RATE
 
 
 def test_a_problem_does_not_feel_its_neighbours():
@@ -133,6 +131,17 @@ def test_a_problem_does_not_feel_its_neighbours():
         assert (alone == 0).all()
         np.testing.assert_array_equal(R_alone, R[problem == k])
         np.testing.assert_array_equal(t_alone, t[problem == k])
+
+
+@pytest.mark.parametrize("name", _core.instruction_sets())
+def test_every_instruction_set_finds_the_truth(name):
+    batch = make_batch(np.random.default_rng(10), 5000, "general")
+    _core.force_instruction_set(name)
+    try:
+        problem, R, t = _core.five_point(batch.b0, batch.b1)
+    finally:
+        _core.force_instruction_set(None)
+    assert (nearest_to_truth(batch, problem, R, t) < FOUND_WITHIN).mean() >= FOUND_RATE
 
 
 def test_an_empty_batch():

@@ -9,7 +9,9 @@ namespace manymatch {
 
 using Mask = std::vector<uint64_t>;  // one bit per edge, 64 edges a word
 
-inline std::size_t mask_words(std::size_t edges) { return (edges + 63) / 64; }
+inline std::size_t mask_words(std::size_t edges) {
+  return (edges + 63) / 64;
+}
 
 // Calls visit(edge) for every set bit, ascending.
 template <class Visit>
@@ -45,8 +47,8 @@ inline Adjacency adjacency(const std::vector<int>& endpoint, int vertices) {
 }
 
 struct Graph {
-  int num0 = 0, num1 = 0;          // vertices on each side
-  std::vector<int> left, right;    // endpoints of each edge
+  int num0 = 0, num1 = 0;        // vertices on each side
+  std::vector<int> left, right;  // endpoints of each edge
   Adjacency at0, at1;
 
   Graph(std::vector<int> l, std::vector<int> r, int n0, int n1)

@@ -61,8 +61,8 @@ struct Kernels {
                    double* r, double* J);
 };
 
-const Kernels& kernels();                       // the set in use
-bool force_instruction_set(const char* name);   // null: the best one; false if not available
+const Kernels& kernels();                      // the set in use
+bool force_instruction_set(const char* name);  // null: the best one; false if not available
 int available_instruction_sets(const char** names, int capacity);
 
 }  // namespace manymatch

@@ -17,8 +17,8 @@ struct Estimate {
   bool success = false;
   std::string failure;
   Pose pose;
-  std::vector<uint8_t> inliers;    // one per edge
-  std::vector<int64_t> matched;    // edges of the resolved matching
+  std::vector<uint8_t> inliers;  // one per edge
+  std::vector<int64_t> matched;  // edges of the resolved matching
   double hcm = 0;
   int cardinality = 0;
   int num_inliers = 0;

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import numpy as np
 import typer
 
+from manymatch._problem import METHODS
 from manymatch.cli import _options as flags  # noqa: TC001 - Typer reads the annotations
 from manymatch.cli._cameras import parse_camera
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
-from manymatch.estimate import METHODS, estimate_relative_pose
+from manymatch.estimate import estimate_relative_pose
 from manymatch.graph import AssociationGraph
 from manymatch.options import Options
 

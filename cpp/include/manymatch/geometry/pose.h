@@ -36,8 +36,8 @@ inline void normalise(Pose& pose) {
     }
     for (int i = 0; i < 9; ++i) R[i] = next[i];
   }
-  const double norm = std::sqrt(pose.t[0] * pose.t[0] + pose.t[1] * pose.t[1] +
-                                pose.t[2] * pose.t[2]);
+  const double norm =
+      std::sqrt(pose.t[0] * pose.t[0] + pose.t[1] * pose.t[1] + pose.t[2] * pose.t[2]);
   for (double& c : pose.t) c /= norm;
 }
 
@@ -75,8 +75,7 @@ inline void rotate(double* R, const double* w) {
   double out[9];
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) {
-      out[3 * i + j] =
-          R[3 * i] * D[j] + R[3 * i + 1] * D[3 + j] + R[3 * i + 2] * D[6 + j];
+      out[3 * i + j] = R[3 * i] * D[j] + R[3 * i + 1] * D[3 + j] + R[3 * i + 2] * D[6 + j];
     }
   }
   for (int i = 0; i < 9; ++i) R[i] = out[i];
@@ -87,8 +86,8 @@ inline Pose perturb(const Pose& pose, const double* tangent, const double* step)
   Pose moved = pose;
   rotate(moved.R, step);
   for (int i = 0; i < 3; ++i) moved.t[i] += tangent[i] * step[3] + tangent[3 + i] * step[4];
-  const double norm = std::sqrt(moved.t[0] * moved.t[0] + moved.t[1] * moved.t[1] +
-                                moved.t[2] * moved.t[2]);
+  const double norm =
+      std::sqrt(moved.t[0] * moved.t[0] + moved.t[1] * moved.t[1] + moved.t[2] * moved.t[2]);
   for (double& c : moved.t) c /= norm;
   return moved;
 }

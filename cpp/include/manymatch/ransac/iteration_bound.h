@@ -18,8 +18,8 @@ inline int64_t iteration_bound(int64_t inliers, int64_t edges, int sample_size,
   if (phat >= 1.0 - 1e-7) return min_iterations;
   if (phat <= 1e-7) return max_iterations;
   const double wanted = std::ceil(safety * std::log1p(-confidence) / std::log1p(-phat));
-  return static_cast<int64_t>(std::clamp(wanted, static_cast<double>(min_iterations),
-                                         static_cast<double>(max_iterations)));
+  return static_cast<int64_t>(
+      std::clamp(wanted, static_cast<double>(min_iterations), static_cast<double>(max_iterations)));
 }
 
 }  // namespace manymatch

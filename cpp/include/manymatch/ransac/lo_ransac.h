@@ -2,9 +2,9 @@
 // Algorithm 1).
 //
 // Iterations are sampled, solved and screened in batches, on all threads; what can matter is then
-// taken in iteration order by one thread, exactly as a plain loop would. A screened score is an upper
-// bound and thresholds only rise, so a hypothesis that is dropped early would have changed nothing:
-// the result is that of the plain loop in float64, for any number of threads.
+// taken in iteration order by one thread, exactly as a plain loop would. A screened score is an
+// upper bound and thresholds only rise, so a hypothesis that is dropped early would have changed
+// nothing: the result is that of the plain loop in float64, for any number of threads.
 #pragma once
 
 #include <algorithm>

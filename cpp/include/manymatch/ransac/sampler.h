@@ -59,17 +59,20 @@ class ConstrainedSampler {
     for (int64_t attempt = 0; attempt < max_attempts_; ++attempt) {
       int drawn = 0, looked = 0;
       for (; looked < active && drawn < size; ++looked) {
-        const int other = looked + static_cast<int>(rng.below(static_cast<uint32_t>(active - looked)));
+        const int other =
+            looked + static_cast<int>(rng.below(static_cast<uint32_t>(active - looked)));
         std::swap(scratch.order[static_cast<std::size_t>(looked)],
                   scratch.order[static_cast<std::size_t>(other)]);
         scratch.swaps[static_cast<std::size_t>(looked)] = other;
-        const auto vertex = static_cast<std::size_t>(scratch.order[static_cast<std::size_t>(looked)]);
+        const auto vertex =
+            static_cast<std::size_t>(scratch.order[static_cast<std::size_t>(looked)]);
         const int edge = first_free_edge(rng, vertex, sample, drawn);
         if (edge >= 0) sample[drawn++] = edge;
       }
       for (int k = looked - 1; k >= 0; --k) {
-        std::swap(scratch.order[static_cast<std::size_t>(k)],
-                  scratch.order[static_cast<std::size_t>(scratch.swaps[static_cast<std::size_t>(k)])]);
+        std::swap(
+            scratch.order[static_cast<std::size_t>(k)],
+            scratch.order[static_cast<std::size_t>(scratch.swaps[static_cast<std::size_t>(k)])]);
       }
       if (drawn == size) return true;
       *wasted += looked;

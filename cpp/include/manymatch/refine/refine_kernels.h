@@ -73,8 +73,8 @@ inline Linearised linearise(const RefineArrays& a, std::size_t i, const PoseVect
     const vd* b = v.basis[j];
     out.J[3 + j] = fma(b[0], q0, fma(b[1], q1, b[2] * q2)) * inv_s;
   }
-  out.defined = both(less(splat(kMinDenominator), den),
-                     less(out.r * out.r, splat(__builtin_inf())));
+  out.defined =
+      both(less(splat(kMinDenominator), den), less(out.r * out.r, splat(__builtin_inf())));
   return out;
 }
 

@@ -66,8 +66,8 @@ class HcmEvaluator {
 
  private:
   struct Side {
-    std::vector<uint8_t> bits;   // inlier edges seen at a vertex (with a table)
-    std::vector<double> sums;    // sum of p (without)
+    std::vector<uint8_t> bits;  // inlier edges seen at a vertex (with a table)
+    std::vector<double> sums;   // sum of p (without)
     std::vector<char> active;
     std::vector<int> touched;
   };

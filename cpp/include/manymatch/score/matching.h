@@ -24,7 +24,7 @@ class MaximumMatching {
 
   const Graph& graph_;
   // Compact subgraph: active left vertices with their edges to compact right vertices.
-  std::vector<int> id0_, id1_;        // vertex -> compact id, valid where the stamp is current
+  std::vector<int> id0_, id1_;  // vertex -> compact id, valid where the stamp is current
   std::vector<uint32_t> stamp0_, stamp1_;
   uint32_t stamp_ = 0;
   std::vector<int> edges_, start_, target_, match0_, match1_, level_, next_, queue_, stack_;

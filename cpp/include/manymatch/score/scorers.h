@@ -1,9 +1,9 @@
 // The robust mechanisms as policies of the loop: HCM, MCM and CM.
 //
-// A scorer values a mask of inlier edges. `bound` sees a superset of the inliers and returns at least
-// the true value; with `needed` it may stop early and return any bound below it. `fewest_edges` tells
-// how many inliers a score needs at least, `kGateCountsInliers` whether many inliers alone open the
-// gate to refinement.
+// A scorer values a mask of inlier edges. `bound` sees a superset of the inliers and returns at
+// least the true value; with `needed` it may stop early and return any bound below it.
+// `fewest_edges` tells how many inliers a score needs at least, `kGateCountsInliers` whether many
+// inliers alone open the gate to refinement.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,7 @@ class HcmScorer {
  public:
   static constexpr bool kGateCountsInliers = true;
 
-  HcmScorer(const Graph& graph, const HcmTerms& terms)
-      : terms_(terms), evaluate_(graph, terms) {}
+  HcmScorer(const Graph& graph, const HcmTerms& terms) : terms_(terms), evaluate_(graph, terms) {}
 
   int fewest_edges(double score) const { return terms_.fewest_edges(score); }
   // Sums over another set of vertices round differently; the margin covers that.

@@ -19,8 +19,26 @@ struct Quadratic {
 
 // Columns of the system, the ten that are eliminated first.
 enum Monomial {
-  kX3, kY3, kX2Y, kXY2, kX2Z, kX2, kY2Z, kY2, kXYZ, kXY,
-  kXZ2, kXZ, kX, kYZ2, kYZ, kY, kZ3, kZ2, kZ, kOne
+  kX3,
+  kY3,
+  kX2Y,
+  kXY2,
+  kX2Z,
+  kX2,
+  kY2Z,
+  kY2,
+  kXYZ,
+  kXY,
+  kXZ2,
+  kXZ,
+  kX,
+  kYZ2,
+  kYZ,
+  kY,
+  kZ3,
+  kZ2,
+  kZ,
+  kOne
 };
 
 inline void add_product(Quadratic& q, const Linear& a, const Linear& b) {
@@ -50,16 +68,46 @@ inline void add_square(Quadratic& q, const Linear& a) {
 inline void add_product(vd* row, const Quadratic& q, const Linear& l) {
   const vd *a = q.c, *b = l.c;
   const auto add = [row](Monomial m, vd f, vd g) { row[m] = fma(f, g, row[m]); };
-  add(kX3, a[0], b[0]); add(kX2Y, a[0], b[1]); add(kX2Z, a[0], b[2]); add(kX2, a[0], b[3]);
-  add(kXY2, a[1], b[0]); add(kY3, a[1], b[1]); add(kY2Z, a[1], b[2]); add(kY2, a[1], b[3]);
-  add(kXZ2, a[2], b[0]); add(kYZ2, a[2], b[1]); add(kZ3, a[2], b[2]); add(kZ2, a[2], b[3]);
-  add(kX2Y, a[3], b[0]); add(kXY2, a[3], b[1]); add(kXYZ, a[3], b[2]); add(kXY, a[3], b[3]);
-  add(kX2Z, a[4], b[0]); add(kXYZ, a[4], b[1]); add(kXZ2, a[4], b[2]); add(kXZ, a[4], b[3]);
-  add(kXYZ, a[5], b[0]); add(kY2Z, a[5], b[1]); add(kYZ2, a[5], b[2]); add(kYZ, a[5], b[3]);
-  add(kX2, a[6], b[0]); add(kXY, a[6], b[1]); add(kXZ, a[6], b[2]); add(kX, a[6], b[3]);
-  add(kXY, a[7], b[0]); add(kY2, a[7], b[1]); add(kYZ, a[7], b[2]); add(kY, a[7], b[3]);
-  add(kXZ, a[8], b[0]); add(kYZ, a[8], b[1]); add(kZ2, a[8], b[2]); add(kZ, a[8], b[3]);
-  add(kX, a[9], b[0]); add(kY, a[9], b[1]); add(kZ, a[9], b[2]); add(kOne, a[9], b[3]);
+  add(kX3, a[0], b[0]);
+  add(kX2Y, a[0], b[1]);
+  add(kX2Z, a[0], b[2]);
+  add(kX2, a[0], b[3]);
+  add(kXY2, a[1], b[0]);
+  add(kY3, a[1], b[1]);
+  add(kY2Z, a[1], b[2]);
+  add(kY2, a[1], b[3]);
+  add(kXZ2, a[2], b[0]);
+  add(kYZ2, a[2], b[1]);
+  add(kZ3, a[2], b[2]);
+  add(kZ2, a[2], b[3]);
+  add(kX2Y, a[3], b[0]);
+  add(kXY2, a[3], b[1]);
+  add(kXYZ, a[3], b[2]);
+  add(kXY, a[3], b[3]);
+  add(kX2Z, a[4], b[0]);
+  add(kXYZ, a[4], b[1]);
+  add(kXZ2, a[4], b[2]);
+  add(kXZ, a[4], b[3]);
+  add(kXYZ, a[5], b[0]);
+  add(kY2Z, a[5], b[1]);
+  add(kYZ2, a[5], b[2]);
+  add(kYZ, a[5], b[3]);
+  add(kX2, a[6], b[0]);
+  add(kXY, a[6], b[1]);
+  add(kXZ, a[6], b[2]);
+  add(kX, a[6], b[3]);
+  add(kXY, a[7], b[0]);
+  add(kY2, a[7], b[1]);
+  add(kYZ, a[7], b[2]);
+  add(kY, a[7], b[3]);
+  add(kXZ, a[8], b[0]);
+  add(kYZ, a[8], b[1]);
+  add(kZ2, a[8], b[2]);
+  add(kZ, a[8], b[3]);
+  add(kX, a[9], b[0]);
+  add(kY, a[9], b[1]);
+  add(kZ, a[9], b[2]);
+  add(kOne, a[9], b[3]);
 }
 
 // basis[k] is the k-th null vector (X, Y, Z, W), a row-major 3x3 matrix.

@@ -19,7 +19,9 @@ inline void cross(const vd* a, const vd* b, vd* out) {
   out[2] = fnma(a[1], b[0], a[0] * b[1]);
 }
 
-inline vd dot(const vd* a, const vd* b) { return fma(a[0], b[0], fma(a[1], b[1], a[2] * b[2])); }
+inline vd dot(const vd* a, const vd* b) {
+  return fma(a[0], b[0], fma(a[1], b[1], a[2] * b[2]));
+}
 
 // R <- R (3 - R'R) / 2: squares the distance of R from the rotations.
 inline void orthonormalise(vd* R) {
@@ -34,8 +36,8 @@ inline void orthonormalise(vd* R) {
   const vd half = splat(-0.5), three_halves = splat(1.5);
   for (int r = 0; r < 3; ++r) {
     for (int c = 0; c < 3; ++c) {
-      const vd product = fma(old[3 * r], gram[0][c],
-                             fma(old[3 * r + 1], gram[1][c], old[3 * r + 2] * gram[2][c]));
+      const vd product =
+          fma(old[3 * r], gram[0][c], fma(old[3 * r + 1], gram[1][c], old[3 * r + 2] * gram[2][c]));
       R[3 * r + c] = fma(half, product, three_halves * old[3 * r + c]);
     }
   }

@@ -10,15 +10,16 @@ namespace {
 constexpr int kDegree = 10;
 constexpr int kCells = 16;
 
-// Interior cell borders, tan(pi (k - 8) / 16) for k = 1..15: equal steps of an angle cover the whole
-// line, and +-1 is a border, so that a cell lies on one side of it.
+// Interior cell borders, tan(pi (k - 8) / 16) for k = 1..15: equal steps of an angle cover the
+// whole line, and +-1 is a border, so that a cell lies on one side of it.
 constexpr double kBorders[kCells - 1] = {
-    -5.0273394921258481, -2.4142135623730950, -1.4966057626654890, -1.0, -0.66817863791929892,
-    -0.41421356237309505, -0.19891236737965801, 0.0, 0.19891236737965801, 0.41421356237309505,
-    0.66817863791929892, 1.0, 1.4966057626654890, 2.4142135623730950, 5.0273394921258481};
+    -5.0273394921258481,  -2.4142135623730950,  -1.4966057626654890,  -1.0,
+    -0.66817863791929892, -0.41421356237309505, -0.19891236737965801, 0.0,
+    0.19891236737965801,  0.41421356237309505,  0.66817863791929892,  1.0,
+    1.4966057626654890,   2.4142135623730950,   5.0273394921258481};
 
-// Sturm chain p0 = p, p1 = p', p_{k-1} = q_k p_k - p_{k+1}, kept as the linear quotients q_k and the
-// leading coefficients, which is all that evaluation needs.
+// Sturm chain p0 = p, p1 = p', p_{k-1} = q_k p_k - p_{k+1}, kept as the linear quotients q_k and
+// the leading coefficients, which is all that evaluation needs.
 struct SturmChain {
   vd slope[kDegree + 1], offset[kDegree + 1];  // q_1 .. q_10
   vd last;                                     // p_10, a constant
@@ -129,8 +130,9 @@ inline int split_cell(const ScalarChain& chain, bool reversed, double low, doubl
                             out + first, capacity - first);
 }
 
-// Newton kept inside its bracket: a step that leaves it becomes a bisection. A step of 1e-8 squares to
-// rounding. Finished lanes are frozen, so that a lane's result does not depend on its neighbours.
+// Newton kept inside its bracket: a step that leaves it becomes a bisection. A step of 1e-8 squares
+// to rounding. Finished lanes are frozen, so that a lane's result does not depend on its
+// neighbours.
 inline vd polish_roots(const vd p[kDegree + 1], vd low, vd high) {
   const vd half = splat(0.5), zero = vd{}, tolerance = splat(1e-8);
   const auto value = [p](vd x) {
