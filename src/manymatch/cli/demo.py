@@ -19,7 +19,8 @@ from manymatch.options import Options
 from manymatch.viz import plot_candidates
 
 if TYPE_CHECKING:
-    from manymatch.estimate import Estimate, Method
+    from manymatch._problem import Method
+    from manymatch.estimate import Estimate
 
 EXAMPLE = "Example: manymatch demo --seed 3 --out out/demo"
 

@@ -19,7 +19,8 @@ from manymatch.graph import AssociationGraph
 from manymatch.options import Options
 
 if TYPE_CHECKING:
-    from manymatch.estimate import Estimate, Method
+    from manymatch._problem import Method
+    from manymatch.estimate import Estimate
     from manymatch.pose import RelativePose
 
 EXAMPLE = (

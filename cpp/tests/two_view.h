@@ -1,0 +1,67 @@
+// Random poses, rays and points for the tests of the geometry.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "manymatch/geometry/pose.h"
+#include "manymatch/kernels.h"
+#include "random_graph.h"
+
+struct Vec {
+  double x, y, z;
+};
+
+inline Vec operator*(double a, const Vec& v) { return {a * v.x, a * v.y, a * v.z}; }
+inline Vec operator+(const Vec& a, const Vec& b) { return {a.x + b.x, a.y + b.y, a.z + b.z}; }
+inline Vec unit(const Vec& v) { return 1.0 / std::sqrt(v.x * v.x + v.y * v.y + v.z * v.z) * v; }
+
+// R X + t.
+inline Vec transform(const manymatch::Pose& p, const Vec& X) {
+  return {p.R[0] * X.x + p.R[1] * X.y + p.R[2] * X.z + p.t[0],
+          p.R[3] * X.x + p.R[4] * X.y + p.R[5] * X.z + p.t[1],
+          p.R[6] * X.x + p.R[7] * X.y + p.R[8] * X.z + p.t[2]};
+}
+
+inline manymatch::Pose random_pose(Source& random, double angle) {
+  manymatch::Pose pose;
+  const double w[3] = {random.in(-angle, angle), random.in(-angle, angle),
+                       random.in(-angle, angle)};
+  manymatch::rotate(pose.R, w);
+  for (double& c : pose.t) c = random.in(-1, 1);
+  manymatch::normalise(pose);
+  return pose;
+}
+
+// Distance of two poses: the largest difference of an entry.
+inline double distance(const double* R, const double* t, const manymatch::Pose& pose) {
+  double worst = 0;
+  for (int i = 0; i < 9; ++i) worst = std::max(worst, std::abs(R[i] - pose.R[i]));
+  for (int i = 0; i < 3; ++i) worst = std::max(worst, std::abs(t[i] - pose.t[i]));
+  return worst;
+}
+
+// A point that both cameras see, with coordinates on the normalised planes up to `wide`.
+struct Seen {
+  Vec X, X1;
+};
+inline Seen random_point(Source& random, const manymatch::Pose& pose, double wide) {
+  while (true) {
+    const double z = random.in(1, 6);
+    const Vec X{z * random.in(-wide, wide), z * random.in(-wide, wide), z};
+    const Vec X1 = transform(pose, X);
+    if (X1.z > 0 && std::abs(X1.x) < wide * X1.z && std::abs(X1.y) < wide * X1.z) return {X, X1};
+  }
+}
+
+// Calls visit(name) with every instruction set of this machine in use, then goes back to the best.
+template <class Visit>
+void for_each_instruction_set(Visit&& visit) {
+  const char* names[3];
+  const int count = manymatch::available_instruction_sets(names, 3);
+  for (int i = 0; i < count; ++i) {
+    manymatch::force_instruction_set(names[i]);
+    visit(names[i]);
+  }
+  manymatch::force_instruction_set(nullptr);
+}
