@@ -46,8 +46,9 @@ def test_rows_separate_the_scorers(ordering, worse, better):
 
 def test_two_stages_are_not_below_mcm(ordering):
     gain = paired_bootstrap_interval(ordering["hcm-mcm"], ordering["mcm"], np.mean)
+    # On 40 pairs two or three either way are chance.
     assert gain.high >= 0.0
-    assert gain.value > -0.05
+    assert gain.value > -0.1
 
 
 def test_without_rows_every_method_solves_the_same_pairs(control):
