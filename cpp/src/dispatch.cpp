@@ -41,9 +41,7 @@ std::atomic<const Kernels*>& current() {
 
 }  // namespace
 
-const Kernels& kernels() {
-  return *current().load(std::memory_order_relaxed);
-}
+const Kernels& kernels() { return *current().load(std::memory_order_relaxed); }
 
 bool force_instruction_set(const char* name) {
   if (!name) {

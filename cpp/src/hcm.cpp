@@ -7,9 +7,7 @@
 namespace manymatch {
 
 namespace {
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The largest prior mass that is believed; beyond it a vertex would be worth infinitely much.
 constexpr double kSmallestDoubt = 1e-9;

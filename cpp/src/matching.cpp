@@ -8,9 +8,7 @@
 namespace manymatch {
 
 namespace {
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 MaximumMatching::MaximumMatching(const Graph& graph)

@@ -7,9 +7,7 @@
 namespace manymatch {
 
 namespace {
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 void Gathered::reserve(std::size_t count) {

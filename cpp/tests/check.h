@@ -9,9 +9,7 @@ namespace check {
 inline long passed = 0, failed = 0;
 
 // Whether to print this failure: a broken kernel fails thousands of checks.
-inline bool fail() {
-  return ++failed <= 20;
-}
+inline bool fail() { return ++failed <= 20; }
 
 template <class A, class B>
 void equal(const A& a, const B& b, const char* text, const char* file, int line) {

@@ -1,7 +1,6 @@
 // Harmonic consensus against its definition.
-#include "manymatch/score/hcm.h"
-
 #include "check.h"
+#include "manymatch/score/hcm.h"
 #include "random_graph.h"
 
 using namespace manymatch;

@@ -1,9 +1,8 @@
 // Matchings against a recursive textbook version and against enumeration.
-#include "manymatch/score/matching.h"
-
 #include <set>
 
 #include "check.h"
+#include "manymatch/score/matching.h"
 #include "random_graph.h"
 
 using namespace manymatch;

@@ -1,9 +1,8 @@
 // The pool against a list that is searched for its worst entry.
-#include "manymatch/ransac/pool.h"
-
 #include <tuple>
 
 #include "check.h"
+#include "manymatch/ransac/pool.h"
 #include "random_graph.h"
 
 using namespace manymatch;

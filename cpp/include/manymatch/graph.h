@@ -9,9 +9,7 @@ namespace manymatch {
 
 using Mask = std::vector<uint64_t>;  // one bit per edge, 64 edges a word
 
-inline std::size_t mask_words(std::size_t edges) {
-  return (edges + 63) / 64;
-}
+inline std::size_t mask_words(std::size_t edges) { return (edges + 63) / 64; }
 
 // Calls visit(edge) for every set bit, ascending.
 template <class Visit>

@@ -29,68 +29,32 @@ using vf = __m512;
 using md = __mmask8;
 using mf = __mmask16;
 
-inline vd load(const double* p) {
-  return _mm512_loadu_pd(p);
+inline vd load(const double* p) { return _mm512_loadu_pd(p); }
+inline void store(double* p, vd a) { _mm512_storeu_pd(p, a); }
+template <class At>
+inline vd from_lanes(At at) {
+  return _mm512_set_pd(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0));
 }
-inline void store(double* p, vd a) {
-  _mm512_storeu_pd(p, a);
-}
-inline vd fma(vd a, vd b, vd c) {
-  return _mm512_fmadd_pd(a, b, c);
-}
-inline vd fnma(vd a, vd b, vd c) {
-  return _mm512_fnmadd_pd(a, b, c);
-}
+inline vd fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
+inline vd fnma(vd a, vd b, vd c) { return _mm512_fnmadd_pd(a, b, c); }
 // The zero-masked forms compile to the plain instruction and spare GCC 12 a false warning.
-inline vd sqrt(vd a) {
-  return _mm512_maskz_sqrt_pd(0xff, a);
-}
-inline vd abs(vd a) {
-  return _mm512_abs_pd(a);
-}
-inline md less(vd a, vd b) {
-  return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ);
-}
-inline md less_equal(vd a, vd b) {
-  return _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ);
-}
-inline vd select(md m, vd yes, vd no) {
-  return _mm512_mask_blend_pd(m, no, yes);
-}
-inline md both(md a, md b) {
-  return static_cast<md>(a & b);
-}
-inline md either(md a, md b) {
-  return static_cast<md>(a | b);
-}
-inline md negate(md a) {
-  return static_cast<md>(~a);
-}
-inline unsigned bits(md a) {
-  return a;
-}
+inline vd sqrt(vd a) { return _mm512_maskz_sqrt_pd(0xff, a); }
+inline vd abs(vd a) { return _mm512_abs_pd(a); }
+inline md less(vd a, vd b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
+inline md less_equal(vd a, vd b) { return _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ); }
+inline vd select(md m, vd yes, vd no) { return _mm512_mask_blend_pd(m, no, yes); }
+inline md both(md a, md b) { return static_cast<md>(a & b); }
+inline md either(md a, md b) { return static_cast<md>(a | b); }
+inline md negate(md a) { return static_cast<md>(~a); }
+inline unsigned bits(md a) { return a; }
 
-inline vf load(const float* p) {
-  return _mm512_loadu_ps(p);
-}
-inline vf fma(vf a, vf b, vf c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-inline vf abs(vf a) {
-  return _mm512_abs_ps(a);
-}
-inline vf max(vf a, vf b) {
-  return _mm512_maskz_max_ps(0xffff, a, b);
-}
-inline mf less(vf a, vf b) {
-  return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
-}
-inline mf less_equal(vf a, vf b) {
-  return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
-}
-inline unsigned bits(mf a) {
-  return a;
-}
+inline vf load(const float* p) { return _mm512_loadu_ps(p); }
+inline vf fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+inline vf abs(vf a) { return _mm512_abs_ps(a); }
+inline vf max(vf a, vf b) { return _mm512_maskz_max_ps(0xffff, a, b); }
+inline mf less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+inline mf less_equal(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+inline unsigned bits(mf a) { return a; }
 
 #elif defined(__AVX2__)
 
@@ -105,67 +69,31 @@ struct mf {
   __m256 m;
 };
 
-inline vd load(const double* p) {
-  return _mm256_loadu_pd(p);
+inline vd load(const double* p) { return _mm256_loadu_pd(p); }
+inline void store(double* p, vd a) { _mm256_storeu_pd(p, a); }
+template <class At>
+inline vd from_lanes(At at) {
+  return _mm256_set_pd(at(3), at(2), at(1), at(0));
 }
-inline void store(double* p, vd a) {
-  _mm256_storeu_pd(p, a);
-}
-inline vd fma(vd a, vd b, vd c) {
-  return _mm256_fmadd_pd(a, b, c);
-}
-inline vd fnma(vd a, vd b, vd c) {
-  return _mm256_fnmadd_pd(a, b, c);
-}
-inline vd sqrt(vd a) {
-  return _mm256_sqrt_pd(a);
-}
-inline vd abs(vd a) {
-  return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a);
-}
-inline md less(vd a, vd b) {
-  return {_mm256_cmp_pd(a, b, _CMP_LT_OQ)};
-}
-inline md less_equal(vd a, vd b) {
-  return {_mm256_cmp_pd(a, b, _CMP_LE_OQ)};
-}
-inline vd select(md m, vd yes, vd no) {
-  return _mm256_blendv_pd(no, yes, m.m);
-}
-inline md both(md a, md b) {
-  return {_mm256_and_pd(a.m, b.m)};
-}
-inline md either(md a, md b) {
-  return {_mm256_or_pd(a.m, b.m)};
-}
-inline md negate(md a) {
-  return {_mm256_xor_pd(a.m, _mm256_castsi256_pd(_mm256_set1_epi64x(-1)))};
-}
-inline unsigned bits(md a) {
-  return static_cast<unsigned>(_mm256_movemask_pd(a.m));
-}
+inline vd fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
+inline vd fnma(vd a, vd b, vd c) { return _mm256_fnmadd_pd(a, b, c); }
+inline vd sqrt(vd a) { return _mm256_sqrt_pd(a); }
+inline vd abs(vd a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
+inline md less(vd a, vd b) { return {_mm256_cmp_pd(a, b, _CMP_LT_OQ)}; }
+inline md less_equal(vd a, vd b) { return {_mm256_cmp_pd(a, b, _CMP_LE_OQ)}; }
+inline vd select(md m, vd yes, vd no) { return _mm256_blendv_pd(no, yes, m.m); }
+inline md both(md a, md b) { return {_mm256_and_pd(a.m, b.m)}; }
+inline md either(md a, md b) { return {_mm256_or_pd(a.m, b.m)}; }
+inline md negate(md a) { return {_mm256_xor_pd(a.m, _mm256_castsi256_pd(_mm256_set1_epi64x(-1)))}; }
+inline unsigned bits(md a) { return static_cast<unsigned>(_mm256_movemask_pd(a.m)); }
 
-inline vf load(const float* p) {
-  return _mm256_loadu_ps(p);
-}
-inline vf fma(vf a, vf b, vf c) {
-  return _mm256_fmadd_ps(a, b, c);
-}
-inline vf abs(vf a) {
-  return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a);
-}
-inline vf max(vf a, vf b) {
-  return _mm256_max_ps(a, b);
-}
-inline mf less(vf a, vf b) {
-  return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)};
-}
-inline mf less_equal(vf a, vf b) {
-  return {_mm256_cmp_ps(a, b, _CMP_LE_OQ)};
-}
-inline unsigned bits(mf a) {
-  return static_cast<unsigned>(_mm256_movemask_ps(a.m));
-}
+inline vf load(const float* p) { return _mm256_loadu_ps(p); }
+inline vf fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+inline vf abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
+inline vf max(vf a, vf b) { return _mm256_max_ps(a, b); }
+inline mf less(vf a, vf b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
+inline mf less_equal(vf a, vf b) { return {_mm256_cmp_ps(a, b, _CMP_LE_OQ)}; }
+inline unsigned bits(mf a) { return static_cast<unsigned>(_mm256_movemask_ps(a.m)); }
 
 #else  // GCC and Clang vector extensions: SSE2, NEON, anything with 128-bit vectors
 
@@ -181,82 +109,59 @@ inline vd load(const double* p) {
   __builtin_memcpy(&a, p, sizeof a);
   return a;
 }
-inline void store(double* p, vd a) {
-  __builtin_memcpy(p, &a, sizeof a);
+inline void store(double* p, vd a) { __builtin_memcpy(p, &a, sizeof a); }
+template <class At>
+inline vd from_lanes(At at) {
+  return vd{at(0), at(1)};
 }
 #if defined(__aarch64__)
 inline vd fma(vd a, vd b, vd c) {
   return vd{__builtin_fma(a[0], b[0], c[0]), __builtin_fma(a[1], b[1], c[1])};
 }
 #else
-inline vd fma(vd a, vd b, vd c) {
-  return a * b + c;
-}
+inline vd fma(vd a, vd b, vd c) { return a * b + c; }
 #endif
-inline vd fnma(vd a, vd b, vd c) {
-  return fma(-a, b, c);
-}
-inline vd sqrt(vd a) {
-  return vd{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])};
-}
+inline vd fnma(vd a, vd b, vd c) { return fma(-a, b, c); }
+inline vd sqrt(vd a) { return vd{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])}; }
 inline vd abs(vd a) {
   return (vd)((md)a & md{INT64_MAX, INT64_MAX});  // clears the sign bit
 }
-inline md less(vd a, vd b) {
-  return a < b;
-}
-inline md less_equal(vd a, vd b) {
-  return a <= b;
-}
-inline vd select(md m, vd yes, vd no) {
-  return (vd)((m & (md)yes) | (~m & (md)no));
-}
-inline md both(md a, md b) {
-  return a & b;
-}
-inline md either(md a, md b) {
-  return a | b;
-}
-inline md negate(md a) {
-  return ~a;
-}
-inline unsigned bits(md a) {
-  return (a[0] ? 1U : 0U) | (a[1] ? 2U : 0U);
-}
+inline md less(vd a, vd b) { return a < b; }
+inline md less_equal(vd a, vd b) { return a <= b; }
+inline vd select(md m, vd yes, vd no) { return (vd)((m & (md)yes) | (~m & (md)no)); }
+inline md both(md a, md b) { return a & b; }
+inline md either(md a, md b) { return a | b; }
+inline md negate(md a) { return ~a; }
+inline unsigned bits(md a) { return (a[0] ? 1U : 0U) | (a[1] ? 2U : 0U); }
 
 inline vf load(const float* p) {
   vf a;
   __builtin_memcpy(&a, p, sizeof a);
   return a;
 }
-inline vf fma(vf a, vf b, vf c) {
-  return a * b + c;
-}
-inline vf abs(vf a) {
-  return (vf)((mf)a & mf{INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX});
-}
+inline vf fma(vf a, vf b, vf c) { return a * b + c; }
+inline vf abs(vf a) { return (vf)((mf)a & mf{INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}); }
 inline vf max(vf a, vf b) {
   const mf m = a > b;
   return (vf)((m & (mf)a) | (~m & (mf)b));
 }
-inline mf less(vf a, vf b) {
-  return a < b;
-}
-inline mf less_equal(vf a, vf b) {
-  return a <= b;
-}
+inline mf less(vf a, vf b) { return a < b; }
+inline mf less_equal(vf a, vf b) { return a <= b; }
 inline unsigned bits(mf a) {
   return (a[0] ? 1U : 0U) | (a[1] ? 2U : 0U) | (a[2] ? 4U : 0U) | (a[3] ? 8U : 0U);
 }
 
 #endif
 
-inline vd splat(double a) {
-  return vd{} + a;
+// from_lanes(at) has at(lane) in each lane, put together in registers: through memory, a vector
+// load would wait for the scalar stores before it. Gather instructions are slower still on many
+// machines.
+inline vd gather(const double* column, const int* index) {
+  return from_lanes([column, index](int lane) { return column[index[lane]]; });
 }
-inline vf splat(float a) {
-  return vf{} + a;
-}
+
+inline vd splat(double a) { return vd{} + a; }
+inline vf splat(float a) { return vf{} + a; }
 constexpr unsigned kAllDoubles = (1U << kDoubles) - 1;
 
 }  // namespace

@@ -44,7 +44,7 @@ def demo(
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path(
         "out/demo"
     ),
-    seed: Annotated[int, typer.Option(min=0, help="Which scene to make.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which scene to make.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Make a scene with repeated structure, solve it with every method, draw what was chosen."""

@@ -131,16 +131,17 @@ LOW_PARALLAX = SceneConfig(baseline=(0.0, 0.0), num_points=120)
 #: expected to rise clearly from CM over HCM to MCM, with the two-stage estimator as good as MCM,
 #: for 1,000 to 20,000 iterations a pair; benchmarks/accuracy/ordering.py measures it.
 ORDERING = SceneConfig(
-    num_points=100,
+    num_points=92,
     num_outliers=0,
     num_hub_rows=(4, 40),
     row_depth=(150.0, 200.0),
     baseline=(0.5, 1.5),
     descriptor_dim=128,
+    max_edges=600,
 )
 
 #: The same keypoints as ORDERING, every one with its own descriptor: no method should differ.
 CONTROL = replace(ORDERING, rows_share_descriptor=False)
 
 #: One scene to look at, like those of ORDERING but with fewer points.
-DEMO = replace(ORDERING, num_points=60, num_hub_rows=(18, 18))
+DEMO = replace(ORDERING, num_points=60, num_hub_rows=(16, 16))

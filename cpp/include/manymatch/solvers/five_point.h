@@ -219,25 +219,26 @@ inline void solve_roots(const FivePointBatch& batch, const FivePointState& state
                         FivePointSolutions& out) {
   for (int first = 0; first < state.num_tasks; first += kDoubles) {
     const int lanes = state.num_tasks - first < kDoubles ? state.num_tasks - first : kDoubles;
+    const RootTask* task[kDoubles];
     int problem[kDoubles];
-    double low[kDoubles], high[kDoubles], z[kDoubles], coefficients[kDegree + 1][kDoubles];
-    bool reversed[kDoubles];
     for (int lane = 0; lane < kDoubles; ++lane) {
       // Spare lanes repeat the last task.
-      const RootTask& task = state.tasks[first + (lane < lanes ? lane : lanes - 1)];
-      problem[lane] = task.problem;
-      low[lane] = task.low;
-      high[lane] = task.high;
-      reversed[lane] = task.reversed;
-      for (int k = 0; k <= kDegree; ++k) {
-        coefficients[k][lane] = state.poly[task.reversed ? kDegree - k : k][task.problem];
-      }
+      task[lane] = state.tasks + first + (lane < lanes ? lane : lanes - 1);
+      problem[lane] = task[lane]->problem;
     }
     vd p[kDegree + 1], E[9], R[9], t[3];
-    for (int k = 0; k <= kDegree; ++k) p[k] = load(coefficients[k]);
-    store(z, polish_roots(p, load(low), load(high)));
-    for (int lane = 0; lane < kDoubles; ++lane) z[lane] = reversed[lane] ? 1.0 / z[lane] : z[lane];
-    essential_from_root(state, problem, load(z), E);
+    for (int k = 0; k <= kDegree; ++k) {
+      p[k] = from_lanes([&](int lane) {
+        return state.poly[task[lane]->reversed ? kDegree - k : k][problem[lane]];
+      });
+    }
+    const vd low = from_lanes([&](int lane) { return task[lane]->low; });
+    const vd high = from_lanes([&](int lane) { return task[lane]->high; });
+    double root[kDoubles];
+    store(root, polish_roots(p, low, high));
+    const vd z =
+        from_lanes([&](int lane) { return task[lane]->reversed ? 1.0 / root[lane] : root[lane]; });
+    essential_from_root(state, problem, z, E);
     const unsigned found = decompose(batch, problem, E, R, t) & ((1U << lanes) - 1);
     if (found) append_lanes(found, problem, R, t, out);
   }
@@ -249,17 +250,14 @@ inline void polish_solutions(const FivePointBatch& batch, FivePointSolutions& ou
   out.count = 0;  // never overtakes the reading position
   for (int first = 0; first < count; first += kDoubles) {
     const int lanes = count - first < kDoubles ? count - first : kDoubles;
-    int problem[kDoubles];
-    double Rs[9][kDoubles], ts[3][kDoubles];
+    int problem[kDoubles], at[kDoubles];
     for (int lane = 0; lane < kDoubles; ++lane) {
-      const int at = first + (lane < lanes ? lane : lanes - 1);
-      problem[lane] = out.problem[at];
-      for (int i = 0; i < 9; ++i) Rs[i][lane] = out.R[at][i];
-      for (int i = 0; i < 3; ++i) ts[i][lane] = out.t[at][i];
+      at[lane] = first + (lane < lanes ? lane : lanes - 1);
+      problem[lane] = out.problem[at[lane]];
     }
     vd R[9], t[3], b0[5][3], b1[5][3];
-    for (int i = 0; i < 9; ++i) R[i] = load(Rs[i]);
-    for (int i = 0; i < 3; ++i) t[i] = load(ts[i]);
+    for (int i = 0; i < 9; ++i) R[i] = from_lanes([&](int lane) { return out.R[at[lane]][i]; });
+    for (int i = 0; i < 3; ++i) t[i] = from_lanes([&](int lane) { return out.t[at[lane]][i]; });
     for (int k = 0; k < 5; ++k) {
       for (int c = 0; c < 3; ++c) {
         b0[k][c] = gather(batch.b0[k][c], problem);

@@ -6,22 +6,13 @@
 namespace manymatch {
 namespace {
 
-// Lanes `problem[0..kDoubles)` of a column array.
-inline vd gather(const double* column, const int* problem) {
-  double lanes[kDoubles];
-  for (int lane = 0; lane < kDoubles; ++lane) lanes[lane] = column[problem[lane]];
-  return load(lanes);
-}
-
 inline void cross(const vd* a, const vd* b, vd* out) {
   out[0] = fnma(a[2], b[1], a[1] * b[2]);
   out[1] = fnma(a[0], b[2], a[2] * b[0]);
   out[2] = fnma(a[1], b[0], a[0] * b[1]);
 }
 
-inline vd dot(const vd* a, const vd* b) {
-  return fma(a[0], b[0], fma(a[1], b[1], a[2] * b[2]));
-}
+inline vd dot(const vd* a, const vd* b) { return fma(a[0], b[0], fma(a[1], b[1], a[2] * b[2])); }
 
 // R <- R (3 - R'R) / 2: squares the distance of R from the rotations.
 inline void orthonormalise(vd* R) {

@@ -1,0 +1,182 @@
+// Another problem through the same loop: a translation of the plane between two point sets.
+#include "check.h"
+#include "manymatch/ransac/lo_ransac.h"
+#include "manymatch/ransac/two_stage.h"
+#include "random_graph.h"
+
+using namespace manymatch;
+
+namespace {
+
+struct Shift {
+  double dx = 0, dy = 0;
+};
+
+struct Points {
+  std::vector<double> x, y;
+};
+
+// How much the screen lets through: the inliers, edges a little farther, or everything.
+enum class Screen { kExact, kLoose, kAll };
+
+class TranslationProblem {
+ public:
+  using Model = Shift;
+  static constexpr int kSampleSize = 2;
+  struct Workspace {
+    Mask mask;
+  };
+
+  TranslationProblem(const Graph& graph, const Points& from, const Points& to, Screen screen)
+      : graph_(graph), from_(from), to_(to), screen_(screen) {}
+
+  const Graph& graph() const { return graph_; }
+  Workspace workspace() const { return {Mask(graph_.words())}; }
+
+  // Each of the two edges proposes its own shift.
+  void solve(const int* samples, int count, Workspace&, Solutions<Shift>& out) const {
+    out.clear();
+    for (int i = 0; i < kSampleSize * count; ++i) {
+      out.models.push_back(shift(samples[i]));
+      out.sample.push_back(i / kSampleSize);
+    }
+  }
+  int screen(const Shift& model, int, uint64_t* mask) const {
+    return select(model,
+                  screen_ == Screen::kExact   ? 1.0
+                  : screen_ == Screen::kLoose ? 1.5
+                                              : 1e9,
+                  mask, nullptr);
+  }
+  int inliers(const Shift& model, uint64_t* mask, double* r2) const {
+    return select(model, 1.0, mask, r2);
+  }
+  void local_refine(Shift& model, Workspace& space) const {
+    if (select(model, 1.0, space.mask.data(), nullptr) == 0) return;
+    Shift sum;
+    int count = 0;
+    for_each_bit(space.mask.data(), space.mask.size(), [&](int e) {
+      sum.dx += shift(e).dx;
+      sum.dy += shift(e).dy;
+      ++count;
+    });
+    model = {sum.dx / count, sum.dy / count};
+  }
+  void final_polish(Shift& model, Workspace& space) const { local_refine(model, space); }
+
+ private:
+  Shift shift(int edge) const {
+    const auto l = static_cast<std::size_t>(graph_.left[static_cast<std::size_t>(edge)]);
+    const auto r = static_cast<std::size_t>(graph_.right[static_cast<std::size_t>(edge)]);
+    return {to_.x[r] - from_.x[l], to_.y[r] - from_.y[l]};
+  }
+  int select(const Shift& model, double factor, uint64_t* mask, double* r2) const {
+    std::fill_n(mask, graph_.words(), 0);
+    int count = 0;
+    for (int e = 0; e < static_cast<int>(graph_.num_edges()); ++e) {
+      const double a = shift(e).dx - model.dx, b = shift(e).dy - model.dy;
+      if (r2) r2[e] = a * a + b * b;
+      if (!(a * a + b * b < factor * factor * kEps * kEps)) continue;
+      mask[e / 64] |= uint64_t{1} << (e % 64);
+      ++count;
+    }
+    return count;
+  }
+
+  static constexpr double kEps = 0.05;
+  const Graph& graph_;
+  const Points &from_, &to_;
+  Screen screen_;
+};
+static_assert(Problem<TranslationProblem>);
+
+struct Toy {
+  Points from, to;
+  Edges edges;
+
+  Toy() {
+    Source random(41);
+    const int n = 40;
+    for (int i = 0; i < n; ++i) {
+      from.x.push_back(random.in(0, 10));
+      from.y.push_back(random.in(0, 10));
+      to.x.push_back(from.x.back() + 3 + random.in(-0.02, 0.02));
+      to.y.push_back(from.y.back() - 2 + random.in(-0.02, 0.02));
+      for (int k = 0; k < 6; ++k) {
+        const std::pair<int, int> edge(i, k ? random.pick(n) : i);
+        if (std::find(edges.begin(), edges.end(), edge) == edges.end()) edges.push_back(edge);
+      }
+    }
+    random.shuffle(edges);
+  }
+};
+
+struct Outcome {
+  SearchResult<Shift> result;
+  std::vector<std::pair<double, double>> pool;
+  Shift selected;
+};
+
+template <class Scorer>
+Outcome run(const Toy& toy, const Graph& graph, const std::function<Scorer()>& scorer,
+            Screen screen, int threads, int pool_size) {
+  const TranslationProblem problem(graph, toy.from, toy.to, screen);
+  std::vector<int> all(graph.num_edges());
+  std::iota(all.begin(), all.end(), 0);
+  const Proposals proposals(graph, all, false);
+  Options options;
+  options.seed = 7;
+  options.min_iterations = 300;
+  options.max_iterations = 3000;
+  Workers workers(threads);
+  Interrupt interrupt;
+  Pool<Shift> pool(std::max(pool_size, 1));
+  Outcome out;
+  out.result =
+      LoRansac<TranslationProblem, Scorer>(problem, proposals, options, scorer, workers, interrupt)
+          .run(pool_size ? &pool : nullptr);
+  out.selected = out.result.model;
+  if (pool_size) out.selected = select_by_matching(problem, pool, workers, interrupt);
+  for (const auto& entry : pool.entries()) out.pool.emplace_back(entry.score, entry.model.dx);
+  std::sort(out.pool.begin(), out.pool.end());
+  return out;
+}
+
+// The screen and the threads change nothing.
+template <class Scorer>
+void test(const Toy& toy, const Graph& graph, const std::function<Scorer()>& scorer) {
+  for (int pool_size : {0, 1, 20}) {
+    const Outcome plain = run<Scorer>(toy, graph, scorer, Screen::kAll, 1, pool_size);
+    CHECK(plain.result.found && !plain.result.interrupted);
+    CHECK(plain.result.iterations >= 300 && plain.result.iterations < 3000);
+    CHECK(plain.result.refinements > 0);
+    CHECK_EQ(plain.pool.size(), static_cast<std::size_t>(pool_size));
+    CHECK_NEAR(plain.selected.dx, 3.0, 0.02);  // a raw shift is as good as the noise of its edge
+    CHECK_NEAR(plain.selected.dy, -2.0, 0.02);
+    CHECK(plain.result.value.inliers >= 38);
+    for (Screen screen : {Screen::kExact, Screen::kLoose, Screen::kAll}) {
+      for (int threads : {1, 3}) {
+        const Outcome other = run<Scorer>(toy, graph, scorer, screen, threads, pool_size);
+        CHECK_EQ(other.result.iterations, plain.result.iterations);
+        CHECK_EQ(other.result.refinements, plain.result.refinements);
+        CHECK_EQ(other.result.value.score, plain.result.value.score);
+        CHECK_EQ(other.result.model.dx, plain.result.model.dx);
+        CHECK_EQ(other.selected.dx, plain.selected.dx);
+        CHECK_EQ(other.selected.dy, plain.selected.dy);
+        CHECK(other.pool == plain.pool);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  const Toy toy;
+  const Graph graph = make_graph(toy.edges, 40, 40);
+  const HcmTerms terms(graph, 0.3, 0.01);
+  test<HcmScorer>(toy, graph, [&] { return HcmScorer(graph, terms); });
+  test<McmScorer>(toy, graph, [&] { return McmScorer(graph); });
+  test<CmScorer>(toy, graph, [&] { return CmScorer(graph, 0.05 * 0.05); });
+  return check::finish();
+}

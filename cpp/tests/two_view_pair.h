@@ -1,0 +1,59 @@
+// A synthetic pair for the tests of the whole estimator.
+#pragma once
+
+#include <set>
+
+#include "manymatch/estimate.h"
+#include "two_view.h"
+
+struct Pair {
+  std::vector<double> x0, x1;
+  std::vector<int32_t> edges;
+  manymatch::Pose pose;
+  double eps = 1e-3;
+
+  manymatch::PairInput input() const {
+    return {x0.data(),
+            x1.data(),
+            static_cast<int>(x0.size() / 2),
+            static_cast<int>(x1.size() / 2),
+            edges.data(),
+            static_cast<int64_t>(edges.size() / 2),
+            nullptr,
+            nullptr,
+            eps};
+  }
+};
+
+// Each point with its true partner and `wrong` others.
+inline Pair random_pair(uint64_t seed, int points, int wrong) {
+  Source random(seed);
+  Pair pair;
+  pair.pose = random_pose(random, 0.3);
+  Edges edges;
+  for (int i = 0; i < points; ++i) {
+    const Seen seen = random_point(random, pair.pose, 0.8);
+    pair.x0.insert(pair.x0.end(), {seen.X.x / seen.X.z, seen.X.y / seen.X.z});
+    pair.x1.insert(pair.x1.end(), {seen.X1.x / seen.X1.z + random.in(-1e-4, 1e-4),
+                                   seen.X1.y / seen.X1.z + random.in(-1e-4, 1e-4)});
+    std::set<int> partners = {i};
+    for (int k = 0; k < wrong; ++k) partners.insert(random.pick(points));
+    for (int j : partners) edges.emplace_back(i, j);
+  }
+  random.shuffle(edges);
+  for (const auto& [l, r] : edges) pair.edges.insert(pair.edges.end(), {l, r});
+  return pair;
+}
+
+inline manymatch::Options quick_options(int threads = 1) {
+  manymatch::Options options;
+  options.min_iterations = 500;
+  options.max_iterations = 3000;
+  options.pool_size = 20;
+  options.seed = 5;
+  options.threads = threads;
+  return options;
+}
+
+constexpr manymatch::Method kMethods[] = {manymatch::Method::kHcmMcm, manymatch::Method::kHcm,
+                                          manymatch::Method::kMcm, manymatch::Method::kCm};
