@@ -106,7 +106,8 @@ def main() -> None:
     arguments = parser.parse_args()
     data = data_folder()
     if data is None or not (data / "graphs" / "made").is_dir():
-        raise SystemExit("the made graphs are not here: set MANYMATCH_DATA to their folder")
+        sys.stdout.write("made graphs: not here, set MANYMATCH_DATA to the folder that has them\n")
+        return
     folder = data / "graphs" / "made"
     reference = json.loads((data / "graphs" / "made_reference.json").read_text())
     ratios = sorted({path.stem.split("_")[1] for path in folder.glob("g_*.npz")})

@@ -112,8 +112,13 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const double* x0, c
     largest0 = std::max(largest0, norm0);
     largest1 = std::max(largest1, norm1);
   }
+  // Beyond float the screen is off (see below); clamping keeps the conversion defined.
   const auto narrow = [](const std::vector<double>& from, std::vector<float>& to) {
-    to.assign(from.begin(), from.end());
+    constexpr double kLimit = std::numeric_limits<float>::max();
+    to.resize(from.size());
+    std::transform(from.begin(), from.end(), to.begin(), [](double v) {
+      return static_cast<float>(std::isnan(v) ? v : std::clamp(v, -kLimit, kLimit));
+    });
   };
   narrow(x0_, x0f_);
   narrow(y0_, y0f_);
@@ -127,7 +132,7 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const double* x0, c
   // x1' E x0 in float32: eight roundings of 2^-24 on terms that together are at most
   // sqrt(2) |x0| |x1|, doubled; and what rounding does to sqrt(den), times eps.
   slack_ = 1.4e-6 * largest0 * largest1 + 1.5e-6 * eps * std::max(largest0, largest1);
-  screens_ = slack_ < 0.5 * eps && largest0 < 1e3 && largest1 < 1e3;
+  screens_ = slack_ < 0.5 * eps && eps < 1e3 && largest0 < 1e3 && largest1 < 1e3;
 }
 
 RelativePoseProblem::Workspace RelativePoseProblem::workspace() const {

@@ -6,7 +6,9 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace manymatch {
@@ -14,7 +16,11 @@ namespace manymatch {
 class Workers {
  public:
   explicit Workers(int threads) {
-    for (int w = 1; w < threads; ++w) threads_.emplace_back([this, w] { serve(w); });
+    try {
+      for (int w = 1; w < threads; ++w) threads_.emplace_back([this, w] { serve(w); });
+    } catch (const std::system_error&) {
+      // The system has no more threads to give: the ones there are do the work.
+    }
   }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

@@ -16,7 +16,7 @@ class Pool {
     int64_t inserted;  // order of insertion
   };
 
-  explicit Pool(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {
+  explicit Pool(int capacity) : capacity_(static_cast<std::size_t>(std::max(capacity, 1))) {
     entries_.reserve(std::min<std::size_t>(capacity_, 1024));
   }
 
