@@ -114,7 +114,7 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const double* x0, c
   }
   // Beyond float the screen is off (see below); clamping keeps the conversion defined.
   const auto narrow = [](const std::vector<double>& from, std::vector<float>& to) {
-    constexpr double kLimit = std::numeric_limits<float>::max();
+    static constexpr double kLimit = std::numeric_limits<float>::max();
     to.resize(from.size());
     std::transform(from.begin(), from.end(), to.begin(), [](double v) {
       return static_cast<float>(std::isnan(v) ? v : std::clamp(v, -kLimit, kLimit));
