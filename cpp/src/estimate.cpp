@@ -143,7 +143,8 @@ Estimate estimate_relative_pose(const PairInput& input, Method method, const Opt
   out.timing.search = seconds_since(search_start) - found.refine_seconds;
   out.interrupted = found.interrupted;
   if (!found.found || out.interrupted) {
-    out.failure = "no sample gave a pose in " + std::to_string(found.iterations) + " iterations";
+    out.failure = (out.interrupted ? "interrupted after " : "no sample gave a pose in ") +
+                  std::to_string(found.iterations) + " iterations";
     out.timing.total = seconds_since(start);
     return out;
   }
@@ -188,7 +189,7 @@ std::vector<Estimate> estimate_relative_poses(const std::vector<PairInput>& inpu
                                               Interrupt& interrupt) {
   std::vector<Estimate> out(inputs.size());
   Workers workers(threads);
-  workers.run(static_cast<int>(inputs.size()), [&](int worker, int index) {
+  const auto job = [&](int worker, int index) {
     if (interrupt.requested()) return;
     const auto i = static_cast<std::size_t>(index);
     Options one_thread = options[i];
@@ -197,7 +198,8 @@ std::vector<Estimate> estimate_relative_poses(const std::vector<PairInput>& inpu
     Interrupt follower([&interrupt] { return interrupt.requested(); });
     out[i] =
         estimate_relative_pose(inputs[i], method, one_thread, worker == 0 ? interrupt : follower);
-  });
+  };
+  workers.run(static_cast<int>(inputs.size()), job, [&interrupt] { interrupt.poll(); });
   return out;
 }
 

@@ -37,7 +37,6 @@ void test_same_in_any_order() {
     }
     if (matching_of_edges(graph, allowed) < kSize) continue;
     const Proposals proposals(graph, allowed, false);
-    const ConstrainedSampler sampler(graph, allowed);
     Proposals::Scratch forward = proposals.scratch(), backward = proposals.scratch();
     const std::vector<int> untouched = forward.all.order;
     const uint64_t seed = random.next();
@@ -89,7 +88,7 @@ void test_star() {
   CHECK(one_to_one(graph, sample));
 }
 
-// Every edge of a star of single edges is equally likely: a coarse look at the law.
+// With one edge per vertex all are equally likely to come first: a coarse look at the law.
 void test_uniform_over_left() {
   Edges edges;
   for (int i = 0; i < 10; ++i) edges.emplace_back(i, i);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -35,9 +36,10 @@ class Workers {
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Runs job(worker, i) for i in [0, count); the calling thread is worker 0. An exception of any
-  // job is thrown again here.
-  void run(int count, const std::function<void(int, int)>& job) {
+  // Runs job(worker, i) for i in [0, count); the calling thread is worker 0, and calls `idle` now
+  // and then while it waits for the others. An exception of any job is thrown again here.
+  void run(int count, const std::function<void(int, int)>& job,
+           const std::function<void()>& idle = {}) {
     if (threads_.empty() || count <= 1) {
       for (int i = 0; i < count; ++i) job(0, i);
       return;
@@ -53,7 +55,12 @@ class Workers {
     wake_.notify_all();
     work(0, job, count);
     std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return busy_ == 0; });
+    while (!done_.wait_for(lock, std::chrono::milliseconds(20), [this] { return busy_ == 0; })) {
+      if (!idle) continue;
+      lock.unlock();
+      idle();
+      lock.lock();
+    }
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <climits>
 #include <functional>
@@ -40,7 +41,7 @@ class LoRansac {
   using Model = typename P::Model;
 
   // Draws that fail cost time; when they have cost this many steps in all, the search ends.
-  static constexpr int64_t kMaxWasted = 100'000'000;
+  static constexpr int64_t kPatience = 20'000'000;
 
   LoRansac(const P& problem, const Proposals& proposals, const Options& options,
            const std::function<Scorer()>& make_scorer, Workers& workers, Interrupt& interrupt)
@@ -68,15 +69,14 @@ class LoRansac {
         explore(lanes_[static_cast<std::size_t>(worker)], first + i,
                 batches_[static_cast<std::size_t>(i)]);
       });
-      for (int i = 0; i < count && !finished_; ++i) {
-        reduce(batches_[static_cast<std::size_t>(i)], (first + i + 1) * kBatch);
-      }
-      if (interrupt_.poll()) {
+      if (interrupt_.poll()) {  // batches may be incomplete: take none of them
         result_.interrupted = true;
         break;
       }
+      for (int i = 0; i < count && !finished_; ++i) {
+        reduce(batches_[static_cast<std::size_t>(i)], (first + i + 1) * kBatch);
+      }
     }
-    if (!finished_) result_.iterations = options_.max_iterations;
     return result_;
   }
 
@@ -139,17 +139,25 @@ class LoRansac {
                               needs_.score < 0.0 ? 0 : scorer.fewest_edges(needs_.score));
   }
 
-  void explore(Lane& lane, int64_t index, Batch& batch) const {
+  void explore(Lane& lane, int64_t index, Batch& batch) {
     constexpr int m = P::kSampleSize;
     batch.candidates.clear();
     batch.wasted = 0;
+    if (&lane == &lanes_[0]) interrupt_.poll();
+    // An earlier batch has used up all patience: the search ends there.
+    if (index > last_batch_) return;
     const int64_t first = index * kBatch;
     const int64_t last = std::min(first + kBatch, options_.max_iterations);
     int drawn = 0;
     for (int64_t it = first; it < last && !interrupt_.requested(); ++it) {
       int* sample = lane.samples.data() + drawn * m;
-      if (proposals_.draw(options_.seed, it, m, lane.scratch, sample, &batch.wasted)) {
+      if (proposals_.draw(options_.seed, it, m, lane.scratch, sample, &batch.wasted, kPatience)) {
         lane.iterations[static_cast<std::size_t>(drawn++)] = it;
+      }
+    }
+    if (batch.wasted > kPatience) {
+      int64_t last = last_batch_;
+      while (index < last && !last_batch_.compare_exchange_weak(last, index)) {
       }
     }
     if (drawn == 0) return;
@@ -183,13 +191,8 @@ class LoRansac {
       take(candidate);
     }
     wasted_ += batch.wasted;
-    if (next >= end_of_loop()) {
-      finished_ = true;
-      result_.iterations = end_of_loop();
-    } else if (wasted_ > kMaxWasted) {
-      finished_ = true;
-      result_.iterations = next;
-    }
+    result_.iterations = std::min(next, end_of_loop());
+    finished_ = next >= end_of_loop() || wasted_ > kPatience;
   }
 
   void take(const Candidate& raw) {
@@ -233,6 +236,7 @@ class LoRansac {
   RawBest raw_best_;
   Value needs_{-1.0, 0};
   int64_t bound_ = 0, wasted_ = 0;
+  std::atomic<int64_t> last_batch_{INT64_MAX};  // no later batch can count
   bool finished_ = false;
   SearchResult<Model> result_;
 };

@@ -41,13 +41,13 @@ class Proposals {
   }
 
   bool draw(uint64_t seed, int64_t iteration, int size, Scratch& scratch, int* sample,
-            int64_t* wasted) const {
+            int64_t* wasted, int64_t patience = INT64_MAX) const {
     Rng rng(seed, static_cast<uint64_t>(iteration), Rng::kSample);
     const bool guided =
         guided_ && Rng(seed, static_cast<uint64_t>(iteration), Rng::kGuidance).uniform() < share_;
     if (uniform_edges_) return draw_edges(rng, guided ? guided_edges_ : edges_, size, sample);
-    return guided ? guided_->draw(rng, size, scratch.guided, sample, wasted)
-                  : sampler_.draw(rng, size, scratch.all, sample, wasted);
+    return guided ? guided_->draw(rng, size, scratch.guided, sample, wasted, patience)
+                  : sampler_.draw(rng, size, scratch.all, sample, wasted, patience);
   }
 
  private:

@@ -53,10 +53,12 @@ class ConstrainedSampler {
 
   // Left vertices in random order; at each, the first edge from a random start whose right vertex
   // is free. The permutation is drawn only as far as it is needed, which has the same law.
-  // `wasted` counts the vertices looked at by attempts that came to nothing.
-  bool draw(Rng& rng, int size, SamplerScratch& scratch, int* sample, int64_t* wasted) const {
+  // `wasted` counts the vertices looked at by attempts that came to nothing; beyond `patience` no
+  // further attempt is made.
+  bool draw(Rng& rng, int size, SamplerScratch& scratch, int* sample, int64_t* wasted,
+            int64_t patience = INT64_MAX) const {
     const int active = num_active();
-    for (int64_t attempt = 0; attempt < max_attempts_; ++attempt) {
+    for (int64_t attempt = 0; attempt < max_attempts_ && *wasted <= patience; ++attempt) {
       int drawn = 0, looked = 0;
       for (; looked < active && drawn < size; ++looked) {
         const int other =
