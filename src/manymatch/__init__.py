@@ -1,6 +1,7 @@
 """Many-to-many robust relative pose: keep several candidates per keypoint, let geometry resolve."""
 
-from manymatch import datasets, evaluate
+from manymatch import datasets, evaluate, io
+from manymatch.associate import associate
 from manymatch.camera import Camera
 from manymatch.estimate import (
     Estimate,
@@ -10,6 +11,7 @@ from manymatch.estimate import (
     score_pose,
 )
 from manymatch.graph import AssociationGraph
+from manymatch.merge import merge_coincident
 from manymatch.options import Options
 from manymatch.pose import RelativePose
 
@@ -23,9 +25,12 @@ __all__ = [
     "RelativePose",
     "Score",
     "__version__",
+    "associate",
     "datasets",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",
+    "io",
+    "merge_coincident",
     "score_pose",
 ]

@@ -17,14 +17,25 @@ PUBLIC = {
     "RelativePose",
     "Score",
     "__version__",
+    "associate",
     "datasets",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",
+    "io",
+    "merge_coincident",
     "score_pose",
 }
 
 SIGNATURES = {
+    "associate": {
+        "desc0": inspect.Parameter.empty,
+        "desc1": inspect.Parameter.empty,
+        "k": 5,
+        "operator": "mutual",
+        "max_edges": None,
+    },
+    "merge_coincident": {"graph": inspect.Parameter.empty, "tolerance_px": 0.0},
     "estimate_relative_pose": {
         "graph": inspect.Parameter.empty,
         "camera0": inspect.Parameter.empty,
@@ -133,10 +144,21 @@ def test_evaluation_names():
     )
 
 
+def test_interchange_names():
+    assert set(manymatch.io.__all__) == {
+        "graph_from_matches",
+        "load_graph",
+        "read_associations_csv",
+        "read_hloc",
+        "read_superglue",
+        "write_associations_csv",
+    }
+
+
 def test_importing_the_package_does_not_import_optional_ones():
     code = (
         "import sys, manymatch\n"
-        "optional = {'torch', 'cv2', 'poselib', 'pycolmap', 'matplotlib', 'scipy'}\n"
+        "optional = {'torch', 'cv2', 'poselib', 'pycolmap', 'matplotlib', 'scipy', 'h5py'}\n"
         "extra = optional & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(extra)) or 0)"
     )
