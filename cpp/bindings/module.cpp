@@ -17,6 +17,7 @@ namespace manymatch {
 void bind_associate(nb::module_& m);
 void bind_estimate(nb::module_& m);
 void bind_geometry(nb::module_& m);
+void bind_gms(nb::module_& m);
 void bind_graph(nb::module_& m);
 
 namespace {
@@ -50,5 +51,6 @@ NB_MODULE(_core, m) {
   bind_associate(m);
   bind_graph(m);
   bind_geometry(m);
+  bind_gms(m);
   bind_estimate(m);
 }

@@ -10,6 +10,8 @@ from manymatch.estimate import (
     estimate_relative_poses,
     score_pose,
 )
+from manymatch.frontend import Candidates, candidates
+from manymatch.gms import GmsResult, gms_filter
 from manymatch.graph import AssociationGraph
 from manymatch.merge import merge_coincident
 from manymatch.options import Options
@@ -20,16 +22,20 @@ __version__ = "0.1.0"
 __all__ = [
     "AssociationGraph",
     "Camera",
+    "Candidates",
     "Estimate",
+    "GmsResult",
     "Options",
     "RelativePose",
     "Score",
     "__version__",
     "associate",
+    "candidates",
     "datasets",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",
+    "gms_filter",
     "io",
     "merge_coincident",
     "score_pose",

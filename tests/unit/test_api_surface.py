@@ -12,18 +12,22 @@ import manymatch
 PUBLIC = {
     "AssociationGraph",
     "Camera",
+    "Candidates",
     "Estimate",
+    "GmsResult",
     "Options",
     "RelativePose",
     "Score",
     "__version__",
     "associate",
+    "candidates",
     "datasets",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",
     "io",
     "merge_coincident",
+    "gms_filter",
     "score_pose",
 }
 
@@ -36,6 +40,36 @@ SIGNATURES = {
         "max_edges": None,
     },
     "merge_coincident": {"graph": inspect.Parameter.empty, "tolerance_px": 0.0},
+    "gms_filter": {
+        "graph": inspect.Parameter.empty,
+        "size0": inspect.Parameter.empty,
+        "size1": inspect.Parameter.empty,
+        "threshold": 4.0,
+        "grid": 20,
+        "scales": True,
+        "rotations": True,
+        "crop": True,
+        "integer_mean": True,
+    },
+    "candidates": {
+        "points0": inspect.Parameter.empty,
+        "points1": inspect.Parameter.empty,
+        "desc0": inspect.Parameter.empty,
+        "desc1": inspect.Parameter.empty,
+        "size0": inspect.Parameter.empty,
+        "size1": inspect.Parameter.empty,
+        "k": 5,
+        "max_edges": 2048,
+        "gms": True,
+        "keep": 1024,
+        "operator": "mutual",
+        "threshold": 4.0,
+        "grid": 20,
+        "scales": True,
+        "rotations": True,
+        "crop": True,
+        "integer_mean": True,
+    },
     "estimate_relative_pose": {
         "graph": inspect.Parameter.empty,
         "camera0": inspect.Parameter.empty,
@@ -83,6 +117,8 @@ SIGNATURES = {
 MEMBERS = {
     "AssociationGraph": {"degrees", "filter", "head", "load", "num_edges", "save", "up_to_rank"},
     "Camera": {"from_matrix"},
+    "Candidates": {"counts", "gms", "graph"},
+    "GmsResult": {"mask", "num_kept", "rotation", "scale"},
     "RelativePose": {"R", "essential", "inverse", "matrix", "t"},
     "Estimate": {
         "cardinality",
@@ -122,7 +158,8 @@ def test_members(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["AssociationGraph", "Estimate", "Options", "RelativePose", "Score"]
+    "name",
+    ["AssociationGraph", "Candidates", "Estimate", "GmsResult", "Options", "RelativePose", "Score"],
 )
 def test_values_are_frozen(name):
     cls = getattr(manymatch, name)
