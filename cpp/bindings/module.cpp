@@ -14,8 +14,10 @@ namespace nb = nanobind;
 
 namespace manymatch {
 
+void bind_associate(nb::module_& m);
 void bind_estimate(nb::module_& m);
 void bind_geometry(nb::module_& m);
+void bind_gms(nb::module_& m);
 void bind_graph(nb::module_& m);
 
 namespace {
@@ -47,7 +49,9 @@ NB_MODULE(_core, m) {
   m.def("instruction_sets", &instruction_sets, "Instruction sets that run here, best first.");
   m.def("force_instruction_set", &force, nb::arg("name").none(),
         "Use one instruction set for everything that follows; None for the best one.");
+  bind_associate(m);
   bind_graph(m);
   bind_geometry(m);
+  bind_gms(m);
   bind_estimate(m);
 }

@@ -1,6 +1,7 @@
 // Compiled once per instruction set; MANYMATCH_ISA names it (see CMakeLists.txt).
 #include "manymatch/kernels.h"
 
+#include "manymatch/associate/select_kernels.h"
 #include "manymatch/geometry/edge_kernels.h"
 #include "manymatch/refine/refine_kernels.h"
 #include "manymatch/solvers/five_point.h"
@@ -13,12 +14,16 @@
 namespace manymatch {
 
 extern const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA);
-const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA) = {MANYMATCH_TEXT(MANYMATCH_ISA),
-                                                         screen,
-                                                         inliers,
-                                                         five_point,
-                                                         normal_equations,
-                                                         residuals,
-                                                         jacobian};
+const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA) = {
+    .name = MANYMATCH_TEXT(MANYMATCH_ISA),
+    .screen = screen,
+    .inliers = inliers,
+    .five_point = five_point,
+    .normal_equations = normal_equations,
+    .residuals = residuals,
+    .jacobian = jacobian,
+    .above = above,
+    .dot = dot,
+};
 
 }  // namespace manymatch

@@ -12,19 +12,64 @@ import manymatch
 PUBLIC = {
     "AssociationGraph",
     "Camera",
+    "Candidates",
     "Estimate",
+    "GmsResult",
     "Options",
     "RelativePose",
     "Score",
     "__version__",
+    "associate",
+    "candidates",
     "datasets",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",
+    "io",
+    "merge_coincident",
+    "gms_filter",
     "score_pose",
 }
 
 SIGNATURES = {
+    "associate": {
+        "desc0": inspect.Parameter.empty,
+        "desc1": inspect.Parameter.empty,
+        "k": 5,
+        "operator": "mutual",
+        "max_edges": None,
+    },
+    "merge_coincident": {"graph": inspect.Parameter.empty, "tolerance_px": 0.0},
+    "gms_filter": {
+        "graph": inspect.Parameter.empty,
+        "size0": inspect.Parameter.empty,
+        "size1": inspect.Parameter.empty,
+        "threshold": 4.0,
+        "grid": 20,
+        "scales": True,
+        "rotations": True,
+        "crop": True,
+        "integer_mean": True,
+    },
+    "candidates": {
+        "points0": inspect.Parameter.empty,
+        "points1": inspect.Parameter.empty,
+        "desc0": inspect.Parameter.empty,
+        "desc1": inspect.Parameter.empty,
+        "size0": inspect.Parameter.empty,
+        "size1": inspect.Parameter.empty,
+        "k": 5,
+        "max_edges": 2048,
+        "gms": True,
+        "keep": 1024,
+        "operator": "mutual",
+        "threshold": 4.0,
+        "grid": 20,
+        "scales": True,
+        "rotations": True,
+        "crop": True,
+        "integer_mean": True,
+    },
     "estimate_relative_pose": {
         "graph": inspect.Parameter.empty,
         "camera0": inspect.Parameter.empty,
@@ -72,6 +117,8 @@ SIGNATURES = {
 MEMBERS = {
     "AssociationGraph": {"degrees", "filter", "head", "load", "num_edges", "save", "up_to_rank"},
     "Camera": {"from_matrix"},
+    "Candidates": {"counts", "gms", "graph"},
+    "GmsResult": {"mask", "num_kept", "rotation", "scale"},
     "RelativePose": {"R", "essential", "inverse", "matrix", "t"},
     "Estimate": {
         "cardinality",
@@ -111,7 +158,8 @@ def test_members(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["AssociationGraph", "Estimate", "Options", "RelativePose", "Score"]
+    "name",
+    ["AssociationGraph", "Candidates", "Estimate", "GmsResult", "Options", "RelativePose", "Score"],
 )
 def test_values_are_frozen(name):
     cls = getattr(manymatch, name)
@@ -133,10 +181,21 @@ def test_evaluation_names():
     )
 
 
+def test_interchange_names():
+    assert set(manymatch.io.__all__) == {
+        "graph_from_matches",
+        "load_graph",
+        "read_associations_csv",
+        "read_hloc",
+        "read_superglue",
+        "write_associations_csv",
+    }
+
+
 def test_importing_the_package_does_not_import_optional_ones():
     code = (
         "import sys, manymatch\n"
-        "optional = {'torch', 'cv2', 'poselib', 'pycolmap', 'matplotlib', 'scipy'}\n"
+        "optional = {'torch', 'cv2', 'poselib', 'pycolmap', 'matplotlib', 'scipy', 'h5py'}\n"
         "extra = optional & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(extra)) or 0)"
     )

@@ -59,6 +59,11 @@ struct Kernels {
   // Signed residuals and their derivatives, row-major (padded, 5).
   void (*jacobian)(const RefineArrays&, const double* R, const double* t, const double* tangent,
                    double* r, double* J);
+  // Positions, ascending, of the values above the row's threshold or above their column's.
+  int (*above)(const float* values, std::size_t count, float row_threshold,
+               const float* column_threshold, int32_t* hits);
+  // Inner product in float64; the same bits for every instruction set and when a and b swap.
+  double (*dot)(const float* a, const float* b, std::size_t count);
 };
 
 const Kernels& kernels();                      // the set in use

@@ -1,0 +1,155 @@
+// Association: unit rows, k-nearest neighbours of both images, ranked edges.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "arrays.h"
+#include "manymatch/associate/candidates.h"
+#include "manymatch/associate/edges.h"
+#include "manymatch/associate/unit_rows.h"
+
+namespace manymatch {
+
+namespace {
+
+using Rows = In<float, nb::ndim<2>>;
+
+template <class T>
+std::pair<Out<float>, Out<bool>> unit_rows(const In<T, nb::ndim<2>>& x, int threads) {
+  constexpr std::size_t kChunk = 256;
+  const std::size_t count = x.shape(0), dimension = x.shape(1);
+  std::vector<float> unit(count * dimension);
+  std::vector<uint8_t> valid(count);
+  {
+    nb::gil_scoped_release release;
+    Workers(threads).run(static_cast<int>((count + kChunk - 1) / kChunk), [&](int, int job) {
+      const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
+      for (std::size_t i = begin; i < std::min(begin + kChunk, count); ++i) {
+        valid[i] = unit_row(x.data() + i * dimension, dimension, unit.data() + i * dimension);
+      }
+    });
+  }
+  return {to_numpy(std::move(unit), {count, dimension}), flags_to_numpy(valid)};
+}
+
+UnitRows to_rows(const Rows& rows, const Flags& valid, const char* name) {
+  check_length(name, valid.shape(0), rows.shape(0));
+  if (rows.shape(0) > static_cast<std::size_t>(std::numeric_limits<int32_t>::max())) {
+    throw nb::value_error("there must be less than 2^31 rows");
+  }
+  return {rows.data(), valid.data(), rows.shape(0), rows.shape(1)};
+}
+
+// Keeps the arrays alive that the candidates point into.
+class Neighbours {
+ public:
+  Neighbours(Rows unit0, Flags valid0, Rows unit1, Flags valid1, std::size_t k0, std::size_t k1,
+             int threads)
+      : unit0_(std::move(unit0)),
+        unit1_(std::move(unit1)),
+        valid0_(std::move(valid0)),
+        valid1_(std::move(valid1)),
+        candidates_(to_rows(unit0_, valid0_, "valid0"), to_rows(unit1_, valid1_, "valid1"), k0, k1,
+                    threads) {
+    check_length("unit1", unit1_.shape(1), unit0_.shape(1));
+  }
+
+  void scan(const Rows& tile, std::size_t row0, std::size_t column0) {
+    const std::size_t rows = tile.shape(0), columns = tile.shape(1);
+    if (row0 > unit0_.shape(0) || rows > unit0_.shape(0) - row0 || column0 > unit1_.shape(0) ||
+        columns > unit1_.shape(0) - column0) {
+      throw nb::value_error("tile must lie inside the product");
+    }
+    nb::gil_scoped_release release;
+    candidates_.scan(tile.data(), rows, columns, row0, column0);
+  }
+
+  std::tuple<Out<int32_t>, Out<float>, Out<int32_t>, Out<float>> finish() {
+    NeighbourLists left, right;
+    {
+      nb::gil_scoped_release release;
+      left = candidates_.left_lists();
+      right = candidates_.right_lists();
+    }
+    const std::size_t n0 = unit0_.shape(0), n1 = unit1_.shape(0);
+    return {to_numpy(std::move(left.index), {n0, left.width}),
+            to_numpy(std::move(left.similarity), {n0, left.width}),
+            to_numpy(std::move(right.index), {n1, right.width}),
+            to_numpy(std::move(right.similarity), {n1, right.width})};
+  }
+
+ private:
+  Rows unit0_, unit1_;
+  Flags valid0_, valid1_;
+  Candidates candidates_;
+};
+
+ListsView to_view(const In<int32_t, nb::ndim<2>>& index, const Rows& similarity,
+                  std::size_t num_others) {
+  check_length("similarity", similarity.shape(0), index.shape(0));
+  check_length("similarity[0]", similarity.shape(1), index.shape(1));
+  for (std::size_t n = 0; n < index.size(); ++n) {
+    if (index.data()[n] >= 0 && static_cast<std::size_t>(index.data()[n]) >= num_others) {
+      throw nb::value_error("index must hold positions in the other image");
+    }
+  }
+  return {index.data(), similarity.data(), index.shape(0), index.shape(1)};
+}
+
+std::tuple<Out<int64_t>, Out<float>, Out<int32_t>> ranked_edges(
+    const In<int32_t, nb::ndim<2>>& index0, const Rows& similarity0,
+    const In<int32_t, nb::ndim<2>>& index1, const Rows& similarity1, const std::string& op,
+    std::optional<std::size_t> max_edges) {
+  const ListsView left = to_view(index0, similarity0, index1.shape(0));
+  const ListsView right = to_view(index1, similarity1, index0.shape(0));
+  Operator kind = Operator::kMutual;
+  if (op == "oneway") {
+    kind = Operator::kOneWay;
+  } else if (op == "union") {
+    kind = Operator::kUnion;
+  } else if (op != "mutual") {
+    throw nb::value_error("operator must be mutual, oneway or union");
+  }
+  RankedEdges edges;
+  {
+    nb::gil_scoped_release release;
+    edges = edges_of_lists(left, right, kind,
+                           max_edges.value_or(std::numeric_limits<std::size_t>::max()));
+  }
+  const std::size_t count = edges.rank.size();
+  return {to_numpy(std::move(edges.ends), {count, 2}), to_numpy(std::move(edges.similarity)),
+          to_numpy(std::move(edges.rank))};
+}
+
+}  // namespace
+
+void bind_associate(nb::module_& m) {
+  const char* text =
+      "Rows x / max(|x|, 1e-12) in float32, and which of them are finite and not zero.";
+  m.def("unit_rows", &unit_rows<float>, nb::arg("x").noconvert(), nb::arg("threads") = 1, text);
+  m.def("unit_rows", &unit_rows<double>, nb::arg("x").noconvert(), nb::arg("threads") = 1, text);
+  nb::class_<Neighbours>(m, "Neighbours",
+                         "Exact nearest neighbours of two sets of unit rows in each other, "
+                         "found with the help of their float32 product.")
+      .def(nb::init<Rows, Flags, Rows, Flags, std::size_t, std::size_t, int>(), nb::arg("unit0"),
+           nb::arg("valid0"), nb::arg("unit1"), nb::arg("valid1"), nb::arg("k0"), nb::arg("k1"),
+           nb::arg("threads") = 1)
+      .def("scan", &Neighbours::scan, nb::arg("tile"), nb::arg("row0"), nb::arg("column0"),
+           "Take in a tile of unit0 @ unit1.T; every entry must come exactly once.")
+      .def("finish", &Neighbours::finish,
+           "index (N0, k0), similarity (N0, k0), index (N1, k1), similarity (N1, k1), best first, "
+           "-1 "
+           "where a list ends early; to be called once.");
+  m.def("ranked_edges", &ranked_edges, nb::arg("index0"), nb::arg("similarity0"), nb::arg("index1"),
+        nb::arg("similarity1"), nb::arg("operator"), nb::arg("max_edges").none() = nb::none(),
+        "Edges of the neighbour lists of two images by (rank, decreasing similarity, i, j).");
+}
+
+}  // namespace manymatch

@@ -1,0 +1,118 @@
+// Maximum matchings of many small sets of edges: those between two cells of GMS.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "manymatch/score/matching.h"
+
+namespace manymatch {
+
+// Augmenting paths over bit sets of at most 64 right vertices, which is nearly every pair of cells;
+// larger sets go to MaximumMatching. Buffers are sized once per graph.
+class CellMatching {
+ public:
+  explicit CellMatching(const Graph& graph)
+      : graph_(graph),
+        large_(graph),
+        mask_(graph.words(), 0),
+        id0_(static_cast<std::size_t>(graph.num0)),
+        id1_(static_cast<std::size_t>(graph.num1)),
+        stamp0_(static_cast<std::size_t>(graph.num0), 0),
+        stamp1_(static_cast<std::size_t>(graph.num1), 0),
+        candidates_(std::min(graph.num_edges(), static_cast<std::size_t>(graph.num0))),
+        free_(candidates_.size()) {}
+
+  // Largest number of these edges that share no vertex.
+  int cardinality(const int* edges, int count) {
+    if (count <= 1) return count;
+    return collect(edges, count) ? augment_all() : by_mask(edges, count);
+  }
+
+ private:
+  static constexpr int kMost = 64;
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  // Numbers the vertices and takes the first free candidate of each; false above 64 right ones.
+  bool collect(const int* edges, int count) {
+    if (++stamp_ == 0) {  // wrapped around: forget everything once
+      std::fill(stamp0_.begin(), stamp0_.end(), 0);
+      std::fill(stamp1_.begin(), stamp1_.end(), 0);
+      stamp_ = 1;
+    }
+    count0_ = count1_ = matched_ = 0;
+    for (int k = 0; k < count; ++k) {
+      const std::size_t l = at(graph_.left[at(edges[k])]), r = at(graph_.right[at(edges[k])]);
+      if (stamp0_[l] != stamp_) {
+        stamp0_[l] = stamp_;
+        candidates_[at(count0_)] = 0;
+        free_[at(count0_)] = 1;
+        id0_[l] = count0_++;
+      }
+      if (stamp1_[r] != stamp_) {
+        if (count1_ == kMost) return false;
+        stamp1_[r] = stamp_;
+        owner_[count1_] = -1;
+        id1_[r] = count1_++;
+      }
+      const int i = id0_[l], j = id1_[r];
+      candidates_[at(i)] |= uint64_t{1} << j;
+      if (free_[at(i)] && owner_[j] < 0) {
+        owner_[j] = i;
+        free_[at(i)] = 0;
+        ++matched_;
+      }
+    }
+    return true;
+  }
+
+  int augment_all() {
+    const int bound = std::min(count0_, count1_);
+    seen_ = 0;
+    for (int i = 0; i < count0_ && matched_ < bound; ++i) {
+      if (!free_[at(i)]) continue;
+      // What a failed search has seen leads to no free vertex ever after and stays closed.
+      const uint64_t closed = seen_;
+      if (augment(i)) {
+        seen_ = closed;
+        ++matched_;
+      }
+    }
+    return matched_;
+  }
+
+  // Every level marks a right vertex, so the recursion is at most 64 deep.
+  bool augment(int i) {
+    for (uint64_t open; (open = candidates_[at(i)] & ~seen_) != 0;) {
+      const int j = __builtin_ctzll(open);
+      seen_ |= uint64_t{1} << j;
+      if (owner_[j] < 0 || augment(owner_[j])) {
+        owner_[j] = i;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  int by_mask(const int* edges, int count) {
+    for (int k = 0; k < count; ++k) mask_[at(edges[k] / 64)] |= uint64_t{1} << (edges[k] % 64);
+    const int result = large_.cardinality(mask_.data());
+    for (int k = 0; k < count; ++k) mask_[at(edges[k] / 64)] = 0;
+    return result;
+  }
+
+  const Graph& graph_;
+  MaximumMatching large_;
+  Mask mask_;
+  std::vector<int> id0_, id1_;  // vertex -> number here, valid where the stamp is current
+  std::vector<uint32_t> stamp0_, stamp1_;
+  uint32_t stamp_ = 0;
+  std::vector<uint64_t> candidates_;  // right vertices of each left one
+  std::vector<uint8_t> free_;
+  int owner_[kMost];
+  uint64_t seen_ = 0;
+  int count0_ = 0, count1_ = 0, matched_ = 0;
+};
+
+}  // namespace manymatch

@@ -1,0 +1,38 @@
+// The many-to-many GMS filter: an edge stays if its neighbourhood moves the way it does.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "manymatch/graph.h"
+
+namespace manymatch {
+
+// Cells on a side of the right grid, relative to the left one; in the order they are tried.
+inline constexpr int kGmsScales = 5;
+inline constexpr double kGmsScale[kGmsScales] = {1.0, 0.5, 0.70710678118654752440,
+                                                 1.41421356237309504880, 2.0};
+inline constexpr int kGmsRotations = 8;
+
+struct GmsOptions {
+  double threshold = 4.0;
+  int grid = 20;             // cells on a side of the left grid, at least 2
+  bool scales = true;        // all five, or the first only
+  bool rotations = true;     // all eight, or none
+  bool crop = true;          // grids on the box of the points, or on the whole image
+  bool integer_mean = true;  // truncate the mean number of points before its square root
+};
+
+struct GmsResult {
+  std::vector<uint8_t> mask;  // one flag per edge
+  int num_kept = 0;
+  int scale = -1;  // index of the setting that won; -1 when nothing was kept
+  int rotation = -1;
+};
+
+// points0, points1: (x, y) of every vertex in pixels; size0, size1: width and height. Points must
+// be finite and fit single precision.
+GmsResult gms_filter(const Graph& graph, const double* points0, const double* points1,
+                     const double* size0, const double* size1, const GmsOptions& options);
+
+}  // namespace manymatch

@@ -1,0 +1,136 @@
+#include "manymatch/associate/candidates.h"
+#include "manymatch/kernels.h"
+
+namespace manymatch {
+
+namespace {
+
+// A row is looked at in segments, short ones first, so that its threshold rises early.
+constexpr std::size_t kFirstSegment = 32, kSegment = 256;
+// Lists that one job looks after.
+constexpr std::size_t kChunk = 256;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+float similarity(const UnitRows& left, const UnitRows& right, std::size_t i, std::size_t j) {
+  return static_cast<float>(kernels().dot(left.row(i), right.row(j), left.dimension));
+}
+
+// Jobs of `chunk` out of `count` items.
+int num_chunks(std::size_t count, std::size_t chunk) {
+  return static_cast<int>((count + chunk - 1) / chunk);
+}
+
+template <class Exact>
+NeighbourLists lists_of(BestLists& best, Workers& workers, const Exact& exact) {
+  const std::size_t width = best.keep();
+  NeighbourLists lists{width, std::vector<int32_t>(best.vertices() * width, -1),
+                       std::vector<float>(best.vertices() * width, 0.0F)};
+  workers.run(num_chunks(best.vertices(), kChunk), [&](int, int job) {
+    const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
+    std::vector<uint64_t> keys(width);
+    for (std::size_t v = begin; v < std::min(begin + kChunk, best.vertices()); ++v) {
+      const auto exact_here = [&](int32_t at) { return exact(v, static_cast<std::size_t>(at)); };
+      const std::size_t count = best.finish(v, exact_here, keys.data());
+      for (std::size_t n = 0; n < count; ++n) {
+        lists.index[v * width + n] = key_index(keys[n]);
+        lists.similarity[v * width + n] = key_value(keys[n]);
+      }
+    }
+  });
+  return lists;
+}
+
+}  // namespace
+
+double product_error(std::size_t dimension) {
+  // Higham's gamma: n roundings in any order, fused or not. The additional ones are for rows that
+  // are a little longer than one and for the rounding of the exact value.
+  const double rounding = (static_cast<double>(dimension) + 4.0) * 0x1.03p-24;
+  return rounding < 0.5 ? rounding / (1.0 - rounding) : 4.0;
+}
+
+Candidates::Candidates(const UnitRows& left, const UnitRows& right, std::size_t k0, std::size_t k1,
+                       int threads)
+    : left_(left),
+      right_(right),
+      left_best_(left.count, k0, product_error(left.dimension)),
+      right_best_(right.count, k1, product_error(left.dimension)),
+      workers_(threads) {
+  for (std::size_t j = 0; j < right.count; ++j) {
+    if (!right.valid[j]) right_best_.close(j);
+  }
+}
+
+// Rows and columns are scanned apart, so that every list belongs to one job.
+void Candidates::scan(const float* data, std::size_t rows, std::size_t columns, std::size_t row0,
+                      std::size_t column0) {
+  const Tile tile{data, rows, columns, row0, column0};
+  const int row_jobs = left_best_.keep() == 0 ? 0 : num_chunks(rows, kChunk);
+  const int column_jobs = right_best_.keep() == 0 ? 0 : num_chunks(columns, kChunk);
+  workers_.run(row_jobs + column_jobs, [&](int, int job) {
+    if (job < row_jobs) {
+      const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
+      scan_rows(tile, begin, std::min(begin + kChunk, rows));
+    } else {
+      const std::size_t begin = static_cast<std::size_t>(job - row_jobs) * kChunk;
+      scan_columns(tile, begin, std::min(begin + kChunk, columns));
+    }
+  });
+}
+
+void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end) {
+  const auto above = kernels().above;
+  float never[kSegment];
+  std::fill_n(never, kSegment, kInfinity);
+  int32_t hits[kSegment];
+  for (std::size_t r = begin; r < end; ++r) {
+    const std::size_t i = tile.row0 + r;
+    if (!left_.valid[i]) continue;
+    const float& threshold = left_best_.thresholds()[i];
+    const auto exact = [&](int32_t at) {
+      return similarity(left_, right_, i, static_cast<std::size_t>(at));
+    };
+    std::size_t length = kFirstSegment;
+    for (std::size_t c = 0; c < tile.columns;
+         c += length, length = std::min(2 * length, kSegment)) {
+      length = std::min(length, tile.columns - c);
+      const float* values = tile.data + r * tile.columns + c;
+      const int count = above(values, length, threshold, never, hits);
+      for (int h = 0; h < count; ++h) {
+        const std::size_t j = tile.column0 + c + static_cast<std::size_t>(hits[h]);
+        if (!right_.valid[j] || !(values[hits[h]] > threshold)) continue;
+        left_best_.add(i, values[hits[h]], static_cast<int32_t>(j), exact);
+      }
+    }
+  }
+}
+
+void Candidates::scan_columns(const Tile& tile, std::size_t begin, std::size_t end) {
+  const auto above = kernels().above;
+  int32_t hits[kChunk];
+  const std::size_t first = tile.column0 + begin;
+  for (std::size_t r = 0; r < tile.rows; ++r) {
+    const std::size_t i = tile.row0 + r;
+    if (!left_.valid[i]) continue;
+    const float* values = tile.data + r * tile.columns + begin;
+    const int count = above(values, end - begin, kInfinity, right_best_.thresholds() + first, hits);
+    for (int h = 0; h < count; ++h) {
+      const std::size_t j = first + static_cast<std::size_t>(hits[h]);
+      right_best_.add(j, values[hits[h]], static_cast<int32_t>(i), [&](int32_t at) {
+        return similarity(left_, right_, static_cast<std::size_t>(at), j);
+      });
+    }
+  }
+}
+
+NeighbourLists Candidates::left_lists() {
+  return lists_of(left_best_, workers_,
+                  [&](std::size_t i, std::size_t j) { return similarity(left_, right_, i, j); });
+}
+
+NeighbourLists Candidates::right_lists() {
+  return lists_of(right_best_, workers_,
+                  [&](std::size_t j, std::size_t i) { return similarity(left_, right_, i, j); });
+}
+
+}  // namespace manymatch

@@ -1,0 +1,252 @@
+#include "manymatch/filter/gms.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "manymatch/filter/cell_matching.h"
+#include "manymatch/filter/frame.h"
+
+namespace manymatch {
+
+namespace {
+
+constexpr int kPlacements = 4;
+constexpr bool kShifted[kPlacements][2] = {
+    {false, false}, {true, false}, {false, true}, {true, true}};
+
+// The neighbours of a cell once around, from the top left, and back from (dx + 1) + 3 (dy + 1).
+constexpr int kRing = 8;
+constexpr int kRingX[kRing] = {-1, 0, 1, 1, 1, 0, -1, -1};
+constexpr int kRingY[kRing] = {-1, -1, -1, 0, 1, 1, 1, 0};
+constexpr int kRingIndex[9] = {0, 1, 2, 7, -1, 3, 6, 5, 4};
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// The left grid in one placement: its cells with edges, and the edges of each.
+struct LeftGrid {
+  std::vector<int> cells;         // cells that have edges, ascending
+  std::vector<int> start, edges;  // edges of every cell, in edge order
+  std::vector<int> points;        // n(a): distinct points with an edge in every cell
+
+  LeftGrid(const Graph& graph, const Frame& frame, const double* points0, int grid,
+           const bool* shifted)
+      : start(at(grid * grid) + 1, 0), points(at(grid * grid), 0) {
+    std::vector<int> cell_of(at(graph.num0), -1);
+    for (int v = 0; v < graph.num0; ++v) {
+      const int degree = graph.at0.degree(v);
+      if (degree == 0) continue;
+      const int a = shifted_cell(frame, points0 + 2 * v, grid, shifted);
+      if (a < 0) continue;
+      cell_of[at(v)] = a;
+      ++points[at(a)];
+      start[at(a) + 1] += degree;
+    }
+    for (std::size_t a = 0; a + 1 < start.size(); ++a) {
+      if (start[a + 1] > 0) cells.push_back(static_cast<int>(a));
+      start[a + 1] += start[a];
+    }
+    edges.resize(at(start.back()));
+    std::vector<int> next(start.begin(), start.end() - 1);
+    for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+      const int a = cell_of[at(graph.left[e])];
+      if (a >= 0) edges[at(next[at(a)]++)] = static_cast<int>(e);
+    }
+  }
+};
+
+// A right cell that a left cell has edges to.
+struct Support {
+  int x, y;   // column and row of the right cell
+  int count;  // edges between the two cells
+  int m;      // size of their maximum matching
+};
+
+class Filter {
+ public:
+  Filter(const Graph& graph, const double* points0, const double* points1, const Frame& frame0,
+         const Frame& frame1, const GmsOptions& options)
+      : graph_(graph),
+        points1_(points1),
+        frame1_(frame1),
+        options_(options),
+        matching_(graph),
+        right_cell_(at(graph.num1), -1),
+        row_start_(at(options.grid * options.grid)),
+        row_end_(at(options.grid * options.grid)),
+        best_(at(options.grid * options.grid)),
+        rows_(graph.num_edges()),
+        grouped_(graph.num_edges()),
+        keep_(graph.num_edges()) {
+    for (const bool* shifted : kShifted) {
+      left_.emplace_back(graph, frame0, points0, options.grid, shifted);
+    }
+    const int largest = static_cast<int>(options.grid * kGmsScale[kGmsScales - 1]);
+    slot_.assign(at(largest * largest), -1);
+  }
+
+  // Bit r of every edge tells whether it is kept with this scale and rotation r.
+  const std::vector<uint8_t>& run(double scale) {
+    side_ = static_cast<int>(options_.grid * scale);
+    for (int v = 0; v < graph_.num1; ++v) {
+      if (graph_.at1.degree(v) > 0) right_cell_[at(v)] = right_cell(points1_ + 2 * v);
+    }
+    std::fill(keep_.begin(), keep_.end(), uint8_t{0});
+    for (const LeftGrid& grid : left_) {
+      std::fill(row_start_.begin(), row_start_.end(), 0);
+      std::fill(row_end_.begin(), row_end_.end(), 0);
+      int used = 0;
+      for (int a : grid.cells) used = support(grid, a, used);
+      for (int a : grid.cells) mark(grid, a, accepted(grid, a));
+    }
+    return keep_;
+  }
+
+ private:
+  int right_cell(const double* point) const {
+    int cell[2];
+    for (int k = 0; k < 2; ++k) {
+      // A side so large that single precision rounds it down could let the last point slip out.
+      cell[k] =
+          std::min(static_cast<int>(std::floor(frame1_.position(point, k, side_))), side_ - 1);
+    }
+    return cell[0] + cell[1] * side_;
+  }
+
+  int right_cell_of(int edge) const { return right_cell_[at(graph_.right[at(edge)])]; }
+
+  // Fills the row of left cell a from rows_[used] on, and returns where it ends.
+  int support(const LeftGrid& grid, int a, int used) {
+    const int begin = grid.start[at(a)], end = grid.start[at(a) + 1], first = used;
+    for (int k = begin; k < end; ++k) {
+      const int b = right_cell_of(grid.edges[at(k)]);
+      if (slot_[at(b)] < 0) {
+        slot_[at(b)] = used;
+        rows_[at(used++)] = {b % side_, b / side_, 0, 0};
+      }
+      ++rows_[at(slot_[at(b)])].count;
+    }
+    // The edges of each right cell side by side; m holds the next free place meanwhile.
+    int place = 0;
+    for (int s = first; s < used; ++s) {
+      rows_[at(s)].m = place;
+      place += rows_[at(s)].count;
+    }
+    for (int k = begin; k < end; ++k) {
+      Support& s = rows_[at(slot_[at(right_cell_of(grid.edges[at(k)]))])];
+      grouped_[at(s.m++)] = grid.edges[at(k)];
+    }
+    int best = first;
+    for (int s = first; s < used; ++s) {
+      Support& now = rows_[at(s)];
+      const Support& top = rows_[at(best)];
+      now.m = matching_.cardinality(grouped_.data() + (now.m - now.count), now.count);
+      const int b = now.x + now.y * side_;
+      if (now.m > top.m || (now.m == top.m && b < top.x + top.y * side_)) best = s;
+      slot_[at(b)] = -1;
+    }
+    row_start_[at(a)] = first;
+    row_end_[at(a)] = used;
+    best_[at(a)] = best;
+    return used;
+  }
+
+  // Bit r tells whether left cell a passes with rotation r. Neighbour u of a belongs to neighbour
+  // u - r of its best right cell, so the pair (u, v) speaks for rotation u - v alone.
+  uint8_t accepted(const LeftGrid& grid, int a) const {
+    const int g = options_.grid, ax = a % g, ay = a / g;
+    const Support& best = rows_[at(best_[at(a)])];
+    int score[kRing], points[kRing], pairs[kRing], left[kRing];
+    std::fill_n(score, kRing, best.m);
+    int all_points = grid.points[at(a)], all_pairs = 1;
+    for (int u = 0; u < kRing; ++u) {
+      const int x = ax + kRingX[u], y = ay + kRingY[u];
+      left[u] = is_inside(x, y, g) ? x + y * g : -1;
+      if (left[u] < 0) continue;
+      all_points += grid.points[at(left[u])];
+      ++all_pairs;
+      for (int s = row_start_[at(left[u])]; s < row_end_[at(left[u])]; ++s) {
+        const unsigned dx = static_cast<unsigned>(rows_[at(s)].x - best.x + 1);
+        const unsigned dy = static_cast<unsigned>(rows_[at(s)].y - best.y + 1);
+        if ((dx > 2) | (dy > 2)) continue;
+        const int v = kRingIndex[dx + 3 * dy];
+        if (v >= 0) score[(u - v) & (kRing - 1)] += rows_[at(s)].m;
+      }
+    }
+    std::fill_n(points, kRing, all_points);
+    std::fill_n(pairs, kRing, all_pairs);
+    for (int v = 0; v < kRing; ++v) {  // pairs whose right cell is outside are not used
+      if (is_inside(best.x + kRingX[v], best.y + kRingY[v], side_)) continue;
+      for (int u = 0; u < kRing; ++u) {
+        if (left[u] < 0) continue;
+        points[(u - v) & (kRing - 1)] -= grid.points[at(left[u])];
+        --pairs[(u - v) & (kRing - 1)];
+      }
+    }
+    uint8_t bits = 0;
+    for (int r = 0; r < (options_.rotations ? kRing : 1); ++r) {
+      const double mean =
+          options_.integer_mean ? points[r] / pairs[r] : static_cast<double>(points[r]) / pairs[r];
+      if (score[r] >= options_.threshold * std::sqrt(mean)) {
+        bits = static_cast<uint8_t>(bits | (1u << r));
+      }
+    }
+    return bits;
+  }
+
+  static bool is_inside(int x, int y, int side) { return x >= 0 && y >= 0 && x < side && y < side; }
+
+  void mark(const LeftGrid& grid, int a, uint8_t bits) {
+    const Support& best = rows_[at(best_[at(a)])];
+    const int b = best.x + best.y * side_;
+    for (int k = grid.start[at(a)]; k < grid.start[at(a) + 1]; ++k) {
+      const int e = grid.edges[at(k)];
+      if (right_cell_of(e) == b) keep_[at(e)] = static_cast<uint8_t>(keep_[at(e)] | bits);
+    }
+  }
+
+  const Graph& graph_;
+  const double* points1_;
+  const Frame& frame1_;
+  const GmsOptions& options_;
+  CellMatching matching_;
+  std::vector<LeftGrid> left_;                   // one per placement
+  int side_ = 0;                                 // cells on a side of the right grid
+  std::vector<int> right_cell_;                  // of every right point
+  std::vector<int> row_start_, row_end_, best_;  // of every left cell: its part of rows_, its b*
+  std::vector<Support> rows_;
+  std::vector<int> slot_;  // right cell -> its place in the row being filled, else -1
+  std::vector<int> grouped_;
+  std::vector<uint8_t> keep_;
+};
+
+}  // namespace
+
+GmsResult gms_filter(const Graph& graph, const double* points0, const double* points1,
+                     const double* size0, const double* size1, const GmsOptions& options) {
+  GmsResult result;
+  result.mask.assign(graph.num_edges(), 0);
+  if (graph.num_edges() == 0) return result;
+  const Box box0 = bounding_box(graph.at0, points0), box1 = bounding_box(graph.at1, points1);
+  const auto [frame0, frame1] = options.crop
+                                    ? cropped_frames(box0, box1, options.grid)
+                                    : std::pair{image_frame(box0, size0), image_frame(box1, size1)};
+  Filter filter(graph, points0, points1, frame0, frame1, options);
+  for (int s = 0; s < (options.scales ? kGmsScales : 1); ++s) {
+    const std::vector<uint8_t>& keep = filter.run(kGmsScale[s]);
+    int kept[kGmsRotations] = {};
+    for (uint8_t bits : keep) {
+      for (int r = 0; r < kGmsRotations; ++r) kept[r] += (bits >> r) & 1;
+    }
+    const int r = static_cast<int>(std::max_element(kept, kept + kGmsRotations) - kept);
+    if (kept[r] <= result.num_kept) continue;
+    result.num_kept = kept[r];
+    result.scale = s;
+    result.rotation = r;
+    for (std::size_t e = 0; e < keep.size(); ++e) {
+      result.mask[e] = static_cast<uint8_t>((keep[e] >> r) & 1);
+    }
+  }
+  return result;
+}
+
+}  // namespace manymatch

@@ -1,0 +1,63 @@
+"""Quadratic twins of the association operators: every similarity, every rank, plain Python."""
+
+import math
+
+import numpy as np
+
+
+def unit_rows(descriptors):
+    """Rows x / max(|x|, 1e-12) rounded to float32, and None for rows that take no part."""
+    rows = []
+    for row in np.asarray(descriptors, dtype=np.float64).tolist():
+        if not all(math.isfinite(v) for v in row):
+            rows.append(None)
+            continue
+        norm = max(math.hypot(*row), 1e-12)
+        unit = [float(np.float32(v / norm)) for v in row]
+        rows.append(unit if any(unit) else None)
+    return rows
+
+
+def similarities(desc0, desc1):
+    """Cosine of every pair that takes part, as {(i, j): float32 number}."""
+    rows0, rows1 = unit_rows(desc0), unit_rows(desc1)
+    return {
+        (i, j): float(np.float32(math.fsum(u * v for u, v in zip(a, b, strict=True))))
+        for i, a in enumerate(rows0)
+        if a is not None
+        for j, b in enumerate(rows1)
+        if b is not None
+    }
+
+
+def ranks(similarity):
+    """Row rank and column rank of every pair: two dictionaries."""
+    by_row, by_column = {}, {}
+    for i, j in similarity:
+        by_row.setdefault(i, []).append(j)
+        by_column.setdefault(j, []).append(i)
+    row_rank, column_rank = {}, {}
+    for i, others in by_row.items():
+        for place, j in enumerate(sorted(others, key=lambda j: (-similarity[i, j], j)), 1):
+            row_rank[i, j] = place
+    for j, others in by_column.items():
+        for place, i in enumerate(sorted(others, key=lambda i: (-similarity[i, j], i)), 1):
+            column_rank[i, j] = place
+    return row_rank, column_rank
+
+
+def first_k(similarity, operator):
+    """Rank of every pair: the first K at which the operator keeps it."""
+    row_rank, column_rank = ranks(similarity)
+    choose = {"mutual": max, "union": min, "oneway": lambda row, _: row}[operator]
+    return {pair: choose(row_rank[pair], column_rank[pair]) for pair in similarity}
+
+
+def associate(desc0, desc1, k, operator="mutual", max_edges=None):
+    """Edges [(i, j)], similarities and ranks in the order (rank, -similarity, i, j)."""
+    similarity = similarities(desc0, desc1)
+    rank = first_k(similarity, operator)
+    kept = [pair for pair in similarity if rank[pair] <= k]
+    kept.sort(key=lambda pair: (rank[pair], -similarity[pair], pair))
+    kept = kept[:max_edges]
+    return kept, [similarity[pair] for pair in kept], [rank[pair] for pair in kept]
