@@ -16,6 +16,6 @@ namespace manymatch {
 extern const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA);
 const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA) = {
     MANYMATCH_TEXT(MANYMATCH_ISA), screen, inliers, five_point, normal_equations, residuals,
-    jacobian, above, dot};
+    jacobian, above, dot, scaled, raise};
 
 }  // namespace manymatch
