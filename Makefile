@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := $(shell find cpp src -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name 'CMakeLists.txt')
 CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -27,7 +27,7 @@ $(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt $(SOURCES)
 	$(PIP) ".[viz]"
 	@touch $@
 
-$(VENV)/.%: $(VENV)/.made pyproject.toml
+$(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
 	$(PIP) --group $*
 	@touch $@
 
@@ -47,11 +47,15 @@ core-test: $(VENV)/.build
 
 bench: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/speed/run.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/gms.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/associate.py
 
 accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/ordering.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/made_graphs.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_graphs.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_pipeline.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/operators.py
 
 # mypy reads the stub that the build generated.
 lint: $(VENV)/.package $(VENV)/.lint

@@ -20,6 +20,7 @@ namespace manymatch {
 namespace {
 
 using Rows = In<float, nb::ndim<2>>;
+using EdgeTuple = std::tuple<Out<int64_t>, Out<float>, Out<int32_t>>;
 
 template <class T>
 std::pair<Out<float>, Out<bool>> unit_rows(const In<T, nb::ndim<2>>& x, int threads) {
@@ -47,6 +48,21 @@ UnitRows to_rows(const Rows& rows, const Flags& valid, const char* name) {
   return {rows.data(), valid.data(), rows.shape(0), rows.shape(1)};
 }
 
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+Operator to_operator(const std::string& name) {
+  if (name == "mutual") return Operator::kMutual;
+  if (name == "oneway") return Operator::kOneWay;
+  if (name == "union") return Operator::kUnion;
+  throw nb::value_error("operator must be mutual, oneway or union");
+}
+
+EdgeTuple to_arrays(RankedEdges edges) {
+  const std::size_t count = edges.rank.size();
+  return {to_numpy(std::move(edges.ends), {count, 2}), to_numpy(std::move(edges.similarity)),
+          to_numpy(std::move(edges.rank))};
+}
+
 // Keeps the arrays alive that the candidates point into.
 class Neighbours {
  public:
@@ -71,18 +87,14 @@ class Neighbours {
     candidates_.scan(tile.data(), rows, columns, row0, column0);
   }
 
-  std::tuple<Out<int32_t>, Out<float>, Out<int32_t>, Out<float>> finish() {
-    NeighbourLists left, right;
+  EdgeTuple edges(const std::string& op, std::optional<std::size_t> max_edges) {
+    const Operator kind = to_operator(op);
+    RankedEdges edges;
     {
       nb::gil_scoped_release release;
-      left = candidates_.left_lists();
-      right = candidates_.right_lists();
+      edges = candidates_.edges(kind, max_edges.value_or(kNoLimit));
     }
-    const std::size_t n0 = unit0_.shape(0), n1 = unit1_.shape(0);
-    return {to_numpy(std::move(left.index), {n0, left.width}),
-            to_numpy(std::move(left.similarity), {n0, left.width}),
-            to_numpy(std::move(right.index), {n1, right.width}),
-            to_numpy(std::move(right.similarity), {n1, right.width})};
+    return to_arrays(std::move(edges));
   }
 
  private:
@@ -103,29 +115,18 @@ ListsView to_view(const In<int32_t, nb::ndim<2>>& index, const Rows& similarity,
   return {index.data(), similarity.data(), index.shape(0), index.shape(1)};
 }
 
-std::tuple<Out<int64_t>, Out<float>, Out<int32_t>> ranked_edges(
-    const In<int32_t, nb::ndim<2>>& index0, const Rows& similarity0,
-    const In<int32_t, nb::ndim<2>>& index1, const Rows& similarity1, const std::string& op,
-    std::optional<std::size_t> max_edges) {
+EdgeTuple edges_of_lists(const In<int32_t, nb::ndim<2>>& index0, const Rows& similarity0,
+                         const In<int32_t, nb::ndim<2>>& index1, const Rows& similarity1,
+                         const std::string& op, std::optional<std::size_t> max_edges) {
   const ListsView left = to_view(index0, similarity0, index1.shape(0));
   const ListsView right = to_view(index1, similarity1, index0.shape(0));
-  Operator kind = Operator::kMutual;
-  if (op == "oneway") {
-    kind = Operator::kOneWay;
-  } else if (op == "union") {
-    kind = Operator::kUnion;
-  } else if (op != "mutual") {
-    throw nb::value_error("operator must be mutual, oneway or union");
-  }
+  const Operator kind = to_operator(op);
   RankedEdges edges;
   {
     nb::gil_scoped_release release;
-    edges = edges_of_lists(left, right, kind,
-                           max_edges.value_or(std::numeric_limits<std::size_t>::max()));
+    edges = ranked_edges(links_of_lists(left, right, kind), max_edges.value_or(kNoLimit));
   }
-  const std::size_t count = edges.rank.size();
-  return {to_numpy(std::move(edges.ends), {count, 2}), to_numpy(std::move(edges.similarity)),
-          to_numpy(std::move(edges.rank))};
+  return to_arrays(std::move(edges));
 }
 
 }  // namespace
@@ -143,12 +144,12 @@ void bind_associate(nb::module_& m) {
            nb::arg("threads") = 1)
       .def("scan", &Neighbours::scan, nb::arg("tile"), nb::arg("row0"), nb::arg("column0"),
            "Take in a tile of unit0 @ unit1.T; every entry must come exactly once.")
-      .def("finish", &Neighbours::finish,
-           "index (N0, k0), similarity (N0, k0), index (N1, k1), similarity (N1, k1), best first, "
-           "-1 "
-           "where a list ends early; to be called once.");
-  m.def("ranked_edges", &ranked_edges, nb::arg("index0"), nb::arg("similarity0"), nb::arg("index1"),
-        nb::arg("similarity1"), nb::arg("operator"), nb::arg("max_edges").none() = nb::none(),
+      .def("edges", &Neighbours::edges, nb::arg("operator"),
+           nb::arg("max_edges").none() = nb::none(),
+           "Edges, similarity and rank by (rank, decreasing similarity, i, j); to be called once.");
+  m.def("edges_of_lists", &edges_of_lists, nb::arg("index0"), nb::arg("similarity0"),
+        nb::arg("index1"), nb::arg("similarity1"), nb::arg("operator"),
+        nb::arg("max_edges").none() = nb::none(),
         "Edges of the neighbour lists of two images by (rank, decreasing similarity, i, j).");
 }
 

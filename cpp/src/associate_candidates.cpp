@@ -7,8 +7,12 @@ namespace {
 
 // A row is looked at in segments, short ones first, so that its threshold rises early.
 constexpr std::size_t kFirstSegment = 32, kSegment = 256;
-// Lists that one job looks after.
-constexpr std::size_t kChunk = 256;
+// Lists that one job looks after; more for columns, which are read across.
+constexpr std::size_t kChunk = 256, kMaxColumns = 1024;
+// Groups that a row or a column is dealt out to, to see what values its best ones have.
+constexpr std::size_t kGroups = 64;
+// Shorter rows and columns are not worth that, and lists that are long against the groups neither.
+constexpr std::size_t kExpected = 256, kMaxExpected = kGroups / 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float similarity(const UnitRows& left, const UnitRows& right, std::size_t i, std::size_t j) {
@@ -55,6 +59,8 @@ Candidates::Candidates(const UnitRows& left, const UnitRows& right, std::size_t 
       right_(right),
       left_best_(left.count, k0, product_error(left.dimension)),
       right_best_(right.count, k1, product_error(left.dimension)),
+      right_all_valid_(
+          std::all_of(right.valid, right.valid + right.count, [](bool v) { return v; })),
       workers_(threads) {
   for (std::size_t j = 0; j < right.count; ++j) {
     if (!right.valid[j]) right_best_.close(j);
@@ -66,16 +72,51 @@ void Candidates::scan(const float* data, std::size_t rows, std::size_t columns, 
                       std::size_t column0) {
   const Tile tile{data, rows, columns, row0, column0};
   const int row_jobs = left_best_.keep() == 0 ? 0 : num_chunks(rows, kChunk);
-  const int column_jobs = right_best_.keep() == 0 ? 0 : num_chunks(columns, kChunk);
+  const auto share = columns / static_cast<std::size_t>(workers_.size());
+  const std::size_t width = std::clamp(share, kChunk, kMaxColumns);
+  const int column_jobs = right_best_.keep() == 0 ? 0 : num_chunks(columns, width);
   workers_.run(row_jobs + column_jobs, [&](int, int job) {
     if (job < row_jobs) {
       const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
-      scan_rows(tile, begin, std::min(begin + kChunk, rows));
+      const std::size_t end = std::min(begin + kChunk, rows);
+      scan_rows(tile, begin, end);
     } else {
-      const std::size_t begin = static_cast<std::size_t>(job - row_jobs) * kChunk;
-      scan_columns(tile, begin, std::min(begin + kChunk, columns));
+      const std::size_t begin = static_cast<std::size_t>(job - row_jobs) * width;
+      const std::size_t end = std::min(begin + width, columns);
+      scan_columns(tile, begin, end);
     }
   });
+}
+
+// The k-th largest of the maxima of disjoint groups is a lower bound of the k-th largest value.
+// With it a list fills with little more than what it will keep.
+void Candidates::expect_row(const Tile& tile, std::size_t r) {
+  const std::size_t keep = left_best_.keep();
+  float largest[kGroups];
+  const float* values = tile.data + r * tile.columns;
+  std::copy_n(values, kGroups, largest);
+  for (std::size_t c = kGroups; c < tile.columns; c += kGroups) {
+    kernels().raise(values + c, std::min(kGroups, tile.columns - c), largest);
+  }
+  std::nth_element(largest, largest + keep - 1, largest + kGroups, std::greater<>());
+  left_best_.expect(tile.row0 + r, largest[keep - 1]);
+}
+
+// The first rows are enough for a column, and they stay in the cache for the scan.
+void Candidates::expect_columns(const Tile& tile, std::size_t begin, std::size_t end) {
+  const std::size_t keep = right_best_.keep(), width = end - begin;
+  const auto raise = kernels().raise;
+  std::vector<float> largest(kGroups * width, -kInfinity);
+  for (std::size_t r = 0; r < kExpected; ++r) {
+    if (!left_.valid[tile.row0 + r]) continue;
+    raise(tile.data + r * tile.columns + begin, width, largest.data() + r % kGroups * width);
+  }
+  for (std::size_t c = 0; c < width; ++c) {
+    float column[kGroups];
+    for (std::size_t g = 0; g < kGroups; ++g) column[g] = largest[g * width + c];
+    std::nth_element(column, column + keep - 1, column + kGroups, std::greater<>());
+    right_best_.expect(tile.column0 + begin + c, column[keep - 1]);
+  }
 }
 
 void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end) {
@@ -83,9 +124,12 @@ void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end)
   float never[kSegment];
   std::fill_n(never, kSegment, kInfinity);
   int32_t hits[kSegment];
+  const bool expected =
+      left_best_.keep() <= kMaxExpected && tile.columns >= kExpected && right_all_valid_;
   for (std::size_t r = begin; r < end; ++r) {
     const std::size_t i = tile.row0 + r;
     if (!left_.valid[i]) continue;
+    if (expected) expect_row(tile, r);
     const float& threshold = left_best_.thresholds()[i];
     const auto exact = [&](int32_t at) {
       return similarity(left_, right_, i, static_cast<std::size_t>(at));
@@ -107,7 +151,10 @@ void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end)
 
 void Candidates::scan_columns(const Tile& tile, std::size_t begin, std::size_t end) {
   const auto above = kernels().above;
-  int32_t hits[kChunk];
+  int32_t hits[kMaxColumns];
+  if (right_best_.keep() <= kMaxExpected && tile.rows >= kExpected) {
+    expect_columns(tile, begin, end);
+  }
   const std::size_t first = tile.column0 + begin;
   for (std::size_t r = 0; r < tile.rows; ++r) {
     const std::size_t i = tile.row0 + r;
@@ -123,14 +170,22 @@ void Candidates::scan_columns(const Tile& tile, std::size_t begin, std::size_t e
   }
 }
 
-NeighbourLists Candidates::left_lists() {
-  return lists_of(left_best_, workers_,
-                  [&](std::size_t i, std::size_t j) { return similarity(left_, right_, i, j); });
-}
-
-NeighbourLists Candidates::right_lists() {
-  return lists_of(right_best_, workers_,
-                  [&](std::size_t j, std::size_t i) { return similarity(left_, right_, i, j); });
+RankedEdges Candidates::edges(Operator op, std::size_t max_edges) {
+  const auto exact = [&](std::size_t i, std::size_t j) { return similarity(left_, right_, i, j); };
+  const NeighbourLists left = lists_of(left_best_, workers_, exact);
+  const NeighbourLists right =
+      lists_of(right_best_, workers_, [&](std::size_t j, std::size_t i) { return exact(i, j); });
+  std::vector<Link> links =
+      links_of_lists({left.index.data(), left.similarity.data(), left_.count, left.width},
+                     {right.index.data(), right.similarity.data(), right_.count, right.width}, op);
+  workers_.run(num_chunks(links.size(), kChunk), [&](int, int job) {
+    const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
+    for (std::size_t n = begin; n < std::min(begin + kChunk, links.size()); ++n) {
+      Link& link = links[n];
+      link.similarity = exact(static_cast<std::size_t>(link.i), static_cast<std::size_t>(link.j));
+    }
+  });
+  return ranked_edges(links, max_edges);
 }
 
 }  // namespace manymatch

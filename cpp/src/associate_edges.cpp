@@ -14,10 +14,10 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-Key make_key(int32_t rank, float similarity, int32_t i, int32_t j) {
-  return {
-      uint64_t{static_cast<uint32_t>(rank)} << 32 | static_cast<uint32_t>(~order_of(similarity)),
-      uint64_t{static_cast<uint32_t>(i)} << 32 | static_cast<uint32_t>(j)};
+Key make_key(const Link& link) {
+  return {uint64_t{static_cast<uint32_t>(link.rank)} << 32 |
+              static_cast<uint32_t>(~order_of(link.similarity)),
+          uint64_t{static_cast<uint32_t>(link.i)} << 32 | static_cast<uint32_t>(link.j)};
 }
 
 // An entry of a left list, filed under its right vertex.
@@ -48,19 +48,19 @@ struct ByRight {
   }
 };
 
-std::vector<Key> one_way(const ListsView& left) {
-  std::vector<Key> keys;
+std::vector<Link> one_way(const ListsView& left) {
+  std::vector<Link> links;
   for (std::size_t n = 0; n < left.count * left.width; ++n) {
     if (left.index[n] < 0) continue;
-    keys.push_back(make_key(static_cast<int32_t>(n % left.width) + 1, left.similarity[n],
-                            static_cast<int32_t>(n / left.width), left.index[n]));
+    links.push_back({static_cast<int32_t>(n % left.width) + 1, static_cast<int32_t>(n / left.width),
+                     left.index[n], left.similarity[n]});
   }
-  return keys;
+  return links;
 }
 
-std::vector<Key> two_way(const ListsView& left, const ListsView& right, bool mutual) {
+std::vector<Link> two_way(const ListsView& left, const ListsView& right, bool mutual) {
   const ByRight by_right(left, right.count);
-  std::vector<Key> keys;
+  std::vector<Link> links;
   std::vector<int32_t> right_rank(left.count, 0);  // of the right vertex at hand; 0: not listed
   for (std::size_t j = 0; j < right.count; ++j) {
     const int32_t* list = right.index + j * right.width;
@@ -74,28 +74,31 @@ std::vector<Key> two_way(const ListsView& left, const ListsView& right, bool mut
       if (mutual && other == 0) continue;
       int32_t rank = entry.rank;
       if (other != 0) rank = mutual ? std::max(rank, other) : std::min(rank, other);
-      keys.push_back(make_key(rank, entry.similarity, entry.i, static_cast<int32_t>(j)));
+      links.push_back({rank, entry.i, static_cast<int32_t>(j), entry.similarity});
       other = 0;
     }
     // What is still marked is in the right list only.
     for (std::size_t n = 0; n < length; ++n) {
       int32_t& own = right_rank[static_cast<std::size_t>(list[n])];
       if (!mutual && own != 0) {
-        keys.push_back(
-            make_key(own, right.similarity[j * right.width + n], list[n], static_cast<int32_t>(j)));
+        links.push_back(
+            {own, list[n], static_cast<int32_t>(j), right.similarity[j * right.width + n]});
       }
       own = 0;
     }
   }
-  return keys;
+  return links;
 }
 
 }  // namespace
 
-RankedEdges edges_of_lists(const ListsView& left, const ListsView& right, Operator op,
-                           std::size_t max_edges) {
-  std::vector<Key> keys =
-      op == Operator::kOneWay ? one_way(left) : two_way(left, right, op == Operator::kMutual);
+std::vector<Link> links_of_lists(const ListsView& left, const ListsView& right, Operator op) {
+  return op == Operator::kOneWay ? one_way(left) : two_way(left, right, op == Operator::kMutual);
+}
+
+RankedEdges ranked_edges(const std::vector<Link>& links, std::size_t max_edges) {
+  std::vector<Key> keys(links.size());
+  std::transform(links.begin(), links.end(), keys.begin(), make_key);
   if (max_edges < keys.size()) {
     const auto cut = keys.begin() + static_cast<std::ptrdiff_t>(max_edges);
     std::nth_element(keys.begin(), cut, keys.end());

@@ -24,6 +24,8 @@ const Kernels MANYMATCH_JOIN(kernels_, MANYMATCH_ISA) = {
     .jacobian = jacobian,
     .above = above,
     .dot = dot,
+    .scaled = scaled,
+    .raise = raise,
 };
 
 }  // namespace manymatch

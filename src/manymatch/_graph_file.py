@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import struct
-import uuid
-import zipfile
-import zlib
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch import _files
 from manymatch._validate import integer, refusal
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -24,60 +21,22 @@ FORMAT = "manymatch.AssociationGraph"
 VERSION = 1
 REQUIRED = ("points0", "points1", "edges", "num_duplicates")
 OPTIONAL = ("similarity", "rank")
-
-# What NumPy and the zip reader raise when they are given damaged files.
-_DAMAGE = (
-    OSError,
-    ValueError,
-    AttributeError,
-    EOFError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-    RuntimeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_WANT = "a graph file written by AssociationGraph.save"
 
 
 def unreadable(path: object, reason: str) -> ValueError:
     """Make the one error that every unusable file gives."""
-    return ValueError(
-        f"path must be a graph file written by AssociationGraph.save, got {str(path)!r} ({reason})"
-    )
-
-
-def _as_path(path: object) -> Path:
-    """Check that an argument is the name of a file."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise refusal("path", "the name of a file", path)
-    return Path(path)
+    return _files.unreadable(path, _WANT, reason)
 
 
 def write(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
     """Write the fields that are not None, under the given name and only when complete."""
-    target = _as_path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        raise refusal("path", "a file in an existing folder", str(target))
     content: dict[str, Any] = {
         name: np.asarray(value)
         for name, value in {"format": FORMAT, "version": VERSION, **fields}.items()
         if value is not None
     }
-    # In the same folder, as only there a rename is atomic, and under a name of its own, so that
-    # two writers do not meet.
-    temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            np.savez_compressed(file, allow_pickle=False, **content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    _files.write_whole(path, lambda f: np.savez_compressed(f, allow_pickle=False, **content))
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
@@ -88,17 +47,17 @@ def read(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     ValueError
         If the file does not exist, is damaged, is something else or lacks a field.
     """
-    source = _as_path(path)
+    source = _files.as_path(path)
     try:
         return _read_fields(source)
     except FileNotFoundError as error:
         raise unreadable(source, "there is no such file") from error
-    except _DAMAGE as error:
+    except _files.DAMAGE as error:
         raise unreadable(source, str(error) or type(error).__name__) from error
 
 
 def _read_fields(source: Path) -> dict[str, NDArray[Any]]:
-    """Read the fields; whatever is wrong with the file raises one of `_DAMAGE`."""
+    """Read the fields; whatever is wrong with the file raises one of `_files.DAMAGE`."""
     # From memory, so that no file stays open behind an archive that cannot be read.
     data = source.read_bytes()
     if not data.startswith(b"PK"):

@@ -26,7 +26,6 @@ _MIN_ENTRIES_TO_SHARE = 2**18
 
 _MAX_THREADS = 64
 
-_Lists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
 _Edges: TypeAlias = tuple[IndexArray, NDArray[np.float32], NDArray[np.int32]]
 
 _WANT = "an (N, D) array of numbers with D of at least 1"
@@ -110,12 +109,10 @@ def associate(
         raise ValueError(f"operator must be {want}, got {operator!r}{suggest(operator, OPERATORS)}")
     limit = None if max_edges is None else integer(max_edges, "max_edges", 0)
     if is_tensor(desc0) or is_tensor(desc1):
-        lists0, lists1 = _tensor_neighbours(desc0, desc1, count, operator)
-    else:
-        x0, x1 = _descriptors(desc0, "desc0"), _descriptors(desc1, "desc1")
-        check_dimensions(x0.shape, x1.shape)
-        lists0, lists1 = _neighbours(x0, x1, count, operator)
-    return _core.ranked_edges(*lists0, *lists1, operator, limit)
+        return _associate_tensors(desc0, desc1, count, operator, limit)
+    x0, x1 = _descriptors(desc0, "desc0"), _descriptors(desc1, "desc1")
+    check_dimensions(x0.shape, x1.shape)
+    return _associate_arrays(x0, x1, count, operator, limit)
 
 
 def is_tensor(value: object) -> bool:
@@ -170,8 +167,10 @@ def _list_lengths(count0: int, count1: int, k: int, operator: str) -> tuple[int,
     return min(k, count1), 0 if operator == "oneway" else min(k, count0)
 
 
-def _neighbours(x0: NDArray[Any], x1: NDArray[Any], k: int, operator: str) -> tuple[_Lists, _Lists]:
-    """Neighbour lists of both images: index (N, k), -1 where a list ends early, and similarity."""
+def _associate_arrays(
+    x0: NDArray[Any], x1: NDArray[Any], k: int, operator: str, max_edges: int | None
+) -> _Edges:
+    """Associate contiguous arrays of float32 or float64."""
     threads = _num_threads() if len(x0) * len(x1) >= _MIN_ENTRIES_TO_SHARE else 1
     unit0, valid0 = _core.unit_rows(x0, threads)
     unit1, valid1 = _core.unit_rows(x1, threads)
@@ -186,18 +185,20 @@ def _neighbours(x0: NDArray[Any], x1: NDArray[Any], k: int, operator: str) -> tu
             left = unit0[row : row + _TILE_ROWS]
             tile = buffer[: len(left) * right.shape[1]].reshape(len(left), right.shape[1])
             neighbours.scan(np.matmul(left, right, out=tile), row, column)
-    index0, similarity0, index1, similarity1 = neighbours.finish()
-    return (index0, similarity0), (index1, similarity1)
+    return neighbours.edges(operator, max_edges)
 
 
-def _tensor_neighbours(desc0: Any, desc1: Any, k: int, operator: str) -> tuple[_Lists, _Lists]:
-    """Neighbour lists of two torch tensors, found where the tensors are."""
+def _associate_tensors(
+    desc0: Any, desc1: Any, k: int, operator: str, max_edges: int | None
+) -> _Edges:
+    """Associate torch tensors where they are."""
     from manymatch import _associate_torch as on_device  # noqa: PLC0415 (needs torch)
 
     x0, x1 = on_device.checked(desc0, desc1, _WANT)
     check_dimensions(tuple(x0.shape), tuple(x1.shape))
-    k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
     if on_device.on_host(x0):
         host0, host1 = (np.ascontiguousarray(on_device.to_host(x)) for x in (x0, x1))
-        return _neighbours(host0, host1, k, operator)
-    return on_device.neighbours(x0, x1, k0, k1)
+        return _associate_arrays(host0, host1, k, operator, max_edges)
+    k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
+    lists0, lists1 = on_device.neighbours(x0, x1, k0, k1)
+    return _core.edges_of_lists(*lists0, *lists1, operator, max_edges)

@@ -61,3 +61,32 @@ def associate(desc0, desc1, k, operator="mutual", max_edges=None):
     kept.sort(key=lambda pair: (rank[pair], -similarity[pair], pair))
     kept = kept[:max_edges]
     return kept, [similarity[pair] for pair in kept], [rank[pair] for pair in kept]
+
+
+def associate_by_sorting(desc0, desc1, k, operator):
+    """Sort every row and column of the whole matrix, in NumPy, for sizes the twin is too slow for.
+
+    Similarities come from a float64 product, so that the inputs must be free of pairs whose
+    similarity differs by a rounding only.
+    """
+    units = [unit_rows(x) for x in (desc0, desc1)]
+    width = np.shape(desc0)[1]
+    filled = [np.array([row or [0.0] * width for row in rows]) for rows in units]
+    takes_part = [np.array([row is not None for row in rows]) for rows in units]
+    similarity = (filled[0] @ filled[1].T).astype(np.float32) + np.float32(0)
+    similarity[~(takes_part[0][:, None] & takes_part[1])] = -np.inf
+    row_rank, column_rank = _places(similarity), _places(similarity.T).T
+    choose = {"mutual": np.maximum, "union": np.minimum, "oneway": lambda row, _: row}[operator]
+    rank = choose(row_rank, column_rank)
+    i, j = np.nonzero((rank <= k) & np.isfinite(similarity))
+    value, rank = similarity[i, j], rank[i, j]
+    order = np.lexsort((j, i, -value, rank))
+    return np.stack([i, j], axis=1)[order], value[order], rank[order]
+
+
+def _places(similarity):
+    """Position, from 1, of every entry in its row; the smaller index first among equals."""
+    place = np.empty(similarity.shape, dtype=np.int64)
+    order = np.argsort(-similarity, axis=1, kind="stable")
+    np.put_along_axis(place, order, np.arange(1, similarity.shape[1] + 1)[None], axis=1)
+    return place

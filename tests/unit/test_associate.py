@@ -58,6 +58,27 @@ def test_many_copies_at_random_places(k):
         assert (pairs(result), result[1].tolist(), result[2].tolist()) == expected
 
 
+@pytest.mark.parametrize("kind", ["random", "ties", "useless", "negative", "copies"])
+@pytest.mark.parametrize("k", [1, 5, 40])
+def test_hundreds_of_keypoints(kind, k):
+    # Long rows and columns take a shorter way to their best ones.
+    rng = np.random.default_rng(5)
+    x0, x1 = rng.normal(size=(700, 12)), rng.normal(size=(530, 12))
+    if kind in ("ties", "useless"):
+        x0, x1 = np.round(x0), np.round(x1)
+    if kind == "useless":
+        x0[::7], x1[::5] = 0, np.nan
+    if kind == "negative":
+        x0, x1 = np.abs(x0), -np.abs(x1)
+        x1[::5] = 0
+    if kind == "copies":
+        x0, x1 = np.repeat(x0[:5], 140, axis=0), np.repeat(x1[:6], 88, axis=0)
+    for operator in ("mutual", "oneway", "union"):
+        expected = oracle.associate_by_sorting(x0, x1, k, operator)
+        got = associate(x0, x1, k, operator)
+        assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.uint8])
 def test_any_number_type(dtype):
     rng = np.random.default_rng(1)

@@ -27,7 +27,7 @@ def device_result(x0, x1, k, operator):
     """Run the code for devices, with tensors that are on the host."""
     k0, k1 = min(k, len(x1)), 0 if operator == "oneway" else min(k, len(x0))
     lists0, lists1 = on_device.neighbours(x0, x1, k0, k1)
-    return _core.ranked_edges(*lists0, *lists1, operator, None)
+    return _core.edges_of_lists(*lists0, *lists1, operator, None)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "uint8", "int64"])

@@ -64,6 +64,10 @@ struct Kernels {
                const float* column_threshold, int32_t* hits);
   // Inner product in float64; the same bits for every instruction set and when a and b swap.
   double (*dot)(const float* a, const float* b, std::size_t count);
+  // out[c] = x[c] * factor, computed in float64.
+  void (*scaled)(const float* x, std::size_t count, double factor, float* out);
+  // largest[c] = max(largest[c], values[c]).
+  void (*raise)(const float* values, std::size_t count, float* largest);
 };
 
 const Kernels& kernels();                      // the set in use

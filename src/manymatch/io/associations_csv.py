@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, overload
 
 import numpy as np
 
+from manymatch import _files
 from manymatch._validate import IndexArray, refusal
 from manymatch.graph import AssociationGraph
-from manymatch.io import _files
 
 if TYPE_CHECKING:
     import os

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch.io import _files
+from manymatch import _files
 from manymatch.io.matches import graph_from_partners
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch import _files
 from manymatch.graph import AssociationGraph
-from manymatch.io import _files
 from manymatch.io.associations_csv import HEADER, read_associations_csv
 from manymatch.io.h5 import read_hloc
 from manymatch.io.matches import SUPERGLUE_ARRAYS, graph_from_matches, read_superglue

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manymatch import _files
 from manymatch._validate import IndexArray, float_array, int_array
 from manymatch.graph import AssociationGraph
-from manymatch.io import _files
 
 if TYPE_CHECKING:
     import os

@@ -49,6 +49,11 @@ class BestLists {
   const float* thresholds() const { return threshold_.data(); }
   void close(std::size_t vertex) { threshold_[vertex] = kInfinity; }
 
+  // Tells that `keep` candidates of the vertex have a value of at least `value`.
+  void expect(std::size_t vertex, float value) {
+    threshold_[vertex] = std::max(threshold_[vertex], below(value));
+  }
+
   // `exact(index)` is the true similarity of the vertex and a candidate.
   template <class Exact>
   void add(std::size_t vertex, float value, int32_t index, const Exact& exact) {
@@ -57,15 +62,25 @@ class BestLists {
     if (size_[vertex] == capacity_) shrink(vertex, list, exact);
   }
 
-  // Exact keys of the best ones, best first; the list is used up.
+  // Keys of the best ones, best first; the list is used up. The order is exact, the values are not:
+  // exact ones are computed only where the order hangs on them.
   template <class Exact>
   std::size_t finish(std::size_t vertex, const Exact& exact, uint64_t* out) {
     if (keep_ == 0) return 0;
     uint64_t* list = keys_.data() + vertex * capacity_;
     drop_hopeless(vertex, list);
-    decide(list, size_[vertex], exact);
-    const std::size_t count = std::min<std::size_t>(size_[vertex], keep_);
-    std::partial_sort(list, list + count, list + size_[vertex], std::greater<>());
+    const std::size_t size = size_[vertex], count = std::min(size, keep_);
+    std::sort(list, list + size, std::greater<>());
+    std::size_t begin = 0;
+    while (begin < count) {
+      std::size_t end = begin + 1;
+      while (end < size && too_close(list[end - 1], list[end])) ++end;
+      if (end - begin > 1) {
+        decide(list + begin, end - begin, exact);
+        std::sort(list + begin, list + end, std::greater<>());
+      }
+      begin = end;
+    }
     std::copy_n(list, count, out);
     return count;
   }
@@ -81,18 +96,28 @@ class BestLists {
     }
   }
 
+  // The largest value that is hopeless beside `keep` ones of at least `value`: they are better by
+  // more than both errors. One step down makes up for the rounding and the strict comparison.
+  float below(float value) const {
+    const double bound = static_cast<double>(value) - 2.0 * error_;
+    return std::nextafter(static_cast<float>(bound), -kInfinity);
+  }
+
+  bool too_close(uint64_t better, uint64_t worse) const {
+    return static_cast<double>(key_value(better)) - static_cast<double>(key_value(worse)) <=
+           2.0 * error_;
+  }
+
   // Removes what cannot be among the best: `keep` others are better by more than both errors.
   void drop_hopeless(std::size_t vertex, uint64_t* list) {
     if (size_[vertex] <= keep_) return;
     uint64_t* end = list + size_[vertex];
     std::nth_element(list, list + keep_ - 1, end, std::greater<>());
-    const double bound = static_cast<double>(key_value(list[keep_ - 1])) - 2.0 * error_;
-    // One step down makes up for the rounding of the bound and for the strict comparison.
-    const float below = std::nextafter(static_cast<float>(bound), -kInfinity);
+    expect(vertex, key_value(list[keep_ - 1]));
+    const float bound = threshold_[vertex];
     uint64_t* last =
-        std::remove_if(list + keep_, end, [&](uint64_t key) { return !(key_value(key) > below); });
+        std::remove_if(list + keep_, end, [&](uint64_t key) { return !(key_value(key) > bound); });
     size_[vertex] = static_cast<uint32_t>(last - list);
-    threshold_[vertex] = below;
   }
 
   template <class Exact>

@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "manymatch/associate/best_lists.h"
+#include "manymatch/associate/edges.h"
 #include "manymatch/workers.h"
 
 namespace manymatch {
 
-// Row-major (vertices, width) lists, best first; index -1 where a list ends early.
+// Row-major (vertices, width) lists, best first; index -1 where a list ends early. The order is
+// exact, the similarities are those of the float32 product where nothing hangs on them.
 struct NeighbourLists {
   std::size_t width = 0;
   std::vector<int32_t> index;
@@ -39,19 +41,23 @@ class Candidates {
   void scan(const float* tile, std::size_t rows, std::size_t columns, std::size_t row0,
             std::size_t column0);
 
-  NeighbourLists left_lists();
-  NeighbourLists right_lists();
+  // Edges by (rank, decreasing similarity, i, j) with exact similarities. To be called once, after
+  // all tiles.
+  RankedEdges edges(Operator op, std::size_t max_edges);
 
  private:
   struct Tile {
     const float* data;
     std::size_t rows, columns, row0, column0;
   };
+  void expect_row(const Tile& tile, std::size_t r);
+  void expect_columns(const Tile& tile, std::size_t begin, std::size_t end);
   void scan_rows(const Tile& tile, std::size_t begin, std::size_t end);
   void scan_columns(const Tile& tile, std::size_t begin, std::size_t end);
 
   UnitRows left_, right_;
   BestLists left_best_, right_best_;
+  bool right_all_valid_;
   Workers workers_;
 };
 

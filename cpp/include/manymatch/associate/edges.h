@@ -15,16 +15,23 @@ struct ListsView {
   std::size_t count, width;
 };
 
+// An edge that an operator keeps. The rank is the first k at which it does: the larger position in
+// the two lists (mutual), the position in the left list (one-way), the smaller position (union).
+struct Link {
+  int32_t rank, i, j;
+  float similarity;
+};
+
 struct RankedEdges {
   std::vector<int64_t> ends;  // (E, 2)
   std::vector<float> similarity;
   std::vector<int32_t> rank;
 };
 
-// The edges by (rank, decreasing similarity, i, j), at most `max_edges` of them. The rank is the
-// first k at which the operator keeps the edge: the larger position in the two lists (mutual), the
-// position in the left list (one-way), the smaller position (union).
-RankedEdges edges_of_lists(const ListsView& left, const ListsView& right, Operator op,
-                           std::size_t max_edges);
+// What an operator keeps, in no particular order. One-way looks at the left lists only.
+std::vector<Link> links_of_lists(const ListsView& left, const ListsView& right, Operator op);
+
+// Edges by (rank, decreasing similarity, i, j), at most `max_edges` of them.
+RankedEdges ranked_edges(const std::vector<Link>& links, std::size_t max_edges);
 
 }  // namespace manymatch

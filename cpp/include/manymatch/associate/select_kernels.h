@@ -1,4 +1,4 @@
-// The two hot loops of the association, compiled once per instruction set.
+// The hot loops of the association, compiled once per instruction set.
 #pragma once
 
 #include <cstddef>
@@ -35,21 +35,42 @@ int above(const float* values, std::size_t count, float row_threshold,
 // Inner product in float64. A product of two float32 numbers is exact in float64 and the order of
 // the additions is fixed, so the bits are the same for every instruction set and when a and b swap.
 double dot(const float* a, const float* b, std::size_t count) {
-  constexpr int kLanes = 32;
-  double sum[kLanes] = {};
+  typedef float Floats __attribute__((vector_size(32)));
+  typedef double Doubles __attribute__((vector_size(64)));
+  constexpr int kWidth = 8, kVectors = 4, kLanes = kWidth * kVectors;
+  Doubles sum[kVectors] = {};
   std::size_t c = 0;
   for (; c + kLanes <= count; c += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      sum[l] += static_cast<double>(a[c + l]) * static_cast<double>(b[c + l]);
+    for (int v = 0; v < kVectors; ++v) {
+      Floats x, y;
+      __builtin_memcpy(&x, a + c + v * kWidth, sizeof x);
+      __builtin_memcpy(&y, b + c + v * kWidth, sizeof y);
+      sum[v] += __builtin_convertvector(x, Doubles) * __builtin_convertvector(y, Doubles);
     }
   }
+  double lanes[kLanes];
+  __builtin_memcpy(lanes, sum, sizeof lanes);
   for (int l = 0; c < count; ++c, ++l) {
-    sum[l] += static_cast<double>(a[c]) * static_cast<double>(b[c]);
+    lanes[l] += static_cast<double>(a[c]) * static_cast<double>(b[c]);
   }
   for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int l = 0; l < width; ++l) sum[l] += sum[l + width];
+    for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
   }
-  return sum[0];
+  return lanes[0];
+}
+
+// out[c] = x[c] * factor, computed in float64.
+void scaled(const float* x, std::size_t count, double factor, float* out) {
+  for (std::size_t c = 0; c < count; ++c) {
+    out[c] = static_cast<float>(static_cast<double>(x[c]) * factor);
+  }
+}
+
+// largest[c] = max(largest[c], values[c]).
+void raise(const float* values, std::size_t count, float* largest) {
+  for (std::size_t c = 0; c < count; ++c) {
+    largest[c] = values[c] > largest[c] ? values[c] : largest[c];
+  }
 }
 
 }  // namespace
