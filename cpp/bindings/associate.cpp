@@ -22,11 +22,15 @@ namespace {
 using Rows = In<float, nb::ndim<2>>;
 using EdgeTuple = std::tuple<Out<int64_t>, Out<float>, Out<int32_t>>;
 
+// Writes into memory of NumPy, which asks for large pages: touching 4 KiB at a time costs more than
+// the arithmetic.
 template <class T>
-std::pair<Out<float>, Out<bool>> unit_rows(const In<T, nb::ndim<2>>& x, int threads) {
+Out<bool> unit_rows(const In<T, nb::ndim<2>>& x,
+                    nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu> unit,
+                    int threads) {
   constexpr std::size_t kChunk = 256;
   const std::size_t count = x.shape(0), dimension = x.shape(1);
-  std::vector<float> unit(count * dimension);
+  check_length("unit", unit.size(), x.size());
   std::vector<uint8_t> valid(count);
   {
     nb::gil_scoped_release release;
@@ -37,7 +41,7 @@ std::pair<Out<float>, Out<bool>> unit_rows(const In<T, nb::ndim<2>>& x, int thre
       }
     });
   }
-  return {to_numpy(std::move(unit), {count, dimension}), flags_to_numpy(valid)};
+  return flags_to_numpy(valid);
 }
 
 UnitRows to_rows(const Rows& rows, const Flags& valid, const char* name) {
@@ -134,8 +138,10 @@ EdgeTuple edges_of_lists(const In<int32_t, nb::ndim<2>>& index0, const Rows& sim
 void bind_associate(nb::module_& m) {
   const char* text =
       "Rows x / max(|x|, 1e-12) in float32, and which of them are finite and not zero.";
-  m.def("unit_rows", &unit_rows<float>, nb::arg("x").noconvert(), nb::arg("threads") = 1, text);
-  m.def("unit_rows", &unit_rows<double>, nb::arg("x").noconvert(), nb::arg("threads") = 1, text);
+  m.def("unit_rows", &unit_rows<float>, nb::arg("x").noconvert(), nb::arg("unit").noconvert(),
+        nb::arg("threads") = 1, text);
+  m.def("unit_rows", &unit_rows<double>, nb::arg("x").noconvert(), nb::arg("unit").noconvert(),
+        nb::arg("threads") = 1, text);
   nb::class_<Neighbours>(m, "Neighbours",
                          "Exact nearest neighbours of two sets of unit rows in each other, "
                          "found with the help of their float32 product.")

@@ -172,8 +172,9 @@ def _associate_arrays(
 ) -> _Edges:
     """Associate contiguous arrays of float32 or float64."""
     threads = _num_threads() if len(x0) * len(x1) >= _MIN_ENTRIES_TO_SHARE else 1
-    unit0, valid0 = _core.unit_rows(x0, threads)
-    unit1, valid1 = _core.unit_rows(x1, threads)
+    unit0: NDArray[np.float32] = np.empty(x0.shape, dtype=np.float32)
+    unit1: NDArray[np.float32] = np.empty(x1.shape, dtype=np.float32)
+    valid0, valid1 = _core.unit_rows(x0, unit0, threads), _core.unit_rows(x1, unit1, threads)
     k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
     if not (len(x0) and len(x1)):
         unit0, unit1 = (np.zeros((len(x), 1), dtype=np.float32) for x in (x0, x1))

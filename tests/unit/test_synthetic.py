@@ -3,7 +3,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from manymatch.datasets._mutual import mutual_candidates
 from manymatch.datasets.synthetic import (
     CONFIGS,
     CONTROL,
@@ -16,6 +15,7 @@ from manymatch.datasets.synthetic import (
     make_scene,
     make_scenes,
 )
+from tests.oracles.associate import associate as slow_associate
 
 ROWS = SceneConfig(num_points=20, num_outliers=5, num_rows=3, num_hub_rows=(2, 2))
 
@@ -177,24 +177,12 @@ def test_look_alikes_push_the_true_partner_behind_rank_one():
     assert 0.05 < share_first(noisy) < 0.6
 
 
-def test_edges_are_mutual_nearest_neighbours_in_the_documented_order():
-    rng = np.random.default_rng(0)
-    # Few distinct descriptors: equal similarities everywhere, so that ties matter.
-    a, b = (rng.integers(-1, 2, (30, 3)).astype(np.float64) + 0.25 for _ in range(2))
-    edges, similarity, rank = mutual_candidates(a, b, 4)
-    S = (a / np.linalg.norm(a, axis=1)[:, None]) @ (b / np.linalg.norm(b, axis=1)[:, None]).T
-    S = S.astype(np.float32)
-    expected = []
-    for i in range(30):
-        for j in range(30):
-            row = 1 + sum((-S[i, n], n) < (-S[i, j], j) for n in range(30))
-            column = 1 + sum((-S[n, j], n) < (-S[i, j], i) for n in range(30))
-            if max(row, column) <= 4:
-                expected.append((max(row, column), -S[i, j], i, j))
-    expected.sort()
-    assert edges.tolist() == [[i, j] for _, _, i, j in expected]
-    assert rank.tolist() == [k for k, _, _, _ in expected]
-    assert similarity.tolist() == [-s for _, s, _, _ in expected]
+def test_edges_are_the_mutual_nearest_neighbours_of_the_descriptors():
+    scene = make_scene(ROWS, 0)
+    edges, similarity, rank = slow_associate(scene.descriptors0, scene.descriptors1, ROWS.k)
+    np.testing.assert_array_equal(scene.graph.edges, edges)
+    np.testing.assert_array_equal(scene.graph.rank, rank)
+    np.testing.assert_array_equal(scene.graph.similarity, similarity)
 
 
 def test_graphs_are_nested_by_rank_and_the_cap_keeps_the_front():

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.datasets._mutual import unit_rows
-
 if TYPE_CHECKING:
     from manymatch.datasets._config import SceneConfig
     from manymatch.datasets._geometry import Rig
@@ -18,6 +16,12 @@ FloatArray = NDArray[np.float64]
 
 # Draws per wanted point or row before a configuration counts as impossible.
 _MAX_TRIES = 2_000
+
+
+def unit_rows(vectors: FloatArray) -> FloatArray:
+    """Rows of ``vectors`` (N, D) scaled to length one."""
+    norm = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / norm, dtype=np.float64)
 
 
 @dataclass(frozen=True)

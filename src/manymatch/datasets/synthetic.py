@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import integer
+from manymatch.associate import associate
 from manymatch.camera import Camera
 from manymatch.datasets._config import (
     CONTROL,
@@ -38,7 +39,6 @@ from manymatch.datasets._config import (
     SceneConfig,
 )
 from manymatch.datasets._geometry import make_rig
-from manymatch.datasets._mutual import mutual_candidates
 from manymatch.datasets._points import Tracks, make_tracks
 from manymatch.graph import AssociationGraph
 from manymatch.pose import RelativePose
@@ -183,7 +183,7 @@ def make_scene(config: SceneConfig = EASY, seed: int = 0) -> Scene:
     order0, order1 = (shuffle.permutation(np.flatnonzero(seen)) for seen in tracks.seen)
     points = tracks.pixels[0][order0], tracks.pixels[1][order1]
     looks = tracks.descriptors[0][order0], tracks.descriptors[1][order1]
-    edges, similarity, rank = mutual_candidates(looks[0], looks[1], config.k, config.max_edges)
+    edges, similarity, rank = associate(*looks, k=config.k, max_edges=config.max_edges)
     matches, points3d = _true_matches(tracks, order0, order1)
     return Scene(
         graph=AssociationGraph(points[0], points[1], edges, similarity, rank),
