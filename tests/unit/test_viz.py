@@ -145,3 +145,17 @@ def test_importing_the_package_does_not_import_matplotlib():
     code = "import sys, manymatch.viz, manymatch.cli.app; sys.exit('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=False)  # noqa: S603 - fixed text
     assert done.returncode == 0
+
+
+def test_the_chosen_candidates_of_the_drawn_keypoints_have_rings(scene, estimate):
+    figure = plot_candidates(
+        scene.graph, scene.size, scene.size, estimate=estimate, max_keypoints=10
+    )
+    shown = np.unique(lines_of(figure.axes[0])[:, 0], axis=0)
+    rings = [c for c in figure.axes[0].collections if len(c.get_facecolors()) == 0]
+    left = rings[-2].get_offsets()
+    chosen = scene.graph.points0[estimate.matches[:, 0]]
+    expected = [p for p in chosen.tolist() if p in shown.tolist()]
+    assert len(expected) > 0
+    assert sorted(left.tolist()) == sorted(expected)
+    assert "chosen" in texts_of(figure)

@@ -151,8 +151,18 @@ class PairCanvas:
                 ends[:, 0], ends[:, 1], s=size, c=colour, lw=0.5, edgecolors="white", zorder=5
             )
 
-    def caption(self, head: str, text: str, legend: list[tuple[str, str]]) -> None:
-        """Line above the images: what is shown, and on the right what the colours mean."""
+    def ring(self, points0: FloatArray, points1: FloatArray, edges: IntArray, colour: str) -> None:
+        """Rings around both ends of the edges."""
+        for ends in self._ends(points0, points1, edges):
+            self._axes.scatter(
+                ends[:, 0], ends[:, 1], s=70, facecolors="none", edgecolors=colour, lw=1.8, zorder=6
+            )
+
+    def caption(self, head: str, text: str, legend: list[tuple[str, ...]]) -> None:
+        """Line above the images: what is shown, and on the right what the colours mean.
+
+        An entry of the legend is a name, a colour and, unless it is a dot, a symbol.
+        """
         figure: Any = self._axes.figure
         box = self._axes.get_position()
         y = box.y1 + 0.14 / figure.get_figheight()
@@ -160,10 +170,10 @@ class PairCanvas:
         right_of = bold.get_window_extent().x1 / figure.bbox.width
         figure.text(right_of + 0.008, y, text, fontsize=11, color=_GREY)
         x = box.x1
-        for name, colour in reversed(legend):
+        for name, colour, *symbol in reversed(legend):
             label = figure.text(x, y, name, fontsize=10, color=_INK, ha="right")
             x = label.get_window_extent().x0 / figure.bbox.width - 0.008
-            figure.text(x, y, "●", fontsize=10, color=colour, ha="right")
+            figure.text(x, y, *(symbol or "●"), fontsize=10, color=colour, ha="right")
             x -= 0.025
 
     def _ends(

@@ -80,7 +80,7 @@ def plot_candidates(
         if row_ids is not None:
             panel.draw_rows(graph.points0, graph.points1, *row_ids)
         panel.draw_points(graph.points0, graph.points1)
-    _draw_kept(panels[0], graph, max_keypoints)
+    _draw_kept(panels[0], graph, estimate, max_keypoints)
     if estimate is not None:
         _draw_chosen(panels[1], graph, estimate, truth)
     if path is not None:
@@ -100,13 +100,15 @@ def _row_ids(
     )
 
 
-def _draw_kept(panel: PairCanvas, graph: AssociationGraph, max_keypoints: int) -> None:
-    """Candidates of a few keypoints, the best ones on top."""
+def _draw_kept(
+    panel: PairCanvas, graph: AssociationGraph, estimate: Estimate | None, max_keypoints: int
+) -> None:
+    """Candidates of a few keypoints, the best ones on top, a ring around the chosen ones."""
     shown = _spread(graph.points0, np.unique(graph.edges[:, 0]), max_keypoints)
     edges = np.flatnonzero(np.isin(graph.edges[:, 0], shown))
     exact = np.ones(len(edges)) if graph.rank is None else graph.rank[edges]
     rank = np.minimum(exact, len(_RANKS))
-    legend: list[tuple[str, str]] = []
+    legend: list[tuple[str, ...]] = []
     for value in range(len(_RANKS), 0, -1):
         chosen = graph.edges[edges[rank == value]]
         if len(chosen) == 0:
@@ -116,6 +118,10 @@ def _draw_kept(panel: PairCanvas, graph: AssociationGraph, max_keypoints: int) -
         panel.mark(graph.points0, graph.points1, chosen, colour, size=9.0)
         more = " and more" if np.any(exact[rank == value] > value) else ""
         legend.append(("candidate" if graph.rank is None else f"rank {value}{more}", colour))
+    if estimate is not None and estimate.success:
+        matches = estimate.matches[np.isin(estimate.matches[:, 0], shown)]
+        panel.ring(graph.points0, graph.points1, matches, _CHOSEN)
+        legend.insert(0, ("chosen", _CHOSEN, "○"))
     panel.caption(
         "Kept",
         f"{graph.num_edges} candidates; those of {len(shown)} keypoints are drawn",
