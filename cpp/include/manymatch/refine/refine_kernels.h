@@ -3,7 +3,8 @@
 // Sums run in eight fixed lanes whatever the vector width, so that they round alike everywhere.
 #pragma once
 
-#include "manymatch/geometry/edge_kernels.h"
+#include "manymatch/geometry/sampson.h"
+#include "manymatch/kernels.h"
 
 namespace manymatch {
 namespace {
@@ -37,14 +38,10 @@ struct Linearised {
 inline Linearised linearise(const RefineArrays& a, std::size_t i, const PoseVectors& v) {
   const vd x0 = load(a.x0 + i), y0 = load(a.y0 + i), x1 = load(a.x1 + i), y1 = load(a.y1 + i);
   const vd *E = v.e, *R = v.r;
-  const vd e0 = fma(E[0], x0, fma(E[1], y0, E[2]));
-  const vd e1 = fma(E[3], x0, fma(E[4], y0, E[5]));
-  const vd e2 = fma(E[6], x0, fma(E[7], y0, E[8]));
-  const vd g0 = fma(E[0], x1, fma(E[3], y1, E[6]));
-  const vd g1 = fma(E[1], x1, fma(E[4], y1, E[7]));
+  const Sampson<vd> sampson(E, x0, y0, x1, y1);
+  const vd e0 = sampson.e0, e1 = sampson.e1, g0 = sampson.g0, g1 = sampson.g1;
+  const vd C = sampson.num, den = sampson.den;
   const vd g2 = fma(E[2], x1, fma(E[5], y1, E[8]));
-  const vd C = fma(x1, e0, fma(y1, e1, e2));
-  const vd den = fma(e0, e0, fma(e1, e1, fma(g0, g0, g1 * g1)));
   const vd inv_s = splat(1.0) / sqrt(den);
   const vd c = C / den;
   // h = E' (e0, e1, 0)
@@ -73,8 +70,7 @@ inline Linearised linearise(const RefineArrays& a, std::size_t i, const PoseVect
     const vd* b = v.basis[j];
     out.J[3 + j] = fma(b[0], q0, fma(b[1], q1, b[2] * q2)) * inv_s;
   }
-  out.defined =
-      both(less(splat(kMinDenominator), den), less(out.r * out.r, splat(__builtin_inf())));
+  out.defined = is_defined(out.r * out.r, den);
   return out;
 }
 
@@ -128,20 +124,10 @@ void normal_equations(const RefineArrays& a, const double* R, const double* t,
 
 void residuals(const RefineArrays& a, const double* R, const double* t, double* r2_out) {
   const PoseVectors v = broadcast_pose(R, t, nullptr);
-  const vd infinity = splat(__builtin_inf()), tiny = splat(kMinDenominator);
   for (std::size_t i = 0; i < a.padded; i += kDoubles) {
-    const vd x0 = load(a.x0 + i), y0 = load(a.y0 + i), x1 = load(a.x1 + i), y1 = load(a.y1 + i);
-    const vd* E = v.e;
-    const vd e0 = fma(E[0], x0, fma(E[1], y0, E[2]));
-    const vd e1 = fma(E[3], x0, fma(E[4], y0, E[5]));
-    const vd e2 = fma(E[6], x0, fma(E[7], y0, E[8]));
-    const vd g0 = fma(E[0], x1, fma(E[3], y1, E[6]));
-    const vd g1 = fma(E[1], x1, fma(E[4], y1, E[7]));
-    const vd C = fma(x1, e0, fma(y1, e1, e2));
-    const vd den = fma(e0, e0, fma(e1, e1, fma(g0, g0, g1 * g1)));
-    const vd r2 = C * C / den;
-    const md defined = both(less(tiny, den), less(r2, infinity));
-    store(r2_out + i, select(defined, r2, infinity));
+    const Sampson<vd> sampson(v.e, load(a.x0 + i), load(a.y0 + i), load(a.x1 + i), load(a.y1 + i));
+    const vd r2 = sampson.num * sampson.num / sampson.den;
+    store(r2_out + i, select(is_defined(r2, sampson.den), r2, splat(__builtin_inf())));
   }
 }
 
