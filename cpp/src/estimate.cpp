@@ -45,7 +45,8 @@ std::vector<uint8_t> unpack(const Mask& mask, std::size_t edges) {
 // Why no sample can be drawn, or nothing.
 std::string hopeless(const Graph& graph, const std::vector<int>& proposals, bool one_to_one) {
   if (graph.num_edges() < static_cast<std::size_t>(kSampleSize)) {
-    return "the graph has " + std::to_string(graph.num_edges()) + " edges, five are needed";
+    return "the graph has " + std::to_string(graph.num_edges()) +
+           (graph.num_edges() == 1 ? " edge" : " edges") + ", five are needed";
   }
   if (proposals.size() < static_cast<std::size_t>(kSampleSize)) {
     return "proposals leave " + std::to_string(proposals.size()) +

@@ -15,6 +15,7 @@ from manymatch.cli.app import app
 from manymatch.cli.solve import describe_pose
 from manymatch.datasets.synthetic import DEMO, EASY, make_scene
 from manymatch.evaluate import pose_error_deg
+from manymatch.io import write_associations_csv
 from manymatch.pose import RelativePose
 
 CAMERA = "800,800,511.5,383.5"
@@ -149,6 +150,14 @@ def test_solve_writes_pose_and_matches(scene, graph_file, tmp_path):
         assert np.array_equal(saved["points0"], scene.graph.points0[saved["matches"][:, 0]])
         assert np.array_equal(saved["points1"], scene.graph.points1[saved["matches"][:, 1]])
         assert saved["inliers"].sum() == record["inliers"]
+
+
+def test_solve_reads_an_association_csv(scene, graph_file, tmp_path):
+    csv = tmp_path / "pair.csv"
+    write_associations_csv(scene.graph, csv)
+    cameras = ("--camera0", CAMERA, "--camera1", CAMERA, "--json")
+    from_csv, from_npz = (json.loads(run("solve", p, *cameras).stdout) for p in (csv, graph_file))
+    assert from_csv["pose"] == from_npz["pose"]
 
 
 def test_solve_with_too_few_candidates_is_exit_code_one(graph_file):

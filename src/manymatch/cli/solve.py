@@ -15,12 +15,13 @@ from manymatch.cli import _options as flags  # noqa: TC001 - Typer reads the ann
 from manymatch.cli._cameras import parse_camera
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
 from manymatch.estimate import estimate_relative_pose
-from manymatch.graph import AssociationGraph
+from manymatch.io import load_graph
 from manymatch.options import Options
 
 if TYPE_CHECKING:
     from manymatch._problem import Method
     from manymatch.estimate import Estimate
+    from manymatch.graph import AssociationGraph
     from manymatch.pose import RelativePose
 
 EXAMPLE = (
@@ -29,7 +30,10 @@ EXAMPLE = (
 
 
 def solve(
-    graph: Annotated[Path, typer.Argument(help="Candidates, an AssociationGraph .npz file.")],
+    graph: Annotated[
+        Path,
+        typer.Argument(help="Candidates: a graph .npz, an association CSV or a SuperGlue .npz."),
+    ],
     camera0: Annotated[
         str, typer.Option(help="fx,fy,cx,cy or MODEL,width,height,params... or a .txt/.json file.")
     ],
@@ -70,7 +74,7 @@ def solve(
             threads=threads,
         )
         cameras = parse_camera(camera0, "camera0"), parse_camera(camera1, "camera1")
-        candidates = AssociationGraph.load(graph)
+        candidates = load_graph(graph)
         if max_edges is not None:
             candidates = candidates.head(max_edges)
         estimate = estimate_relative_pose(
