@@ -39,6 +39,7 @@ test: core-test $(VENV)/.package $(VENV)/.test
 
 # The core without Python, under AddressSanitizer and UndefinedBehaviorSanitizer.
 core-test: $(VENV)/.build
+	@mkdir -p build
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DMANYMATCH_PYTHON=OFF -DMANYMATCH_TESTS=ON -DMANYMATCH_SANITIZE=ON > build/sanitize.log \
 	  || { cat build/sanitize.log; exit 1; }
