@@ -10,7 +10,7 @@ constexpr std::size_t kFirstSegment = 32, kSegment = 256;
 // Lists that one job looks after; more for columns, which are read across.
 constexpr std::size_t kChunk = 256, kMaxColumns = 1024;
 // Groups that a row or a column is dealt out to, to see what values its best ones have.
-constexpr std::size_t kGroups = 64;
+constexpr std::size_t kGroups = 32;
 // Shorter rows and columns are not worth that, and lists that are long against the groups neither.
 constexpr std::size_t kExpected = 256, kMaxExpected = kGroups / 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
