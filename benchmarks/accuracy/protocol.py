@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,12 +17,38 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import manymatch
 from manymatch.baselines import poselib
 from manymatch.evaluate import pose_auc, pose_error_deg
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.data_folder import data_folder
 
 SEEDS = 5
+REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")
 THRESHOLDS = (5, 10, 20)
+
+
+@dataclasses.dataclass(frozen=True)
+class RealGraphs:
+    """What a benchmark on real graphs was asked to do, and where its data is."""
+
+    out: Path
+    representations: tuple[str, ...]
+    seeds: int
+    folder: Path
+    reference: dict[str, Any]
+
+
+def real_graphs(description: str) -> RealGraphs | None:
+    """Read the command line of a benchmark on real graphs; None, said aloud, without the data."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
+    parser.add_argument("--only", choices=REPRESENTATIONS, nargs="+", default=REPRESENTATIONS)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="repetitions")
+    arguments = parser.parse_args()
+    data = data_folder()
+    if data is None or not (data / "graphs").is_dir():
+        sys.stdout.write("real graphs: not here, set MANYMATCH_DATA to the folder that has them\n")
+        return None
+    folder = data / "graphs"
+    reference = json.loads((folder / "real_reference.json").read_text())
+    return RealGraphs(arguments.out, tuple(arguments.only), arguments.seeds, folder, reference)
 
 
 @dataclasses.dataclass(frozen=True)

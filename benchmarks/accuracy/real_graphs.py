@@ -9,8 +9,6 @@ which an interrupted run goes on, and ``real_graphs.md`` with the tables.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.protocol import Method, Pair, Store
-from tests.data_folder import data_folder
 
-REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")
 OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=20_000)
 MAX_EDGES = 1024
 METHODS = (
@@ -98,29 +94,22 @@ def tables(representation: str, sets: list[str], store: Store, reference: dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
-    parser.add_argument("--only", choices=REPRESENTATIONS, nargs="+", default=REPRESENTATIONS)
-    parser.add_argument("--seeds", type=int, default=protocol.SEEDS, help="repetitions")
-    arguments = parser.parse_args()
-    data = data_folder()
-    if data is None or not (data / "graphs").is_dir():
-        sys.stdout.write("real graphs: not here, set MANYMATCH_DATA to the folder that has them\n")
+    task = protocol.real_graphs(__doc__.splitlines()[0])
+    if task is None:
         return
-    reference = json.loads((data / "graphs" / "real_reference.json").read_text())
     settings = {
         "options": OPTIONS.to_dict(),
         "max_edges": MAX_EDGES,
-        "seeds": arguments.seeds,
+        "seeds": task.seeds,
         "version": manymatch.__version__,
     }
     sections = []
-    for representation in arguments.only:
-        store = Store(arguments.out / f"real_{representation}.json", settings)
-        sets = run_representation(data / "graphs" / representation, store, arguments.seeds)
-        sections.append(tables(representation, sets, store, reference))
+    for representation in task.representations:
+        store = Store(task.out / f"real_{representation}.json", settings)
+        sets = run_representation(task.folder / representation, store, task.seeds)
+        sections.append(tables(representation, sets, store, task.reference))
         text = "# Real graphs\n\n" + "\n".join(sections)
-        (arguments.out / "real_graphs.md").write_text(text)
+        (task.out / "real_graphs.md").write_text(text)
     sys.stdout.write("\n".join(sections))
 
 

@@ -10,7 +10,6 @@ an interrupted run goes on, and ``real_pipeline.md`` and ``real_pipeline.json`` 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -24,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.protocol import Method, Pair, Store
-from benchmarks.accuracy.real_graphs import OPTIONS, REFERENCE_SETS, REPRESENTATIONS, load_set
-from tests.data_folder import data_folder
+from benchmarks.accuracy.real_graphs import OPTIONS, REFERENCE_SETS, load_set
 
 ASSOCIATED, KEPT = 2048, 1024
 METHOD = Method("hcm-mcm", "hcm-mcm")
@@ -97,39 +95,32 @@ def table(representation: str, records: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
-    parser.add_argument("--only", choices=REPRESENTATIONS, nargs="+", default=REPRESENTATIONS)
-    parser.add_argument("--seeds", type=int, default=protocol.SEEDS, help="repetitions")
-    arguments = parser.parse_args()
-    data = data_folder()
-    if data is None or not (data / "graphs").is_dir():
-        sys.stdout.write("real graphs: not here, set MANYMATCH_DATA to the folder that has them\n")
+    task = protocol.real_graphs(__doc__.splitlines()[0])
+    if task is None:
         return
-    reference = json.loads((data / "graphs" / "real_reference.json").read_text())
     settings = {
         "options": OPTIONS.to_dict(),
         "associated": ASSOCIATED,
         "kept": KEPT,
-        "seeds": arguments.seeds,
+        "seeds": task.seeds,
         "version": manymatch.__version__,
     }
     results: dict[str, Any] = {}
     text = (
         f"# Real graphs, the practical pipeline\n\nFirst {ASSOCIATED} edges, GMS, first {KEPT}, "
-        f"two-stage. Pose AUC in percent, mean ± standard deviation over {arguments.seeds} seeds; "
+        f"two-stage. Pose AUC in percent, mean ± standard deviation over {task.seeds} seeds; "
         "the reference is one seed.\n"
     )
-    for representation in arguments.only:
-        store = Store(arguments.out / f"pipeline_{representation}.json", settings)
-        records = run_representation(data / "graphs" / representation, store, arguments.seeds)
+    for representation in task.representations:
+        store = Store(task.out / f"pipeline_{representation}.json", settings)
+        records = run_representation(task.folder / representation, store, task.seeds)
         results[representation] = with_reference(
-            records, reference[f"{representation}/dev/{REFERENCE}"]
+            records, task.reference[f"{representation}/dev/{REFERENCE}"]
         )
         text += "\n" + table(representation, results[representation])
-        (arguments.out / "real_pipeline.md").write_text(text)
+        (task.out / "real_pipeline.md").write_text(text)
         content = {"settings": settings, "results": results}
-        (arguments.out / "real_pipeline.json").write_text(json.dumps(content, indent=1))
+        (task.out / "real_pipeline.json").write_text(json.dumps(content, indent=1))
     sys.stdout.write(text)
 
 
