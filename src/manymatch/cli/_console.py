@@ -32,15 +32,26 @@ def say_error(sentence: str) -> None:
 
 
 @contextlib.contextmanager
+def working(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show that something is going on, on terminals only and on standard error."""
+    console = Console(stderr=True, quiet=quiet)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(f"{what} ..."):
+        yield
+
+
+@contextlib.contextmanager
 def clean_exit() -> Iterator[None]:
     """End with one sentence and an exit code, not with a traceback, where the input is at fault.
 
-    A bad value or file is exit code 2, Ctrl-C is 130. Other exceptions are programming errors and
-    stay as they are.
+    A bad value or file and a package that is not installed are exit code 2, Ctrl-C is 130. Other
+    exceptions are programming errors and stay as they are.
     """
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         say_error(str(error))
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from manymatch import __version__, _core
-from manymatch.cli import demo, solve
+from manymatch.cli import batch, demo, match, solve
 from manymatch.cli._console import out
 
 app = typer.Typer(
@@ -21,7 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("batch", epilog=batch.EXAMPLE)(batch.batch)
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
+app.command("match", epilog=match.EXAMPLE)(match.match)
 app.command("solve", epilog=solve.EXAMPLE)(solve.solve)
 
 

@@ -87,14 +87,19 @@ def _swap(graph: AssociationGraph) -> AssociationGraph:
     return type(graph)(graph.points1, graph.points0, edges[order], value)
 
 
-def _open(path: object, want: str) -> Any:
-    """Open an .h5 file for reading."""
+def require_h5py() -> Any:
+    """Import h5py, or say how to get it."""
     try:
-        h5py = importlib.import_module("h5py")
+        return importlib.import_module("h5py")
     except ImportError as error:
-        raise ImportError(
+        raise ModuleNotFoundError(
             "hloc files need h5py, which is not installed: pip install 'manymatch[io]'"
         ) from error
+
+
+def _open(path: object, want: str) -> Any:
+    """Open an .h5 file for reading."""
+    h5py = require_h5py()
     source = _files.as_path(path)
     try:
         return h5py.File(source, "r")

@@ -12,6 +12,7 @@ from manymatch.graph import AssociationGraph
 from manymatch.io.associations_csv import HEADER, read_associations_csv
 from manymatch.io.h5 import read_hloc
 from manymatch.io.matches import SUPERGLUE_ARRAYS, graph_from_matches, read_superglue
+from manymatch.io.matches_npz import MATCHES_ARRAYS, read_matches_npz
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _WANT = (
-    "a graph file (.npz), an association CSV, a SuperGlue .npz, an hloc .h5 or an .npy of matches"
+    "a graph file (.npz), an association CSV, an .npz of matches (ours or SuperGlue's), an hloc "
+    ".h5 or an .npy of matches"
 )
 _ARRAY = "an .npy file of (E, 2) or (E, 3) matches"
 # The arguments that one kind of file needs besides its path.
@@ -40,8 +42,8 @@ def load_graph(
     Parameters
     ----------
     path
-        A file of `AssociationGraph.save`, an association CSV, a SuperGlue .npz, an hloc .h5 file
-        of matches or an .npy file of (E, 2) or (E, 3) matches.
+        A file of `AssociationGraph.save` or of `write_matches_npz`, an association CSV, a SuperGlue
+        .npz, an hloc .h5 file of matches or an .npy file of (E, 2) or (E, 3) matches.
     points0, points1 : (N0, 2) and (N1, 2) array_like
         Keypoints in pixels; for .npy files only, which need them.
     features, name0, name1
@@ -71,6 +73,8 @@ def load_graph(
         return read_associations_csv(path)
     if kind == "SuperGlue .npz":
         return read_superglue(path)
+    if kind == "matches .npz":
+        return read_matches_npz(path)
     if kind == "graph":
         return AssociationGraph.load(path)
     if kind == "hloc .h5":
@@ -87,22 +91,15 @@ def _kind(data: bytes, path: object) -> str:
     if data.removeprefix(b"\xef\xbb\xbf").startswith(HEADER.split(",", 1)[0].encode()):
         return "CSV"
     if data.startswith(b"PK"):
-        names = _members(data, path)
+        names = _files.npz_names(data, path, _WANT)
         if "format" in names:
             return "graph"
+        if set(MATCHES_ARRAYS) <= names:
+            return "matches .npz"
         if set(SUPERGLUE_ARRAYS) <= names:
             return "SuperGlue .npz"
         raise _files.unreadable(path, _WANT, "it is an .npz file of something else")
     raise _files.unreadable(path, _WANT, "it is something else")
-
-
-def _members(data: bytes, path: object) -> set[str]:
-    """Names of the arrays of an .npz file."""
-    try:
-        with np.load(BytesIO(data), allow_pickle=False) as content:
-            return set(content.files)
-    except _files.DAMAGE as error:
-        raise _files.unreadable(path, _WANT, str(error) or type(error).__name__) from error
 
 
 def _read_npy(data: bytes, path: object, points0: Any, points1: Any) -> AssociationGraph:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
 FloatArray = NDArray[np.float64]
@@ -20,19 +21,25 @@ _GAP = 0.06  # between the two images, of the left one's width
 _WIDTH_IN, _CAPTION_IN, _TITLE_IN, _SIDE_IN = 11.0, 0.56, 0.42, 0.25
 
 
-def new_figure(
-    size0: tuple[int, int], size1: tuple[int, int], count: int, title: str | None
-) -> tuple[Figure, list[PairCanvas]]:
-    """Figure with ``count`` canvases below one another, each for the same pair of images."""
+def require_matplotlib() -> tuple[type[Figure], type[FigureCanvasAgg]]:
+    """Import what draws, or say how to get it."""
     try:
         # Not pyplot: a library must not choose a display or keep figures alive.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-        from matplotlib.figure import Figure  # noqa: PLC0415
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "Drawing needs matplotlib, which is not installed; pip install manymatch[viz] adds it",
             name="matplotlib",
         ) from error
+    return Figure, FigureCanvasAgg
+
+
+def new_figure(
+    size0: tuple[int, int], size1: tuple[int, int], count: int, title: str | None
+) -> tuple[Figure, list[PairCanvas]]:
+    """Figure with ``count`` canvases below one another, each for the same pair of images."""
+    figure_class, canvas_class = require_matplotlib()
     for name, size in (("size0", size0), ("size1", size1)):
         if min(size) <= 0:
             raise ValueError(f"{name} must be a positive width and height, got {size!r}")
@@ -42,8 +49,8 @@ def new_figure(
     panel_height = inner_width * extent[1] / extent[0]
     top = _TITLE_IN if title else 0.0
     height = top + count * (panel_height + _CAPTION_IN) + _SIDE_IN
-    figure = Figure(figsize=(_WIDTH_IN, height), dpi=160, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = figure_class(figsize=(_WIDTH_IN, height), dpi=160, facecolor="white")
+    canvas_class(figure)
     if title:
         figure.text(
             _SIDE_IN / _WIDTH_IN,
@@ -85,7 +92,7 @@ class PairCanvas:
 
     def draw_images(self, image0: ArrayLike | None, image1: ArrayLike | None) -> None:
         """Draw the photographs, faded so that lines stand out, or plain panels without them."""
-        from matplotlib.patches import Rectangle  # noqa: PLC0415
+        from matplotlib.patches import Rectangle
 
         for image, size, x in zip((image0, image1), self._sizes, self._offsets, strict=True):
             corner = (x - 0.5, -0.5)
@@ -132,7 +139,7 @@ class PairCanvas:
         alpha: float,
     ) -> None:
         """One straight line an edge (E, 2)."""
-        from matplotlib.collections import LineCollection  # noqa: PLC0415
+        from matplotlib.collections import LineCollection
 
         ends = self._ends(points0, points1, edges)
         self._axes.add_collection(

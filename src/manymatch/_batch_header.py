@@ -1,0 +1,67 @@
+"""What a batch computes, for its records and to refuse to mix it with another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import manymatch
+from manymatch.features.device import choose_device
+from manymatch.features.extractor import library_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from manymatch.datasets.base import Pair
+    from manymatch.matcher_config import MatcherConfig
+
+
+def batch_header(
+    config: MatcherConfig,
+    pairs: Sequence[Pair],
+    device: str,
+    cameras: object,
+    *,
+    compare: bool,
+    matches: bool,
+) -> dict[str, Any]:
+    """Everything that decides the rows; a folder in which any of it differs is refused."""
+    settings = config.to_dict()
+    # A label, and a setting that changes nothing.
+    del settings["preset"], settings["estimation"]["threads"]
+    network = config.features.needs_torch
+    return {
+        "config": settings,
+        "config_hash": _hash([settings]),
+        "pair_count": len(pairs),
+        "pair_list_hash": _hash(map(_pair_record, pairs)),
+        "image_folder_hash": _hash(
+            [str(path.absolute()) for path in (pair.path0, pair.path1)] for pair in pairs
+        ),
+        "cameras": None if cameras is None else str(cameras),
+        "compare": compare,
+        "matches": matches,
+        "device": choose_device(device).type if network else None,
+        "versions": {"manymatch": manymatch.__version__, **library_versions()},
+    }
+
+
+def _pair_record(pair: Pair) -> list[Any]:
+    return [
+        pair.name0,
+        pair.name1,
+        pair.rot0,
+        pair.rot1,
+        None if pair.camera0 is None else pair.camera0.to_dict(),
+        None if pair.camera1 is None else pair.camera1.to_dict(),
+        None if pair.R is None else pair.R.tolist(),
+        None if pair.t is None else pair.t.tolist(),
+    ]
+
+
+def _hash(records: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(json.dumps(record, sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()

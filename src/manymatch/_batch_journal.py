@@ -1,0 +1,190 @@
+"""The journal of a batch: one line per finished pair, safe against being killed at any moment.
+
+The first line is the header, which says what is being computed. It is written whole or not at all.
+Every further line is a JSON object with the pair's index. Lines are only ever appended, and are on
+disk before the next pair counts as finished; the last one may be torn, and is then dropped when
+the run is continued, since its pair was never counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from manymatch._files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import BinaryIO, Self
+
+#: Name of the journal in its folder.
+NAME = "journal.jsonl"
+# Raised when the meaning of a record changes.
+FORMAT = 1
+
+_LOCK = ".lock"
+_LEFT_OVER = re.compile(r"\.[0-9a-f]{32}\.tmp")
+
+
+class Journal:
+    """Finished pairs of a folder, as records by index; a context manager.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it does not exist.
+    header : dict
+        What is being computed, in JSON types. A folder with another header is refused.
+
+    Raises
+    ------
+    ValueError
+        If the folder belongs to another run, is in use, or its journal is damaged.
+    OSError
+        If it cannot be written.
+    """
+
+    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"out must be a folder, got the file {str(folder)!r}")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.path = folder / NAME
+        # Byte offset of the last record of each finished pair; records themselves stay on disk.
+        self._offsets: dict[int, int] = {}
+        self._file: BinaryIO | None = None
+        with contextlib.ExitStack() as stack:
+            lock = stack.enter_context((folder / _LOCK).open("ab"))
+            try:
+                # Given back by the system, also when the process is killed.
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(
+                    f"out must be a folder that no other run is using, got {str(folder)!r}"
+                ) from None
+            _remove_left_overs(folder)
+            content = {"format": FORMAT, **header}
+            if not self.path.exists():
+                line = _line(content)
+                write_whole(self.path, lambda file: file.write(line))
+            else:
+                self._continue(json.loads(_line(content)))
+            self._file = stack.enter_context(self.path.open("ab", buffering=0))
+            self._size = self.path.stat().st_size
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the folder go."""
+        self._file = None
+        self._stack.close()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._offsets
+
+    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write records, each with the index of its pair, and wait until they are on disk."""
+        if self._file is None:
+            raise RuntimeError("the journal is closed")
+        lines, offsets, size = [], {}, self._size
+        for record in records:
+            lines.append(_line(record))
+            offsets[record["index"]] = size
+            size += len(lines[-1])
+        data = memoryview(b"".join(lines))
+        while data:
+            data = data[self._file.write(data) :]
+        os.fsync(self._file.fileno())
+        self._offsets.update(offsets)
+        self._size = size
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Go through the last record of each finished pair, by index, one at a time."""
+        with self.path.open("rb") as file:
+            for _, offset in sorted(self._offsets.items()):
+                file.seek(offset)
+                record: dict[str, Any] = json.loads(file.readline())
+                yield record
+
+    def _continue(self, wanted: Mapping[str, Any]) -> None:
+        """Check the header, find the finished pairs and drop a torn end."""
+        with self.path.open("rb") as file:
+            header = _parsed(file.readline())
+            if header is None or "format" not in header:
+                raise self._damaged("its first line is no header")
+            difference = _difference(header, wanted)
+            if difference is not None:
+                raise ValueError(
+                    "out must be a new folder or one of the same run, got "
+                    f"{str(self.folder)!r}, where {difference}"
+                )
+            good = file.tell()
+            torn = False
+            for number, line in enumerate(file, 2):
+                record = _parsed(line)
+                if record is None or not isinstance(record.get("index"), int):
+                    torn = True
+                elif torn:
+                    raise self._damaged(f"line {number - 1} is no record")
+                else:
+                    self._offsets[record["index"]] = good
+                    good += len(line)
+        if torn:
+            with self.path.open("r+b") as file:
+                file.truncate(good)
+                os.fsync(file.fileno())
+
+    def _damaged(self, reason: str) -> ValueError:
+        return ValueError(f"out must have a whole journal, got {str(self.path)!r} ({reason})")
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Read a line; None where it is not whole."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _difference(old: Any, new: Any, name: str = "") -> str | None:
+    """Name the first part in which two headers differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            inner = f"{name}.{key}" if name else key
+            found = _difference(old.get(key), new.get(key), inner)
+            if found is not None:
+                return found
+        return None
+    if old == new:
+        return None
+    if name.endswith("_hash"):
+        return f"the {name.removesuffix('_hash').replace('_', ' ')} was another one"
+    return f"{name} was {json.dumps(old)} and is {json.dumps(new)} now"
+
+
+def _remove_left_overs(folder: Path) -> None:
+    """Remove what a killed run was writing; nobody else is, as the folder is locked."""
+    for place in (folder, *(path for path in folder.iterdir() if path.is_dir())):
+        for path in place.glob(".*.tmp"):
+            if _LEFT_OVER.fullmatch(path.name):
+                path.unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+"""Tables of a batch: CSV, and Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+from manymatch._files import write_whole
+from manymatch._optional import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import BinaryIO
+
+    Rows = Callable[[], Iterator[dict[str, Any]]]
+
+# Rows that are held in memory at once.
+_CHUNK = 1024
+
+
+def require_pyarrow() -> Any:
+    """Import pyarrow, or say how to get it."""
+    return require("pyarrow", "a Parquet table", "tables")
+
+
+def write_csv(path: Path, columns: Mapping[str, type], rows: Rows) -> None:
+    """Write rows as CSV with a header; what is unknown is empty, numbers are not rounded."""
+
+    def write(file: BinaryIO) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows():
+            writer.writerow([_text(row.get(name)) for name in columns])
+        text.flush()
+        # The file belongs to the caller, who has yet to put it on disk.
+        text.detach()
+
+    write_whole(path, write)
+
+
+def write_parquet(
+    path: Path, columns: Mapping[str, type], rows: Rows, metadata: Mapping[str, Any]
+) -> None:
+    """Write rows as Parquet; what is unknown is null, and the metadata are JSON."""
+    pyarrow = require_pyarrow()
+    from pyarrow import parquet
+
+    kinds = {
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        bool: pyarrow.bool_(),
+        str: pyarrow.string(),
+    }
+    # Seeds may use all 64 bits.
+    fields = [
+        (name, pyarrow.uint64() if name == "seed" else kinds[kind])
+        for name, kind in columns.items()
+    ]
+    schema = pyarrow.schema(fields, metadata={"manymatch": json.dumps(metadata)})
+
+    def write(file: BinaryIO) -> None:
+        with parquet.ParquetWriter(file, schema) as writer:
+            for chunk in _chunks(rows()):
+                writer.write_table(pyarrow.Table.from_pylist(chunk, schema=schema))
+
+    write_whole(path, write)
+
+
+def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    left = iter(rows)
+    while chunk := list(itertools.islice(left, _CHUNK)):
+        yield chunk
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,152 @@
+"""``manymatch pca``: what a representation sees in two images."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from manymatch.cli import _matcher_flags as flags  # noqa: TC001 - Typer reads the annotations
+from manymatch.cli._console import OK, clean_exit, out, print_json, working
+from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig, feature_config
+from manymatch.features.debias import PROBES, PositionalBasis, probe_image
+from manymatch.features.dense import checked_layers, dense_maps
+from manymatch.features.device import choose_device
+from manymatch.features.registry import load_backbone
+from manymatch.features.resize import Resize
+from manymatch.io.image import load_image
+from manymatch.viz.features import plot_pca
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manymatch.features.backbone import Backbone
+    from manymatch.features.feature_map import FeatureMap
+
+EXAMPLE = (
+    "Example: manymatch pca a.jpg b.jpg --descriptor efficientnet-lite0 --layer 4,10 "
+    "--debias 0,20 --out pca.png"
+)
+_DENSE = [name for name, config in FEATURE_PRESETS.items() if config.descriptor != NATIVE]
+
+
+def pca(
+    image0: Annotated[Path, typer.Argument(help="The first image.")],
+    image1: Annotated[Path, typer.Argument(help="The second image.")],
+    preset: Annotated[
+        str, typer.Option(help=f"Network, layer and rank: one of {', '.join(_DENSE)}.")
+    ] = "embedded",
+    descriptor: Annotated[
+        str | None,
+        typer.Option(help="Another network: a name of manymatch models, hf:<id>, timm:<model>."),
+    ] = None,
+    layer: Annotated[
+        str | None, typer.Option(help="Blocks, from 1; several by commas, a column each.")
+    ] = None,
+    debias: Annotated[
+        str | None, typer.Option(help="Ranks of the subspace removed; several by commas.")
+    ] = None,
+    probe: Annotated[
+        str, typer.Option(help=f"Image without content: {', '.join(PROBES)}.")
+    ] = "black",
+    norm: Annotated[bool, typer.Option(help="Apply the network's final norm.")] = True,
+    longest: Annotated[
+        int, typer.Option(min=0, help="Longer edge of the images in pixels; 0 is their own.")
+    ] = 1024,
+    weights: Annotated[
+        str | None, typer.Option(help='File or folder of weights, or "random".')
+    ] = None,
+    picture: Annotated[Path, typer.Option("--out", help="Picture to write.")] = Path("pca.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    device: flags.Device = "auto",
+    offline: flags.Offline = False,
+) -> None:
+    """Colour two images by the first three principal components of their feature maps."""
+    with clean_exit():
+        config = _config(preset, descriptor, probe, norm, longest, weights)
+        images = [load_image(path) for path in (image0, image1)]
+        ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
+        with working("Computing", quiet=as_json):
+            backbone = load_backbone(config.descriptor, weights=weights, offline=offline)
+            backbone.module.to(choose_device(device))
+            wanted = [config.layer or backbone.num_layers]
+            layers = checked_layers(
+                wanted if layer is None else _numbers(layer, "--layer"), backbone
+            )
+            maps = [_maps(image, backbone, config, layers, ranks) for image in images]
+        settings = list(itertools.product(layers, ranks))
+        titles = [_title(k, rank) for k, rank in settings]
+        columns = [[found[key] for key in settings] for found in maps]
+        plot_pca(images[0], images[1], columns[0], columns[1], picture, titles)
+        if as_json:
+            record = [{"layer": k, "debias": rank} for k, rank in settings]
+            print_json({"descriptor": backbone.name, "columns": record, "picture": str(picture)})
+        else:
+            out().print(f"Picture: {picture}", soft_wrap=True, markup=False)
+    raise typer.Exit(OK)
+
+
+def _config(
+    preset: str,
+    descriptor: str | None,
+    probe: str,
+    norm: bool,
+    longest: int,
+    weights: str | None,
+) -> FeatureConfig:
+    """Take the network, layer and rank of a preset; another network has neither of the two."""
+    config = feature_config(preset)
+    if descriptor is not None:
+        config = FeatureConfig(descriptor=descriptor)
+    if config.descriptor == NATIVE:
+        raise ValueError(
+            f"--preset must be one with dense features ({', '.join(_DENSE)}), got {preset!r}"
+        )
+    return config.replace(probe=probe, norm=norm, longest=longest, weights=weights)
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"{name} must be whole numbers separated by commas, got {text!r}")
+    return list(dict.fromkeys(numbers))
+
+
+def _maps(
+    image: NDArray[np.uint8],
+    backbone: Backbone,
+    config: FeatureConfig,
+    layers: list[int],
+    ranks: list[int],
+) -> dict[tuple[int, int], FeatureMap]:
+    """Compute the map of every layer and rank: one pass for the image, one for the probe."""
+    resize = config.resize if backbone.resize.patches is None else Resize.budget(config.patches)
+
+    def dense(pixels: NDArray[np.uint8]) -> dict[int, FeatureMap]:
+        return dense_maps([pixels], backbone, layers, norm=config.norm, resize=resize)[0]
+
+    raw = dense(image)
+    found = {(layer, 0): raw[layer] for layer in layers}
+    if not any(ranks):
+        return found
+    probed = dense(probe_image(config.probe, (image.shape[1], image.shape[0])))
+    for layer in layers:
+        basis = PositionalBasis.from_map(probed[layer].values)
+        values = raw[layer].values
+        for rank in filter(None, ranks):
+            corrected = basis.apply(values.reshape(len(values), -1).T, rank).T
+            found[layer, rank] = dataclasses.replace(
+                raw[layer], values=np.ascontiguousarray(corrected).reshape(values.shape)
+            )
+    return found
+
+
+def _title(layer: int, rank: int) -> str:
+    return f"layer {layer}, " + (f"debias {rank}" if rank else "raw")

@@ -1,0 +1,263 @@
+"""Ray casting for made pictures: boxes, cylinders, balls and leaves into a depth buffer.
+
+The world is x right, y down, z forward, in metres; the ground is y = 0. Rays are linear in the
+indices of a sample, which serves the perspective camera and the parallel light of shadow maps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float32]
+FloatArray: TypeAlias = NDArray[np.float64]
+IdArray: TypeAlias = NDArray[np.int32]
+
+BOX, CYLINDER, BALL = 0, 1, 2
+NOTHING = -1
+
+# Nearer than this, in metres, nothing is projected.
+_NEAR = 0.05
+# Leaves are tested in blocks of about this many samples.
+_BLOCK = 1 << 20
+# A leaf is an ellipse this much narrower than long.
+LEAF_WIDTH = 0.55
+
+
+@dataclass(frozen=True, eq=False)
+class Solids:
+    """Shapes of a scene, one row each.
+
+    ``kind`` (N,); ``centre`` (N, 3); ``half`` (N, 3) half extents along the own axes (cylinders and
+    balls: radius, half height, radius); ``axes`` (N, 3, 3) own axes as rows; ``material`` (N,);
+    ``colour`` (N, 3) linear albedo; ``aux`` (N, 4) whatever the material wants; ``thin`` (N,) whether
+    ambient light ignores the shape.
+    """
+
+    kind: NDArray[np.int32]
+    centre: FloatArray
+    half: FloatArray
+    axes: FloatArray
+    material: NDArray[np.int32]
+    colour: Array
+    aux: Array
+    thin: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """Elliptic leaves: ``centre``, unit ``normal``, unit ``along`` (L, 3), ``radius`` (L,)."""
+
+    centre: FloatArray
+    normal: FloatArray
+    along: FloatArray
+    radius: FloatArray
+    colour: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Rays:
+    """Rays of a grid of samples: origin and direction are ``a[0] + column a[1] + row a[2]``.
+
+    A hit is at ``origin + t * direction``; for a camera t is the depth, for parallel light the
+    distance from its plane.
+    """
+
+    origin: FloatArray
+    direction: FloatArray
+    width: int
+    height: int
+
+    def at(self, columns: Array, rows: Array) -> tuple[list[Array], list[Array]]:
+        """Components of origins and directions at these samples; scalars where all share them."""
+        parts = []
+        for a in (self.origin, self.direction):
+            f = a.astype(np.float32)
+            if a[1:].any():
+                parts.append([(f[0, k] + columns * f[1, k]) + rows * f[2, k] for k in range(3)])
+            else:
+                parts.append([np.asarray(f[0, k]) for k in range(3)])
+        return parts[0], parts[1]
+
+    @property
+    def perspective(self) -> bool:
+        """Whether the rays spread from one point, and are not parallel."""
+        return bool(self.direction[1:].any())
+
+    def project(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Column, row and t (N,) of the rays through points (N, 3)."""
+        parallel = not self.perspective
+        free, fixed = (self.origin, self.direction) if parallel else (self.direction, self.origin)
+        # Solve free[0] * w + a free[1] + b free[2] = points - fixed part, w being t or 1.
+        inverse = np.linalg.inv(np.stack([fixed[0] if parallel else free[0], free[1], free[2]]))
+        offset = points - (free[0] if parallel else fixed[0])
+        solved = np.stack([(offset * inverse[:, k]).sum(axis=1) for k in range(3)], axis=1)
+        t = solved[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = np.ones_like(t) if parallel else 1.0 / t
+            return solved[:, 1] * scale, solved[:, 2] * scale, t
+
+
+def cast(rays: Rays, solids: Solids, leaves: Leaves | None) -> tuple[Array, IdArray]:
+    """Find the nearest hit of every ray.
+
+    Returns
+    -------
+    t : (height, width) float32
+        Where along the ray, infinity without a hit.
+    hit : (height, width) int32
+        Row of the solid, number of solids plus row of the leaf, or NOTHING.
+    """
+    t = np.full((rays.height, rays.width), np.inf, dtype=np.float32)
+    hit = np.full(t.shape, NOTHING, dtype=np.int32)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        windows = _windows(rays, solids)
+        seen = (windows[:, 0] < windows[:, 1]) & (windows[:, 2] < windows[:, 3])
+        for index in np.flatnonzero(seen):
+            _solid(rays, solids, int(index), windows[index], t, hit)
+        if leaves is not None and len(leaves.radius):
+            _leaves(rays, leaves, len(solids.kind), t, hit)
+    return t, hit
+
+
+def _windows(rays: Rays, solids: Solids) -> NDArray[np.int64]:
+    """First and last row and column (N, 4) of a window around every shape; last ones excluded."""
+    spread = _SIGNS[None] * solids.half[:, None, :]
+    corners = solids.centre[:, None, :] + (spread[..., None] * solids.axes[:, None]).sum(axis=2)
+    column, row, t = (a.reshape(-1, 8) for a in rays.project(corners.reshape(-1, 3)))
+    # A shape that reaches behind the camera can be anywhere.
+    anywhere = rays.perspective & (t.min(axis=1) < _NEAR)
+    ends = []
+    for place, size in ((row, rays.height), (column, rays.width)):
+        low = np.where(anywhere, 0, np.floor(place.min(axis=1)))
+        high = np.where(anywhere, size, np.ceil(place.max(axis=1)) + 1)
+        ends += [np.clip(low, 0, size), np.clip(high, 0, size)]
+    ends[1] = np.where(rays.perspective & (t.max(axis=1) < _NEAR), 0, ends[1])
+    return np.stack(ends, axis=1).astype(np.int64)
+
+
+_SIGNS = np.array([[a, b, c] for a in (-1.0, 1.0) for b in (-1.0, 1.0) for c in (-1.0, 1.0)])
+
+
+def _solid(
+    rays: Rays, solids: Solids, index: int, window: NDArray[np.int64], t: Array, hit: IdArray
+) -> None:
+    rows, columns = slice(window[0], window[1]), slice(window[2], window[3])
+    # The rays in the shape's own frame are linear in the indices as well.
+    axes, half = solids.axes[index], solids.half[index].astype(np.float32)
+    origin = rays.origin.copy()
+    origin[0] -= solids.centre[index]
+    own = Rays(_turn(origin, axes), _turn(rays.direction, axes), 0, 0)
+    o, d = own.at(
+        np.arange(columns.start, columns.stop, dtype=np.float32)[None, :],
+        np.arange(rows.start, rows.stop, dtype=np.float32)[:, None],
+    )
+    found = (_box, _cylinder, _ball)[solids.kind[index]](o, d, half)
+    best = t[rows, columns]
+    nearer = found < best
+    np.copyto(best, found, where=nearer)
+    np.copyto(hit[rows, columns], np.int32(index), where=nearer)
+
+
+def _turn(linear: FloatArray, axes: FloatArray) -> FloatArray:
+    return np.asarray((linear[:, None, :] * axes[None]).sum(axis=2), dtype=np.float64)
+
+
+def _box(o: list[Array], d: list[Array], half: Array) -> Array:
+    """Entry into the slabs, infinity where the ray misses or starts inside."""
+    enter: Array = np.float32(0.0)
+    leave: Array = np.float32(np.inf)
+    for k in range(3):
+        inverse = 1.0 / d[k]
+        if o[k].ndim == 0 and abs(o[k]) > half[k]:
+            # A common origin outside of the slab: a ray that leaves before it enters goes away.
+            low = (-np.sign(o[k]) * -half[k] - o[k]) * inverse
+            high = (np.sign(o[k]) * -half[k] - o[k]) * inverse
+        else:
+            a, b = (-half[k] - o[k]) * inverse, (half[k] - o[k]) * inverse
+            low, high = np.minimum(a, b), np.maximum(a, b)
+        enter = np.maximum(enter, low)
+        leave = np.minimum(leave, high)
+    return np.where((enter <= leave) & (enter > 0), enter, np.float32(np.inf))
+
+
+def _cylinder(o: list[Array], d: list[Array], half: Array) -> Array:
+    """First hit with an upright cylinder, side or lids."""
+    a = d[0] * d[0] + d[2] * d[2]
+    b = o[0] * d[0] + o[2] * d[2]
+    root = np.sqrt(b * b - a * (o[0] * o[0] + o[2] * o[2] - half[0] * half[0]))
+    side = (-b - root) / a
+    side_ok = (np.abs(o[1] + side * d[1]) <= half[1]) & (side > 0)
+    lid = (-half[1] * np.sign(d[1]) - o[1]) / d[1]
+    x, z = o[0] + lid * d[0], o[2] + lid * d[2]
+    lid_ok = (x * x + z * z <= half[0] * half[0]) & (lid > 0)
+    found = np.where(side_ok, side, np.float32(np.inf))
+    return np.where(lid_ok, np.minimum(found, lid), found)
+
+
+def _ball(o: list[Array], d: list[Array], half: Array) -> Array:
+    """First hit with an ellipsoid."""
+    a, b, c = np.float32(0.0), np.float32(0.0), np.float32(-1.0)
+    for k in range(3):
+        p, q = o[k] / half[k], d[k] / half[k]
+        a, b, c = a + q * q, b + p * q, c + p * p
+    found = (-b - np.sqrt(b * b - a * c)) / a
+    return np.where(found > 0, found, np.float32(np.inf))
+
+
+def _leaves(rays: Rays, leaves: Leaves, first: int, t: Array, hit: IdArray) -> None:
+    """Put all leaves into the buffers, in blocks of leaves of about the same size."""
+    column, row, depth = rays.project(leaves.centre)
+    unit = np.sqrt((rays.direction[1] ** 2).sum()) or np.sqrt((rays.origin[1] ** 2).sum())
+    scale = np.ones_like(depth) if not rays.perspective else depth
+    reach = np.ceil(leaves.radius / (unit * scale))
+    inside = (depth > 0.5) & (column > -reach) & (column < rays.width + reach)
+    inside &= (row > -reach) & (row < rays.height + reach)
+    order = np.flatnonzero(inside)
+    order = order[np.argsort(reach[order], kind="stable")]
+    start = 0
+    while start < len(order):
+        # Equal windows for a block: the largest leaf of a block is its last one.
+        stop = start + 1
+        step = 64
+        while stop < len(order) and (stop - start) * (2 * reach[order[stop]] + 1) ** 2 < _BLOCK:
+            stop = min(stop + step, len(order))
+        chosen = order[start:stop]
+        _leaf_block(rays, leaves, chosen, (column, row), int(reach[chosen[-1]]), first, t, hit)
+        start = stop
+
+
+def _leaf_block(
+    rays: Rays,
+    leaves: Leaves,
+    chosen: NDArray[np.int64],
+    place: tuple[FloatArray, FloatArray],
+    reach: int,
+    first: int,
+    t: Array,
+    hit: IdArray,
+) -> None:
+    offsets = np.arange(-reach, reach + 1)
+    columns = np.rint(place[0][chosen]).astype(np.int64)[:, None, None] + offsets[None, None, :]
+    rows = np.rint(place[1][chosen]).astype(np.int64)[:, None, None] + offsets[None, :, None]
+    o, d = rays.at(columns.astype(np.float32), rows.astype(np.float32))
+    vectors = (leaves.centre, leaves.normal, leaves.along)
+    c, n, a = (v[chosen].astype(np.float32)[:, :, None, None] for v in vectors)
+    reached = [c[:, k] - o[k] for k in range(3)]
+    found = sum(n[:, k] * reached[k] for k in range(3)) / sum(n[:, k] * d[k] for k in range(3))
+    off = [found * d[k] - reached[k] for k in range(3)]
+    length = sum(off[k] * off[k] for k in range(3))
+    along = sum(a[:, k] * off[k] for k in range(3))
+    across = (length - along * along) / np.float32(LEAF_WIDTH**2)
+    radius = leaves.radius[chosen].astype(np.float32)[:, None, None]
+    ok = (along * along + across < radius * radius) & (found > 0)
+    ok &= (columns >= 0) & (columns < rays.width) & (rows >= 0) & (rows < rays.height)
+    which, r, c2 = np.nonzero(ok)
+    flat = rows[which, r, 0] * rays.width + columns[which, 0, c2]
+    depth = found[ok]
+    np.minimum.at(t.reshape(-1), flat, depth)
+    won = t.reshape(-1)[flat] == depth
+    hit.reshape(-1)[flat[won]] = (first + chosen[which[won]]).astype(np.int32)

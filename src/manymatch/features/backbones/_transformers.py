@@ -1,0 +1,287 @@
+"""What the backbones of transformers have in common: loading, and blocks run up to the last one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from manymatch.features.device import require_torch
+from manymatch.features.weights import (
+    RANDOM,
+    WeightsError,
+    check_keys,
+    find_weights,
+    freeze,
+    load_state,
+    random_weights,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Literal
+
+    import torch
+
+    from manymatch.features.catalogue import Model
+    from manymatch.features.resize import Resize
+
+# Never read without a training mask, and left out of some files.
+_UNUSED = ("mask_token",)
+
+
+def require_transformers() -> Any:
+    """Import transformers, or say how to get it."""
+    require_torch()
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'this representation needs transformers: pip install "manymatch[features]", or take '
+            'the preset "classic", which does without'
+        ) from error
+    return transformers
+
+
+def catalogued_network(
+    model: Model,
+    network: str,
+    settings: Mapping[str, Any],
+    weights: object,
+    offline: bool,
+    *,
+    spare: tuple[str, ...] = (),
+) -> torch.nn.Module:
+    """Make a network of the catalogue and load its weights.
+
+    Parameters
+    ----------
+    model : Model
+        Which one.
+    network : str
+        Stem of its class in transformers: "Dinov2" for ``Dinov2Config`` and ``Dinov2Model``.
+    settings : mapping
+        Fields of its configuration that make the model what it is. A ``config.json`` beside the
+        weights must agree with them, and decides everything else.
+    weights, offline
+        As in `find_weights`.
+    spare : tuple of str
+        Beginnings of keys that a file may hold without the network using them.
+    """
+    transformers = require_transformers()
+    source = find_weights(model, weights, offline)
+    config_class = getattr(transformers, f"{network}Config")
+    config = config_class(**settings)
+    if source != RANDOM and (source / "config.json").is_file():
+        config = read_config(config_class, source)
+        for name, value in settings.items():
+            got = getattr(config, name, None)
+            if got != value:
+                raise WeightsError(
+                    f"weights must be those of {model.name!r}, got {str(source)!r} (its "
+                    f"config.json says {name} {got!r} instead of {value!r})"
+                )
+    return load_network(
+        getattr(transformers, f"{network}Model"), config, source, model.name, spare=spare
+    )
+
+
+def load_network(
+    network: Any,
+    config: Any,
+    source: Path | Literal["random"],
+    name: str,
+    *,
+    spare: tuple[str, ...] = (),
+    dispensable: tuple[str, ...] = (),
+) -> torch.nn.Module:
+    """Make a network and load every one of its weights, or refuse.
+
+    Parameters
+    ----------
+    network : class of transformers
+        What to make.
+    config
+        Its configuration.
+    source : path or "random"
+        As `find_weights` returns it.
+    name : str
+        For the error.
+    spare, dispensable : tuple of str
+        Beginnings of keys that the file may have too many, or too few because they are not used.
+    """
+    if source == RANDOM:
+        from transformers.initialization import no_init_weights
+
+        # Its own initialisation takes several times as long and would be overwritten.
+        with no_init_weights():
+            module = network(config)
+        return random_weights(module)
+    torch = require_torch()
+    with quiet():
+        # Through transformers, as it knows under which names older files hold the same weights.
+        module, info = network.from_pretrained(
+            None,
+            config=config,
+            state_dict=load_state(source),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            dtype=torch.float32,
+        )
+    check_keys(
+        name,
+        total=len(module.state_dict()),
+        missing=(
+            key
+            for key in info["missing_keys"]
+            if not key.endswith(_UNUSED) and not key.startswith(dispensable or ("\0",))
+        ),
+        unexpected=(key for key in info["unexpected_keys"] if not key.startswith(spare or ("\0",))),
+        mismatched=(key for key, *_ in info["mismatched_keys"]),
+    )
+    return freeze(module)
+
+
+class _Stop(Exception):  # noqa: N818 (no error: it ends a pass)
+    """Raised by the last block that is needed."""
+
+
+def run_blocks(
+    module: torch.nn.Module,
+    blocks: Sequence[torch.nn.Module],
+    layers: Sequence[int],
+    inputs: Mapping[str, Any],
+) -> dict[int, torch.Tensor]:
+    """Run a network up to the last wanted block and return the outputs of the wanted ones.
+
+    Nothing after that block is computed and no other output is kept, whatever the network's own
+    loop over its blocks looks like.
+    """
+    outputs: dict[int, torch.Tensor] = {}
+
+    def keep(layer: int) -> Any:
+        def hook(_module: object, _inputs: object, output: Any) -> None:
+            outputs[layer] = output[0] if isinstance(output, tuple) else output
+            if layer == max(layers):
+                raise _Stop
+
+        return hook
+
+    handles = [blocks[layer - 1].register_forward_hook(keep(layer)) for layer in layers]
+    try:
+        with contextlib.suppress(_Stop):
+            module(**inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return outputs
+
+
+class TokenBackbone(Backbone):
+    """A vision transformer: one sequence of tokens, prefix first, then the patches row by row.
+
+    Parameters
+    ----------
+    name, licence : str
+        As in `Backbone`.
+    module : torch.nn.Module
+        A network of transformers.
+    blocks : sequence of torch.nn.Module
+        Its blocks, in order.
+    final_norm : torch.nn.Module, optional
+        Applied to every asked layer if a norm is wanted.
+    patch_size, dim : int
+        As in `Backbone`.
+    prefix : int
+        Number of tokens before the patches.
+    mean, std, resize
+        As in `Backbone`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        blocks: Sequence[torch.nn.Module],
+        final_norm: torch.nn.Module | None,
+        *,
+        patch_size: int,
+        dim: int,
+        prefix: int,
+        licence: str,
+        mean: tuple[float, float, float] = IMAGENET_MEAN,
+        std: tuple[float, float, float] = IMAGENET_STD,
+        resize: Resize | None = None,
+    ) -> None:
+        self.name = name
+        self.module = module
+        self.blocks = blocks
+        self.final_norm = final_norm
+        self.has_norm = final_norm is not None
+        self.patch_size = patch_size
+        self.dim = dim
+        self.num_layers = len(blocks)
+        self.prefix = prefix
+        self.licence = licence
+        self.mean, self.std = mean, std
+        if resize is not None:
+            self.resize = resize
+
+    def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
+        """Return the keyword arguments of the network for (B, 3, H, W) pixels."""
+        return {"pixel_values": pixels}
+
+    def forward(
+        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
+    ) -> dict[int, torch.Tensor]:
+        """Compute maps; see `Backbone.forward`."""
+        rows, columns = (length // self.patch_size for length in pixels.shape[2:])
+        outputs = run_blocks(self.module, self.blocks, layers, self.inputs(pixels))
+        maps = {}
+        for layer in layers:
+            tokens = outputs.pop(layer)
+            if norm and self.final_norm is not None:
+                tokens = self.final_norm(tokens)
+            patches = self._patches(tokens, rows * columns)
+            maps[layer] = patches.transpose(1, 2).unflatten(2, (rows, columns))
+        return maps
+
+    def _patches(self, tokens: torch.Tensor, wanted: int) -> torch.Tensor:
+        """Drop the prefix; the rest must be one token for each patch."""
+        if tokens.ndim != 3 or tokens.shape[1] != self.prefix + wanted:
+            raise ValueError(
+                f"backbone {self.name!r} must return {wanted} tokens after {self.prefix} others "
+                f"for this image, got blocks of shape {tuple(tokens.shape)}"
+            )
+        return tokens[:, self.prefix :]
+
+
+def read_config(config_class: Any, folder: Path) -> Any:
+    """Read config.json; that of a larger model that contains this one gives its part."""
+    try:
+        with quiet():
+            return config_class.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    except Exception as error:  # noqa: BLE001 (its checks raise errors of a dozen kinds)
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(":.")
+        raise WeightsError(
+            f"weights must have a config.json that transformers reads, got {str(folder)!r} ({line})"
+        ) from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence progress bars and reports: what matters is checked and raised."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,326 @@
+"""Whether a backbone keeps its promises: shapes, repeatability, cells where it says they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manymatch._validate import integer, real
+from manymatch.features.dense import module_device
+from manymatch.features.device import inference, require_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from manymatch.features.backbone import Backbone
+
+_Map = NDArray[np.float32]
+
+# Rows and columns of the test images in cells, or a few more where inputs must be multiples of
+# something larger. Odd and different, so that maps which are transposed, or centred in a padded
+# frame, do not fit by chance.
+_ROWS, _COLUMNS = 9, 13
+# Of other images, in units of the input.
+_OTHER_GRIDS = ((1, 1), (1, 4), (3, 2))
+# Displacements, in cells, among which a shift is searched.
+_REACH = 2
+# Cells may be this far, in cells, from where the backbone says.
+_TOLERANCE = 0.3
+_PLACES = 8
+_BACKGROUNDS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class BackboneReport:
+    """What `check_backbone` found.
+
+    Attributes
+    ----------
+    name : str
+        Of the backbone.
+    layer : int
+        Which was checked.
+    problems : tuple of str
+        One sentence each; empty if there are none.
+    offset : (float, float) or None
+        How far, in cells (x, y), the cell that an image patch influences most lies from where the
+        backbone says, the median over several places; None if it was not measured.
+    """
+
+    name: str
+    layer: int
+    problems: tuple[str, ...]
+    offset: tuple[float, float] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.name}, layer {self.layer}: no problems found."
+        return "\n".join(
+            [f"{self.name}, layer {self.layer}:", *(f"- {problem}" for problem in self.problems)]
+        )
+
+
+def check_backbone(
+    backbone: Backbone, *, layer: int | None = None, atol: float = 1e-3
+) -> BackboneReport:
+    """Try a backbone on made images.
+
+    It is asked for maps of several sizes, alone and in batches, and twice the same. Then an image
+    is shifted by one cell, which must shift the map by one, and single patches are exchanged, which
+    must change the map there: that catches shuffled tokens, transposed maps, prefix tokens that
+    were kept, padding around the image and a wrong origin. Position and context may influence
+    features, as they do in trained transformers; only the best displacement counts.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        Runs where its module is. Errors it raises become problems in the report.
+    layer : int, optional
+        By default the last one.
+    atol : float
+        How far two maps that ought to be equal may be apart, as a share of the largest value.
+
+    Examples
+    --------
+    >>> print(check_backbone(load_backbone("efficientnet-lite0"), layer=10))     # doctest: +SKIP
+    efficientnet-lite0, layer 10: no problems found.
+    """
+    real(atol, "atol", 0.0)
+    name = str(getattr(backbone, "name", type(backbone).__name__))
+    problems = _wrong_attributes(backbone)
+    if problems:
+        return BackboneReport(name, 0 if layer is None else layer, tuple(problems))
+    chosen = backbone.num_layers if layer is None else layer
+    integer(chosen, "layer", 1, backbone.num_layers)
+    trial = _Trial(backbone, chosen, atol)
+    offset = None
+    if trial.attempt(trial.one_map):
+        for test in (trial.repeats, trial.batches, trial.layers, trial.sizes, trial.shifts):
+            trial.attempt(test)
+        offset = trial.measure_offset()
+    return BackboneReport(name, chosen, tuple(trial.problems), offset)
+
+
+def _wrong_attributes(backbone: Backbone) -> list[str]:
+    problems = []
+    for name in ("patch_size", "dim", "num_layers"):
+        value = getattr(backbone, name, None)
+        if not isinstance(value, int) or value < 1:
+            problems.append(f"{name} must be a positive integer, got {value!r}")
+    for name, want in (("mean", "numbers"), ("std", "positive numbers")):
+        value = getattr(backbone, name, None)
+        try:
+            numbers = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            numbers = np.empty(0)
+        lowest = 0.0 if name == "std" else -math.inf
+        if numbers.shape != (3,) or not (np.isfinite(numbers) & (numbers > lowest)).all():
+            problems.append(f"{name} must be three {want}, got {value!r}")
+    module = getattr(backbone, "module", None)
+    if not isinstance(module, require_torch().nn.Module):
+        problems.append(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    elif module.training:
+        problems.append("module must be in evaluation mode: call module.eval()")
+    return problems
+
+
+class _Trial:
+    """One backbone and layer under test."""
+
+    def __init__(self, backbone: Backbone, layer: int, atol: float) -> None:
+        self.backbone = backbone
+        self.layer = layer
+        self.atol = atol
+        self.stride = backbone.stride_of(layer)
+        self.unit = math.lcm(backbone.multiple, backbone.stride_of(layer))
+        rows, columns = (-(-n * self.stride // self.unit) for n in (_ROWS, _COLUMNS))
+        self.grid = rows, max(columns, rows + 1)
+        self.problems: list[str] = []
+        self.rng = np.random.default_rng(0)
+        # Larger than a test image, which is cut out of it.
+        self.scene = self.texture(1, 1)[0]
+
+    def attempt(self, test: Callable[[], None]) -> bool:
+        """Run a test; what it raises becomes a problem. Tell whether none was found."""
+        before = len(self.problems)
+        try:
+            test()
+        except Exception as error:  # noqa: BLE001 - of code that is not ours
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self.problems.append(f"forward must not fail, but it raised {what}")
+        return len(self.problems) == before
+
+    def size(self, rows: int, columns: int) -> tuple[int, int]:
+        return rows * self.unit, columns * self.unit
+
+    def texture(self, count: int, more: int = 0) -> NDArray[np.float32]:
+        """Make (count, 3, H, W) random pixels with detail of every scale, about normalised."""
+        height, width = self.size(self.grid[0] + more, self.grid[1] + more)
+        total = np.zeros((count, 3, height, width), dtype=np.float32)
+        block = 1
+        while block <= 2 * self.stride:
+            shape = (count, 3, -(-height // block), -(-width // block))
+            coarse = self.rng.normal(size=shape).astype(np.float32)
+            total += coarse.repeat(block, axis=2).repeat(block, axis=3)[:, :, :height, :width]
+            block *= 2
+        result: NDArray[np.float32] = total / total.std()
+        return result
+
+    def cut(self, right: int, down: int) -> NDArray[np.float32]:
+        """Cut a test image out of the scene, moved by whole cells."""
+        height, width = self.size(*self.grid)
+        y, x = down * self.stride, right * self.stride
+        image: NDArray[np.float32] = self.scene[None, :, y : y + height, x : x + width]
+        return image
+
+    def run(self, pixels: NDArray[np.float32], layers: Sequence[int] | None = None) -> Any:
+        """Compute maps as tensors by layer."""
+        torch = require_torch()
+        device = module_device(self.backbone.module)
+        with inference(device, "float32"):
+            batch = torch.from_numpy(np.ascontiguousarray(pixels)).to(device)
+            asked = [self.layer] if layers is None else list(layers)
+            return self.backbone.forward(batch, asked, self.backbone.has_norm)
+
+    def maps(self, pixels: NDArray[np.float32]) -> _Map:
+        """Compute the layer's maps, one image at a time, as batches are tested on their own."""
+        found = [self.run(image[None])[self.layer].float().cpu().numpy() for image in pixels]
+        result: _Map = np.concatenate(found)
+        return result
+
+    def one_map(self) -> None:
+        """Shape, type and finite values."""
+        torch = require_torch()
+        outputs = self.run(self.cut(0, 0))
+        value = outputs.get(self.layer) if isinstance(outputs, dict) else None
+        if not isinstance(value, torch.Tensor):
+            self.problems.append(
+                f"forward must return a dict of layer to tensor, got {type(outputs).__name__} "
+                f"with {type(value).__name__} for layer {self.layer}"
+            )
+            return
+        self._check_shape(tuple(value.shape), *self.size(*self.grid))
+        if not value.is_floating_point():
+            self.problems.append(f"maps must be of a floating type, got {value.dtype}")
+        elif not bool(torch.isfinite(value).all()):
+            self.problems.append("maps must be finite, got NaN or infinity")
+        elif not bool((value != value.flatten(2)[:, :, :1, None]).any()):
+            self.problems.append("a map must vary over an image, got the same value in all cells")
+
+    def _check_shape(self, got: tuple[int, ...], height: int, width: int) -> None:
+        rows, columns = height // self.stride, width // self.stride
+        free = self.backbone.dim_varies and len(got) == 4
+        want = (1, got[1] if free else self.backbone.dim, rows, columns)
+        if got != want:
+            self.problems.append(
+                f"the map of a {width} x {height} image must have shape {want}, got {got}"
+            )
+
+    def repeats(self) -> None:
+        image = self.cut(0, 0)
+        if not self._equal(self.maps(image), self.maps(image)):
+            self.problems.append("the same image must give the same map twice")
+
+    def batches(self) -> None:
+        images = np.concatenate([self.cut(0, 0), self.cut(1, 1), self.cut(1, 0)])
+        together = self.run(images)[self.layer].float().cpu().numpy()
+        if not self._equal(together, self.maps(images)):
+            self.problems.append("an image must give the same map alone and in a batch")
+
+    def layers(self) -> None:
+        image = self.cut(0, 0)
+        several = self.run(image, sorted({1, self.layer})).get(self.layer)
+        if several is None or not self._equal(several.float().cpu().numpy(), self.maps(image)):
+            self.problems.append("a layer must be the same when others are asked for with it")
+
+    def sizes(self) -> None:
+        for rows, columns in _OTHER_GRIDS:
+            height, width = self.size(rows, columns)
+            value = self.run(self.scene[None, :, :height, :width])[self.layer]
+            self._check_shape(tuple(value.shape), height, width)
+
+    def shifts(self) -> None:
+        """Compare an image with its shift by one cell at all small displacements."""
+        # What is there whatever the image shows is position.
+        position = self.maps(self.texture(_BACKGROUNDS)).mean(axis=0)
+        still = self.maps(self.cut(0, 0))[0] - position
+        for right, down in ((1, 0), (0, 1)):
+            moved = self.maps(self.cut(right, down))[0] - position
+            best = _displacement(still, moved)
+            if best != (right, down):
+                self.problems.append(
+                    f"shifting an image by {right} cells along x and {down} along y must shift the "
+                    f"map alike, but it agrees best at {best[0]} and {best[1]}"
+                )
+
+    def measure_offset(self) -> tuple[float, float] | None:
+        found: list[tuple[float, float]] = []
+        self.attempt(lambda: found.append(self._offset()))
+        if not found:
+            return None
+        x, y = found[0]
+        if max(abs(x), abs(y)) > _TOLERANCE:
+            self.problems.append(
+                "exchanging one patch of an image must change the map most at its cell, but the "
+                f"change lies {x:+.2f} cells along x and {y:+.2f} along y from there"
+            )
+        return x, y
+
+    def _offset(self) -> tuple[float, float]:
+        """Exchange patches around cell centres, and find where the map changes."""
+        origin, stride = self.backbone.origin_of(self.layer), self.stride
+        image = self.cut(0, 0)
+        before = self.maps(image)[0]
+        rows, columns = before.shape[1:]
+        other = self.texture(1)[0]
+        offsets = []
+        for _ in range(_PLACES):
+            row, column = self.rng.integers(2, (rows - 2, columns - 2))
+            # The square of one stride that has the cell's centre in its middle.
+            top, left = (round(origin + k * stride - (stride - 1) / 2) for k in (row, column))
+            changed = image.copy()
+            where = (slice(None), slice(top, top + stride), slice(left, left + stride))
+            changed[0][where] = other[where]
+            change = ((self.maps(changed)[0] - before) ** 2).sum(axis=0)
+            offsets.append(_centroid(change) - (column, row))
+        x, y = np.median(offsets, axis=0)
+        return float(x), float(y)
+
+    def _equal(self, first: _Map, second: _Map) -> bool:
+        if first.shape != second.shape:
+            return False
+        return bool(np.abs(first - second).max() <= self.atol * np.abs(second).max())
+
+
+def _displacement(still: _Map, moved: _Map) -> tuple[int, int]:
+    """Find (x, y) such that cell (r, c) of `moved` is like cell (r + y, c + x) of `still`."""
+    still, moved = (m / np.maximum(np.linalg.norm(m, axis=0), 1e-12) for m in (still, moved))
+    rows, columns = moved.shape[1:]
+    reach = _REACH
+    inner = moved[:, reach : rows - reach, reach : columns - reach]
+    scores = {}
+    for y in range(-reach, reach + 1):
+        for x in range(-reach, reach + 1):
+            window = still[:, reach + y : rows - reach + y, reach + x : columns - reach + x]
+            scores[x, y] = float((window * inner).sum())
+    return max(scores, key=lambda place: scores[place])
+
+
+def _centroid(change: _Map) -> NDArray[np.float64]:
+    """Centre (x, y) of the strongest change and its neighbours."""
+    rows, columns = change.shape
+    row, column = np.unravel_index(np.argmax(change), change.shape)
+    y, x = np.mgrid[0:rows, 0:columns]
+    near = (np.abs(y - row) <= 1) & (np.abs(x - column) <= 1)
+    weight = (change * near).astype(np.float64)
+    total = max(float(weight.sum()), 1e-300)
+    return np.array([(weight * x).sum() / total, (weight * y).sum() / total])

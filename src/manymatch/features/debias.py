@@ -1,0 +1,170 @@
+"""Removing from descriptors what only tells where in the image they are (INSID3).
+
+A network is shown an image without content. Whatever varies over its features then is position: the
+strongest directions of that variation span the subspace that is projected out of all descriptors of
+the same layer and grid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manymatch._validate import float_array, integer, refusal
+from manymatch.features.feature_map import unit_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+#: Probes by name.
+PROBES = ("black", "grey", "noise")
+
+# A direction along which the tokens of the probe, of length one, vary by less than this (root mean
+# square) is the rounding of a float32 network, not position.
+_ROUNDING = 32 * float(np.finfo(np.float32).eps)
+# What is left of a descriptor of length one when the subspace holds all of it.
+_NOTHING = 1e-6
+
+
+class SpectrumExhaustedWarning(UserWarning):
+    """More directions were asked for than those in which position shows."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PositionalBasis:
+    """Directions of the positional subspace of one network, layer and grid, strongest first.
+
+    One decomposition serves all ranks: the basis of rank s is the first s columns.
+
+    Attributes
+    ----------
+    vectors : (D, R) float32 ndarray
+        Orthonormal columns; R counts those above rounding.
+    singular_values : (min(D, N),) float64 ndarray
+        All of them, falling; N is the number of cells.
+    """
+
+    vectors: NDArray[np.float32]
+    singular_values: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        vectors, values = np.asarray(self.vectors), np.asarray(self.singular_values)
+        if vectors.ndim != 2 or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
+            raise refusal("vectors", "a (D, R) array of finite float32", vectors)
+        if values.ndim != 1 or not vectors.shape[1] <= len(values) <= vectors.shape[0]:
+            raise refusal("singular_values", f"between R and D = {len(vectors)} numbers", values)
+
+    @classmethod
+    def from_map(cls, values: ArrayLike) -> PositionalBasis:
+        """Decompose the features of a probe.
+
+        Parameters
+        ----------
+        values : (D, rows, columns) array_like
+            Its map, as in `FeatureMap.values`.
+        """
+        array = float_array(values, "values", "a (D, rows, columns) array", (None, None, None))
+        if not array.size:
+            raise refusal("values", "a (D, rows, columns) array without empty axes", array)
+        tokens = unit_rows(np.ascontiguousarray(array.reshape(len(array), -1).T))
+        centred = tokens - tokens.mean(axis=0)
+        if len(centred) > len(array):
+            # The triangle has the same right singular vectors, and fewer rows.
+            centred = np.asarray(np.linalg.qr(centred, mode="r"))
+        left, singular, _ = np.linalg.svd(centred.T, full_matrices=False)
+        above = int(np.count_nonzero(singular > _ROUNDING * np.sqrt(len(tokens))))
+        return cls(np.ascontiguousarray(left[:, :above], dtype=np.float32), singular)
+
+    @property
+    def dim(self) -> int:
+        """Length of a descriptor."""
+        return len(self.vectors)
+
+    @property
+    def rank(self) -> int:
+        """Number of directions in which position shows, the largest rank of use."""
+        return int(self.vectors.shape[1])
+
+    def apply(self, descriptors: ArrayLike, rank: int) -> NDArray[np.float32]:
+        """Project the subspace out of descriptors.
+
+        Parameters
+        ----------
+        descriptors : (N, D) array_like
+            Of any length; the mean of the probe is not subtracted from them.
+        rank : int
+            Dimension of the subspace. 0 only normalises; beyond `rank` there are no more
+            directions, which is warned of.
+
+        Returns
+        -------
+        (N, D) float32 ndarray
+            Of length one, orthogonal to the subspace. A descriptor of zeros stays, and one that
+            lies in the subspace becomes zeros.
+
+        Warns
+        -----
+        SpectrumExhaustedWarning
+            If `rank` exceeds the number of directions above rounding; those are used.
+        """
+        want = f"an (N, {self.dim}) array of descriptors"
+        checked = float_array(descriptors, "descriptors", want, (None, self.dim))
+        units = unit_rows(checked).astype(np.float32)
+        if self._checked(rank) == 0:
+            return units
+        basis = self.vectors[:, :rank]
+        left_over = (units - (units @ basis) @ basis.T).astype(np.float32)
+        length = np.linalg.norm(left_over, axis=1, keepdims=True)
+        left_over[length[:, 0] < _NOTHING] = 0.0
+        return unit_rows(left_over)
+
+    def _checked(self, rank: object) -> int:
+        limit = len(self.singular_values)
+        number = integer(rank, "debias", 0)
+        if number > limit:
+            what = "descriptor length" if limit == self.dim else "number of cells"
+            raise ValueError(f"debias must be at most the {what}, {limit}, got {number}")
+        if number > self.rank:
+            warnings.warn(
+                f"debias {number} asks for more directions than the {self.rank} in which position "
+                "shows on this grid; those are removed.",
+                SpectrumExhaustedWarning,
+                stacklevel=3,
+            )
+        return number
+
+
+def probe_image(probe: object, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Make an image without content.
+
+    Parameters
+    ----------
+    probe : {"black", "grey", "noise"}, array or pathlib.Path
+        By name, or an image of your own that is brought to the size asked for. The noise is
+        uniform, independent for every pixel and colour, and always the same.
+    size : (int, int)
+        Width and height of the image whose features are to be corrected.
+
+    Returns
+    -------
+    (height, width, 3) uint8 ndarray
+    """
+    width, height = (integer(n, "size", 1) for n in size)
+    if isinstance(probe, str):
+        if probe not in PROBES:
+            raise refusal("probe", f"one of {', '.join(PROBES)}, an array or a Path", probe)
+        if probe == "noise":
+            return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        return np.full((height, width, 3), 0 if probe == "black" else 128, dtype=np.uint8)
+    if not isinstance(probe, np.ndarray | os.PathLike):
+        raise refusal("probe", f"one of {', '.join(PROBES)}, an array or a Path", probe)
+    from manymatch.features.resize import Frame, resize_image
+    from manymatch.io.image import load_image
+
+    image = load_image(probe, "probe")
+    given = (image.shape[1], image.shape[0])
+    return resize_image(image, Frame(given, (width, height), (width, height)))

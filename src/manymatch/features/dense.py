@@ -1,0 +1,212 @@
+"""From images to feature maps: everything about a backbone that is the same for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import integer
+from manymatch.features.device import choose_precision, inference, require_torch
+from manymatch.features.feature_map import FeatureMap
+from manymatch.features.resize import Frame, Resize, resize_image
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from numpy.typing import NDArray
+
+    from manymatch.features.backbone import Backbone
+
+
+def dense_maps(
+    images: Sequence[NDArray[np.uint8]],
+    backbone: Backbone,
+    layers: Sequence[int] | None = None,
+    *,
+    norm: bool = True,
+    resize: Resize | None = None,
+    batch_size: int = 4,
+    precision: str = "auto",
+) -> list[dict[int, FeatureMap]]:
+    """Compute feature maps, several layers in one pass, images of equal size together.
+
+    Parameters
+    ----------
+    images : sequence of (H, W, 3) uint8 arrays
+        RGB.
+    backbone : Backbone
+        Runs where its module is.
+    layers : sequence of int, optional
+        Blocks from 1; by default the last one.
+    norm : bool
+        Apply the network's final norm to every layer.
+    resize : Resize, optional
+        By default the backbone's own.
+    batch_size : int
+        Images per pass at most.
+    precision : {"auto", "float32", "bfloat16", "float16"}
+        Of matrix products; automatic is float32 on CPUs.
+
+    Returns
+    -------
+    list of dict
+        For every image the `FeatureMap` of every layer, in pixels of that image. Only cells that
+        lie wholly on the image count; padding is cut off.
+
+    Raises
+    ------
+    ValueError
+        If a layer does not exist, an image is smaller than one cell, or the backbone returns
+        something else than it promised.
+    """
+    wanted = checked_layers(layers, backbone)
+    policy = backbone.resize if resize is None else resize
+    # Layers of a pyramid have several strides: the input must hold whole cells of each.
+    multiple = math.lcm(backbone.multiple, *(backbone.stride_of(layer) for layer in wanted))
+    frames = [
+        _with_margin(policy.plan((image.shape[1], image.shape[0]), multiple), backbone, multiple)
+        for image in images
+    ]
+    for frame in frames:
+        _check_size(frame, backbone, wanted)
+    result: list[dict[int, FeatureMap]] = [{} for _ in images]
+    for batch in _batches(frames, integer(batch_size, "batch_size", 1)):
+        pixels = np.stack([_input(images[i], frames[i], backbone) for i in batch])
+        maps = run_backbone(backbone, pixels, wanted, norm=norm, precision=precision)
+        for layer, values in maps.items():
+            stride, origin = backbone.stride_of(layer), backbone.origin_of(layer)
+            for i, value in zip(batch, values, strict=True):
+                first, (rows, columns) = _kept(frames[i], backbone, stride, origin)
+                whole = np.ascontiguousarray(
+                    value[:, first : first + rows, first : first + columns]
+                )
+                start = origin + first * stride - backbone.margin
+                result[i][layer] = FeatureMap.of_network(whole, frames[i], stride, start)
+    return result
+
+
+def run_backbone(
+    backbone: Backbone,
+    pixels: NDArray[np.float32],
+    layers: Sequence[int],
+    *,
+    norm: bool = True,
+    precision: str = "auto",
+) -> dict[int, NDArray[np.float32]]:
+    """Run the network on normalised (B, 3, H, W) pixels and check what it returns."""
+    torch = require_torch()
+    device = module_device(backbone.module)
+    with inference(device, choose_precision(precision, device)):
+        outputs = backbone.forward(torch.from_numpy(pixels).to(device), list(layers), norm)
+    result = {}
+    for layer in layers:
+        stride = backbone.stride_of(layer)
+        grid = (pixels.shape[2] // stride, pixels.shape[3] // stride)
+        output = outputs.get(layer)
+        got = "nothing" if output is None else f"shape {tuple(output.shape)}"
+        if (
+            output is None
+            or output.ndim != 4
+            or (len(output), *output.shape[2:])
+            != (
+                len(pixels),
+                *grid,
+            )
+        ):
+            raise ValueError(
+                f"backbone {backbone.name!r} must return a map of shape ({len(pixels)}, D, "
+                f"{grid[0]}, {grid[1]}) for layer {layer}, got {got}"
+            )
+        result[layer] = output.float().cpu().numpy()
+    return result
+
+
+def checked_layers(layers: Sequence[int] | None, backbone: Backbone) -> list[int]:
+    """Return ascending layer numbers that exist."""
+    chosen = [backbone.num_layers] if layers is None else list(layers)
+    return sorted({integer(layer, "layer", 1, backbone.num_layers) for layer in chosen})
+
+
+def normalised(image: NDArray[np.uint8], backbone: Backbone) -> NDArray[np.float32]:
+    """Turn (H, W, 3) RGB bytes into (3, H, W) floats as the backbone wants them."""
+    scaled = image.astype(np.float32) / np.float32(255.0)
+    mean, std = (np.array(v, dtype=np.float32) for v in (backbone.mean, backbone.std))
+    return np.ascontiguousarray(((scaled - mean) / std).transpose(2, 0, 1))
+
+
+def module_device(module: torch.nn.Module) -> Any:
+    """Where a network's parameters are; the CPU for one without parameters."""
+    torch = require_torch()
+    first = next(module.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def _input(image: NDArray[np.uint8], frame: Frame, backbone: Backbone) -> NDArray[np.float32]:
+    """Resize, normalise, and pad with zeros at the right and the bottom, or mirror all around."""
+    (width, height), (full_width, full_height) = frame.content, frame.padded
+    before = backbone.margin
+    if before:
+        content = normalised(resize_image(image, frame), backbone)
+        after = (full_height - before - height, full_width - before - width)
+        return np.pad(content, ((0, 0), (before, after[0]), (before, after[1])), mode="reflect")
+    padded = np.zeros((3, full_height, full_width), dtype=np.float32)
+    padded[:, :height, :width] = normalised(resize_image(image, frame), backbone)
+    return padded
+
+
+def _with_margin(frame: Frame, backbone: Backbone, multiple: int) -> Frame:
+    """Enlarge the padded size by the margin on every side."""
+    if not backbone.margin:
+        return frame
+    width, height = (-(-(n + 2 * backbone.margin) // multiple) * multiple for n in frame.content)
+    return dataclasses.replace(frame, padded=(width, height))
+
+
+def _kept(
+    frame: Frame, backbone: Backbone, stride: int, origin: float
+) -> tuple[int, tuple[int, int]]:
+    """Find the cells that count: the first one along either axis, and their rows and columns.
+
+    Without a margin those that hold no padding; with one as many as it takes for their centres to
+    enclose those of all pixels, as the mirrored cells are no worse than the others.
+    """
+    if not backbone.margin:
+        return 0, _complete(frame, stride)
+    first = max(0, math.floor((backbone.margin - origin) / stride))
+    start = origin + first * stride - backbone.margin
+    rows, columns = (
+        min(math.ceil((content - 1 - start) / stride) + 1, padded // stride - first)
+        for content, padded in zip(frame.content[::-1], frame.padded[::-1], strict=True)
+    )
+    return first, (rows, columns)
+
+
+def _complete(frame: Frame, stride: int) -> tuple[int, int]:
+    """Rows and columns of cells that hold no padding."""
+    return frame.content[1] // stride, frame.content[0] // stride
+
+
+def _check_size(frame: Frame, backbone: Backbone, layers: Sequence[int]) -> None:
+    largest = max(backbone.stride_of(layer) for layer in layers)
+    if min(_complete(frame, largest)) < 1:
+        width, height = frame.content
+        raise ValueError(
+            f"image must be at least {largest} x {largest} pixels after resizing for "
+            f"{backbone.name!r}, got {width} x {height}"
+        )
+
+
+def _batches(frames: Sequence[Frame], size: int) -> list[list[int]]:
+    """Group indices of equal input size, keeping their order within a group."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, frame in enumerate(frames):
+        groups.setdefault(frame.padded, []).append(i)
+    return [
+        group[start : start + size]
+        for group in groups.values()
+        for start in range(0, len(group), size)
+    ]

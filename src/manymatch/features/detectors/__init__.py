@@ -1,0 +1,1 @@
+"""Detectors: one file each, chosen by name in `registry`."""

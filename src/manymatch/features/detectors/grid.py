@@ -1,0 +1,64 @@
+"""Keypoints on a regular grid: the centres of patches, for diagnostics of dense features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manymatch._validate import integer
+from manymatch.features.detectors.base import Detector, Keypoints
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manymatch.features.detectors.selection import Selection
+
+
+class Grid(Detector):
+    """Centres of the complete square patches of an image, in reading order.
+
+    Where there are more than `max_keypoints`, every second row and column is taken, or every
+    third, and so on, until there are few enough: the grid stays regular, its points stay centres.
+
+    Parameters
+    ----------
+    selection : Selection
+        `max_keypoints` and `border` are used.
+    stride : int
+        Pixels per patch.
+    """
+
+    name = "grid"
+    licence = "BSD-3-Clause"
+
+    def __init__(self, selection: Selection, stride: int = 16) -> None:
+        self.selection = selection
+        self.stride = integer(stride, "stride", 1, 65_536)
+
+    def detect(self, image: NDArray[np.uint8]) -> Keypoints:
+        """Return the centres, all with score 1."""
+        height, width = image.shape[:2]
+        x, y = (self._centres(length) for length in (width, height))
+        step = 1
+        while len(x[::step]) * len(y[::step]) > self.selection.max_keypoints:
+            step += 1
+        columns, rows = np.meshgrid(x[::step], y[::step])
+        points = np.stack([columns.ravel(), rows.ravel()], axis=1)
+        return Keypoints(points, np.ones(len(points), dtype=np.float32))
+
+    def settings(self) -> dict[str, object]:
+        """Everything that changes a number."""
+        return {
+            "name": self.name,
+            "stride": self.stride,
+            "max_keypoints": self.selection.max_keypoints,
+            "border": self.selection.border,
+        }
+
+    def _centres(self, length: int) -> NDArray[np.float64]:
+        """Centres along one axis that are not in the border."""
+        centres = np.arange(length // self.stride, dtype=np.float64) * self.stride
+        centres += (self.stride - 1) / 2
+        border = self.selection.border
+        return centres[(centres >= border) & (centres <= length - 1 - border)]

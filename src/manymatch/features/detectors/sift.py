@@ -1,0 +1,110 @@
+"""SIFT of OpenCV with RootSIFT descriptors: no network, no weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from manymatch.features.detectors._packages import require
+from manymatch.features.detectors.base import Detector, Keypoints
+from manymatch.features.detectors.selection import Selection, by_score, suppress
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_OCTAVE_LAYERS, _EDGE_THRESHOLD, _SIGMA = 3, 10.0, 1.6
+# Below this the pyramid has no level with room for an extremum, and OpenCV may fail.
+_SMALLEST = 16
+
+
+class Sift(Detector):
+    """Corners and blobs of a difference-of-Gaussians pyramid.
+
+    One keypoint a position. Where OpenCV reports several orientations, which all have the same
+    score, the keypoint's descriptor is that of the first and those of the others are in `further`.
+
+    Parameters
+    ----------
+    selection : Selection
+        `threshold` is OpenCV's contrast threshold; the scores are contrasts.
+    """
+
+    name = "sift"
+    dim = 128
+    licence = "Apache-2.0"
+    #: Half of OpenCV's contrast threshold: images of low contrast (thermal) keep enough keypoints,
+    #: and others take the best of more.
+    default_threshold: ClassVar[float] = 0.02
+    default_nms_radius: ClassVar[int] = 0
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self._cv2 = require("cv2", self.name)
+
+    def detect(self, image: NDArray[np.uint8]) -> Keypoints:
+        """Find keypoints of an (H, W, 3) RGB image."""
+        height, width = image.shape[:2]
+        none = Keypoints(
+            np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, self.dim), np.float32)
+        )
+        if min(height, width) < _SMALLEST:
+            return none
+        grey = self._cv2.cvtColor(image, self._cv2.COLOR_RGB2GRAY)
+        found, descriptors = self._make().detectAndCompute(grey, None)
+        if not found:
+            return none
+        points = np.array([keypoint.pt for keypoint in found], dtype=np.float64)
+        scores = np.array([keypoint.response for keypoint in found], dtype=np.float32)
+        order = by_score(scores)
+        order = order[suppress(points[order], self.selection.nms_radius)]
+        order = order[self.selection.choose(points[order], (width, height))]
+        # Orientations of one place are equal to the last bit.
+        number = {place: i for i, place in enumerate(map(tuple, points[order].tolist()))}
+        owners = np.array([number.get(place, -1) for place in map(tuple, points.tolist())])
+        owners[order] = -1
+        others = np.flatnonzero(owners >= 0)
+        return Keypoints(
+            points[order],
+            scores[order],
+            root_sift(descriptors[order]),
+            root_sift(descriptors[others]),
+            owners[others],
+        )
+
+    def settings(self) -> dict[str, object]:
+        """Everything that changes a number."""
+        return {
+            "name": self.name,
+            "max_keypoints": self.selection.max_keypoints,
+            "nms_radius": self.selection.nms_radius,
+            "border": self.selection.border,
+            "threshold": self.selection.threshold,
+            "octave_layers": _OCTAVE_LAYERS,
+            "edge_threshold": _EDGE_THRESHOLD,
+            "sigma": _SIGMA,
+            "precise_upscale": True,
+        }
+
+    def _make(self) -> Any:
+        # Without the precise enlargement every position is 0.25 px too large in x and in y: the
+        # pyramid's first level is a resized image, of which OpenCV maps x back by x / 2 only.
+        return self._cv2.SIFT_create(
+            nfeatures=0,
+            nOctaveLayers=_OCTAVE_LAYERS,
+            contrastThreshold=self.selection.threshold,
+            edgeThreshold=_EDGE_THRESHOLD,
+            sigma=_SIGMA,
+            enable_precise_upscale=True,
+        )
+
+
+def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale (N, D) histograms to sum one, take roots: Hellinger similarity as cosine.
+
+    The result has length one; a row of zeros stays.
+    """
+    total = descriptors.sum(axis=1, keepdims=True, dtype=np.float64)
+    shares = descriptors / np.where(total > 0.0, total, 1.0)
+    roots: NDArray[np.float32] = np.sqrt(shares).astype(np.float32)
+    return roots

@@ -1,0 +1,382 @@
+"""Images in, keypoints with descriptors out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from manymatch._validate import FloatArray, refusal
+from manymatch.features.cache import FeatureCache, content_hash
+from manymatch.features.config import NATIVE, FeatureConfig, feature_config
+from manymatch.features.debias import PositionalBasis, probe_image
+from manymatch.features.dense import dense_maps
+from manymatch.features.detectors.registry import load_detector
+from manymatch.features.device import choose_device, choose_precision, weights_hash
+from manymatch.features.feature_map import FeatureMap, unit_rows
+from manymatch.features.registry import load_backbone
+from manymatch.features.resize import Resize, resize_image
+from manymatch.io.image import load_image
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from manymatch.features.backbone import Backbone
+    from manymatch.features.detectors.base import Detector, Keypoints
+
+# What computes numbers; a change of any of them makes other features.
+_LIBRARIES = ("numpy", "torch", "transformers", "timm", "kornia")
+# Raised when this package computes other numbers from the same settings.
+_REVISION = 1
+_BASES_KEPT = 16
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Features:
+    """Keypoints of one image with their descriptors, best first.
+
+    Attributes
+    ----------
+    points : (N, 2) float64 ndarray
+        Pixels (x, y) of the user's image; the centre of its top-left pixel is (0, 0).
+    scores : (N,) float32 ndarray
+        The detector's, falling.
+    descriptors : (N, D) float32 ndarray
+        Of length one.
+    size : (int, int)
+        Width and height of the user's image.
+    provenance : dict
+        Everything that went into them.
+    """
+
+    points: FloatArray
+    scores: NDArray[np.float32]
+    descriptors: NDArray[np.float32]
+    size: tuple[int, int]
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        width, height = self.size
+        return (
+            f"Features({len(self)} keypoints, descriptors of length "
+            f"{self.descriptors.shape[1]}, image {width} x {height})"
+        )
+
+
+class Extractor:
+    """Computes features as a `FeatureConfig` says.
+
+    Parameters
+    ----------
+    config : FeatureConfig or str
+        Settings, or the name of a preset.
+    device : str
+        "auto", "cuda", "cuda:<n>", "mps" or "cpu".
+    offline : bool
+        Never download weights.
+    cache : path or FeatureCache, optional
+        Folder in which features are kept and found again.
+
+    Examples
+    --------
+    >>> extractor = Extractor("classic")                             # doctest: +SKIP
+    >>> extractor.extract("a.jpg")                                   # doctest: +SKIP
+    Features(2048 keypoints, descriptors of length 128, image 1024 x 768)
+    """
+
+    def __init__(
+        self,
+        config: FeatureConfig | str = "embedded",
+        *,
+        device: str = "auto",
+        offline: bool = False,
+        cache: object = None,
+    ) -> None:
+        self.config = config if isinstance(config, FeatureConfig) else feature_config(config)
+        self.device = choose_device(device) if self.config.needs_torch else None
+        self.offline = offline
+        self.cache = (
+            cache if cache is None or isinstance(cache, FeatureCache) else FeatureCache(cache)
+        )
+        self._bases: dict[tuple[object, ...], PositionalBasis] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Extractor({self.config.detector} + {self.config.descriptor}, {self.device})"
+
+    @functools.cached_property
+    def detector(self) -> Detector:
+        """The detector, loaded when first used."""
+        config = self.config
+        detector = load_detector(
+            config.detector,
+            max_keypoints=config.max_keypoints,
+            nms_radius=config.nms_radius,
+            border=config.border,
+            threshold=config.threshold,
+            weights=config.detector_weights,
+            offline=self.offline,
+        )
+        if detector.module is not None:
+            detector.module.to(self.device)
+        return detector
+
+    @functools.cached_property
+    def backbone(self) -> Backbone | None:
+        """The backbone, loaded when first used; None where the descriptors are the detector's."""
+        if self.config.descriptor == NATIVE:
+            if self.detector.dim is None:
+                raise ValueError(
+                    f"descriptor must be a backbone, as the detector {self.config.detector!r} has "
+                    f"no descriptors of its own, got {NATIVE!r}"
+                )
+            return None
+        backbone = load_backbone(
+            self.config.descriptor, weights=self.config.weights, offline=self.offline
+        )
+        backbone.module.to(self.device)
+        return backbone
+
+    def extract(self, image: object, *, longest: int | None = None) -> Features:
+        """Compute the features of one image.
+
+        Parameters
+        ----------
+        image : path, array or PIL image
+            As `manymatch.io.load_image` takes them.
+        longest : int, optional
+            Another length of the longer edge for this image; 0 leaves it as it is.
+        """
+        return self.extract_many([image], longest=[longest])[0]
+
+    def extract_many(
+        self, images: Sequence[object], *, longest: Sequence[int | None] | None = None
+    ) -> list[Features]:
+        """Compute the features of several images, those of equal size together.
+
+        Parameters
+        ----------
+        images : sequence of paths, arrays or PIL images
+            All are held in memory at once.
+        longest : sequence of int or None, optional
+            For each image another length of the longer edge.
+        """
+        edges: list[int | None] = [None] * len(images) if longest is None else list(longest)
+        if len(edges) != len(images):
+            raise refusal("longest", f"one length per image ({len(images)})", edges)
+        configs = [
+            self.config if edge is None else self.config.replace(longest=edge) for edge in edges
+        ]
+        arrays = [load_image(image) for image in images]
+        with self._lock:
+            keys = [self._key(a, c) for a, c in zip(arrays, configs, strict=True)]
+            found = [self._read(key) for key in keys]
+            missing = [i for i, features in enumerate(found) if features is None]
+            made = self._compute([arrays[i] for i in missing], [configs[i] for i in missing])
+        for i, (keypoints, array) in zip(missing, made, strict=True):
+            height, width = array.shape[:2]
+            features = Features(
+                keypoints.points,
+                keypoints.scores,
+                _not_none(keypoints.descriptors),
+                (width, height),
+                keys[i],
+            )
+            found[i] = features
+            if self.cache is not None:
+                self.cache.write(keys[i], _arrays(features))
+        return [_not_none(features) for features in found]
+
+    def maps(
+        self, images: Sequence[object], layers: Sequence[int] | None = None, *, debias: int = 0
+    ) -> list[dict[int, FeatureMap]]:
+        """Compute dense maps of several layers, corrected by a positional basis if asked for."""
+        backbone = self.backbone
+        if backbone is None:
+            raise ValueError(
+                f"descriptor must be a backbone to have maps, got {self.config.descriptor!r}"
+            )
+        arrays = [load_image(image) for image in images]
+        results = self._dense(arrays, backbone, layers, self.config)
+        if not debias:
+            return results
+        for array, maps in zip(arrays, results, strict=True):
+            for layer, raw in maps.items():
+                basis = self._basis(array, backbone, layer, self.config, raw)
+                flat = raw.values.reshape(raw.dim, -1).T
+                corrected = np.ascontiguousarray(basis.apply(flat, debias).T)
+                maps[layer] = dataclasses.replace(raw, values=corrected.reshape(raw.values.shape))
+        return results
+
+    def _compute(
+        self, arrays: list[NDArray[np.uint8]], configs: list[FeatureConfig]
+    ) -> list[tuple[Keypoints, NDArray[np.uint8]]]:
+        detected = [
+            self._detect(array, config.resize)
+            for array, config in zip(arrays, configs, strict=True)
+        ]
+        backbone = self.backbone
+        if backbone is None:
+            return list(zip(detected, arrays, strict=True))
+        maps: list[FeatureMap | None] = [None] * len(arrays)
+        for config in dict.fromkeys(configs):
+            which = [i for i, other in enumerate(configs) if other == config]
+            layers = None if config.layer is None else [config.layer]
+            dense = self._dense([arrays[i] for i in which], backbone, layers, config)
+            for i, by_layer in zip(which, dense, strict=True):
+                (maps[i],) = by_layer.values()
+        return [
+            (self._describe(keypoints, _not_none(dense_map), array, config, backbone), array)
+            for keypoints, dense_map, array, config in zip(
+                detected, maps, arrays, configs, strict=True
+            )
+        ]
+
+    def _detect(self, array: NDArray[np.uint8], resize: Resize) -> Keypoints:
+        frame = resize.plan((array.shape[1], array.shape[0]))
+        found = self.detector.detect(resize_image(array, frame))
+        return dataclasses.replace(found, points=frame.to_original(found.points))
+
+    def _dense(
+        self,
+        arrays: list[NDArray[np.uint8]],
+        backbone: Backbone,
+        layers: Sequence[int] | None,
+        config: FeatureConfig,
+    ) -> list[dict[int, FeatureMap]]:
+        resize = config.resize
+        if backbone.resize.patches is not None:
+            resize = Resize.budget(config.patches)
+        return dense_maps(
+            arrays,
+            backbone,
+            layers,
+            norm=config.norm,
+            resize=resize,
+            precision=config.precision,
+        )
+
+    def _describe(
+        self,
+        keypoints: Keypoints,
+        dense: FeatureMap,
+        array: NDArray[np.uint8],
+        config: FeatureConfig,
+        backbone: Backbone,
+    ) -> Keypoints:
+        """Sample the map at the keypoints that lie on it."""
+        kept = keypoints.take(dense.inside(keypoints.points))
+        sampled = dense.sample(kept.points)
+        if config.debias:
+            layer = backbone.num_layers if config.layer is None else config.layer
+            basis = self._basis(array, backbone, layer, config, dense)
+            return dataclasses.replace(kept, descriptors=basis.apply(sampled, config.debias))
+        return dataclasses.replace(kept, descriptors=unit_rows(sampled))
+
+    def _basis(
+        self,
+        array: NDArray[np.uint8],
+        backbone: Backbone,
+        layer: int,
+        config: FeatureConfig,
+        dense: FeatureMap,
+    ) -> PositionalBasis:
+        """Basis for one grid: from memory, else from the cache, else from the probe."""
+        size = (array.shape[1], array.shape[0])
+        key = (size if config.probe == "noise" else dense.grid, layer, config)
+        if key in self._bases:
+            return self._bases[key]
+        disk = {"kind": "basis", "layer": layer, "size": size, **self._model_key(config)}
+        kept = None if self.cache is None else self.cache.read(disk)
+        if kept is not None:
+            basis = PositionalBasis(kept["vectors"], kept["singular_values"])
+        else:
+            probe = probe_image(config.probe, size)
+            ((raw),) = self._dense([probe], backbone, [layer], config)
+            basis = PositionalBasis.from_map(raw[layer].values)
+            if self.cache is not None:
+                arrays: dict[str, NDArray[Any]] = {
+                    "vectors": basis.vectors,
+                    "singular_values": basis.singular_values,
+                }
+                self.cache.write(disk, arrays)
+        while len(self._bases) >= _BASES_KEPT:
+            self._bases.pop(next(iter(self._bases)))
+        self._bases[key] = basis
+        return basis
+
+    @functools.cached_property
+    def _hashes(self) -> dict[str, str]:
+        return {
+            "detector_weights": weights_hash(self.detector.module),
+            "backbone_weights": weights_hash(self.backbone.module if self.backbone else None),
+        }
+
+    def _model_key(self, config: FeatureConfig) -> dict[str, Any]:
+        """Everything that changes a number, apart from the image."""
+        settings = config.to_dict()
+        # Where the weights came from does not matter, which ones they are does.
+        del settings["weights"], settings["detector_weights"]
+        if self.device is not None:
+            settings["precision"] = choose_precision(config.precision, self.device)
+        return {
+            "revision": _REVISION,
+            "settings": settings,
+            "detector": self.detector.settings(),
+            "weights": self._hashes,
+            "device": None if self.device is None else self.device.type,
+            "versions": library_versions(),
+        }
+
+    def _key(self, array: NDArray[np.uint8], config: FeatureConfig) -> dict[str, Any]:
+        return {"kind": "features", "image": content_hash(array), **self._model_key(config)}
+
+    def _read(self, key: dict[str, Any]) -> Features | None:
+        kept = None if self.cache is None else self.cache.read(key)
+        if kept is None:
+            return None
+        width, height = kept["size"]
+        size = (int(width), int(height))
+        return Features(kept["points"], kept["scores"], kept["descriptors"], size, key)
+
+
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Versions of the packages that compute numbers, those that are installed."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    try:
+        # Installed under several names.
+        import cv2
+    except ModuleNotFoundError:
+        return found
+    return {**found, "opencv": cv2.__version__}
+
+
+def _arrays(features: Features) -> dict[str, NDArray[Any]]:
+    return {
+        "points": features.points,
+        "scores": features.scores,
+        "descriptors": features.descriptors,
+        "size": np.array(features.size, dtype=np.int64),
+    }
+
+
+def _not_none(value: _T | None) -> _T:
+    if value is None:
+        raise RuntimeError("a step of the extraction returned nothing")
+    return value

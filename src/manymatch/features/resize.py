@@ -1,0 +1,160 @@
+"""How an image is brought to the size a network wants, and how to get back.
+
+Pixels follow OpenCV: the centre of the top-left pixel is (0, 0), so a resize by s maps x to
+``(x + 0.5) * s - 0.5``. Every change between the user's image and a network's input goes through
+`Frame`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._optional import require
+from manymatch._validate import FloatArray, float_array, integer, refusal
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+_LARGEST = 65_536
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """Geometry of one resized image.
+
+    Attributes
+    ----------
+    size : (int, int)
+        Width and height of the user's image.
+    content : (int, int)
+        Width and height after the resize.
+    padded : (int, int)
+        Width and height with the padding at the right and the bottom.
+    """
+
+    size: tuple[int, int]
+    content: tuple[int, int]
+    padded: tuple[int, int]
+
+    @property
+    def scale(self) -> FloatArray:
+        """Resized over original length, per axis (x, y)."""
+        return np.divide(self.content, self.size)
+
+    def to_resized(self, points: ArrayLike) -> FloatArray:
+        """Map (N, 2) pixels of the user's image to the resized one."""
+        return (np.asarray(points, dtype=np.float64) + 0.5) * self.scale - 0.5
+
+    def to_original(self, points: ArrayLike) -> FloatArray:
+        """Map (N, 2) pixels of the resized image to the user's one."""
+        return (np.asarray(points, dtype=np.float64) + 0.5) / self.scale - 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Resize:
+    """A resize policy.
+
+    Parameters
+    ----------
+    longest : int, optional
+        Length of the longer edge in pixels, the other one follows and is truncated; None leaves
+        the image as it is.
+    enlarge : bool
+        Whether a smaller image is enlarged to `longest`.
+    patches : int, optional
+        Instead of `longest`: a budget of patches. The image takes the largest size that keeps its
+        shape as far as whole patches allow and stays within the budget, small images enlarged.
+    """
+
+    longest: int | None = 1024
+    enlarge: bool = True
+    patches: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.longest is not None:
+            integer(self.longest, "longest", 1, _LARGEST)
+        if not isinstance(self.enlarge, bool):
+            raise refusal("enlarge", "True or False", self.enlarge)
+        if self.patches is not None:
+            integer(self.patches, "patches", 1, 1_000_000)
+            if self.longest is not None:
+                raise ValueError(f"longest must be None where patches is given, got {self.longest}")
+
+    @classmethod
+    def none(cls) -> Resize:
+        """Leave images as they are."""
+        return cls(longest=None)
+
+    @classmethod
+    def budget(cls, patches: int) -> Resize:
+        """Spend at most this many patches."""
+        return cls(longest=None, patches=patches)
+
+    def plan(self, size: tuple[int, int], patch: int = 1) -> Frame:
+        """Say what becomes of an image.
+
+        Parameters
+        ----------
+        size : (int, int)
+            Width and height in pixels.
+        patch : int
+            Padding goes up to a multiple of this many pixels.
+        """
+        width, height = size
+        if self.patches is not None:
+            content = _within_budget(size, patch, self.patches)
+        elif self.longest is None or (max(size) <= self.longest and not self.enlarge):
+            content = (width, height)
+        else:
+            scale = self.longest / max(size)
+            # The longer edge is exact; a thin image keeps at least one row.
+            content = (
+                self.longest if width >= height else max(1, int(width * scale)),
+                self.longest if height >= width else max(1, int(height * scale)),
+            )
+        padded = (-(-content[0] // patch) * patch, -(-content[1] // patch) * patch)
+        return Frame((width, height), content, padded)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, for records and cache keys."""
+        return dataclasses.asdict(self)
+
+
+def _within_budget(size: tuple[int, int], patch: int, patches: int) -> tuple[int, int]:
+    """Find the largest whole-patch size of about the same shape within the budget.
+
+    The scale is found by bisection on edges rounded up to whole patches, as the NaFlex family
+    prescribes, so the two axes end up with slightly different scales.
+    """
+
+    def edge(length: int, scale: float) -> int:
+        return max(patch, math.ceil(length * scale / patch) * patch)
+
+    low, high = 1e-6, 100.0
+    while high - low >= 1e-5:
+        middle = 0.5 * (low + high)
+        if (edge(size[0], middle) // patch) * (edge(size[1], middle) // patch) <= patches:
+            low = middle
+        else:
+            high = middle
+    return edge(size[0], low), edge(size[1], low)
+
+
+def resize_image(image: NDArray[np.uint8], frame: Frame) -> NDArray[np.uint8]:
+    """Resize to `frame.content`, without the padding; by area when shrinking, else linearly."""
+    cv2 = require("cv2", "resizing images", "images")
+    if frame.content == frame.size:
+        return image
+    shrinks = frame.content[0] < frame.size[0] or frame.content[1] < frame.size[1]
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    resized: NDArray[np.uint8] = cv2.resize(image, frame.content, interpolation=how)
+    return resized.reshape(frame.content[1], frame.content[0], *image.shape[2:])
+
+
+def keypoints(points: ArrayLike, name: str = "points") -> FloatArray:
+    """Check (N, 2) pixels."""
+    return float_array(points, name, "an (N, 2) array of pixels", (None, 2))

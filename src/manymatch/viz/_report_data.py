@@ -1,0 +1,248 @@
+"""The data behind the report's pictures: photographs, candidates, residuals, epipolar lines."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch import _core
+from manymatch._optional import require
+from manymatch._validate import refusal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manymatch._validate import FloatArray, IndexArray
+    from manymatch.camera import Camera
+    from manymatch.estimate import Estimate
+    from manymatch.graph import AssociationGraph
+    from manymatch.pose import RelativePose
+
+# A photograph is embedded with at most so many pixels an edge and, within what JPEG can do, bytes.
+_LONGEST_PX = 1280
+_MOST_BYTES = 330_000
+_QUALITIES = (84, 76, 68, 58, 46, 34)
+# More candidates than this say nothing more to the eye but make the file large.
+MOST_EDGES = 8_000
+# States of a candidate, in the order in which they are drawn.
+REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
+
+_LINE_TOLERANCE_PX = 0.25
+_MOST_SEGMENTS = 64
+# Fisheye images end near 90 degrees, where the normalised plane does not.
+_LARGEST_RADIUS = 30.0
+
+
+def as_pixels(image: object, name: str) -> NDArray[np.uint8]:
+    """Convert a photograph to uint8, (H, W) grey or (H, W, 3) RGB.
+
+    Floats are taken as 0 to 1, 16-bit numbers as 0 to 65535; an alpha channel is laid over white.
+    """
+    want = "an (H, W), (H, W, 3) or (H, W, 4) array of numbers or None"
+    array = np.asarray(image)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    shaped = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
+    if not shaped or array.size == 0 or array.dtype.kind not in "buif":
+        raise refusal(name, want, array)
+    if array.dtype.kind == "f":
+        array = np.rint(np.nan_to_num(array, nan=0.0).clip(0.0, 1.0) * 255.0)
+    elif array.dtype == np.bool_:
+        array = array * np.uint8(255)
+    elif array.dtype == np.uint16:
+        array = array // 257
+    pixels = np.clip(array, 0, 255)
+    if pixels.ndim == 3 and pixels.shape[2] == 4:
+        alpha = pixels[:, :, 3:] / 255.0
+        pixels = np.rint(pixels[:, :, :3] * alpha + 255.0 * (1.0 - alpha))
+    return np.asarray(pixels, dtype=np.uint8)
+
+
+def embed(pixels: NDArray[np.uint8]) -> str:
+    """Return the photograph as a JPEG in a data URI, made small."""
+    Image = require("PIL.Image", "a report with photographs", "images")
+    picture = Image.fromarray(pixels)
+    shrink = _LONGEST_PX / max(picture.size)
+    if shrink < 1.0:
+        size = [max(1, round(edge * shrink)) for edge in picture.size]
+        picture = picture.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+    for quality in _QUALITIES:
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=quality, optimize=True, progressive=True)
+        if buffer.tell() <= _MOST_BYTES:
+            break
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def frame_size(
+    pixels: NDArray[np.uint8] | None, camera: Camera, points: FloatArray
+) -> tuple[int, int]:
+    """Return width and height of the frame the keypoints are in, guessed where nothing tells."""
+    if pixels is not None:
+        return pixels.shape[1], pixels.shape[0]
+    if camera.width is not None and camera.height is not None:
+        return camera.width, camera.height
+    extent = np.ceil(np.max(points, axis=0, initial=1.0)) + 1.0
+    # Principal points are near the middle of an image.
+    centre = np.ceil(2.0 * np.array([camera.cx, camera.cy]) + 1.0)
+    width, height = np.maximum(extent, np.clip(centre, 1.0, 8.0 * extent))
+    return int(width), int(height)
+
+
+def residuals_px(
+    graph: AssociationGraph, pose: RelativePose | None, camera0: Camera, camera1: Camera
+) -> FloatArray:
+    """Sampson distances (E,) in pixels, in the scale of `threshold_px`; NaN without a pose."""
+    if pose is None or graph.num_edges == 0:
+        return np.full(graph.num_edges, np.nan)
+    x0 = camera0.unproject(graph.points0[graph.edges[:, 0]])
+    x1 = camera1.unproject(graph.points1[graph.edges[:, 1]])
+    squared, _ = _core.sampson(x0, x1, pose.R, pose.t)
+    # As the estimator carries its threshold to the normalised plane.
+    scale = 0.5 * (1.0 / camera0.focal + 1.0 / camera1.focal)
+    return np.asarray(np.sqrt(squared) / scale, dtype=np.float64)
+
+
+def edge_states(graph: AssociationGraph, estimate: Estimate) -> NDArray[np.int64]:
+    """Return for every edge (E,) whether it is chosen, only consistent, or neither."""
+    key = graph.edges[:, 0] * max(len(graph.points1), 1) + graph.edges[:, 1]
+    matches = _pairs(estimate)
+    chosen = np.isin(key, matches[:, 0] * max(len(graph.points1), 1) + matches[:, 1])
+    inliers = np.asarray(estimate.inliers, dtype=np.bool_)
+    return np.where(chosen, CHOSEN, np.where(inliers, CONSISTENT, REFUSED)).astype(np.int64)
+
+
+def shown_edges(states: NDArray[np.int64]) -> IndexArray:
+    """Return which edges the report shows, in order: all, or the chosen ones and the best rest."""
+    if len(states) <= MOST_EDGES:
+        return np.arange(len(states), dtype=np.int64)
+    return np.sort(np.argsort(-states, kind="stable")[:MOST_EDGES]).astype(np.int64)
+
+
+def epipolar_lines(
+    points: FloatArray, essential: FloatArray, source: Camera, target: Camera, size: tuple[int, int]
+) -> list[list[float]]:
+    """Return the epipolar lines of points (N, 2) in the other image, as polylines in pixels.
+
+    Parameters
+    ----------
+    points : (N, 2)
+        Keypoints in pixels of the source camera.
+    essential : (3, 3)
+        Maps normalised points of the source camera to lines of the target camera.
+    source, target : Camera
+        The two cameras; distortion bends the lines.
+    size : (int, int)
+        Width and height of the target image. Lines reach a little beyond it.
+
+    Returns
+    -------
+    list of N lists
+        ``[x, y, x, y, ...]``, empty where the line does not come near the image.
+    """
+    radius = _view_radius(target, size)
+    x = source.unproject(points)
+    line = np.column_stack([x, np.ones(len(x))]) @ essential.T
+    norm = np.hypot(line[:, 0], line[:, 1])
+    with np.errstate(all="ignore"):
+        foot = -line[:, :2] * (line[:, 2] / norm**2)[:, None]
+        along = np.column_stack([-line[:, 1], line[:, 0]]) / norm[:, None]
+        reach = np.sqrt(radius**2 - np.sum(foot**2, axis=1))
+        # Equal steps of the angle within the epipolar plane, not of the plane z = 1.
+        height = np.sqrt(1.0 + np.sum(foot**2, axis=1))
+        angle = np.arctan(reach / height)
+    seen = np.flatnonzero(np.isfinite(angle) & (angle > 0.0))
+    result: list[list[float]] = [[] for _ in range(len(points))]
+    if len(seen) == 0:
+        return result
+    foot, along, height, angle = foot[seen], along[seen], height[seen], angle[seen]
+    segments = 1
+    while True:
+        steps = np.linspace(-1.0, 1.0, 2 * segments + 1)
+        s = height[:, None] * np.tan(angle[:, None] * steps)
+        samples = foot[:, None, :] + s[:, :, None] * along[:, None, :]
+        pixels = target.project(samples.reshape(-1, 2)).reshape(*s.shape, 2)
+        # Every second sample is only there to tell how far the others' chords miss the curve.
+        if segments >= _MOST_SEGMENTS or _chord_error(pixels) <= _LINE_TOLERANCE_PX:
+            break
+        segments *= 2
+    for index, polyline in zip(seen, np.round(pixels[:, ::2], 1), strict=True):
+        if np.isfinite(polyline).all():
+            result[int(index)] = polyline.ravel().tolist()
+    return result
+
+
+def _chord_error(pixels: FloatArray) -> float:
+    """Return the largest distance (pixels) of the odd samples (N, 2n + 1, 2) from their chords."""
+    start, middle, end = pixels[:, :-2:2], pixels[:, 1:-1:2], pixels[:, 2::2]
+    chord, offset = end - start, middle - start
+    cross = chord[..., 0] * offset[..., 1] - chord[..., 1] * offset[..., 0]
+    length = np.hypot(chord[..., 0], chord[..., 1])
+    return float(np.nanmax(np.abs(cross) / np.maximum(length, 1e-12), initial=0.0))
+
+
+def _view_radius(camera: Camera, size: tuple[int, int]) -> float:
+    """Return the radius on the normalised plane of the circle that holds the whole image."""
+    x, y = np.meshgrid(
+        np.linspace(-0.5, size[0] - 0.5, 17), np.linspace(-0.5, size[1] - 0.5, 17), indexing="ij"
+    )
+    rays = camera.unproject(np.column_stack([x.ravel(), y.ravel()]))
+    radius = np.nanmax(np.hypot(rays[:, 0], rays[:, 1]), initial=0.0)
+    return float(min(radius, _LARGEST_RADIUS))
+
+
+def _pairs(estimate: Estimate) -> IndexArray:
+    return np.asarray(estimate.matches, dtype=np.int64).reshape(-1, 2)
+
+
+def payload(
+    graph: AssociationGraph,
+    estimate: Estimate,
+    cameras: tuple[Camera, Camera],
+    sizes: tuple[tuple[int, int], tuple[int, int]],
+    others: list[tuple[str, Estimate]],
+) -> dict[str, Any]:
+    """Return what the page's script draws, of plain lists and numbers only.
+
+    Keypoints without any candidate or match are left out; ``ids`` are the numbers the others have
+    in the graph, and all indices count the keypoints that are left.
+    """
+    states = edge_states(graph, estimate)
+    shown = shown_edges(states)
+    edges = graph.edges[shown]
+    layers = [("", estimate), *others]
+    used = np.concatenate([edges, *(_pairs(e) for _, e in layers)])
+    ids = [np.unique(used[:, side]) for side in (0, 1)]
+    points = [(graph.points0, graph.points1)[side][ids[side]] for side in (0, 1)]
+    residual = residuals_px(graph, estimate.pose, *cameras)[shown]
+    lines: list[list[list[float]]] = [[], []]
+    if estimate.pose is not None:
+        E = estimate.pose.essential()
+        lines[0] = epipolar_lines(points[0], E, cameras[0], cameras[1], sizes[1])
+        lines[1] = epipolar_lines(points[1], E.T, cameras[1], cameras[0], sizes[0])
+
+    def local(pairs: IndexArray) -> list[list[int]]:
+        return [np.searchsorted(ids[side], pairs[:, side]).tolist() for side in (0, 1)]
+
+    return {
+        "sizes": [list(size) for size in sizes],
+        "ids": [side.tolist() for side in ids],
+        "points": [np.round(side, 1).ravel().tolist() for side in points],
+        "edges": local(edges),
+        "state": states[shown].tolist(),
+        "rank": None if graph.rank is None else graph.rank[shown].tolist(),
+        "similarity": None if graph.similarity is None else _rounded(graph.similarity[shown], 3),
+        "residual": _rounded(residual, 2),
+        "lines": lines,
+        "layers": [{"name": name, "pairs": local(_pairs(e))} for name, e in layers],
+        "threshold": estimate.options.threshold_px,
+    }
+
+
+def _rounded(values: NDArray[Any], digits: int) -> list[float | None]:
+    """Round to numbers that JSON knows."""
+    numbers = np.round(values.astype(np.float64), digits).tolist()
+    return [number if np.isfinite(number) else None for number in numbers]

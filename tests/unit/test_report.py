@@ -1,0 +1,470 @@
+import itertools
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manymatch import AssociationGraph, Camera, RelativePose, estimate_relative_pose
+from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, SceneConfig, make_scene
+from manymatch.viz import _report_data as data
+from manymatch.viz.report import write_report
+from tests.oracles.geometry import cross_matrix, sampson_squared
+
+VOID = {"meta", "img", "input", "br", "path", "circle", "line", "rect", "polyline"}
+
+
+class Page(HTMLParser):
+    """Elements, texts and scripts of a page; every element must be closed in order."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.scripts, self.texts = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(text)
+        elif not (self.open and self.open[-1] == "style"):
+            self.texts.append(text)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+    @property
+    def data(self):
+        return json.loads(self.scripts[0])
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return make_scene(SceneConfig(num_points=60, num_outliers=10, num_rows=2), 0)
+
+
+@pytest.fixture(scope="module")
+def estimate(scene):
+    return estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+
+
+def photo(width, height, seed=0):
+    """Noise, which is what JPEG is worst at."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def report(path, scene, estimate, **keywords):
+    arguments = {
+        "images": (None, None),
+        "graph": scene.graph,
+        "camera0": scene.camera0,
+        "camera1": scene.camera1,
+        "config": {"seed": 0},
+        **keywords,
+    }
+    assert write_report(path, estimate=estimate, **arguments) == path
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_everything_is_said(scene, estimate, tmp_path):
+    other = estimate_relative_pose(
+        scene.graph.up_to_rank(1), scene.camera0, scene.camera1, method="cm"
+    )
+    page = report(
+        tmp_path / "report.html",
+        scene,
+        estimate,
+        images=(photo(*scene.size), photo(*scene.size, 1)),
+        confidence={
+            "verdict": "weak",
+            "reason": "the matches hardly fix it",
+            "chance": 3e-8,
+            "rotation_sd_deg": 0.0312,
+            "translation_sd_deg": None,
+            "planar": 0.42,
+        },
+        timing={"detect": 0.25, "match_it": 1.5, "total": 1.8},
+        names=("left.png", "right.png"),
+        notes=["The focal length is a guess."],
+        compare=[{"name": "rank-one + CM", "estimate": other, "error_deg": 77.25}],
+        truth_error_deg=1.25,
+        config={"command": "manymatch match a b", "features": {"layer": 7}, "seed": 11},
+    )
+    for words in (
+        "left.png ↔ right.png",
+        "Weak",
+        "The matches hardly fix it.",
+        "1.25° from the known pose",
+        "The second camera is turned",
+        f"{scene.graph.num_edges} Candidates kept",
+        f"{estimate.num_inliers} Consistent with the pose",
+        f"{len(estimate.matches)} Resolved matches",
+        "1 in 10 7",
+        "±0.031°",
+        "unknown the matches do not determine it",
+        "42 % of the matches lie on it",
+        "1.80 s in all",
+        "match it 1.50 s",
+        "The focal length is a guess.",
+        "rank-one + CM",
+        "77.25°",
+        "manymatch match a b",
+        "features.layer 7",
+        "Preserve, Then Resolve",
+        "threshold 1 px",
+    ):
+        assert words in page.text
+    # R and t can be copied with six digits.
+    pre = page.text
+    for value in (*estimate.pose.R.ravel(), *estimate.pose.t):
+        assert f"{value:.6f}" in pre
+    layers = [a["value"] for a in page.all("input")]
+    assert layers == ["matches", "candidates", "other1", "none"]
+    assert [a["value"] for a in page.all("input") if "checked" in a] == ["matches"]
+
+
+def test_nothing_comes_from_outside_and_the_file_is_small(scene, estimate, tmp_path):
+    path = tmp_path / "report.html"
+    images = (photo(1500, 1000), photo(300, 500))
+    page = report(path, scene, estimate, images=images, names=("a", "b"))
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 2_000_000  # noise; photographs are a fraction of that
+    pictures = page.all("img")
+    assert len(pictures) == 2
+    for _, attributes in page.elements:
+        for name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert attributes.get(name, "data:").startswith("data:image/jpeg;base64,") or (
+                name not in attributes
+            )
+    assert page.all("link") == []
+    assert set(re.findall(r"https?://[^\s\"'<]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert set(re.findall(r"url\([^)]*\)", text)) == {"url(#clip)"}
+    assert "@import" not in text
+    [policy] = [a["content"] for a in page.all("meta") if "http-equiv" in a]
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    assert "script-src 'sha256-" in policy
+
+
+def test_a_photographic_pair_stays_below_one_megabyte(scene, estimate, tmp_path):
+    # Smooth shading with some texture, as photographs have.
+    y, x = np.mgrid[0:960, 0:1280]
+    smooth = 128 + 60 * np.sin(x / 90) + 50 * np.cos(y / 70)
+    grain = np.random.default_rng(0).normal(0, 12, (960, 1280))
+    image = np.clip(smooth + grain, 0, 255).astype(np.uint8)[:, :, None].repeat(3, axis=2)
+    path = tmp_path / "report.html"
+    report(path, scene, estimate, images=(image, image))
+    assert path.stat().st_size < 1_000_000
+
+
+NASTY = '</script><script>alert("1")</script><!-- \' " & &amp; \u2028 \u00e9 \u2603 <b>'
+
+
+def test_names_cannot_break_out(scene, estimate, tmp_path):
+    plain = report(tmp_path / "plain.html", scene, estimate)
+    page = report(
+        tmp_path / "report.html",
+        scene,
+        estimate,
+        names=(NASTY, "b.jpg"),
+        title=NASTY,
+        notes=[NASTY],
+        config={NASTY: NASTY, "command": NASTY},
+        confidence={"verdict": NASTY, "reason": NASTY},
+        timing={NASTY: 1.0},
+        compare=[{"name": NASTY, "estimate": estimate}],
+    )
+    assert page.data["names"] == [NASTY, "b.jpg"]
+    assert page.data["layers"][1]["name"] == NASTY
+    assert len(page.scripts) == len(plain.scripts) == 2
+    assert page.scripts[1] == plain.scripts[1]
+    assert {tag for tag, _ in page.elements} - {tag for tag, _ in plain.elements} <= {"ul"} | {
+        *("thead", "li", "table", "tr", "th", "td")
+    }
+    # Twice as the title, once as a note: said as it is.
+    assert "".join(page.texts).count(NASTY) >= 3
+
+
+@given(st.text(st.characters(), max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_any_text_survives_the_script_element(text):
+    from manymatch.viz.report import _json_for_script
+
+    written = _json_for_script({"name": text})
+    assert json.loads(written) == {"name": text}
+    assert not re.search(r"[<>&\u2028\u2029]", written)
+
+
+def test_a_file_name_that_is_no_unicode(scene, estimate, tmp_path):
+    name = b"caf\xe9.jpg".decode("utf-8", "surrogateescape")
+    page = report(tmp_path / "report.html", scene, estimate, names=(name, "b"))
+    assert "caf?.jpg ↔ b" in page.text
+
+
+def test_a_failed_estimate(scene, tmp_path):
+    failed = estimate_relative_pose(scene.graph.head(3), scene.camera0, scene.camera1)
+    page = report(
+        tmp_path / "r.html", scene, failed, graph=scene.graph.head(3), truth_error_deg=180
+    )
+    assert "Not solved No pose was found." in page.text
+    assert failed.failure[1:] in page.text
+    assert "known pose" not in page.text
+    for absent in ("Residuals", "How sure", "R and t", "Which candidates won"):
+        assert absent not in page.text
+    assert page.data["residual"] == [None] * 3
+    assert page.data["lines"] == [[], []]
+    assert [a["value"] for a in page.all("input") if "checked" in a] == ["candidates"]
+
+
+def test_low_parallax_is_said_instead_of_a_direction(tmp_path):
+    scene = make_scene(LOW_PARALLAX, 0)
+    estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+    assert estimate.low_parallax
+    page = report(tmp_path / "report.html", scene, estimate)
+    assert "Weak The second camera is turned" in page.text
+    assert "which way it moved cannot be told" in page.text
+    assert "moved to the" not in page.text
+
+
+def test_no_candidates_and_no_keypoints(scene, tmp_path):
+    nothing = scene.graph.head(0)
+    failed = estimate_relative_pose(nothing, scene.camera0, scene.camera1)
+    page = report(tmp_path / "a.html", scene, failed, graph=nothing)
+    assert "0 Candidates kept" in page.text
+    assert page.data["points"] == [[], []]
+    empty = AssociationGraph(np.empty((0, 2)), np.empty((0, 2)), np.empty((0, 2), dtype=int))
+    camera = np.diag([500.0, 500.0, 1.0])
+    failed = estimate_relative_pose(empty, camera, camera)
+    page = report(tmp_path / "b.html", scene, failed, graph=empty, camera0=camera, camera1=camera)
+    assert "0 and 0 keypoints" in page.text
+
+
+def test_a_graph_without_ranks_and_similarities(scene, tmp_path):
+    graph = AssociationGraph(scene.graph.points0, scene.graph.points1, scene.graph.edges)
+    estimate = estimate_relative_pose(graph, scene.camera0, scene.camera1)
+    page = report(tmp_path / "report.html", scene, estimate, graph=graph)
+    assert page.data["rank"] is None
+    assert page.data["similarity"] is None
+    assert "Which candidates won" not in page.text
+
+
+def test_one_image_may_be_missing_and_shapes_may_differ(tmp_path):
+    scene = make_scene(EASY, 0)
+    estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+    page = report(tmp_path / "a.html", scene, estimate, images=(None, photo(300, 700)))
+    assert page.data["sizes"] == [list(scene.size), [300, 700]]
+    assert len(page.all("img")) == 1
+    styles = [a["style"] for a in page.all("div") if a.get("class") == "panel"]
+    assert styles[1].startswith("aspect-ratio:300/700;")
+    # Without image and size of the camera the keypoints tell how large it was at least.
+    page = report(tmp_path / "b.html", scene, estimate, camera0=scene.camera0.K)
+    width, height = page.data["sizes"][0]
+    assert np.all(scene.graph.points0.max(axis=0) < (width, height))
+    assert abs(width - scene.size[0]) <= 2
+    assert abs(height - scene.size[1]) <= 2
+
+
+@pytest.mark.parametrize(
+    ("image", "first"),
+    [
+        (np.full((4, 6), 200, np.uint8), 200),
+        (np.full((4, 6, 1), 200, np.uint8), 200),
+        (np.full((4, 6), 200 * 257, np.uint16), 200),
+        (np.full((4, 6), 0.5), 128),
+        (np.full((4, 6), np.nan), 0),
+        (np.ones((4, 6), bool), 255),
+        (np.full((4, 6), 300), 255),
+        (np.dstack([np.full((4, 6, 3), 100, np.uint8), np.full((4, 6), 51, np.uint8)]), 224),
+    ],
+)
+def test_photographs_of_all_kinds(image, first):
+    pixels = data.as_pixels(image, "images[0]")
+    assert pixels.dtype == np.uint8
+    assert pixels.shape[:2] == (4, 6)
+    assert np.all(pixels == first)
+    assert data.embed(pixels).startswith("data:image/jpeg;base64,/9j/")
+
+
+def test_residuals_are_in_the_scale_of_the_threshold(scene, estimate):
+    found = data.residuals_px(scene.graph, estimate.pose, scene.camera0, scene.camera1)
+    x0 = scene.camera0.unproject(scene.graph.points0)
+    x1 = scene.camera1.unproject(scene.graph.points1)
+    pose = estimate.pose
+    slow = [np.sqrt(sampson_squared(x0[i], x1[j], pose.R, pose.t)) for i, j in scene.graph.edges]
+    focal = 2.0 / (1.0 / scene.camera0.focal + 1.0 / scene.camera1.focal)
+    np.testing.assert_allclose(found, np.array(slow) * focal, rtol=1e-9, atol=1e-9)
+    assert np.all(found[estimate.inliers] <= estimate.options.threshold_px)
+
+
+def test_states_and_indices_are_those_of_the_graph(scene, estimate, tmp_path):
+    page = report(tmp_path / "report.html", scene, estimate)
+    content, graph = page.data, scene.graph
+    ids = [np.array(side) for side in content["ids"]]
+    edges = np.stack([ids[k][content["edges"][k]] for k in (0, 1)], axis=1)
+    np.testing.assert_array_equal(edges, graph.edges)
+    chosen = {tuple(pair) for pair in estimate.matches.tolist()}
+    for edge, state, inlier in zip(edges.tolist(), content["state"], estimate.inliers, strict=True):
+        assert state == (2 if tuple(edge) in chosen else int(inlier))
+    pairs = np.stack([ids[k][content["layers"][0]["pairs"][k]] for k in (0, 1)], axis=1)
+    assert {tuple(pair) for pair in pairs.tolist()} == chosen
+    points = np.array(content["points"][1]).reshape(-1, 2)
+    np.testing.assert_allclose(points, graph.points1[ids[1]], atol=0.051)
+    np.testing.assert_allclose(content["similarity"], graph.similarity, atol=6e-4)
+    assert content["rank"] == graph.rank.tolist()
+
+
+def test_of_very_many_candidates_the_chosen_ones_are_kept(monkeypatch, scene, estimate, tmp_path):
+    most = len(estimate.matches) + 3
+    monkeypatch.setattr(data, "MOST_EDGES", most)
+    page = report(tmp_path / "report.html", scene, estimate)
+    assert len(page.data["state"]) == most
+    assert page.data["state"].count(2) == len(estimate.matches)
+
+
+CAMERAS = [
+    Camera("PINHOLE", 640, 480, [500, 510, 320, 235]),
+    Camera("OPENCV", 640, 480, [420, 420, 318, 242, -0.28, 0.07, 0.001, -0.002]),
+    Camera("SIMPLE_RADIAL", 640, 480, [600, 320, 240, 0.2]),
+    Camera("OPENCV_FISHEYE", 640, 480, [230, 230, 320, 240, 0.02, -0.01, 0.002, 0.0]),
+]
+
+
+@pytest.mark.parametrize("camera", CAMERAS, ids=lambda camera: camera.model)
+@pytest.mark.parametrize("t", [(-1, 0.1, 0.2), (0.1, 0.05, 1.0)])
+def test_epipolar_lines_are_where_the_other_point_can_be(camera, t):
+    rng = np.random.default_rng(3)
+    c, s = np.cos(0.2), np.sin(0.2)
+    pose = RelativePose([[c, 0, s], [0, 1, 0], [-s, 0, c]], t)
+    source = CAMERAS[0]
+    depth = np.geomspace(1.5, 60.0, 30)
+    keypoints = rng.uniform((40, 40), (600, 440), (25, 2))
+    lines = data.epipolar_lines(keypoints, pose.essential(), source, camera, (640, 480))
+    seen = 0
+    for keypoint, line in zip(keypoints, lines, strict=True):
+        ray = np.append(source.unproject(keypoint[None])[0], 1.0)
+        places = (depth[:, None] * ray) @ pose.R.T + pose.t
+        places = places[places[:, 2] > 0.05]
+        pixels = camera.project(places[:, :2] / places[:, 2:])
+        inside = np.all((pixels >= 0) & (pixels <= (639, 479)), axis=1)
+        curve = np.array(line).reshape(-1, 2)
+        for pixel in pixels[inside]:
+            assert distance_to(curve, pixel) < 0.5
+            seen += 1
+    assert seen > 100
+    lengths = {len(line) for line in lines if line}
+    assert len(lengths) == 1
+    assert (lengths == {4}) == (camera.model == "PINHOLE")
+
+
+def distance_to(curve, point):
+    """Distance of a point from a polyline, segment by segment."""
+    best = np.inf
+    for a, b in itertools.pairwise(curve):
+        along = np.clip((point - a) @ (b - a) / ((b - a) @ (b - a)), 0, 1)
+        best = min(best, np.linalg.norm(a + along * (b - a) - point))
+    return best
+
+
+def test_epipolar_lines_that_are_not_there():
+    camera = CAMERAS[0]
+    # Straight forward: the epipole has no line, and a camera beside has lines far outside.
+    E = cross_matrix([0.0, 0.0, 1.0])
+    centre = [[camera.cx, camera.cy]]
+    assert data.epipolar_lines(np.array(centre), E, camera, camera, (640, 480)) == [[]]
+    E = cross_matrix([1.0, 0.0, 0.0])
+    assert data.epipolar_lines(np.array([[0, 9e4]]), E, camera, camera, (640, 480)) == [[]]
+    assert data.epipolar_lines(np.empty((0, 2)), E, camera, camera, (640, 480)) == []
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"graph": "x"}, "graph must be"),
+        ({"estimate": None}, "estimate must be"),
+        ({"camera0": 3}, "camera0 must be"),
+        ({"images": None}, "images must be"),
+        ({"images": (np.zeros((2, 2, 2)), None)}, r"images\[0\] must be"),
+        ({"images": (None, np.zeros((0, 2)))}, r"images\[1\] must be"),
+        ({"images": (None, np.array([["a"]]))}, r"images\[1\] must be"),
+        ({"names": "a"}, "names must be"),
+        ({"truth_error_deg": 200}, "truth_error_deg must be"),
+        ({"compare": [{"name": "x"}]}, r"compare\[0\] must have name and estimate"),
+        ({"path": ""}, "path must be"),
+    ],
+)
+def test_bad_arguments_are_named(scene, estimate, tmp_path, keywords, message):
+    arguments = {
+        "path": tmp_path / "r.html",
+        "images": (None, None),
+        "graph": scene.graph,
+        "estimate": estimate,
+        "camera0": scene.camera0,
+        "camera1": scene.camera1,
+        "config": {},
+        **keywords,
+    }
+    with pytest.raises(ValueError, match=f"^{message}"):
+        write_report(arguments.pop("path"), **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_estimate_of_another_graph_is_refused(scene, estimate, tmp_path):
+    with pytest.raises(ValueError, match=r"^estimate must be that of the graph with its 9 edges"):
+        report(tmp_path / "r.html", scene, estimate, graph=scene.graph.head(9))
+    small = make_scene(SceneConfig(num_points=20, num_outliers=0), 1)
+    own = estimate_relative_pose(small.graph, small.camera0, small.camera1)
+    row = {"name": "other", "estimate": estimate}
+    with pytest.raises(ValueError, match=r"^compare\[0\]\['estimate'\] must match keypoints"):
+        report(tmp_path / "r.html", small, own, compare=[row])
+    row = {"name": "other", "estimate": own, "graph": small.graph}
+    with pytest.raises(ValueError, match=r"^compare\[0\]\['graph'\] must have the keypoints"):
+        report(tmp_path / "r.html", scene, estimate, compare=[row])
+
+
+def test_without_pillow_the_error_says_what_to_install(scene, estimate, tmp_path, monkeypatch):
+    class NotInstalled:
+        def find_spec(self, name, *_):
+            if name == "PIL":
+                raise ModuleNotFoundError("No module named 'PIL'", name="PIL")
+
+    monkeypatch.setattr(sys, "meta_path", [NotInstalled(), *sys.meta_path])
+    for name in ("PIL", "PIL.Image"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install \"manymatch\[images\]\""):
+        report(tmp_path / "r.html", scene, estimate, images=(photo(9, 9), None))
+    report(tmp_path / "plain.html", scene, estimate)
+
+
+def test_the_same_result_gives_the_same_file(scene, estimate, tmp_path):
+    for name in ("a.html", "b.html"):
+        report(tmp_path / name, scene, estimate, images=(photo(40, 30), None))
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_importing_the_report_imports_no_optional_package():
+    code = (
+        "import sys, manymatch.viz.report; sys.exit(bool({'PIL', 'matplotlib', 'cv2', 'torch'} "
+        "& set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)  # noqa: S603 - fixed text
+    assert done.returncode == 0
