@@ -7,10 +7,10 @@ SOURCES := $(shell find cpp src -name '*.h' -o -name '*.cpp' -o -name '*.py' -o 
 CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test core-test bench accuracy lint format clean
+.PHONY: help demo test browser core-test bench accuracy lint format clean
 
 help:
-	@echo "make demo       a made scene, all four methods, a table and pictures in out/demo"
+	@echo "make demo       two made photographs matched end to end; pictures and report in out/demo"
 	@echo "make test       the core's tests under sanitizers, then the Python tests"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make accuracy   pose AUC on made scenes and, where present, on real graphs; out/accuracy"
@@ -35,8 +35,14 @@ $(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
 demo: $(VENV)/.package
 	$(BIN)/manymatch demo
 
-test: core-test $(VENV)/.package $(VENV)/.test
+test: core-test $(VENV)/.package $(VENV)/.test browser
 	$(BIN)/python -m pytest
+
+# The report is opened in a real browser where one can be had; elsewhere its tests are skipped.
+browser:
+	@command -v chromium > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
+	  || echo "No Chromium: the browser tests will be skipped"
 
 # The core without Python, under AddressSanitizer and UndefinedBehaviorSanitizer.
 core-test: $(VENV)/.build
@@ -51,6 +57,7 @@ bench: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/speed/run.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/gms.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/associate.py
+	$(BIN)/python benchmarks/speed/features.py
 
 accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/ordering.py
@@ -58,6 +65,8 @@ accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_graphs.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_pipeline.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/operators.py
+	$(BIN)/python benchmarks/accuracy/embedded.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/confidence.py
 
 # mypy reads the stub that the build generated.
 lint: $(VENV)/.package $(VENV)/.lint

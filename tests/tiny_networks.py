@@ -83,3 +83,17 @@ def save(family: str, folder: Path, **changes: Any) -> Path:
 def pixels(patch: int, rows: int, columns: int, *, batch: int = 1, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, 3, rows * patch, columns * patch, generator=generator)
+
+
+def same(backbone: Any, family: str = "dinov3") -> bool:
+    """Whether a backbone has exactly the weights that `save` writes."""
+    expected, got = network(family).state_dict(), backbone.module.state_dict()
+    return expected.keys() == got.keys() and all(torch.equal(expected[k], got[k]) for k in got)
+
+
+def one_sentence(error: Any) -> str:
+    """Text of a caught error, which must be short and on one line."""
+    text = str(error.value)
+    assert "\n" not in text
+    assert len(text) < 900
+    return text

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from manymatch.datasets.base import Pair
     from manymatch.matcher_config import MatcherConfig
 
+# Packages that compute numbers where no network runs.
+_WITHOUT_NETWORK = ("numpy", "opencv")
+
 
 def batch_header(
     config: MatcherConfig,
@@ -31,6 +34,11 @@ def batch_header(
     # A label, and a setting that changes nothing.
     del settings["preset"], settings["estimation"]["threads"]
     network = config.features.needs_torch
+    used = {
+        name: version
+        for name, version in library_versions().items()
+        if network or name in _WITHOUT_NETWORK
+    }
     return {
         "config": settings,
         "config_hash": _hash([settings]),
@@ -43,7 +51,7 @@ def batch_header(
         "compare": compare,
         "matches": matches,
         "device": choose_device(device).type if network else None,
-        "versions": {"manymatch": manymatch.__version__, **library_versions()},
+        "versions": {"manymatch": manymatch.__version__, **used},
     }
 
 

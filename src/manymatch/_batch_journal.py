@@ -89,12 +89,6 @@ class Journal:
         self._file = None
         self._stack.close()
 
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def __contains__(self, index: object) -> bool:
-        return index in self._offsets
-
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write records, each with the index of its pair, and wait until they are on disk."""
         if self._file is None:

@@ -162,9 +162,12 @@ def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is unknown; JSON has neither NaN nor infinity."""
+    """Leave out what is unknown; JSON has neither NaN nor infinity, tables no stray bytes."""
     return {
-        name: value
+        # File names need not be text; what is none is written in escapes.
+        name: value.encode("utf-8", "backslashreplace").decode()
+        if isinstance(value, str)
+        else value
         for name, value in row.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }

@@ -41,7 +41,9 @@ _EULER = 0.5772156649015329
 _STREAM = 0x6D61746368
 
 
-def chance_of_matching(problem: Problem, estimate: Estimate) -> tuple[float, float]:
+def chance_of_matching(
+    problem: Problem, estimate: Estimate, num_places: int
+) -> tuple[float, float]:
     """Chance that a search like the estimate's finds as large a matching at random.
 
     Parameters
@@ -50,6 +52,8 @@ def chance_of_matching(problem: Problem, estimate: Estimate) -> tuple[float, flo
         The pair that was solved, with the estimate's options.
     estimate : Estimate
         Its cardinality, iterations, method and options are used.
+    num_places : int
+        Matches at places of their own; coincident keypoints agree with each other anyway.
 
     Returns
     -------
@@ -59,7 +63,7 @@ def chance_of_matching(problem: Problem, estimate: Estimate) -> tuple[float, flo
     typical : float
         Size of the matching that is typically (in the mean) found so; NaN if nothing was searched.
     """
-    if not estimate.success or estimate.cardinality <= SAMPLE:
+    if not estimate.success or num_places <= SAMPLE:
         return 1.0, math.nan
     iterations = min(ITERATIONS, max(estimate.iterations, 1))
     sizes = random_matchings(problem, estimate, RUNS, iterations)
@@ -73,6 +77,8 @@ def random_matchings(
     options = estimate.options
     rng = np.random.default_rng(np.random.SeedSequence([options.seed, _STREAM]))
     used = np.unique(problem.edges[:, 1])
+    # Pixels that cannot be undistorted are NaN, take no part in the search and would spread.
+    used = used[np.isfinite(problem.x1[used]).all(axis=1)]
     pairs, settings = [], []
     for _ in range(runs):
         x1 = problem.x1.copy()

@@ -142,7 +142,7 @@ def wide_variance(distances: FloatArray, num_matches: int) -> float:
     """
     near = distances[distances < _WINDOW]
     first, last = _BACKGROUND
-    density = np.count_nonzero((distances >= first) & (distances < last)) / (last - first)
+    density = float(np.count_nonzero((distances >= first) & (distances < last))) / (last - first)
     count = max(len(near) - density * _WINDOW, 1.0)
     square = max(float(near @ near) - density * _WINDOW**3 / 3.0, 0.0)
     fitted = num_matches / max(num_matches - PARAMETERS, 1)

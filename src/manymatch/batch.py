@@ -253,28 +253,31 @@ class _Batch:
         self._table = table
         self._header = header
         self._verdicts: dict[int, str] = {}
+        self._counts: Counter[str] = Counter()
         self.computed = 0
-        for row in journal.records():
-            if row["index"] < total:
-                self._verdicts[row["index"]] = row["verdict"]
+        self._count(row for row in journal.records() if row["index"] < total)
 
     def left(self, *, retry_errors: bool) -> list[int]:
         """Return the indices of the pairs to compute."""
         if retry_errors:
             for index in [i for i, verdict in self._verdicts.items() if verdict == ERROR]:
-                del self._verdicts[index]
+                self._counts[self._verdicts.pop(index)] -= 1
         return [index for index in range(self._total) if index not in self._verdicts]
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Put rows on disk."""
         self._journal.append(rows)
-        self._verdicts.update((row["index"], row["verdict"]) for row in rows)
+        self._count(rows)
         self.computed += len(rows)
+
+    def _count(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            self._verdicts[row["index"]] = row["verdict"]
+            self._counts[row["verdict"]] += 1
 
     def counts(self) -> dict[str, int]:
         """Finished pairs by verdict."""
-        counts = Counter(self._verdicts.values())
-        return {verdict: counts[verdict] for verdict in VERDICTS}
+        return {verdict: self._counts[verdict] for verdict in VERDICTS}
 
     def progress(self, seconds_left: float | None) -> BatchProgress:
         """Say how far it is."""
@@ -295,12 +298,18 @@ class _Batch:
             files.append(folder / "pairs.parquet")
             write_parquet(files[1], self._table, self._journal.records, self._header)
         errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
-        with_pose = 0
+        with_pose = guessed = 0
         for row in self._journal.records():
             if row["index"] < self._total:
                 with_pose += row["success"]
+                guessed += "guessed" in (row.get("camera0_source"), row.get("camera1_source"))
                 for name in errors.keys() & row.keys():
                     errors[name].append(row[name])
+        if guessed:
+            notes.append(
+                f"In {guessed} of {len(self._verdicts)} pairs a focal length is guessed, and the "
+                "pose is only as good as the guess; cameras can be given."
+            )
         auc, rank_one_auc = map(_auc, errors.values())
         summary = BatchSummary(
             folder=folder,

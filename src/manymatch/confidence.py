@@ -11,7 +11,7 @@ import numpy as np
 from manymatch import _core
 from manymatch._chance import SAMPLE, chance_of_matching
 from manymatch._planarity import Planarity, planarity
-from manymatch._pose_covariance import PoseCovariance, pose_covariance, tangent_basis
+from manymatch._pose_covariance import PoseCovariance, pose_covariance
 from manymatch._problem import CameraLike, Problem
 from manymatch._validate import FloatArray, read_only, refusal
 from manymatch.estimate import Estimate
@@ -49,7 +49,7 @@ class Confidence:
         Resolved matches, the size of the matching.
     chance : float
         Probability that the same search finds as large a matching at random: on the same graph
-        after the parts of image 1 have traded places. 1 for five matches or fewer, or no pose.
+        after the parts of image 1 have traded places. 1 for matches at five places or fewer.
     chance_matches : float
         Size of the matching that such a search typically finds; NaN if nothing was searched.
     parallax_deg : float
@@ -170,20 +170,17 @@ def assess(
             f"{len(estimate.inliers)} edges"
         )
     pose, matches = estimate.pose, estimate.matches
-    shape = Planarity(math.nan, math.nan, math.nan)
-    if pose is None:
-        unknown = np.full((5, 5), math.nan), np.full((2, 3), math.nan)
-        spread = PoseCovariance(*unknown, math.nan, math.inf, math.inf)
-    elif len(matches) == 0:
-        unknown = np.full((5, 5), math.nan), tangent_basis(pose.t)
-        spread = PoseCovariance(*unknown, math.nan, math.inf, math.inf)
-    else:
-        x0 = np.ascontiguousarray(problem.x0[matches[:, 0]])
-        x1 = np.ascontiguousarray(problem.x1[matches[:, 1]])
+    shape, places = Planarity(math.nan, math.nan, math.nan), 0
+    spread = PoseCovariance(
+        np.full((5, 5), math.nan), np.full((2, 3), math.nan), math.nan, math.inf, math.inf
+    )
+    if pose is not None:
+        x0, x1 = _distinct(problem.x0[matches[:, 0]], problem.x1[matches[:, 1]])
+        places = len(x0)
         spread = pose_covariance(x0, x1, pose, problem.eps, _distances(problem, pose))
         shape = planarity(x0, x1, pose, problem.eps, estimate.options.seed)
-    chance, typical = chance_of_matching(problem, estimate)
-    verdict, reason = _judge(estimate, chance, typical, shape, spread)
+    chance, typical = chance_of_matching(problem, estimate, places)
+    verdict, reason = _judge(estimate, places, chance, typical, shape, spread)
     return Confidence(
         verdict=verdict,
         reason=reason,
@@ -203,6 +200,12 @@ def assess(
     )
 
 
+def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Leave one of several matches between the same two places, in order."""
+    first = np.sort(np.unique(np.column_stack([x0, x1]), axis=0, return_index=True)[1])
+    return np.ascontiguousarray(x0[first]), np.ascontiguousarray(x1[first])
+
+
 def _distances(problem: Problem, pose: RelativePose) -> FloatArray:
     """Distances (F,) from the pose of all candidates in front of both cameras."""
     x0 = np.ascontiguousarray(problem.x0[problem.edges[:, 0]])
@@ -212,14 +215,22 @@ def _distances(problem: Problem, pose: RelativePose) -> FloatArray:
 
 
 def _judge(
-    estimate: Estimate, chance: float, typical: float, shape: Planarity, spread: PoseCovariance
+    estimate: Estimate,
+    places: int,
+    chance: float,
+    typical: float,
+    shape: Planarity,
+    spread: PoseCovariance,
 ) -> tuple[Verdict, str]:
     """Verdict and its reason; what says most against the estimate comes first."""
     count = len(estimate.matches)
     if estimate.pose is None:
         return "failed", f"No pose was found: {estimate.failure}."
-    if count <= SAMPLE:
-        return "weak", f"There are only {count} matches, and any pose can be fitted to {SAMPLE}."
+    if places <= SAMPLE:
+        return "weak", (
+            f"There are only {places} matches at places of their own, and a pose can be fitted to "
+            f"any {SAMPLE}."
+        )
     if chance > CHANCE_LIMIT:
         return "weak", (
             f"{count} matches could arise by chance: about {typical:.0f} do at random, {count} "

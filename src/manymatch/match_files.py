@@ -32,6 +32,7 @@ def save_result(
     picture: bool = True,
     report: bool = True,
     command: str | None = None,
+    error_deg: float | None = None,
 ) -> dict[str, Path]:
     """Write everything about a pair into a folder, which is made if needed.
 
@@ -48,6 +49,8 @@ def save_result(
         Write ``matches.png`` and ``report.html``.
     command : str, optional
         How to get the same result again, shown in the report.
+    error_deg : float, optional
+        Error of the pose where the truth is known, shown in the report.
 
     Returns
     -------
@@ -77,7 +80,7 @@ def save_result(
         result.plot(written["picture"])
     if report:
         written["report"] = root / "report.html"
-        result.report(written["report"], command=command)
+        result.report(written["report"], command=command, truth_error_deg=error_deg)
     return written
 
 

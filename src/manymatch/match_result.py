@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rival:
-    """Another way of matching the same pair, for comparison."""
+    """Another way of matching the same pair, for comparison; its error where the truth is known."""
 
     name: str
     graph: AssociationGraph
     estimate: Estimate
+    error_deg: float | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -157,13 +158,20 @@ class MatchResult:
             estimate=self.estimate,
             camera0=self.camera0,
             camera1=self.camera1,
-            config=self.provenance() if command is None else {"command": command, **self.provenance()},
+            config=self.provenance()
+            if command is None
+            else {"command": command, **self.provenance()},
             confidence=self.confidence.to_dict(),
             timing=self.timing,
             names=self.names,
             notes=self.notes,
             compare=[
-                {"name": rival.name, "graph": rival.graph, "estimate": rival.estimate}
+                {
+                    "name": rival.name,
+                    "graph": rival.graph,
+                    "estimate": rival.estimate,
+                    "error_deg": rival.error_deg,
+                }
                 for rival in self.rivals
             ],
             **settings,

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -41,3 +43,11 @@ def test_many_pairs(tmp_path):
     text = run("03_many_pairs.py", tmp_path)
     auc = {m: float(v) for m, v in re.findall(r"^(\S+): .* degrees ([\d.]+)", text, re.MULTILINE)}
     assert auc["hcm-mcm"] > auc["cm"] + 20
+
+
+def test_own_backbone(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("cv2")
+    text = run("04_own_backbone.py", tmp_path)
+    assert "no problems found" in text
+    assert "median motion [40. 24.] px" in text

@@ -31,9 +31,6 @@ def indices(folder):
 
 def test_records_come_back_by_index(folder):
     with Journal(folder, HEADER) as journal:
-        assert len(journal) == 3
-        assert 7 in journal
-        assert 2 not in journal
         journal.append([record(0)])
         assert list(journal.records()) == [
             record(0),
@@ -73,7 +70,6 @@ def test_the_last_record_of_a_pair_counts(folder):
     with Journal(folder, HEADER) as journal:
         journal.append([record(3, verdict="weak")])
     with Journal(folder, HEADER) as journal:
-        assert len(journal) == 3
         assert [row["verdict"] for row in journal.records()] == ["solved", "weak", "solved"]
 
 
@@ -153,7 +149,7 @@ def test_what_cannot_be_written_is_not_counted(folder, monkeypatch):
         monkeypatch.setattr(journal, "_file", Full())
         with pytest.raises(OSError, match="No space left"):
             journal.append([record(5)])
-        assert 5 not in journal
+        assert len(list(journal.records())) == 3
     assert indices(folder) == [1, 3, 7]
 
 

@@ -356,8 +356,8 @@ def test_epipolar_lines_are_where_the_other_point_can_be(camera, t):
     c, s = np.cos(0.2), np.sin(0.2)
     pose = RelativePose([[c, 0, s], [0, 1, 0], [-s, 0, c]], t)
     source = CAMERAS[0]
-    depth = np.geomspace(1.5, 60.0, 30)
-    keypoints = rng.uniform((40, 40), (600, 440), (25, 2))
+    depth = np.geomspace(1.5, 60.0, 15)
+    keypoints = rng.uniform((40, 40), (600, 440), (12, 2))
     lines = data.epipolar_lines(keypoints, pose.essential(), source, camera, (640, 480))
     seen = 0
     for keypoint, line in zip(keypoints, lines, strict=True):
@@ -370,7 +370,7 @@ def test_epipolar_lines_are_where_the_other_point_can_be(camera, t):
         for pixel in pixels[inside]:
             assert distance_to(curve, pixel) < 0.5
             seen += 1
-    assert seen > 100
+    assert seen > 40
     lengths = {len(line) for line in lines if line}
     assert len(lengths) == 1
     assert (lengths == {4}) == (camera.model == "PINHOLE")

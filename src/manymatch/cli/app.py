@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from manymatch import __version__, _core
-from manymatch.cli import batch, demo, match, solve
+from manymatch.cli import batch, demo, match, models, pca, solve
 from manymatch.cli._console import out
+from manymatch.features.extractor import library_versions
 
 app = typer.Typer(
     name="manymatch",
@@ -21,10 +21,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("batch", epilog=batch.EXAMPLE)(batch.batch)
+# In the order in which people meet them.
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("match", epilog=match.EXAMPLE)(match.match)
+app.command("batch", epilog=batch.EXAMPLE)(batch.batch)
 app.command("solve", epilog=solve.EXAMPLE)(solve.solve)
+app.command("models", epilog=models.EXAMPLE)(models.models)
+app.command("pca", epilog=pca.EXAMPLE)(pca.pca)
 
 
 @app.callback(invoke_without_command=True)
@@ -39,7 +42,8 @@ def _global(
     console = out()
     console.print(f"manymatch {__version__}")
     if verbose:
-        console.print(f"numpy {np.__version__}")
+        for name, number in library_versions().items():
+            console.print(f"{name} {number}")
         console.print(f"instruction set {_core.instruction_set()}")
         console.print(f"cores {os.cpu_count()}")
     raise typer.Exit

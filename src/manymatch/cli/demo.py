@@ -1,180 +1,168 @@
-"""``manymatch demo``: a made scene, solved by every method."""
+"""``manymatch demo``: two made photographs, matched the plain way and by many candidates."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
-from manymatch.cli.solve import estimate_record
-from manymatch.datasets.synthetic import DEMO, Scene, make_scene
-from manymatch.estimate import estimate_relative_pose
-from manymatch.evaluate import pose_error_deg, rotation_error_deg, translation_error_deg
-from manymatch.options import Options
+from manymatch._files import write_whole
+from manymatch._optional import require
+from manymatch.cli import _matcher_flags as flags
+from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json, working
+from manymatch.datasets.rendered import RenderedScene, render_scene
+from manymatch.evaluate import pose_error_deg
+from manymatch.match_files import save_result
+from manymatch.pipeline import Matcher
 from manymatch.viz import plot_candidates
 
 if TYPE_CHECKING:
-    from manymatch._problem import Method
     from manymatch.estimate import Estimate
+    from manymatch.match_result import MatchResult
 
-EXAMPLE = "Example: manymatch demo --seed 3 --out out/demo"
-
-# From the plainest to the default.
-_METHODS: tuple[Method, ...] = ("cm", "hcm", "mcm", "hcm-mcm")
-_DRAWN = ("cm", "hcm-mcm")
+EXAMPLE = "Example: manymatch demo --preset classic --scene 3 --out out/demo"
 _RIGHT_DEG = 5.0
 
 
-@dataclass(frozen=True)
-class _Run:
-    method: str
-    estimate: Estimate
-    error_deg: float
-    rotation_deg: float | None
-    translation_deg: float | None
-    milliseconds: float
-
-
 def demo(
-    out_folder: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path(
-        "out/demo"
-    ),
-    seed: Annotated[int, typer.Option(min=0, help="Which scene to make.")] = 2,
+    out_folder: Annotated[
+        Path, typer.Option("--out", help="Folder for the photographs, pictures and the report.")
+    ] = Path("out/demo"),
+    scene: Annotated[int, typer.Option(min=0, help="Which street to build.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    preset: flags.Preset = None,
+    seed: flags.Seed = None,
+    extra: flags.Set = None,
+    device: flags.Device = "auto",
 ) -> None:
-    """Make a scene with repeated structure, solve it with every method, draw what was chosen."""
+    """Photograph a made street with many equal windows twice, and find how the camera moved.
+
+    The windows look alike, so the most similar one is often the wrong one. Shown side by side:
+    rank-one matches with plain consensus, and several candidates a keypoint that geometry resolves.
+    """
     with clean_exit():
-        scene = make_scene(DEMO, seed)
-        runs = [_run(scene, method) for method in _METHODS]
-        pictures, why_none = _draw(scene, runs, out_folder)
-        if as_json:
-            print_json(_record(scene, runs, pictures))
-        else:
-            _tell(scene, runs)
-            for line in why_none or [f"Picture: {picture}" for picture in pictures]:
-                out().print(line, soft_wrap=True, markup=False)
-    raise typer.Exit(OK if runs[-1].estimate.success else UNSOLVED)
-
-
-def _run(scene: Scene, method: Method) -> _Run:
-    options = Options(max_iterations=20_000)
-    start = time.perf_counter()
-    estimate = estimate_relative_pose(
-        scene.graph, scene.camera0, scene.camera1, method=method, options=options
-    )
-    elapsed = time.perf_counter() - start
-    true, found = scene.pose, estimate.pose
-    return _Run(
-        method=method,
-        estimate=estimate,
-        error_deg=pose_error_deg(found, true.R, true.t),
-        rotation_deg=None if found is None else rotation_error_deg(found.R, true.R),
-        translation_deg=None if found is None else translation_error_deg(found.t, true.t),
-        milliseconds=1e3 * elapsed,
-    )
-
-
-def _draw(scene: Scene, runs: list[_Run], folder: Path) -> tuple[list[Path], list[str]]:
-    """Write the pictures; without matplotlib there are none, and a line says why."""
-    pictures = []
-    for run in runs:
-        if run.method not in _DRAWN:
-            continue
-        path = folder / f"{run.method}.png"
-        try:
-            plot_candidates(
-                scene.graph,
-                scene.size,
-                scene.size,
-                path,
-                estimate=run.estimate,
-                is_true=scene.is_true,
-                rows=(scene.row0, scene.row1),
-                title=f"{run.method}: pose error {run.error_deg:.2f}°",
+        settings = flags.matcher_settings(preset=preset, device=device, extra=extra, seed=seed)
+        matcher = Matcher(**settings)
+        with working("Building a street and taking two photographs", quiet=as_json):
+            street = render_scene(scene)
+        with working("Matching", quiet=as_json):
+            result = matcher.match(
+                street.image0, street.image1, street.camera0, street.camera1, compare=True
             )
-        except ModuleNotFoundError as error:
-            return [], [f"No picture: {error}"]
-        pictures.append(path)
-    return pictures, []
+        result.names = ("street0.png", "street1.png")
+        true = street.pose
+        result.rivals = [
+            dataclasses.replace(r, error_deg=pose_error_deg(r.estimate.pose, true.R, true.t))
+            for r in result.rivals
+        ]
+        with working("Drawing", quiet=as_json):
+            files = _write(street, result, out_folder)
+        if as_json:
+            print_json(_record(street, result, files))
+        else:
+            _tell(street, result, files)
+    raise typer.Exit(OK if result.estimate.success else UNSOLVED)
 
 
-def _tell(scene: Scene, runs: list[_Run]) -> None:
+def _errors(street: RenderedScene, result: MatchResult) -> list[tuple[str, Estimate, float]]:
+    """Return name, estimate and pose error of the plain way, then of ours."""
+    rows = [(rival.name, rival.estimate) for rival in result.rivals]
+    own = f"{result.config.association.k} candidates a keypoint, {result.config.method}"
+    rows.append((own, result.estimate))
+    true = street.pose
+    return [(name, e, pose_error_deg(e.pose, true.R, true.t)) for name, e in rows]
+
+
+def _write(street: RenderedScene, result: MatchResult, folder: Path) -> dict[str, Path]:
+    """Write photographs, pictures, report and JSON; without matplotlib there are no pictures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    image = require("PIL.Image", "writing photographs", "images")
+    files = {}
+    for name, pixels in zip(result.names, (street.image0, street.image1), strict=True):
+        files[name] = folder / name
+        save = functools.partial(image.fromarray(pixels).save, format="PNG")
+        write_whole(files[name], save)
+    (rank_one, plain, plain_error), (_, _, error) = _errors(street, result)
+    try:
+        files["rank-one"] = folder / "rank_one.png"
+        plot_candidates(
+            result.rivals[0].graph,
+            result.size0,
+            result.size1,
+            files["rank-one"],
+            images=(street.image0, street.image1),
+            estimate=plain,
+            title=f"{rank_one}: pose error {plain_error:.1f}°",
+        )
+        pictures = True
+    except ModuleNotFoundError:
+        del files["rank-one"]
+        pictures = False
+    command = f"manymatch demo --scene {street.seed} --preset {result.config.preset}"
+    return {
+        **files,
+        **save_result(result, folder, picture=pictures, command=command, error_deg=error),
+    }
+
+
+def _tell(street: RenderedScene, result: MatchResult, files: dict[str, Path]) -> None:
     console = out()
-    num0, num1 = len(scene.graph.points0), len(scene.graph.points1)
+    for note in result.notes[:-2]:
+        console.print(note, style="dim", markup=False)
     console.print(
-        f"A made scene: {num0} and {num1} keypoints, {len(scene.true_matches)} of them seen by "
-        f"both cameras, {scene.graph.num_edges} candidates kept, "
-        f"{int(scene.is_true.sum())} of those right.\n"
+        f"Two photographs of a made street, {street.baseline:.1f} m apart; "
+        f"{result.counts['keypoints0']} and {result.counts['keypoints1']} keypoints.\n"
     )
-    # Narrow enough for a terminal of 80 columns.
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("\nmethod")
-    for name in ("pose\nerror °", "rotation\nerror °", "transl.\nerror °"):
+    table.add_column("")
+    for name in ("candidates", "inliers", "matches", "pose error °"):
         table.add_column(name, justify="right")
-    for name in ("kept", "inliers", "matches", "iterations", "ms"):
-        table.add_column(f"\n{name}", justify="right")
-    for run in runs:
-        estimate = run.estimate
-        style = "green" if run.error_deg < _RIGHT_DEG else "red"
+    rows = _errors(street, result)
+    for name, estimate, error in rows:
+        style = "green" if error < _RIGHT_DEG else "red"
         table.add_row(
-            run.method,
-            f"[{style}]{run.error_deg:.2f}[/]",
-            _degrees(run.rotation_deg),
-            _degrees(run.translation_deg),
-            f"{scene.graph.num_edges}",
-            f"{estimate.num_inliers}",
-            f"{len(estimate.matches)}",
-            f"{estimate.iterations}",
-            f"{run.milliseconds:.0f}",
+            name,
+            str(estimate.inliers.size),
+            str(estimate.num_inliers),
+            str(len(estimate.matches)),
+            f"[{style}]{error:.2f}[/]",
         )
     console.print(table)
-    console.print(f"\n{_summary(runs)}")
+    console.print()
+    console.print(_summary(rows[0][2], rows[1][2], result), markup=False)
+    console.print()
+    for name, path in files.items():
+        console.print(f"{name:<11} {path}", markup=False, soft_wrap=True)
+    console.print("\nNext: open the report, hover a keypoint and see its candidates. Then:")
+    console.print("  manymatch match your0.jpg your1.jpg --compare", markup=False)
+    console.print("  manymatch models", markup=False)
 
 
-def _summary(runs: list[_Run]) -> str:
+def _summary(plain: float, own: float, result: MatchResult) -> str:
     """Say in one or two sentences what the table shows."""
-    right = [run.method for run in runs if run.error_deg < _RIGHT_DEG]
-    wrong = [run for run in runs if run.error_deg >= _RIGHT_DEG]
-    if not wrong:
-        return "Every method finds the pose of this scene; another --seed may tell them apart."
-    if not right:
-        return "No method finds the pose of this scene; another --seed may be kinder."
-    best = next(run for run in reversed(runs) if run.method in right)
-    worst = max(wrong, key=lambda run: run.estimate.num_inliers)
+    first = {tuple(edge) for edge in result.graph.up_to_rank(1).edges.tolist()}
+    beyond = sum(tuple(match) not in first for match in result.estimate.matches.tolist())
+    if own >= _RIGHT_DEG:
+        return "The pose of this street is not found; another --scene may be kinder."
+    if plain < _RIGHT_DEG:
+        return "Both ways find the pose of this street; another --scene may tell them apart."
     return (
-        f"The rows of look-alikes also fit a camera that slid along them: {worst.method} finds "
-        f"{worst.estimate.num_inliers} consistent candidates there against "
-        f"{best.estimate.num_inliers} at the true pose, and is wrong. But they make only "
-        f"{len(worst.estimate.matches)} one-to-one matches against {len(best.estimate.matches)}, "
-        f"which is what {best.method} goes by."
+        f"Taking each keypoint's best match goes wrong here; keeping several and letting geometry "
+        f"choose does not: {beyond} of the {len(result.estimate.matches)} resolved matches were "
+        f"not each other's first choice."
     )
 
 
-def _degrees(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _record(scene: Scene, runs: list[_Run], pictures: list[Path]) -> dict[str, Any]:
+def _record(street: RenderedScene, result: MatchResult, files: dict[str, Path]) -> dict[str, Any]:
+    (_, _, plain), (_, _, own) = _errors(street, result)
     return {
-        "seed": scene.seed,
-        "keypoints": [len(scene.graph.points0), len(scene.graph.points1)],
-        "candidates": scene.graph.num_edges,
-        "true_candidates": int(scene.is_true.sum()),
-        "true_matches": len(scene.true_matches),
-        "methods": {
-            run.method: {
-                "error_deg": run.error_deg,
-                "rotation_error_deg": run.rotation_deg,
-                "translation_error_deg": run.translation_deg,
-                "milliseconds": run.milliseconds,
-                **estimate_record(run.estimate, scene.graph),
-            }
-            for run in runs
-        },
-        "pictures": [str(picture) for picture in pictures],
+        "scene": street.seed,
+        "error_deg": own,
+        "rank_one_error_deg": plain,
+        **result.to_dict(),
+        "files": {name: str(path) for name, path in files.items()},
     }

@@ -13,7 +13,7 @@ from manymatch._validate import suggest
 from manymatch.cli._console import clean_exit, out, print_json
 from manymatch.features.catalogue import ALIASES, MODELS, find_model
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig
-from manymatch.features.weights import fetch_command, locate
+from manymatch.features.weights import fetch_command, whereabouts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +31,7 @@ class _Status:
 
     model: Model
     weights: Path | None
+    place: str
     missing_libraries: tuple[str, ...]
 
     @property
@@ -54,6 +55,7 @@ class _Status:
             "missing_libraries": list(self.missing_libraries),
             "needs_weights": self.model.needs_weights,
             "weights": None if self.weights is None else str(self.weights),
+            "place": self.place or None,
             "ready": self.ready,
             "commands": self.commands,
         }
@@ -97,7 +99,8 @@ def models(
 
 def _status(model: Model) -> _Status:
     missing = tuple(name for name in model.libraries if importlib.util.find_spec(name) is None)
-    return _Status(model, locate(model), missing)
+    weights, place = whereabouts(model) or (None, "")
+    return _Status(model, weights, place, missing)
 
 
 def _parts(config: FeatureConfig) -> list[Model]:
@@ -146,12 +149,12 @@ def _tell_all(rows: list[_Status], *, show_all: bool) -> None:
         parts = [_status(model) for model in _parts(config)]
         missing += [part for part in parts if not part.ready]
         what = " + ".join(part.model.name for part in parts)
-        lacks = ", ".join(part.model.name for part in parts if not part.ready)
-        table.add_row(name, what, f"[yellow]lacks {lacks}[/]" if lacks else "[green]ready[/]")
+        lacks = [part.model.name for part in parts if not part.ready]
+        here = f"[yellow]lacks {'both' if len(lacks) > 1 else lacks[0]}[/]" if lacks else ""
+        table.add_row(name, what, here or "[green]ready[/]")
     console.print(table)
     if missing:
-        console.print("\nWhat the presets lack:")
-        _list_commands(console, _commands(missing))
+        _tell_commands(console, "What the presets lack:", missing)
 
 
 def _tell_one(row: _Status) -> None:
@@ -176,9 +179,7 @@ def _tell_one(row: _Status) -> None:
         ("instead", model.alternative if not row.ready else None),
     ]
     _print_facts(console, model.name, [(key, value) for key, value in facts if value is not None])
-    if row.commands:
-        console.print("\nTo get it:")
-        _list_commands(console, row.commands)
+    _tell_commands(console, "To get it:", [row])
 
 
 def _tell_preset(name: str) -> None:
@@ -193,9 +194,7 @@ def _tell_preset(name: str) -> None:
             *((key, value) for key, value in record["settings"].items() if value is not None),
         ],
     )
-    if record["commands"]:
-        console.print("\nTo get it:")
-        _list_commands(console, record["commands"])
+    _tell_commands(console, "To get it:", [_status(find_model(part)) for part in record["models"]])
 
 
 def _presets_of(model: Model) -> list[str]:
@@ -230,9 +229,17 @@ def _print_facts(console: Console, title: str, facts: list[tuple[str, object]]) 
     console.print(table)
 
 
-def _list_commands(console: Console, commands: list[str]) -> None:
+def _tell_commands(console: Console, title: str, parts: list[_Status]) -> None:
+    """List what to run; long lines are not broken, so that they can be copied."""
+    commands = _commands(parts)
+    if not commands:
+        return
+    console.print(f"\n{title}")
+    gates = {fetch_command(part.model): part.model.gate for part in parts if part.model.gated}
     for command in commands:
-        # Long ones are not broken, so that they can be copied.
+        if command in gates:
+            note = f"  # first accept the licence at {gates[command]}"
+            console.print(note, soft_wrap=True, markup=False)
         console.print(f"  {command}", soft_wrap=True, markup=False)
 
 
@@ -248,5 +255,5 @@ def _where(row: _Status) -> str:
     if not row.model.needs_weights:
         return "[green]none needed[/]"
     if row.weights is not None:
-        return "[green]here[/]"
+        return f"[green]here, {row.place}[/]"
     return "[yellow]missing, gated[/]" if row.model.gated else "[yellow]missing[/]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,10 @@ import typer
 from manymatch.cli import _matcher_flags as flags  # noqa: TC001 - Typer reads the annotations
 from manymatch.cli._console import OK, clean_exit, out, print_json, working
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig, feature_config
-from manymatch.features.debias import PROBES, PositionalBasis, probe_image
+from manymatch.features.debias import PROBES, SpectrumExhaustedWarning
 from manymatch.features.dense import checked_layers, dense_maps
 from manymatch.features.device import choose_device
+from manymatch.features.positional import positional_bases
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
 from manymatch.io.image import load_image
@@ -77,15 +79,27 @@ def pca(
             layers = checked_layers(
                 wanted if layer is None else _numbers(layer, "--layer"), backbone
             )
-            maps = [_maps(image, backbone, config, layers, ranks) for image in images]
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", SpectrumExhaustedWarning)
+                maps = [_maps(image, backbone, config, layers, ranks) for image in images]
         settings = list(itertools.product(layers, ranks))
         titles = [_title(k, rank) for k, rank in settings]
         columns = [[found[key] for key in settings] for found in maps]
         plot_pca(images[0], images[1], columns[0], columns[1], picture, titles)
+        notes = list(dict.fromkeys(str(warning.message) for warning in caught))
         if as_json:
             record = [{"layer": k, "debias": rank} for k, rank in settings]
-            print_json({"descriptor": backbone.name, "columns": record, "picture": str(picture)})
+            print_json(
+                {
+                    "descriptor": backbone.name,
+                    "columns": record,
+                    "notes": notes,
+                    "picture": str(picture),
+                }
+            )
         else:
+            for note in notes:
+                out().print(f"Note: {note}", soft_wrap=True, markup=False)
             out().print(f"Picture: {picture}", soft_wrap=True, markup=False)
     raise typer.Exit(OK)
 
@@ -128,17 +142,12 @@ def _maps(
 ) -> dict[tuple[int, int], FeatureMap]:
     """Compute the map of every layer and rank: one pass for the image, one for the probe."""
     resize = config.resize if backbone.resize.patches is None else Resize.budget(config.patches)
-
-    def dense(pixels: NDArray[np.uint8]) -> dict[int, FeatureMap]:
-        return dense_maps([pixels], backbone, layers, norm=config.norm, resize=resize)[0]
-
-    raw = dense(image)
+    (raw,) = dense_maps([image], backbone, layers, norm=config.norm, resize=resize)
     found = {(layer, 0): raw[layer] for layer in layers}
     if not any(ranks):
         return found
-    probed = dense(probe_image(config.probe, (image.shape[1], image.shape[0])))
-    for layer in layers:
-        basis = PositionalBasis.from_map(probed[layer].values)
+    bases = positional_bases(raw, backbone, probe=config.probe, norm=config.norm)
+    for layer, basis in bases.items():
         values = raw[layer].values
         for rank in filter(None, ranks):
             corrected = basis.apply(values.reshape(len(values), -1).T, rank).T

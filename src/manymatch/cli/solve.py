@@ -16,13 +16,14 @@ from manymatch.cli._cameras import parse_camera
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
 from manymatch.estimate import estimate_relative_pose
 from manymatch.io import load_graph
+from manymatch.match_result import estimate_record
 from manymatch.options import Options
+from manymatch.pose_words import describe_pose
 
 if TYPE_CHECKING:
     from manymatch._problem import Method
     from manymatch.estimate import Estimate
     from manymatch.graph import AssociationGraph
-    from manymatch.pose import RelativePose
 
 EXAMPLE = (
     "Example: manymatch solve pair.npz --camera0 800,800,511.5,383.5 --camera1 800,800,511.5,383.5"
@@ -93,39 +94,6 @@ def solve(
     raise typer.Exit(OK if estimate.success else UNSOLVED)
 
 
-def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, Any]:
-    """Everything about an estimate that fits into JSON."""
-    pose = estimate.pose
-    return {
-        "success": estimate.success,
-        "failure": estimate.failure or None,
-        "pose": None if pose is None else {"R": pose.R.tolist(), "t": pose.t.tolist()},
-        "candidates": graph.num_edges,
-        "inliers": int(estimate.num_inliers),
-        "matches": len(estimate.matches),
-        "parallax_deg": None if pose is None else estimate.parallax_deg,
-        "low_parallax": estimate.low_parallax,
-        "hcm": float(estimate.hcm),
-        "cardinality": int(estimate.cardinality),
-        "iterations": int(estimate.iterations),
-        "refinements": int(estimate.refinements),
-        "timing_s": {stage: float(value) for stage, value in estimate.timing.items()},
-    }
-
-
-def describe_pose(pose: RelativePose) -> str:
-    """Say a relative pose in words; right, down and forward are those of camera 0."""
-    centre = -pose.R.T @ pose.t
-    words = (("left", "right"), ("up", "down"), ("backward", "forward"))
-    axis = int(np.argmax(np.abs(centre)))
-    side = words[axis][int(centre[axis] > 0)]
-    x, y, z = centre
-    return (
-        f"Camera 1 is turned by {pose.angle_deg:.2f}° against camera 0 and moved mostly {side} "
-        f"(right {x:+.3f}, down {y:+.3f}, forward {z:+.3f}; the distance cannot be known)."
-    )
-
-
 def _write(
     folder: Path, record: dict[str, Any], estimate: Estimate, graph: AssociationGraph
 ) -> None:
@@ -147,7 +115,7 @@ def _tell(estimate: Estimate, graph: AssociationGraph, folder: Path | None) -> N
     if estimate.pose is None:
         console.print(f"No pose was found: {estimate.failure}")
     else:
-        console.print(describe_pose(estimate.pose))
+        console.print(f"Camera 1 is {describe_pose(estimate.pose)}.")
         console.print(
             f"{graph.num_edges} candidates, {estimate.num_inliers} consistent with the pose, "
             f"{len(estimate.matches)} one-to-one matches; {estimate.iterations} samples."

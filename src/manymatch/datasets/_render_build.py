@@ -24,6 +24,16 @@ class Builder:
         self._rows = []
         self._leaves: list[tuple[FloatArray, ...]] = []
         self._lamps: list[tuple[float, ...]] = []
+        self._origin, self._axes = np.zeros(3), np.eye(3)
+
+    def face_right(self, x: float, z: float) -> None:
+        """Add the next shapes in a frame at (x, z) whose fronts look along the world's x axis."""
+        self._origin = np.array([x, 0.0, z])
+        self._axes = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
+
+    def face_front(self) -> None:
+        """Add the next shapes in the world's frame again."""
+        self._origin, self._axes = np.zeros(3), np.eye(3)
 
     def box(
         self,
@@ -103,7 +113,8 @@ class Builder:
 
     def lamp(self, centre: Sequence[float], colour: Colour) -> None:
         """Add a light for the night; centre is (x, height, z)."""
-        self._lamps.append((centre[0], -centre[1], centre[2], *colour))
+        place = self._moved(np.array([centre[0], -centre[1], centre[2]]))
+        self._lamps.append((place[0], place[1], place[2], *colour))
 
     def finish(self) -> tuple[Solids, Leaves, FloatArray]:
         """Return everything added so far as arrays."""
@@ -135,7 +146,11 @@ class Builder:
     ) -> None:
         extra = np.zeros(4)
         extra[: len(aux)] = aux
-        self._rows.append((kind, centre, half, axes, material, colour, extra, thin))
+        turned = (axes[:, :, None] * self._axes[None]).sum(axis=1)
+        self._rows.append((kind, self._moved(centre), half, turned, material, colour, extra, thin))
+
+    def _moved(self, point: FloatArray) -> FloatArray:
+        return np.asarray(self._origin + (point[:, None] * self._axes).sum(axis=0))
 
 
 def _unit(vectors: FloatArray) -> FloatArray:

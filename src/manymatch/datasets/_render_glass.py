@@ -64,9 +64,9 @@ def glass(
 
 def _room(s: Surface, x: Array, y: Array, irradiance: Array, rooms: float) -> Array:
     """Curtains a hand behind the pane, and a dark room behind them."""
-    depth = np.maximum(np.abs(s.view[2]), 0.05)
-    cx = x + s.view[0] / depth * np.float32(_CURTAIN_DEPTH)
-    cy = y + s.view[1] / depth * np.float32(_CURTAIN_DEPTH)
+    depth = np.maximum(np.abs(s.sight[2]), 0.05)
+    cx = x + s.sight[0] / depth * np.float32(_CURTAIN_DEPTH)
+    cy = y + s.sight[1] / depth * np.float32(_CURTAIN_DEPTH)
     vary = s.aux[:, 2]
     pick = [hashed(s.key, k) for k in range(5)]
     open_share = 0.62 + vary * (0.9 * pick[0] - 0.45)

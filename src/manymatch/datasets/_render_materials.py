@@ -26,7 +26,8 @@ class Surface:
     """Samples of one material.
 
     ``point`` and ``normal``, ``view`` (direction of the ray, unit) are lists of x, y, z (N,) in the
-    world; ``local`` the place in the shape's own frame and ``half`` its half extents, in metres;
+    world; ``local`` and ``sight`` are the place and the view in the shape's own frame, and ``half``
+    its half extents, in metres;
     ``u``, ``v`` coordinates on the face in metres, v downwards on walls; ``spacing`` the distance of
     neighbouring samples; ``colour`` (N, 3), ``aux`` (N, 4) and ``key`` (N,) belong to the shape.
     """
@@ -35,6 +36,7 @@ class Surface:
     normal: list[Array]
     view: list[Array]
     local: list[Array]
+    sight: list[Array]
     half: list[Array]
     u: Array
     v: Array
@@ -168,13 +170,13 @@ def _slate(s: Surface, noise: Noise) -> Array:
 def _sign(s: Surface, noise: Noise) -> Array:
     # Letters on the front; aux: number of the word, then the colour of the letters.
     ink = lettering(s.local[0], s.local[1], s.half[0], s.half[1], s.aux[:, 0], s.spacing)
-    ink = ink * (np.abs(s.normal[2]) > 0.5)
+    ink = ink * (np.abs(s.local[2]) > s.half[2] - 1e-3)
     board = _scaled(s, 1.0 + 0.04 * noise(s.u, s.v, 1.5, s.spacing))
     return np.asarray(board * (1 - ink[:, None]) + s.aux[:, 1:4] * ink[:, None], np.float32)
 
 
 def _awning(s: Surface, noise: Noise) -> Array:
-    band = np.floor(s.point[0] * np.float32(1 / 0.28))
+    band = np.floor(s.local[0] * np.float32(1 / 0.28))
     light = (band % 2)[:, None]
     tone = (1.0 + 0.04 * noise(s.u, s.v, 2.3, s.spacing))[:, None]
     cream = np.float32([0.72, 0.68, 0.58])

@@ -102,7 +102,7 @@ def _surface(
         normal = [np.where(away, -a, a) for a in normal]
         aux = np.zeros((len(row), 4), dtype=np.float32)
         nothing = [zero, zero, zero]
-        return m.Surface(point, normal, view, nothing, nothing, zero, zero, spacing,
+        return m.Surface(point, normal, view, nothing, nothing, nothing, zero, zero, spacing,
                          leaves.colour[row], aux, index)  # fmt: skip
     off = [point[k] - solids.centre[index, k].astype(np.float32) for k in range(3)]
     axes = solids.axes.astype(np.float32)[index]
@@ -127,7 +127,8 @@ def _surface(
     whole = [local[j] + sum(axes[:, j, k] * centre[k] for k in range(3)) for j in range(3)]
     u = np.where(face == 0, whole[2], whole[0])
     v = np.where(face == 1, whole[2], whole[1])
-    return m.Surface(point, normal, view, local, half, u, v, spacing, solids.colour[index],
+    sight = [sum(axes[:, j, k] * view[k] for k in range(3)) for j in range(3)]
+    return m.Surface(point, normal, view, local, sight, half, u, v, spacing, solids.colour[index],
                      solids.aux[index], index)  # fmt: skip
 
 

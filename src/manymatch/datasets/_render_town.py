@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -31,8 +31,12 @@ _PLASTERS: tuple[Colour, ...] = (
 )
 _SHUTTERS: tuple[Colour, ...] = ((0.10, 0.17, 0.15), (0.13, 0.17, 0.22), (0.24, 0.22, 0.19))
 
+#: Where the wing meets the front (x), and windows in a row of the wing.
+CORNER = -8.0
+WING_COLUMNS = 4
+
 #: Box (low, high) that contains everything that casts or catches shadows worth seeing.
-BOUNDS = np.array([-24.0, -19.5, -17.0]), np.array([26.0, 0.1, 12.0])
+BOUNDS = np.array([-17.5, -17.5, -14.0]), np.array([25.0, 0.1, 6.0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +55,12 @@ def build_town(rng: np.random.Generator, variety: float) -> tuple[Solids, Leaves
     kerb = -4.2
     b.box((-90.0, 90.0), (-1.0, 0.0), (-60.0, 120.0), m.GROUND, (0.3, 0.3, 0.3), (kerb,))
     b.box((-90.0, 90.0), (0.0, 0.06), (kerb - 0.16, kerb), m.PAINT, (0.40, 0.39, 0.36))
-    period = rng.uniform(2.5, 2.9)
+    colour = _PLASTERS[rng.integers(len(_PLASTERS))]
+    shutters = _SHUTTERS[rng.integers(len(_SHUTTERS))] if rng.random() < 0.6 else None
     main = House(
-        x=-4.5 * period, z=0.0, columns=8, period=period, ground=rng.uniform(3.7, 4.2), storeys=3,
-        storey=rng.uniform(2.95, 3.2), window=(rng.uniform(1.05, 1.25), rng.uniform(1.75, 1.95)),
-        wall=m.PLASTER, colour=_PLASTERS[rng.integers(len(_PLASTERS))], trim=(0.60, 0.57, 0.50),
-        frame=WHITE, shutters=_SHUTTERS[rng.integers(len(_SHUTTERS))] if rng.random() < 0.5 else None,
+        x=CORNER, z=0.0, columns=9, period=rng.uniform(2.5, 2.8), ground=rng.uniform(3.6, 4.0),
+        storeys=3, storey=rng.uniform(2.95, 3.15), window=(rng.uniform(1.05, 1.2), 1.8),
+        wall=m.PLASTER, colour=colour, trim=(0.60, 0.57, 0.50), frame=WHITE, shutters=shutters,
         balcony_rows=((0,), (0, 1), (1,))[rng.integers(3)], bars=1, roof=2.6, dormers=True,
         variety=variety, mirror=1.0,
     )  # fmt: skip
@@ -70,15 +74,15 @@ def build_town(rng: np.random.Generator, variety: float) -> tuple[Solids, Leaves
     )  # fmt: skip
     build_house(b, right)
     street.build_ground_floor(b, right, rng)
-    left = House(
-        x=main.x - 4 * 2.7 - 0.02, z=rng.uniform(-2.2, -0.8), columns=4, period=2.7, ground=3.8,
-        storeys=int(rng.integers(2, 5)), storey=2.9, window=(1.1, 1.6), wall=m.PLASTER,
-        colour=_PLASTERS[rng.integers(len(_PLASTERS))], trim=(0.55, 0.53, 0.48), frame=WHITE,
-        shutters=(0.2, 0.1, 0.07), balcony_rows=(), bars=1, roof=2.0, dormers=False, variety=0.8,
-        mirror=0.8,
+    # The wing at the left meets the front in a corner and comes towards the camera.
+    wing = replace(
+        main, x=-WING_COLUMNS * main.period, columns=WING_COLUMNS, z=0.0, dormers=False, roof=2.6,
+        balcony_rows=(),
     )  # fmt: skip
-    build_house(b, left)
-    street.build_ground_floor(b, left, rng)
+    b.face_right(CORNER, 0.0)
+    build_house(b, wing)
+    street.build_ground_floor(b, wing, rng)
+    b.face_front()
     street.build_bollards(b, -17.0, 17.0, kerb + 0.35)
     street.build_tree(b, rng.uniform(4.0, 6.0), kerb + 1.0, rng.uniform(6.0, 7.0), rng, 5200)
     middle = rng.uniform(-4.5, -3.0)

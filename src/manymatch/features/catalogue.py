@@ -25,7 +25,7 @@ _LIBRARIES: dict[str, tuple[str, ...]] = {
 }
 _APACHE, _BSD, _MIT = "Apache-2.0", "BSD-3-Clause", "MIT"
 _DINOV3_LICENCE = "DINOv3 License"
-_MAGIC_LEAP = "non-commercial (Magic Leap)"
+_MAGIC_LEAP = "non-commercial"
 
 
 @dataclasses.dataclass(frozen=True)

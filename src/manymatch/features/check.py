@@ -267,13 +267,14 @@ class _Trial:
         self.attempt(lambda: found.append(self._offset()))
         if not found:
             return None
-        x, y = found[0]
-        if max(abs(x), abs(y)) > _TOLERANCE:
+        if max(map(abs, found[0])) > _TOLERANCE:
+            # Adding zero turns -0.0 into 0.0.
+            x, y = (round(value, 1) + 0.0 for value in found[0])
             self.problems.append(
                 "exchanging one patch of an image must change the map most at its cell, but the "
-                f"change lies {x:+.2f} cells along x and {y:+.2f} along y from there"
+                f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
             )
-        return x, y
+        return found[0]
 
     def _offset(self) -> tuple[float, float]:
         """Exchange patches around cell centres, and find where the map changes."""

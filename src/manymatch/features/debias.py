@@ -117,10 +117,11 @@ class PositionalBasis:
         if self._checked(rank) == 0:
             return units
         basis = self.vectors[:, :rank]
-        left_over = (units - (units @ basis) @ basis.T).astype(np.float32)
-        length = np.linalg.norm(left_over, axis=1, keepdims=True)
-        left_over[length[:, 0] < _NOTHING] = 0.0
-        return unit_rows(left_over)
+        left_over = units - (units @ basis) @ basis.T
+        left_over[np.linalg.norm(left_over, axis=1) < _NOTHING] = 0.0
+        # Where little is left, rounding is not small beside it: again, now at full length.
+        left_over = unit_rows(left_over.astype(np.float32))
+        return unit_rows((left_over - (left_over @ basis) @ basis.T).astype(np.float32))
 
     def _checked(self, rank: object) -> int:
         limit = len(self.singular_values)

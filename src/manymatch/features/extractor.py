@@ -13,11 +13,12 @@ import numpy as np
 from manymatch._validate import FloatArray, refusal
 from manymatch.features.cache import FeatureCache, content_hash
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
-from manymatch.features.debias import PositionalBasis, probe_image
+from manymatch.features.debias import PositionalBasis
 from manymatch.features.dense import dense_maps
 from manymatch.features.detectors.registry import load_detector
 from manymatch.features.device import choose_device, choose_precision, weights_hash
 from manymatch.features.feature_map import FeatureMap, unit_rows
+from manymatch.features.positional import positional_bases
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize, resize_image
 from manymatch.io.image import load_image
@@ -210,9 +211,9 @@ class Extractor:
         results = self._dense(arrays, backbone, layers, self.config)
         if not debias:
             return results
-        for array, maps in zip(arrays, results, strict=True):
+        for maps in results:
             for layer, raw in maps.items():
-                basis = self._basis(array, backbone, layer, self.config, raw)
+                basis = self._basis(backbone, layer, self.config, raw)
                 flat = raw.values.reshape(raw.dim, -1).T
                 corrected = np.ascontiguousarray(basis.apply(flat, debias).T)
                 maps[layer] = dataclasses.replace(raw, values=corrected.reshape(raw.values.shape))
@@ -236,7 +237,7 @@ class Extractor:
             for i, by_layer in zip(which, dense, strict=True):
                 (maps[i],) = by_layer.values()
         return [
-            (self._describe(keypoints, _not_none(dense_map), array, config, backbone), array)
+            (self._describe(keypoints, _not_none(dense_map), config, backbone), array)
             for keypoints, dense_map, array, config in zip(
                 detected, maps, arrays, configs, strict=True
             )
@@ -270,7 +271,6 @@ class Extractor:
         self,
         keypoints: Keypoints,
         dense: FeatureMap,
-        array: NDArray[np.uint8],
         config: FeatureConfig,
         backbone: Backbone,
     ) -> Keypoints:
@@ -279,31 +279,29 @@ class Extractor:
         sampled = dense.sample(kept.points)
         if config.debias:
             layer = backbone.num_layers if config.layer is None else config.layer
-            basis = self._basis(array, backbone, layer, config, dense)
+            basis = self._basis(backbone, layer, config, dense)
             return dataclasses.replace(kept, descriptors=basis.apply(sampled, config.debias))
         return dataclasses.replace(kept, descriptors=unit_rows(sampled))
 
     def _basis(
-        self,
-        array: NDArray[np.uint8],
-        backbone: Backbone,
-        layer: int,
-        config: FeatureConfig,
-        dense: FeatureMap,
+        self, backbone: Backbone, layer: int, config: FeatureConfig, dense: FeatureMap
     ) -> PositionalBasis:
         """Basis for one grid: from memory, else from the cache, else from the probe."""
-        size = (array.shape[1], array.shape[0])
-        key = (size if config.probe == "noise" else dense.grid, layer, config)
+        key = (dense.grid, layer, config)
         if key in self._bases:
             return self._bases[key]
-        disk = {"kind": "basis", "layer": layer, "size": size, **self._model_key(config)}
+        disk = {"kind": "basis", "layer": layer, "grid": dense.grid, **self._model_key(config)}
         kept = None if self.cache is None else self.cache.read(disk)
         if kept is not None:
             basis = PositionalBasis(kept["vectors"], kept["singular_values"])
         else:
-            probe = probe_image(config.probe, size)
-            ((raw),) = self._dense([probe], backbone, [layer], config)
-            basis = PositionalBasis.from_map(raw[layer].values)
+            basis = positional_bases(
+                {layer: dense},
+                backbone,
+                probe=config.probe,
+                norm=config.norm,
+                precision=config.precision,
+            )[layer]
             if self.cache is not None:
                 arrays: dict[str, NDArray[Any]] = {
                     "vectors": basis.vectors,

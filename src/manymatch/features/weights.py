@@ -42,6 +42,7 @@ __all__ = [
     "locate",
     "packaged_file",
     "random_weights",
+    "whereabouts",
 ]
 
 #: Asks for random weights by name.
@@ -90,10 +91,16 @@ def find_weights(
 
 def locate(model: Model) -> Path | None:
     """Find weights that are here already: quickly, without a network and without torch."""
-    for _, candidates in _places(model):
+    found = whereabouts(model)
+    return None if found is None else found[0]
+
+
+def whereabouts(model: Model) -> tuple[Path, str] | None:
+    """Find weights that are here already, and say in two words what kind of place that is."""
+    for kind, _, candidates in _places(model):
         for path in candidates:
             if path.is_file() or (path.is_dir() and weight_files(path)):
-                return path
+                return path, kind
     return None
 
 
@@ -158,23 +165,24 @@ def _explicit(weights: object) -> Path:
     return path
 
 
-def _places(model: Model) -> Iterator[tuple[str, list[Path]]]:
-    """Where weights may be: a few words about each place, and the paths to try there."""
+def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
+    """Where weights may be: the kind of place, the place itself, and the paths to try there."""
     root = os.environ.get(_FOLDER_VARIABLE)
-    if root:
-        folder = Path(root).expanduser()
-        yield f"${_FOLDER_VARIABLE} ({folder})", _in_folder(folder, model)
-    else:
-        yield f"${_FOLDER_VARIABLE} (not set)", []
+    folder = Path(root).expanduser() if root else None
+    yield (
+        "own folder",
+        f"${_FOLDER_VARIABLE} ({folder or 'not set'})",
+        [] if folder is None else _in_folder(folder, model),
+    )
     if model.import_name is not None and model.file is not None:
         file = packaged_file(model.import_name, model.file)
-        yield f"the package {model.import_name}", [] if file is None else [file]
+        yield "package", f"the package {model.import_name}", [] if file is None else [file]
     if model.hub_id is not None:
         cache = _hub_cache()
-        yield f"the hub cache ({cache})", _snapshots(cache, model.hub_id)
+        yield "hub cache", f"the hub cache ({cache})", _snapshots(cache, model.hub_id)
     if model.url is not None:
         path = _torch_cache(model.url)
-        yield f"the torch cache ({path.parent})", [path]
+        yield "torch cache", f"the torch cache ({path.parent})", [path]
 
 
 def _in_folder(folder: Path, model: Model) -> list[Path]:
@@ -219,7 +227,7 @@ def _cache_home() -> str:
 
 def _missing(model: Model, after: str) -> WeightsError:
     """Make the one sentence: which model, where looked, what to do, what to take instead."""
-    tried = [place for place, _ in _places(model)]
+    tried = [place for _, place, _ in _places(model)]
     looked = " and ".join([", ".join(tried[:-1]), tried[-1]] if len(tried) > 1 else tried)
     if after:
         looked += f", {after}"

@@ -1,5 +1,6 @@
 """Pictures."""
 
+from manymatch.viz.features import pca_colours, plot_pca
 from manymatch.viz.matches import plot_candidates
 
-__all__ = ["plot_candidates"]
+__all__ = ["pca_colours", "plot_candidates", "plot_pca"]

@@ -265,7 +265,7 @@ def comparison(
             f"<td>{len(other.matches):,}</td></tr>"
         )
     return (
-        f'<div class="scroll"><table><thead><tr><th></th>{head}<th>candidates</th>'
+        f'<div class="scroll"><table><thead><tr><th></th>{head}<th>kept</th>'
         f"<th>inliers</th><th>matches</th></tr></thead><tbody>{body}</tbody></table></div>"
         '<p class="quiet">Above the images, every row can be shown as a layer.</p>'
     )

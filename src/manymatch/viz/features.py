@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _INK, _GREY = "#111827", "#6b7280"
 # Of all cells, so that a few extreme ones do not take the colours from the rest.
 _PERCENTILES = (1.0, 99.0)
-_COLUMN_IN, _GAP_IN, _HEAD_IN, _FOOT_IN = 3.2, 0.08, 0.42, 0.3
+_COLUMN_IN, _GAP_IN, _HEAD_IN, _LINE_IN = 3.2, 0.08, 0.42, 0.16
+# Of the note's font.
+_LETTERS_PER_IN = 16
 _NOTE = (
     "Colours are the first three principal components of both maps together: comparable within a "
     "column, not across columns."
@@ -144,7 +146,8 @@ def _grid(images: Sequence[NDArray[np.uint8]], columns: int) -> tuple[Figure, li
     figure_class, canvas_class = require_matplotlib()
     heights = [_COLUMN_IN * image.shape[0] / image.shape[1] for image in images]
     width = columns * _COLUMN_IN + (columns + 1) * _GAP_IN
-    height = _HEAD_IN + sum(heights) + 2 * _GAP_IN + _FOOT_IN
+    note = textwrap.wrap(_NOTE, int(_LETTERS_PER_IN * width))
+    height = _HEAD_IN + sum(heights) + 3 * _GAP_IN + len(note) * _LINE_IN
     figure = figure_class(figsize=(width, height), dpi=160, facecolor="white")
     canvas_class(figure)
     axes: list[list[Axes]] = []
@@ -158,7 +161,9 @@ def _grid(images: Sequence[NDArray[np.uint8]], columns: int) -> tuple[Figure, li
         ]
         axes.append([figure.add_axes(box) for box in boxes])
         top = bottom - _GAP_IN
-    figure.text(_GAP_IN / width, 0.1 / height, _NOTE, fontsize=8, color=_GREY, va="baseline")
+    for k, line in enumerate(reversed(note)):
+        y = (_GAP_IN + k * _LINE_IN) / height
+        figure.text(_GAP_IN / width, y, line, fontsize=8, color=_GREY, va="bottom")
     return figure, axes
 
 

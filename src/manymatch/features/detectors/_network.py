@@ -148,7 +148,7 @@ class NetworkDetector(Detector):
         }
 
 
-def pad_to(pixels: torch.Tensor, multiple: int) -> torch.Tensor:
+def pad_to(pixels: torch.Tensor, multiple: int, smallest: int = 1) -> torch.Tensor:
     """Repeat the last row and column of (B, C, H, W) pixels up to a multiple of some length.
 
     At the right and the bottom, so that coordinates stay; with repeated pixels, as an edge to black
@@ -157,5 +157,7 @@ def pad_to(pixels: torch.Tensor, multiple: int) -> torch.Tensor:
     from torch.nn.functional import pad
 
     height, width = pixels.shape[-2:]
-    right, bottom = -width % multiple, -height % multiple
+    right, bottom = (
+        max(-(-length // multiple) * multiple, smallest) - length for length in (width, height)
+    )
     return pad(pixels, (0, right, 0, bottom), mode="replicate") if right or bottom else pixels

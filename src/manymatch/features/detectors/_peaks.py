@@ -40,7 +40,7 @@ def find_peaks(
     flat = scores.reshape(-1)
     candidates = torch.nonzero(flat > threshold)[:, 0]
     best = candidates[torch.sort(flat[candidates], descending=True, stable=True).indices]
-    if radius == 0:
+    if radius == 0 or len(best) == 0:
         return best
     # Places in that order instead of scores, so that nothing ties; 0 is no candidate.
     exact = torch.float32 if len(best) < _EXACT_IN_FLOAT32 else torch.float64

@@ -12,12 +12,16 @@ if TYPE_CHECKING:
 
 # Four halvings of the image.
 _MULTIPLE = 16
+# The normalisation of the smallest level needs more than one pixel.
+_SMALLEST = 32
 
 
 class Disk(NetworkDetector):
     """Keypoints at whole pixels; the scores are logits.
 
-    Positions are unbiased: the network pools and enlarges by whole blocks, whose centres agree.
+    A peak's pixel is taken as its position. Measured on photographs and their halves, and by
+    epipolar errors on pairs of known pose, positions are about 0.3 px too large in x and y: a habit
+    of the training, far below the spread of the positions, and left as it is.
     """
 
     default_threshold: ClassVar[float] = 0.0
@@ -33,13 +37,14 @@ class Disk(NetworkDetector):
         """Score of every pixel, and what goes into the last convolution.
 
         That convolution has one output for the score and 128 for the descriptor, which are wanted
-        at few pixels: computing them there alone takes a fifth of the time and half of the memory.
+        at few pixels: computing them there alone takes 0.4 of the time and a third of the memory
+        (1024 x 768, one core).
         """
         from torch import cat
         from torch.nn.functional import conv2d
 
         height, width = pixels.shape[-2:]
-        levels = [pad_to(pixels, _MULTIPLE)]
+        levels = [pad_to(pixels, _MULTIPLE, _SMALLEST)]
         for block in self.module.unet.path_down:
             levels.append(block(levels[-1]))
         values = levels.pop()

@@ -17,7 +17,8 @@ class XFeat(NetworkDetector):
     """Keypoints at whole pixels, sorted by score times reliability.
 
     The published code resizes images to multiples of 32; here they are padded, so that positions
-    need no second scale.
+    need no second scale. A peak's pixel is taken as its position; measured as for DISK, an offset
+    is within half a pixel and not consistent, as positions spread by more than that.
     """
 
     default_threshold: ClassVar[float] = 0.05

@@ -1,0 +1,134 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from manymatch.cli import models as module
+from manymatch.features.catalogue import MODELS
+from manymatch.features.config import FEATURE_PRESETS, NATIVE
+
+app = typer.Typer()
+app.command("models", epilog=module.EXAMPLE)(module.models)
+
+
+@pytest.fixture(autouse=True)
+def nothing_here(monkeypatch, tmp_path):
+    for name in ("MANYMATCH_WEIGHTS", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TORCH_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def as_json(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0
+    return json.loads(result.stdout)
+
+
+def test_table_fits_and_names_what_the_presets_use():
+    result = run()
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    head = lines[: lines.index("What the presets lack:")]
+    assert max(map(len, head)) <= 80
+    for config in FEATURE_PRESETS.values():
+        if config.descriptor != NATIVE:
+            assert any(line.startswith(config.descriptor) for line in lines)
+    assert any(line.split() == ["classic", "sift", "ready"] for line in lines)
+    assert "  hf download facebook/dinov3-vitl16-pretrain-lvd1689m" in lines
+    assert "dinov2-vits14 " not in result.stdout
+
+
+def test_all_lists_every_model():
+    lines = run("--all").stdout.splitlines()
+    for model in MODELS.values():
+        row = next(line for line in lines if line.split()[:1] == [model.name])
+        assert model.kind in row
+        assert model.licence in row
+        assert ("gated" in row) == model.gated
+
+
+def test_json_holds_everything():
+    content = as_json()
+    assert [model["name"] for model in content["models"]] == list(MODELS)
+    assert set(content["presets"]) == set(FEATURE_PRESETS)
+    by_name = {model["name"]: model for model in content["models"]}
+    dinov3 = by_name["dinov3-vitl16"]
+    assert dinov3["gated"] is True
+    assert dinov3["ready"] is False
+    assert dinov3["weights"] is None
+    assert dinov3["commands"][-1] == "hf download facebook/dinov3-vitl16-pretrain-lvd1689m"
+    assert (dinov3["dim"], dinov3["num_layers"], dinov3["patch_size"]) == (1024, 24, 16)
+    assert by_name["grid"] | {"ready": True, "needs_weights": False} == by_name["grid"]
+    preset = content["presets"]["dinov3"]
+    assert preset["models"] == ["superpoint", "dinov3-vitl16"]
+    assert preset["settings"]["layer"] == 19
+    assert preset["ready"] is False
+
+
+def test_weights_that_are_here_are_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+    file = tmp_path / "dinov2-vits14.safetensors"
+    file.write_bytes(b"x")
+    entry = as_json("dinov2-vits14")
+    assert (entry["weights"], entry["place"]) == (str(file), "own folder")
+    assert "here, own folder" in run("--all").stdout
+    assert any(line.startswith("dinov2-vits14 ") for line in run().stdout.splitlines())
+
+
+def test_one_model():
+    text = run("dinov3-vitl16").stdout
+    for part in ("303,129,600", "1.2 GB", "layer 19, debias 200", "1024 numbers", "gated"):
+        assert part in text
+    assert "# first accept the licence at https://huggingface.co/facebook/dinov3" in text
+    assert as_json("aliked")["name"] == "aliked-n16"
+
+
+def test_one_preset():
+    text = run("dinov3").stdout
+    assert "superpoint + dinov3-vitl16" in text
+    assert "hf download magic-leap-community/superpoint" in text
+    assert as_json("classic")["commands"] == []
+
+
+def test_missing_libraries_are_named(monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    entry = as_json("disk")
+    assert entry["missing_libraries"] == ["torch", "kornia"]
+    assert entry["ready"] is False
+    assert 'pip install "manymatch[features]"' in entry["commands"]
+    assert "needs torch, kornia" in run("--all").stdout
+    assert as_json("grid")["ready"] is True
+
+
+def test_unknown_name_is_one_sentence():
+    result = run("dinov4")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert "did you mean 'dinov" in result.stderr
+
+
+def test_neither_torch_nor_a_network_is_used():
+    code = (
+        "import socket, sys\n"
+        "def refuse(*_, **__): raise AssertionError('network')\n"
+        "socket.socket.connect = refuse\n"
+        "from typer import Typer\n"
+        "from manymatch.cli.models import models\n"
+        "app = Typer(); app.command()(models)\n"
+        "app([], standalone_mode=False)\n"
+        "heavy = {'torch', 'transformers', 'huggingface_hub', 'cv2', 'timm'} & set(sys.modules)\n"
+        "print(sorted(heavy))\n"
+    )
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

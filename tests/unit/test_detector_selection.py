@@ -1,0 +1,166 @@
+"""What detectors share: peaks, suppression, border, number; against slow obvious twins."""
+
+import dataclasses
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from manymatch.features.detectors.base import Keypoints
+from manymatch.features.detectors.grid import Grid
+from manymatch.features.detectors.registry import DETECTORS, load_detector
+from manymatch.features.detectors.selection import Selection, by_score, suppress
+
+
+def slow_suppress(points, radius):
+    kept = []
+    for i, p in enumerate(points):
+        if all(np.abs(p - points[j]).max() > radius for j in kept):
+            kept.append(i)
+    return kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 60), st.sampled_from([0, 0.5, 1, 3, 7, 100]))
+def test_suppression_is_greedy(seed, count, radius):
+    rng = np.random.default_rng(seed)
+    # Halves make equal positions and distances of exactly the radius common.
+    points = rng.integers(0, 40, (count, 2)) / 2.0
+    assert suppress(points, radius).tolist() == slow_suppress(points, radius)
+
+
+def slow_peaks(scores, radius, threshold, rounds):
+    """Local maxima by looking at every window; the order breaks ties."""
+    height, width = scores.shape
+    order = sorted(
+        ((y, x) for y in range(height) for x in range(width) if scores[y, x] > threshold),
+        key=lambda p: (-scores[p], p),
+    )
+    place = {p: i for i, p in enumerate(order)}
+    near = {
+        p: [q for q in order if q != p and max(abs(p[0] - q[0]), abs(p[1] - q[1])) <= radius]
+        for p in order
+    }
+    found = set()
+    for _ in range(rounds + 1):
+        left = {p for p in order if p not in found and not any(q in found for q in near[p])}
+        found |= {p for p in left if all(place[p] < place[q] for q in near[p] if q in left)}
+    return [y * width + x for y, x in order if (y, x) in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.integers(0, 4),
+    st.integers(0, 3),
+)
+def test_peaks(seed, height, width, radius, rounds):
+    torch = pytest.importorskip("torch")
+    from manymatch.features.detectors._peaks import find_peaks, positions
+
+    # Few values, so that there are plateaus.
+    scores = np.random.default_rng(seed).integers(0, 9, (height, width)).astype(np.float32)
+    found = find_peaks(torch.from_numpy(scores), radius, 1.5, rounds)
+    assert found.tolist() == slow_peaks(scores, radius, 1.5, rounds)
+    points = positions(found, width).numpy()
+    assert suppress(points.astype(float), radius).tolist() == list(range(len(points)))
+
+
+def test_choice_keeps_the_border_free_and_the_best():
+    selection = Selection(3, 0, 4, 0.0)
+    points = np.array([[4, 4], [3.9, 10], [95, 45], [95.1, 10], [10, 45.1], [10, 10], [20, 20.0]])
+    assert selection.choose(points, (100, 50)).tolist() == [0, 2, 5]
+    assert selection.choose(points, (8, 8)).tolist() == []
+    assert dataclasses.replace(selection, border=0, max_keypoints=9).choose(
+        points, (100, 50)
+    ).tolist() == list(range(7))
+
+
+def test_equal_scores_stay_in_order():
+    assert by_score(np.array([1, 3, 1, 3, 2], np.float32)).tolist() == [1, 3, 4, 0, 2]
+
+
+def test_take_keeps_further_descriptors_with_their_keypoints():
+    keypoints = Keypoints(
+        np.arange(8.0).reshape(4, 2),
+        np.arange(4, 0, -1).astype(np.float32),
+        np.arange(4, dtype=np.float32)[:, None],
+        np.array([[30.0], [10.0], [31.0]], np.float32),
+        np.array([3, 1, 3]),
+    )
+    taken = keypoints.take(np.array([3, 0]))
+    assert taken.descriptors.ravel().tolist() == [3, 0]
+    assert taken.further.ravel().tolist() == [30, 31]
+    assert taken.owners.tolist() == [0, 0]
+    masked = keypoints.take(np.array([True, True, False, False]))
+    assert masked.further.ravel().tolist() == [10]
+    assert masked.owners.tolist() == [1]
+
+
+def test_grid_centres():
+    grid = load_detector("grid:8", border=0)
+    found = grid.detect(np.zeros((17, 26, 3), np.uint8))
+    assert found.points.tolist() == [[x, y] for y in (3.5, 11.5) for x in (3.5, 11.5, 19.5)]
+    assert found.descriptors is None
+    assert (found.scores == 1).all()
+    bordered = load_detector("grid:8", border=4).detect(np.zeros((17, 26, 3), np.uint8))
+    assert bordered.points.tolist() == [[11.5, 11.5], [19.5, 11.5]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 20), st.integers(1, 300))
+def test_grid_stays_regular_within_its_number(width, height, stride, count):
+    grid = Grid(Selection(count, 0, 0, 0.0), stride)
+    points = grid.detect(np.zeros((height, width, 3), np.uint8)).points
+    assert len(points) <= count
+    assert (len(points) == 0) == (min(width, height) < stride)
+    cells = (points - (stride - 1) / 2) / stride
+    assert (cells == np.round(cells)).all()
+    for axis in range(2):
+        steps = np.diff(np.unique(cells[:, axis]))
+        assert len(set(steps.tolist())) <= 1
+
+
+@pytest.mark.parametrize("name", ["shift", "SIFT", "", "grid:", "grid:x", "aliked-n17", "disk:1"])
+def test_unknown_names(name):
+    with pytest.raises(ValueError, match=r"^detector must be one of sift, .*, got '") as caught:
+        load_detector(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_near_name_is_suggested():
+    with pytest.raises(ValueError, match="did you mean 'superpoint'"):
+        load_detector("superpoit")
+    with pytest.raises(ValueError, match=r"^detector must be a name, got 3"):
+        load_detector(3)
+    assert set(DETECTORS) >= {"sift", "superpoint", "aliked", "disk", "xfeat", "grid"}
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("max_keypoints", 0),
+        ("max_keypoints", 2.5),
+        ("nms_radius", -1),
+        ("border", -1),
+        ("border", True),
+        ("threshold", float("nan")),
+        ("threshold", "low"),
+        ("weights", "a.pth"),
+    ],
+)
+def test_bad_settings_are_named(argument, value):
+    pytest.importorskip("cv2")
+    with pytest.raises(ValueError, match=rf"^{argument} must be"):
+        load_detector("sift", **{argument: value})
+
+
+@pytest.mark.parametrize("setting", ["threshold", "nms_radius", "weights"])
+def test_a_grid_has_no_such_setting(setting):
+    with pytest.raises(ValueError, match=rf"^{setting} must be left out for the detector 'grid'"):
+        load_detector("grid", **{setting: 1})
+    with pytest.raises(ValueError, match=r"^stride must be"):
+        load_detector("grid:0")

@@ -1,0 +1,212 @@
+"""PCA colours: one basis for both images, robust, deterministic; and the picture of them."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manymatch.features.feature_map import FeatureMap
+from manymatch.viz.features import pca_colours, plot_pca
+
+
+def random_map(seed, dim=10, rows=5, columns=7):
+    return np.random.default_rng(seed).normal(size=(dim, rows, columns)).astype(np.float32)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 500), dim=st.integers(1, 12), rows=st.integers(1, 5), n=st.integers(1, 5)
+)
+def test_shapes_and_range(seed, dim, rows, n):
+    a, b = random_map(seed, dim, rows, n), random_map(seed + 1, dim, n, rows + 1)
+    first, second = pca_colours(a, b)
+    assert first.shape == (rows, n, 3)
+    assert second.shape == (n, rows + 1, 3)
+    for colour in (first, second):
+        assert colour.min() >= 0
+        assert colour.max() <= 1
+
+
+def test_same_descriptor_has_the_same_colour_in_both():
+    a, b = random_map(0), random_map(1)
+    b[:, 2, 3] = 5 * a[:, 1, 1]
+    first, second = pca_colours(a, b)
+    np.testing.assert_allclose(first[1, 1], second[2, 3], atol=1e-6)
+
+
+def test_components_are_those_of_a_joint_pca():
+    """Slow twin: SVD of all unit descriptors of both images, in the order of their variance."""
+    a, b = random_map(2), random_map(3, rows=4)
+    a *= np.linspace(3, 1, 10)[:, None, None]
+    tokens = np.concatenate([a.reshape(10, -1).T, b.reshape(10, -1).T]).astype(np.float64)
+    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+    centred = tokens - tokens.mean(axis=0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    colours = np.concatenate([c.reshape(-1, 3) for c in pca_colours(a, b)])
+    for channel, direction in enumerate(directions[:3]):
+        direction = direction * np.sign(direction[np.argmax(np.abs(direction))])  # noqa: PLW2901
+        score = centred @ direction
+        low, high = np.percentile(score, [1, 99])
+        expected = np.clip((score - low) / (high - low), 0, 1)
+        np.testing.assert_allclose(colours[:, channel], expected, atol=1e-6)
+
+
+def test_a_few_extreme_cells_do_not_take_all_colours():
+    a, b = random_map(4, rows=20, columns=20), random_map(5, rows=20, columns=20)
+    a[:, 0, 0] *= 1e4
+    first, _ = pca_colours(a, b)
+    assert first[1:, 1:].std(axis=(0, 1)).min() > 0.15
+
+
+def test_what_does_not_vary_is_grey():
+    flat = np.ones((6, 3, 4), dtype=np.float32)
+    for colour in pca_colours(flat, flat):
+        assert (colour == 0.5).all()
+    # Two directions only: the third colour is nothing.
+    two = random_map(6, dim=3)
+    two[2] = 0
+    first, _ = pca_colours(two, two)
+    assert first[..., 0].std() > 0.1
+    assert (first[..., 2] == 0.5).all()
+
+
+def test_order_of_the_images_does_not_change_a_colour():
+    a, b = random_map(7), random_map(8)
+    first, second = pca_colours(a, b)
+    swapped_second, swapped_first = pca_colours(b, a)
+    np.testing.assert_allclose(first, swapped_first, atol=1e-9)
+    np.testing.assert_allclose(second, swapped_second, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "says"),
+    [
+        (np.ones((3, 4)), np.ones((3, 2, 2)), "map0 must be"),
+        (np.ones((3, 2, 2)), np.ones((4, 2, 2)), "map1 must be of descriptor length 3"),
+        (np.ones((3, 2, 2)), np.full((3, 2, 2), np.nan), "map1 must be"),
+    ],
+)
+def test_bad_maps(a, b, says):
+    with pytest.raises(ValueError, match=says):
+        pca_colours(a, b)
+
+
+def feature_map(seed):
+    return FeatureMap(random_map(seed), (3.5, 3.5), (8.0, 8.0))
+
+
+def test_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    image = np.full((40, 56, 3), 200, dtype=np.uint8)
+    target = tmp_path / "new" / "pca.png"
+    figure = plot_pca(
+        image,
+        image[:, :30],
+        [feature_map(0), feature_map(1)],
+        [feature_map(2), feature_map(3)],
+        target,
+        ["raw", "corrected"],
+    )
+    assert target.read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in target.parent.iterdir()] == ["pca.png"]
+    assert len(figure.axes) == 6
+    assert [axes.get_title() for axes in figure.axes[:3]] == ["image", "raw", "corrected"]
+    # A cell's colour lies around its centre, and the view is the image.
+    overlay = figure.axes[1].images[1]
+    assert overlay.get_extent() == [-0.5, 55.5, 39.5, -0.5]
+    assert figure.axes[1].get_xlim() == (-0.5, 55.5)
+    assert figure.axes[1].get_ylim() == (39.5, -0.5)
+
+
+def test_bad_pictures(tmp_path):
+    pytest.importorskip("matplotlib")
+    image = np.zeros((40, 56, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match="one map per column each, got 1 and 0"):
+        plot_pca(image, image, [feature_map(0)], [])
+    with pytest.raises(ValueError, match="titles must be one text per column"):
+        plot_pca(image, image, [feature_map(0)], [feature_map(1)], titles=["a", "b"])
+    with pytest.raises(ValueError, match="opacity"):
+        plot_pca(image, image, [feature_map(0)], [feature_map(1)], opacity=2.0)
+    with pytest.raises(ValueError, match="format"):
+        plot_pca(image, image, [feature_map(0)], [feature_map(1)], tmp_path / "pca.nonsense")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def command():
+    typer = pytest.importorskip("typer")
+    testing = pytest.importorskip("typer.testing")
+    for name in ("torch", "cv2", "matplotlib", "PIL"):
+        pytest.importorskip(name)
+    from manymatch.cli import pca
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command(epilog=pca.EXAMPLE)(pca.pca)
+    return lambda *arguments: testing.CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def pair(tmp_path):
+    pillow = pytest.importorskip("PIL.Image")
+    paths = [tmp_path / "a.png", tmp_path / "b.png"]
+    for seed, (path, size) in enumerate(zip(paths, ((60, 80), (90, 50)), strict=True)):
+        pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+        pillow.fromarray(pixels).save(path)
+    return paths
+
+
+def test_command(command, pair, tmp_path):
+    picture = tmp_path / "pca.png"
+    result = command(
+        *pair, "--layer", "10,4", "--debias", "0,5", "--longest", 0, "--weights", "random",
+        "--out", picture, "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["descriptor"] == "efficientnet-lite0"
+    assert record["columns"] == [
+        {"layer": layer, "debias": rank} for layer in (4, 10) for rank in (0, 5)
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_command_says_when_there_is_no_position(command, pair, tmp_path):
+    # Positions of this network are relative: an image without content has none.
+    name = "vjepa2.1-vitb16"
+    from manymatch.features.backbones import vjepa
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(vjepa._SIZES, name, (64, 64, (1, 2, 3, 4), "ema_encoder"))
+        result = command(
+            *pair, "--descriptor", name, "--debias", 3, "--longest", 96, "--weights", "random",
+            "--out", tmp_path / "pca.png",
+        )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "debias 3 asks for more directions than the 0" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--layer", "x"), "--layer must be whole numbers"),
+        (("--layer", "99"), r"layer must be an integer in \[1, 15\]"),
+        (("--debias", "-3"), "--debias must be whole numbers"),
+        (("--debias", "500"), "debias must be at most"),
+        (("--preset", "classic"), "one with dense features"),
+        (("--descriptor", "nonsense"), "backbone must be one of"),
+        (("--probe", "white"), "probe must be one of"),
+    ],
+)
+def test_command_refuses(command, pair, tmp_path, arguments, says):
+    arguments = [*arguments, *(() if "--debias" in arguments else ("--debias", "1"))]
+    result = command(
+        *pair, *arguments, "--longest", 0, "--weights", "random", "--out", tmp_path / "pca.png"
+    )
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert message.startswith("manymatch: ")
+    assert re.search(says, message), message
+    assert not (tmp_path / "pca.png").exists()
