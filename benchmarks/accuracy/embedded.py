@@ -183,8 +183,9 @@ def main() -> None:
             )
             text = (
                 f"# EfficientNet-Lite0 at free keypoints\n\nPose AUC@5/10/20, mean ± standard "
-                f"deviation over {arguments.seeds} seeds.\n\n{table(results)}\n\nGain of the second "
-                f"system, all pairs together, 95 % interval:\n\n{differences(results)}\n"
+                f"deviation over {arguments.seeds} seeds.\n\n{table(results)}\n\n"
+                "Gain of the second system, all pairs together, 95 % interval:\n\n"
+                f"{differences(results)}\n"
             )
             (arguments.out / "embedded.md").write_text(text)
             (arguments.out / "embedded.json").write_text(json.dumps(results))

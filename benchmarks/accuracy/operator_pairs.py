@@ -40,7 +40,7 @@ class LabelledPair:
 
 def root_sift(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Keypoints (N, 2) in pixels and RootSIFT descriptors (N, 128), one an orientation."""
-    import cv2  # noqa: PLC0415 (only real images need it)
+    import cv2
 
     keypoints, descriptors = cv2.SIFT_create(MAX_KEYPOINTS).detectAndCompute(image, None)
     descriptors = descriptors[:MAX_KEYPOINTS]
@@ -51,7 +51,7 @@ def root_sift(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def read_image(path: Path, flags: str) -> np.ndarray:
     """Read an image with one of OpenCV's IMREAD flags."""
-    import cv2  # noqa: PLC0415
+    import cv2
 
     image = cv2.imread(str(path), getattr(cv2, flags))
     if image is None:

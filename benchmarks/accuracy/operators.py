@@ -114,10 +114,10 @@ def tables(results: dict[str, dict[str, Curve]]) -> str:
 
 def draw(results: dict[str, dict[str, Curve]], path: Path) -> None:
     """Draw recall against edges, one panel a set, with K at some of the points."""
-    import matplotlib as mpl  # noqa: PLC0415 (only needed here)
+    import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, len(results), figsize=(4.6 * len(results), 3.8), squeeze=False)
     styles = {"mutual": ("#0072b2", "o"), "oneway": ("#d55e00", "s"), "union": ("#009e73", "^")}

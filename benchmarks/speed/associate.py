@@ -75,7 +75,7 @@ def make_opencv(x0: Any, x1: Any, threads: int) -> Callable[[], object]:
 
 def contestants(x0: Any, x1: Any, threads: int) -> dict[str, Callable[[], object] | str]:
     """Return what is timed by name; a text where a package is missing."""
-    from manymatch import associate  # noqa: PLC0415 (after the number of threads is set)
+    from manymatch import associate
 
     entries: dict[str, Callable[[], object] | str] = {
         BARE: lambda: x0 @ x1.T,

@@ -80,7 +80,7 @@ def ours(case: Case) -> Callable[[], object]:
 def opencv(case: Case) -> Callable[[], object] | None:
     """Make the call of OpenCV's filter on the same edges, or None where there is none."""
     try:
-        import cv2  # noqa: PLC0415
+        import cv2
     except ImportError:
         return None
     match_gms = getattr(getattr(cv2, "xfeatures2d", None), "matchGMS", None)

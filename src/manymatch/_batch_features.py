@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch._validate import FloatArray
-    from manymatch.features.extractor import Features
+    from manymatch.features.image_features import Features
     from manymatch.pipeline import Matcher
 
 

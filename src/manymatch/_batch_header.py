@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import manymatch
 from manymatch.features.device import choose_device
-from manymatch.features.extractor import library_versions
+from manymatch.features.versions import library_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

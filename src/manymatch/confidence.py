@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Verdict: TypeAlias = Literal["solved", "weak", "degenerate", "failed"]
 
 # A matching that arises at random more often than this is not trusted. Far below the usual levels:
-# repeated structure is more than random, and clutter full of it gets down to 1e-4 without a pose.
+# repeated structure is more than random, and one clutter scene in 200 full of it gets to 2e-5.
 CHANCE_LIMIT = 1e-4
 
 # Twice the claimed standard deviation has to stay below this for a pose to count as determined.

@@ -9,6 +9,7 @@ import numpy as np
 
 from manymatch._validate import FloatArray, float_array, integer
 from manymatch.associate import associate
+from manymatch.associate_owned import associate_owned
 from manymatch.gms import GmsResult, flag, gms_filter
 from manymatch.graph import AssociationGraph
 
@@ -65,6 +66,8 @@ def candidates(
     rotations: bool = True,
     crop: bool = True,
     integer_mean: bool = True,
+    owners0: ArrayLike | None = None,
+    owners1: ArrayLike | None = None,
 ) -> Candidates:
     """Associate descriptors, cap, filter and cut: the paper's practical configuration.
 
@@ -91,6 +94,9 @@ def candidates(
         As in `associate`.
     threshold, grid, scales, rotations, crop, integer_mean
         As in `gms_filter`.
+    owners0, owners1 : (M0,) and (M1,) array_like of int, optional
+        Both or neither, for keypoints with several descriptors: the keypoint that each row of
+        `desc0` and `desc1` belongs to, see `manymatch.associate_owned`.
 
     Returns
     -------
@@ -103,12 +109,18 @@ def candidates(
     ValueError
         If an argument has another shape, type or range.
     """
-    pixels0 = _keypoints(points0, desc0, "0")
-    pixels1 = _keypoints(points1, desc1, "1")
+    pixels0 = _keypoints(points0, desc0, owners0, "0")
+    pixels1 = _keypoints(points1, desc1, owners1, "1")
     use_gms = flag(gms, "gms")
     cap = None if max_edges is None else integer(max_edges, "max_edges", 0)
     cut = None if keep is None else integer(keep, "keep", 0)
-    whole = AssociationGraph(pixels0, pixels1, *associate(desc0, desc1, k, operator))
+    if owners0 is None or owners1 is None:
+        if (owners0 is None) != (owners1 is None):
+            raise ValueError("owners0 and owners1 must be given together, got one of them")
+        found_edges = associate(desc0, desc1, k, operator)
+    else:
+        found_edges = associate_owned(desc0, owners0, desc1, owners1, k, operator)
+    whole = AssociationGraph(pixels0, pixels1, *found_edges)
     capped = whole if cap is None else whole.head(cap)
     # Run also when switched off on nothing: the arguments are then checked all the same.
     subject = capped if use_gms else capped.head(0)
@@ -128,12 +140,14 @@ def candidates(
     return Candidates(graph, counts, found if use_gms else None)
 
 
-def _keypoints(points: ArrayLike, desc: ArrayLike, image: str) -> FloatArray:
-    """Check keypoints, one per descriptor."""
+def _keypoints(
+    points: ArrayLike, desc: ArrayLike, owners: ArrayLike | None, image: str
+) -> FloatArray:
+    """Check keypoints, one per descriptor unless descriptors have owners."""
     array = float_array(points, f"points{image}", "an (N, 2) array of pixels", (None, 2))
     # Tensors on a GPU have a shape as well, and stay where they are.
     shape = np.shape(desc)
-    if shape and shape[0] != len(array):
+    if owners is None and shape and shape[0] != len(array):
         raise ValueError(
             f"desc{image} must have one row per keypoint ({len(array)}), got shape {tuple(shape)}"
         )

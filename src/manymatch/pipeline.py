@@ -11,7 +11,8 @@ from manymatch._validate import refusal
 from manymatch.camera_source import ResolvedCamera, resolve_camera
 from manymatch.confidence import assess
 from manymatch.estimate import estimate_relative_pose
-from manymatch.features.extractor import Extractor, Features
+from manymatch.features.extractor import Extractor
+from manymatch.features.image_features import Features
 from manymatch.frontend import Candidates, candidates
 from manymatch.io.image import load_image
 from manymatch.match_result import MatchResult, Rival
@@ -199,12 +200,7 @@ class Matcher:
     def _candidates(self, features0: Features, features1: Features) -> Candidates:
         part = self.config.association
         return candidates(
-            features0.points,
-            features1.points,
-            features0.descriptors,
-            features1.descriptors,
-            features0.size,
-            features1.size,
+            **_both(features0, features1),
             k=part.k,
             max_edges=part.max_edges,
             gms=part.gms,
@@ -221,17 +217,8 @@ class Matcher:
         settings: Options,
     ) -> Rival:
         """Match as usual: mutual nearest neighbours, every match for itself."""
-        plain = candidates(
-            features0.points,
-            features1.points,
-            features0.descriptors,
-            features1.descriptors,
-            features0.size,
-            features1.size,
-            k=1,
-            gms=False,
-            keep=self.config.association.keep,
-        )
+        keep = self.config.association.keep
+        plain = candidates(**_both(features0, features1), k=1, gms=False, keep=keep)
         estimate = self._estimate(plain.graph, first, second, "cm", settings)
         return Rival("rank-one matches, plain consensus", plain.graph, estimate)
 
@@ -281,6 +268,19 @@ def match(
     >>> print(manymatch.match("a.jpg", "b.jpg"))                     # doctest: +SKIP
     """
     return Matcher(**settings).match(image0, image1, camera0, camera1)
+
+
+def _both(features0: Features, features1: Features) -> dict[str, Any]:
+    """Arguments of `candidates` that say what is to be associated."""
+    arguments: dict[str, Any] = {}
+    several = features0.owners is not None or features1.owners is not None
+    for side, features in enumerate((features0, features1)):
+        arguments[f"points{side}"] = features.points
+        arguments[f"size{side}"] = features.size
+        arguments[f"desc{side}"] = features.descriptors
+        if several:
+            arguments[f"desc{side}"], arguments[f"owners{side}"] = features.all_descriptors()
+    return arguments
 
 
 def _resolved(camera: object, features: Features, name: str) -> ResolvedCamera:

@@ -51,3 +51,12 @@ def test_own_backbone(tmp_path):
     text = run("04_own_backbone.py", tmp_path)
     assert "no problems found" in text
     assert "median motion [40. 24.] px" in text
+
+
+def test_match_images(tmp_path):
+    pytest.importorskip("cv2")
+    pytest.importorskip("PIL")
+    text = run("05_match_images.py", tmp_path)
+    assert "keypoints," in text
+    assert "matches.npz" in text
+    assert "report.html" in text

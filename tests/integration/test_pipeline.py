@@ -10,7 +10,7 @@ import manymatch
 from manymatch.evaluate import pose_error_deg
 from manymatch.match_files import save_result
 from manymatch.pipeline import Matcher, match
-from tests.made_images import image_pair
+from tests.made_views import image_pair
 
 pytest.importorskip("cv2")
 Image = pytest.importorskip("PIL.Image")

@@ -76,6 +76,8 @@ SIGNATURES = {
         "rotations": True,
         "crop": True,
         "integer_mean": True,
+        "owners0": None,
+        "owners1": None,
     },
     "estimate_relative_pose": {
         "graph": inspect.Parameter.empty,

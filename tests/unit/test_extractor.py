@@ -8,7 +8,7 @@ from manymatch.features.cache import FeatureCache
 from manymatch.features.config import FeatureConfig
 from manymatch.features.extractor import Extractor
 from manymatch.features.registry import _registered, register_backbone
-from tests.made_images import image_pair
+from tests.made_views import image_pair
 
 pytest.importorskip("cv2")
 torch = pytest.importorskip("torch")
@@ -191,3 +191,18 @@ def test_images_smaller_than_a_cell():
     assert extractor.extract(np.zeros((1, 1, 3), np.uint8)).descriptors.shape == (0, 12)
     with pytest.raises(ValueError, match="image must be at least 8 x 8 pixels after resizing"):
         extractor.extract(np.zeros((1, 300, 3), np.uint8))
+
+
+def test_sift_keeps_every_orientation(image, tmp_path):
+    pytest.importorskip("h5py")
+    features = Extractor(FeatureConfig("sift", max_keypoints=300), cache=tmp_path).extract(image)
+    assert features.further is not None
+    assert len(features.further) == len(features.owners) > 0
+    rows, owners = features.all_descriptors()
+    assert len(rows) == len(owners) == 300 + len(features.further)
+    assert owners.max() < 300
+    again = Extractor(FeatureConfig("sift", max_keypoints=300), cache=tmp_path).extract(image)
+    assert np.array_equal(again.further, features.further)
+    assert np.array_equal(again.owners, features.owners)
+    described = Extractor(CONFIG).extract(image)
+    assert described.further is None

@@ -145,3 +145,20 @@ def test_refusals(change, message):
     }
     with pytest.raises(ValueError, match=message):
         manymatch.candidates(**arguments)
+
+
+def test_keypoints_with_several_descriptors_take_the_best_of_them():
+    rng = np.random.default_rng(3)
+    points0, points1 = 100 * rng.random((6, 2)), 100 * rng.random((6, 2))
+    desc1 = rng.normal(size=(6, 16))
+    turned = desc1 + 0.01 * rng.normal(size=(6, 16))
+    desc0 = np.concatenate([rng.normal(size=(6, 16)), turned])
+    found = manymatch.candidates(
+        points0, points1, desc0, desc1, (100, 100), (100, 100), k=1, gms=False,
+        owners0=np.tile(np.arange(6), 2), owners1=np.arange(6),
+    )  # fmt: skip
+    assert sorted(map(tuple, found.graph.edges.tolist())) == [(i, i) for i in range(6)]
+    with pytest.raises(ValueError, match="owners0 and owners1 must be given together"):
+        manymatch.candidates(
+            points0, points1, desc1, desc1, (9, 9), (9, 9), owners0=np.arange(6)
+        )  # fmt: skip

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
-from manymatch.camera import Camera
 from manymatch.datasets import rendered
 from manymatch.datasets._render_cast import BALL, BOX, CYLINDER, NOTHING, Leaves, Rays, Solids, cast
 from manymatch.datasets._render_film import Film, blurred, develop
 from manymatch.datasets._render_noise import Noise, hashed
 from manymatch.datasets.rendered import RenderedScene, render_scene
+
+if TYPE_CHECKING:
+    from manymatch.camera import Camera
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +27,10 @@ def lift(depth: np.ndarray, camera: Camera) -> np.ndarray:
     height, width = depth.shape
     rows, columns = np.mgrid[:height, :width].astype(float)
     focal_x, focal_y, cx, cy = camera.params
-    return np.dstack([(columns - cx) / focal_x, (rows - cy) / focal_y, np.ones_like(rows)]) * np.where(
-        np.isfinite(depth), depth, np.nan
-    )[:, :, None]
+    return (
+        np.dstack([(columns - cx) / focal_x, (rows - cy) / focal_y, np.ones_like(rows)])
+        * np.where(np.isfinite(depth), depth, np.nan)[:, :, None]
+    )
 
 
 def transfer(scene: RenderedScene) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import typer
 from manymatch import __version__, _core
 from manymatch.cli import batch, demo, match, models, pca, solve
 from manymatch.cli._console import out
-from manymatch.features.extractor import library_versions
+from manymatch.features.versions import library_versions
 
 app = typer.Typer(
     name="manymatch",

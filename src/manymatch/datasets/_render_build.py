@@ -20,7 +20,9 @@ class Builder:
     """A list of shapes that grows. Heights are given upwards, so ``y = -height``."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, FloatArray, FloatArray, FloatArray, int, Colour, FloatArray, bool]]
+        self._rows: list[
+            tuple[int, FloatArray, FloatArray, FloatArray, int, Colour, FloatArray, bool]
+        ]
         self._rows = []
         self._leaves: list[tuple[FloatArray, ...]] = []
         self._lamps: list[tuple[float, ...]] = []
@@ -102,7 +104,9 @@ class Builder:
         point = (place[member] + spread) * np.array(half)
         middle = point + np.array([centre[0], -centre[1], centre[2]])
         # Leaves face the light: outwards and up, more or less.
-        normal = _unit(_unit(point) * 0.6 + [0.0, -0.5, 0.0] + 0.6 * rng.standard_normal((count, 3)))
+        normal = _unit(
+            _unit(point) * 0.6 + [0.0, -0.5, 0.0] + 0.6 * rng.standard_normal((count, 3))
+        )
         other = rng.standard_normal((count, 3))
         along = _unit(np.cross(normal, other))
         size = radius * rng.uniform(0.65, 1.25, count)
@@ -129,7 +133,9 @@ class Builder:
             np.array(aux, dtype=np.float32),
             np.array(thin),
         )
-        middle, normal, along, size, tint = (np.concatenate(a) for a in zip(*self._leaves, strict=True))
+        middle, normal, along, size, tint = (
+            np.concatenate(a) for a in zip(*self._leaves, strict=True)
+        )
         leaves = Leaves(middle, normal, along, size, tint.astype(np.float32))
         return solids, leaves, np.array(self._lamps, dtype=np.float64).reshape(-1, 6)
 

@@ -7,12 +7,12 @@ indices of a sample, which serves the perspective camera and the parallel light 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 FloatArray: TypeAlias = NDArray[np.float64]
 IdArray: TypeAlias = NDArray[np.int32]
 
@@ -33,8 +33,8 @@ class Solids:
 
     ``kind`` (N,); ``centre`` (N, 3); ``half`` (N, 3) half extents along the own axes (cylinders and
     balls: radius, half height, radius); ``axes`` (N, 3, 3) own axes as rows; ``material`` (N,);
-    ``colour`` (N, 3) linear albedo; ``aux`` (N, 4) whatever the material wants; ``thin`` (N,) whether
-    ambient light ignores the shape.
+    ``colour`` (N, 3) linear albedo; ``aux`` (N, 4) whatever the material wants; ``thin`` (N,)
+    whether ambient light ignores the shape.
     """
 
     kind: NDArray[np.int32]
@@ -168,8 +168,8 @@ def _turn(linear: FloatArray, axes: FloatArray) -> FloatArray:
 
 def _box(o: list[Array], d: list[Array], half: Array) -> Array:
     """Entry into the slabs, infinity where the ray misses or starts inside."""
-    enter: Array = np.float32(0.0)
-    leave: Array = np.float32(np.inf)
+    enter: Array = np.zeros((), dtype=np.float32)
+    leave: Array = np.full((), np.inf, dtype=np.float32)
     for k in range(3):
         inverse = 1.0 / d[k]
         if o[k].ndim == 0 and abs(o[k]) > half[k]:
@@ -247,7 +247,8 @@ def _leaf_block(
     vectors = (leaves.centre, leaves.normal, leaves.along)
     c, n, a = (v[chosen].astype(np.float32)[:, :, None, None] for v in vectors)
     reached = [c[:, k] - o[k] for k in range(3)]
-    found = sum(n[:, k] * reached[k] for k in range(3)) / sum(n[:, k] * d[k] for k in range(3))
+    towards: Array = np.asarray(sum(n[:, k] * reached[k] for k in range(3)))
+    found: Array = towards / sum(n[:, k] * d[k] for k in range(3))
     off = [found * d[k] - reached[k] for k in range(3)]
     length = sum(off[k] * off[k] for k in range(3))
     along = sum(a[:, k] * off[k] for k in range(3))

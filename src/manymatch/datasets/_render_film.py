@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 
 _CURVE_STEPS = 4096
 _CURVE_END = 8.0
@@ -45,7 +45,7 @@ def develop(light: Array, film: Film, rng: np.random.Generator) -> NDArray[np.ui
     # Shot noise is strongest in the mid-tones after the curve; chroma noise is part of it.
     shade = 0.6 + 0.8 * np.sqrt(np.clip(level, 0, 255) / 255) * (1.1 - level / 255)
     level = level + np.float32(film.grain) * shade * rng.standard_normal(level.shape, np.float32)
-    return np.clip(np.rint(level), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(level), 0, 255), dtype=np.uint8)
 
 
 def _curve() -> Array:
@@ -86,7 +86,8 @@ def _shrink(picture: Array, factor: int) -> Array:
     margin = [(0, -height % factor), (0, -width % factor), (0, 0)]
     padded = np.pad(picture, margin, mode="edge")
     rows, columns = padded.shape[0] // factor, padded.shape[1] // factor
-    return padded.reshape(rows, factor, columns, factor, 3).mean(axis=(1, 3), dtype=np.float32)
+    blocks = padded.reshape(rows, factor, columns, factor, 3)
+    return np.asarray(blocks.mean(axis=(1, 3), dtype=np.float32))
 
 
 def _grow(picture: Array, factor: int, size: tuple[int, ...]) -> Array:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manymatch.datasets._render_light import Weather, sky
 from manymatch.datasets._render_materials import line
-from manymatch.datasets._render_noise import Noise, hashed, smoothstep
+from manymatch.datasets._render_noise import Noise, hashed, rgb, smoothstep
 
 if TYPE_CHECKING:
     from manymatch.datasets._render_materials import Surface
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 
 _FRAME = 0.07
 _BAR = 0.06
@@ -77,13 +77,13 @@ def _room(s: Surface, x: Array, y: Array, irradiance: Array, rooms: float) -> Ar
     cloth = np.maximum(cloth, 0.45 * blind * (0.9 + 0.1 * np.sin(cy * 125.0)))
     room = 0.035 * (1.0 + 0.5 * cy / s.half[1]) * (0.8 + 0.5 * vary * pick[4])
     reflectance = np.where(cloth > 0.01, cloth * 0.55, room)
-    warm = np.float32([1.0, 0.96, 0.88])
-    radiance = reflectance[:, None] * irradiance * warm * np.float32(0.33)
+    warm = rgb(1.0, 0.96, 0.88)
+    radiance: Array = reflectance[:, None] * irradiance * warm * np.float32(0.33)
     if rooms > 0:
         # Some rooms are lit, brighter towards the ceiling; curtains glow.
         on = (hashed(s.key, 21) < 0.45) * (0.5 + 0.8 * hashed(s.key, 22))
         inside = on * (0.75 - 0.4 * cy / s.half[1]) * np.where(cloth > 0.01, 0.5 + 0.5 * cloth, 1.0)
-        hue = np.float32([1.0, 0.72, 0.40])
+        hue = rgb(1.0, 0.72, 0.40)
         radiance = radiance + np.float32(rooms) * inside[:, None] * hue
     return np.asarray(radiance, np.float32)
 

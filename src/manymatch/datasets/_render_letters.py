@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 
 WORDS = ("CAFE", "HOTEL", "BAKERY", "BOOKS", "FLORIST", "PHARMACY", "OPTICS", "TAILOR")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from manymatch.datasets._render_cast import Leaves, Rays, Solids, cast
 from manymatch.datasets._render_noise import Noise, smoothstep
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 FloatArray: TypeAlias = NDArray[np.float64]
 
 # Directions from which the sky shines, and texels on a side of their shadow maps.
 _SKY_DIRECTIONS = 18
 _SKY_TEXELS = 320
+# A surface is not in its own shadow: what is nearer than this, in metres, does not count.
+_BIAS = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +84,18 @@ class ShadowMap:
         )
         self._distance, _ = cast(rays, solids, leaves)
 
-    def lit(self, x: Array, y: Array, z: Array, bias: float, *, soft: bool) -> Array:
+    def lit(self, point: list[Array], *, soft: bool) -> Array:
         """Share of the light that arrives at world points (N,), in [0, 1]."""
-        u, v, w = (a[0] * x + a[1] * y + a[2] * z for a in self._axes)
+        u, v, w = (a[0] * point[0] + a[1] * point[1] + a[2] * point[2] for a in self._axes)
         column = (u - np.float32(self._low[0])) * np.float32(1 / self._step) + np.float32(0.5)
         row = (v - np.float32(self._low[1])) * np.float32(1 / self._step) + np.float32(0.5)
-        behind = np.float32(self._low[2] - bias) - w
+        behind = np.float32(self._low[2] - _BIAS) - w
         height, width = self._distance.shape
         table = self._distance.reshape(-1)
         if not soft:
             c = np.clip(np.rint(column), 0, width - 1).astype(np.int32)
             r = np.clip(np.rint(row), 0, height - 1).astype(np.int32)
-            return (table[r * np.int32(width) + c] >= behind).astype(np.float32)
+            return np.asarray(table[r * np.int32(width) + c] >= behind, dtype=np.float32)
         c = np.clip(np.floor(column), 0, width - 2).astype(np.int32)
         r = np.clip(np.floor(row), 0, height - 2).astype(np.int32)
         a, b = np.clip(column - c, 0, 1), np.clip(row - r, 0, 1)
@@ -117,9 +119,7 @@ class SkyLight:
         self._towards = np.stack([flat * np.cos(turn), -height, flat * np.sin(turn)], axis=1)
         self._maps = [ShadowMap(d, coarse, None, low, high, _SKY_TEXELS) for d in self._towards]
 
-    def __call__(
-        self, weather: Weather, point: list[Array], normal: list[Array]
-    ) -> Array:
+    def __call__(self, weather: Weather, point: list[Array], normal: list[Array]) -> Array:
         """Irradiance at world points, and the visible share of the sky they face, (N, 4)."""
         total = np.zeros((4, len(point[0])), dtype=np.float32)
         weight = np.full(len(point[0]), 1e-3, dtype=np.float32)
@@ -127,7 +127,7 @@ class SkyLight:
         for towards, shadow in zip(self._towards, self._maps, strict=True):
             d = towards.astype(np.float32)
             cosine = np.maximum(normal[0] * d[0] + normal[1] * d[1] + normal[2] * d[2], 0.0)
-            lit = shadow.lit(*lifted, bias=0.05, soft=False) * cosine
+            lit = shadow.lit(lifted, soft=False) * cosine
             mixed = weather.horizon_colour + (weather.sky_colour - weather.horizon_colour) * -d[1]
             for k in range(3):
                 total[k] += lit * np.float32(mixed[k])
@@ -153,12 +153,15 @@ def sky(weather: Weather, noise: Noise, d: list[Array], spacing: float) -> Array
     """Radiance (N, 3) of the sky in unit directions d, clouds included."""
     up = np.maximum(-d[1], 0.0)
     blue = np.sqrt(up)[:, None]
-    colour = weather.horizon_colour.astype(np.float32) * (1 - blue) + blue * weather.sky_colour.astype(
-        np.float32
-    )
+    colour = weather.horizon_colour.astype(np.float32) * (
+        1 - blue
+    ) + blue * weather.sky_colour.astype(np.float32)
     # Clouds are a plane far above; towards the horizon they shrink and dissolve into haze.
     reach = 1.0 / (up + 0.12)
-    u, v = d[0] * reach + np.float32(weather.clouds[0]), d[2] * reach + np.float32(weather.clouds[1])
+    u, v = (
+        d[0] * reach + np.float32(weather.clouds[0]),
+        d[2] * reach + np.float32(weather.clouds[1]),
+    )
     grain = spacing * reach
     shape = noise(u, v, 9.0, grain) + 0.35 * noise(v * 1.7, u * 1.7, 5.0, grain)
     edge = float(1.1 - 2.0 * weather.cover)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manymatch.datasets._render_letters import lettering
-from manymatch.datasets._render_noise import Noise, hashed, smoothstep
+from manymatch.datasets._render_noise import Noise, hashed, rgb, smoothstep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 
 PLASTER, ASHLAR, BRICK, PAINT, METAL, GLASS, GROUND, BARK, LEAF, SLATE, SIGN, AWNING, WOOD, LAMP = (
     range(14)
@@ -28,8 +28,8 @@ class Surface:
     ``point`` and ``normal``, ``view`` (direction of the ray, unit) are lists of x, y, z (N,) in the
     world; ``local`` and ``sight`` are the place and the view in the shape's own frame, and ``half``
     its half extents, in metres;
-    ``u``, ``v`` coordinates on the face in metres, v downwards on walls; ``spacing`` the distance of
-    neighbouring samples; ``colour`` (N, 3), ``aux`` (N, 4) and ``key`` (N,) belong to the shape.
+    ``u``, ``v`` coordinates on the face in metres, v downwards on walls; ``spacing`` the distance
+    of neighbouring samples; ``colour`` (N, 3), ``aux`` (N, 4) and ``key`` (N,) belong to the shape.
     """
 
     point: list[Array]
@@ -59,14 +59,14 @@ def line(offset: Array, width: float, spacing: Array) -> Array:
 
 
 def _period(x: Array, period: float) -> tuple[Array, Array]:
-    """Number of the cell, and the offset from the nearest cell border."""
+    """Return the number of the cell, and the offset from the nearest cell border."""
     cell = np.floor(x * np.float32(1 / period))
     inside = x - cell * np.float32(period)
     return cell, np.minimum(inside, np.float32(period) - inside)
 
 
 def _bonded(s: Surface, width: float, height: float, joint: float) -> tuple[Array, Array, Array]:
-    """Running bond: coverage of the joints and the number of the stone (row, column)."""
+    """Lay stones in running bond: coverage of the joints, row and column of the stone."""
     row, to_row = _period(s.v, height)
     column, to_column = _period(s.u + np.float32(0.5 * width) * (row % 2), width)
     joints = np.maximum(line(to_row, joint, s.spacing), line(to_column, joint, s.spacing))
@@ -119,7 +119,7 @@ def _paint(s: Surface, noise: Noise) -> Array:
 def _metal(s: Surface, noise: Noise) -> Array:
     rust = smoothstep(1.0, 2.4, noise(s.u, s.v, 1.9, s.spacing))[:, None]
     base = _scaled(s, 1.0 + 0.12 * noise(s.u, s.v, 0.7, s.spacing))
-    return np.asarray(base * (1 - rust) + rust * np.float32([0.16, 0.07, 0.03]), dtype=np.float32)
+    return np.asarray(base * (1 - rust) + rust * rgb(0.16, 0.07, 0.03), dtype=np.float32)
 
 
 def _ground(s: Surface, noise: Noise) -> Array:
@@ -142,7 +142,7 @@ def _ground(s: Surface, noise: Noise) -> Array:
     tone = np.where(paved > 0, slab, stone)
     stain = smoothstep(0.9, 2.2, noise(x + 5.0, z + 2.0, 6.1, s.spacing))
     tone = tone * (1 - 0.35 * stain)
-    return np.asarray(tone[:, None] * np.float32([1.03, 1.0, 0.95]), dtype=np.float32)
+    return np.asarray(tone[:, None] * rgb(1.03, 1.0, 0.95), dtype=np.float32)
 
 
 def _bark(s: Surface, noise: Noise) -> Array:
@@ -150,7 +150,7 @@ def _bark(s: Surface, noise: Noise) -> Array:
     ridge = noise(angle * 0.35, s.v * 0.12, 0.8, s.spacing)
     patch = smoothstep(0.3, 0.9, noise(angle * 0.3, s.v * 0.4, 2.1, s.spacing))
     base = _scaled(s, 1.0 + 0.3 * ridge)
-    pale = np.float32([0.36, 0.33, 0.25])
+    pale = rgb(0.36, 0.33, 0.25)
     return np.asarray(base * (1 - 0.6 * patch[:, None]) + 0.6 * patch[:, None] * pale, np.float32)
 
 
@@ -179,7 +179,7 @@ def _awning(s: Surface, noise: Noise) -> Array:
     band = np.floor(s.local[0] * np.float32(1 / 0.28))
     light = (band % 2)[:, None]
     tone = (1.0 + 0.04 * noise(s.u, s.v, 2.3, s.spacing))[:, None]
-    cream = np.float32([0.72, 0.68, 0.58])
+    cream = rgb(0.72, 0.68, 0.58)
     return np.asarray((s.colour * (1 - light) + cream * light) * tone, dtype=np.float32)
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Array: TypeAlias = NDArray[np.float32]
+# float32 throughout; products with NumPy scalars have too many types to spell out.
+Array: TypeAlias = NDArray[Any]
 
 
 class Noise:
@@ -47,7 +48,9 @@ class Noise:
             tables.append(level.ravel())
             offsets.append(start)
             start += level.size
-            level = 0.25 * (level[::2, ::2] + level[1::2, ::2] + level[::2, 1::2] + level[1::2, 1::2])
+            level = 0.25 * (
+                level[::2, ::2] + level[1::2, ::2] + level[::2, 1::2] + level[1::2, 1::2]
+            )
         self._table = np.concatenate(tables)
         self._offset = np.array(offsets, dtype=np.int64)
 
@@ -70,7 +73,7 @@ class Noise:
         side = self.side >> level
         column = np.floor(u * (side / period)).astype(np.int64) & (side - 1)
         row = np.floor(v * (side / period)).astype(np.int64) & (side - 1)
-        return self._table[self._offset[level] + row * side + column]
+        return np.asarray(self._table[self._offset[level] + row * side + column])
 
 
 def _enlarge(table: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
@@ -79,18 +82,23 @@ def _enlarge(table: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
     low = np.floor(place).astype(np.int64)
     part = (place - low)[:, None]
     part = part * part * (3.0 - 2.0 * part)
-    return table[low] * (1.0 - part) + table[(low + 1) % len(table)] * part
+    return np.asarray(table[low] * (1.0 - part) + table[(low + 1) % len(table)] * part)
 
 
 def hashed(*keys: Any) -> Array:
     """Uniform numbers in [0, 1) that are a function of integer arrays, which broadcast."""
-    value = np.uint32(2166136261)
+    value: Array = np.array(2166136261, dtype=np.uint32)
     for key in keys:
         whole = np.asarray(key).astype(np.int64).astype(np.uint32)
         value = (value ^ whole) * np.uint32(2246822519)
         value = (value ^ (value >> np.uint32(15))) * np.uint32(3266489917)
         value = value ^ (value >> np.uint32(13))
-    return (value >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    return np.asarray((value >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
+
+
+def rgb(red: float, green: float, blue: float) -> Array:
+    """Make a linear colour (3,)."""
+    return np.array([red, green, blue], dtype=np.float32)
 
 
 def smoothstep(low: float, high: float, x: Array) -> Array:

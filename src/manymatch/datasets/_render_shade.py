@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from manymatch.datasets import _render_materials as m
 from manymatch.datasets._render_cast import BALL, BOX, NOTHING, Leaves, Rays, Solids, cast
 from manymatch.datasets._render_glass import glass
 from manymatch.datasets._render_light import ShadowMap, SkyLight, Weather, lamp_light, sky
-from manymatch.datasets._render_noise import Noise
+from manymatch.datasets._render_noise import Noise, rgb
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 FloatArray: TypeAlias = NDArray[np.float64]
 IdArray: TypeAlias = NDArray[np.int32]
 
@@ -84,9 +84,7 @@ def _leaders(hit: IdArray, supersample: int) -> NDArray[np.int64]:
     height, width = hit.shape
     corner = np.s_[::supersample, ::supersample]
     place = np.arange(hit.size).reshape(height, width)
-    blown = [
-        np.repeat(np.repeat(a[corner], supersample, 0), supersample, 1) for a in (place, hit)
-    ]
+    blown = [np.repeat(np.repeat(a[corner], supersample, 0), supersample, 1) for a in (place, hit)]
     return np.where(blown[1] == hit, blown[0], place).reshape(-1)
 
 
@@ -106,7 +104,7 @@ def _surface(
                          leaves.colour[row], aux, index)  # fmt: skip
     off = [point[k] - solids.centre[index, k].astype(np.float32) for k in range(3)]
     axes = solids.axes.astype(np.float32)[index]
-    local = [sum(axes[:, j, k] * off[k] for k in range(3)) for j in range(3)]
+    local = _own(axes, off)
     half = [solids.half[index, k].astype(np.float32) for k in range(3)]
     kind = solids.kind[index]
     reach = np.stack([np.abs(local[k]) - half[k] for k in range(3)])
@@ -123,13 +121,17 @@ def _surface(
     normal = [np.asarray(a / size, dtype=np.float32) for a in normal]
     # Textures run in the shape's own directions but start at the world's origin, so that walls
     # made of several boxes have one pattern.
-    centre = [solids.centre[index, k].astype(np.float32) for k in range(3)]
-    whole = [local[j] + sum(axes[:, j, k] * centre[k] for k in range(3)) for j in range(3)]
+    whole = _own(axes, point)
     u = np.where(face == 0, whole[2], whole[0])
     v = np.where(face == 1, whole[2], whole[1])
-    sight = [sum(axes[:, j, k] * view[k] for k in range(3)) for j in range(3)]
+    sight = _own(axes, view)
     return m.Surface(point, normal, view, local, sight, half, u, v, spacing, solids.colour[index],
                      solids.aux[index], index)  # fmt: skip
+
+
+def _own(axes: Array, vector: list[Array]) -> list[Array]:
+    """Components of a vector along the rows of axes (N, 3, 3)."""
+    return [np.asarray(sum(axes[:, j, k] * vector[k] for k in range(3))) for j in range(3)]
 
 
 def _shade(
@@ -138,7 +140,7 @@ def _shade(
     towards = weather.sun.astype(np.float32)
     cosine = sum(s.normal[k] * towards[k] for k in range(3))
     lifted = [p + np.float32(0.02) * n for p, n in zip(s.point, s.normal, strict=True)]
-    lit = shadow.lit(*lifted, bias=0.05, soft=True)
+    lit = shadow.lit(lifted, soft=True)
     ambient, seen = sky_light[:, :3], sky_light[:, 3]
     sun_colour = weather.sun_colour.astype(np.float32)
     direct = np.maximum(cosine, 0.0) * lit
@@ -149,12 +151,14 @@ def _shade(
     back = 0.10 * (0.6 + 0.6 * np.clip(s.normal[1], -0.5, 1.0)) * (0.35 + 0.65 * seen)
     light = ambient + sun_colour * direct[:, None] + back[:, None] * sun_colour
     if kind == m.GLASS:
-        through, frame, paint = glass(s, world.noise, weather, ambient + sun_colour * direct[:, None])
+        through, frame, paint = glass(
+            s, world.noise, weather, ambient + sun_colour * direct[:, None]
+        )
         framed = frame[:, None]
         return np.asarray(through * (1 - framed) + paint * light * framed, dtype=np.float32)
     colour = m.albedo(kind, s, world.noise) * light
     if kind == m.LAMP:
-        colour = colour + np.float32(12.0 * weather.lamps) * np.float32([1.0, 0.8, 0.5])
+        colour = colour + np.float32(12.0 * weather.lamps) * rgb(1.0, 0.8, 0.5)
     gloss = _GLOSS.get(kind, 0.0)
     if gloss:
         colour = colour + _shine(s, weather, gloss, lit, ambient)

@@ -30,8 +30,8 @@ def build_ground_floor(b: Builder, h: House, rng: np.random.Generator) -> None:
     pier = 0.5
     words = rng.permutation(len(WORDS))
     for column in range(h.columns + 1):
-        x = h.x + column * h.period
-        edges = max(x - pier / 2, h.x), min(x + pier / 2, h.end)
+        middle = h.x + column * h.period
+        edges = max(middle - pier / 2, h.x), min(middle + pier / 2, h.end)
         b.box(edges, (0.0, h.ground - 0.1), (h.z - 0.06, h.z + 0.45), m.ASHLAR, STONE)
     b.box((h.x, h.end), (h.ground - 0.75, h.ground), (h.z, h.z + 0.45), m.ASHLAR, STONE)
     b.box((h.x, h.end), (0.0, 0.35), (h.z + 0.02, h.z + 0.45), m.ASHLAR, (0.30, 0.29, 0.27))
@@ -74,8 +74,14 @@ def _shop(
         b.turned_box((middle[0], -middle[1], middle[2]), half, axes, m.AWNING, colour)
         front = h.z - deep * np.cos(lean)
         low = top - 0.35 - deep * np.sin(lean)
-        b.box((x[0] - 0.05, x[1] + 0.05), (low - 0.2, low), (front - 0.01, front + 0.01), m.AWNING,
-              colour, thin=True)  # fmt: skip
+        b.box(
+            (x[0] - 0.05, x[1] + 0.05),
+            (low - 0.2, low),
+            (front - 0.01, front + 0.01),
+            m.AWNING,
+            colour,
+            thin=True,
+        )
 
 
 def _door(
@@ -85,15 +91,32 @@ def _door(
     middle = (x[0] + x[1]) / 2
     half = rng.uniform(0.6, 0.75)
     b.box(x, (0.0, top), (h.z + 0.12, h.z + 0.4), m.ASHLAR, (0.42, 0.39, 0.34))
-    b.box((middle - half, middle + half), (0.0, 2.35), (h.z + 0.05, h.z + 0.12), m.WOOD,
-          _WOODS[rng.integers(len(_WOODS))])  # fmt: skip
-    b.box((middle - half, middle + half), (2.4, top - 0.1), (h.z + 0.06, h.z + 0.12), m.GLASS, paint,
-          (2, 0.0, 1.0, 0.4), thin=True)  # fmt: skip
+    b.box(
+        (middle - half, middle + half),
+        (0.0, 2.35),
+        (h.z + 0.05, h.z + 0.12),
+        m.WOOD,
+        _WOODS[rng.integers(len(_WOODS))],
+    )
+    b.box(
+        (middle - half, middle + half),
+        (2.4, top - 0.1),
+        (h.z + 0.06, h.z + 0.12),
+        m.GLASS,
+        paint,
+        (2, 0.0, 1.0, 0.4),
+        thin=True,
+    )
     for side in (-1, 1):
         low, high = sorted((middle + side * half, middle + side * (half + 0.16)))
         b.box((low, high), (0.0, top), (h.z - 0.04, h.z + 0.12), m.PAINT, STONE)
-    b.box((middle - half - 0.3, middle + half + 0.3), (0.0, 0.15), (h.z - 0.4, h.z + 0.1), m.PAINT,
-          (0.36, 0.34, 0.31))  # fmt: skip
+    b.box(
+        (middle - half - 0.3, middle + half + 0.3),
+        (0.0, 0.15),
+        (h.z - 0.4, h.z + 0.1),
+        m.PAINT,
+        (0.36, 0.34, 0.31),
+    )
     b.ball((middle + 0.7 * half, 1.05, h.z + 0.02), (0.04, 0.04, 0.04), m.METAL, (0.5, 0.36, 0.12))
 
 
@@ -126,8 +149,13 @@ def build_planter(b: Builder, x: float, z: float, rng: np.random.Generator, leav
     tall = rng.uniform(0.45, 0.7)
     wide = rng.uniform(0.3, 0.45)
     if rng.random() < 0.5:
-        b.box((x - wide, x + wide), (0.0, tall), (z - wide, z + wide), m.WOOD,
-              _WOODS[rng.integers(len(_WOODS))])  # fmt: skip
+        b.box(
+            (x - wide, x + wide),
+            (0.0, tall),
+            (z - wide, z + wide),
+            m.WOOD,
+            _WOODS[rng.integers(len(_WOODS))],
+        )
     else:
         b.cylinder((x, z), wide, (0.0, tall), m.PAINT, (0.42, 0.19, 0.11))
     green = (0.07, 0.15, 0.04) if rng.random() < 0.6 else (0.13, 0.17, 0.05)
@@ -175,8 +203,19 @@ def build_crates(b: Builder, x: float, z: float, rng: np.random.Generator) -> No
         turn = rng.uniform(-0.5, 0.5)
         c, s = np.cos(turn), np.sin(turn)
         axes = np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]])
-        b.turned_box((cx, level + 0.17, cz), (size, 0.17, size), axes, m.WOOD,
-                     _WOODS[rng.integers(len(_WOODS))])  # fmt: skip
+        b.turned_box(
+            (cx, level + 0.17, cz),
+            (size, 0.17, size),
+            axes,
+            m.WOOD,
+            _WOODS[rng.integers(len(_WOODS))],
+        )
     word = int(rng.integers(len(WORDS)))
-    b.box((x + 0.9, x + 1.6), (0.05, 0.95), (z - 0.2, z - 0.15), m.SIGN, (0.04, 0.05, 0.05),
-          (word, 0.75, 0.74, 0.7))  # fmt: skip
+    b.box(
+        (x + 0.9, x + 1.6),
+        (0.05, 0.95),
+        (z - 0.2, z - 0.15),
+        m.SIGN,
+        (0.04, 0.05, 0.05),
+        (word, 0.75, 0.74, 0.7),
+    )

@@ -1,4 +1,4 @@
-"""Laying out a made street: a long front of equal windows, neighbours, and what stands before it."""
+"""Laying out a made street: a long front of equal windows, a wing, and what stands before it."""
 
 from __future__ import annotations
 

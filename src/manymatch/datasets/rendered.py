@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from manymatch._validate import integer, real, refusal
 from manymatch.camera import Camera
@@ -26,6 +25,8 @@ from manymatch.pose import RelativePose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 __all__ = ["RenderedScene", "render_scene"]
 
@@ -111,7 +112,9 @@ def render_scene(
     real(variety, "variety", 0.0, 1.0, closed=True)
     # One stream each, so that a change of the scene leaves the cameras as they are.
     parts = np.random.SeedSequence(seed).spawn(4)
-    town_rng, view_rng, noise_rng, film_rng = (np.random.Generator(np.random.PCG64(p)) for p in parts)
+    town_rng, view_rng, noise_rng, film_rng = (
+        np.random.Generator(np.random.PCG64(p)) for p in parts
+    )
     solids, leaves, lamps = build_town(town_rng, variety)
     views = draw_views(view_rng)
     world = World(solids, leaves, Noise(noise_rng), SkyLight(solids, *BOUNDS), lamps)

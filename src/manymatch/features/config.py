@@ -127,7 +127,7 @@ class FeatureConfig:
 # benchmarks/accuracy/embedded.py.
 FEATURE_PRESETS: dict[str, FeatureConfig] = {
     "classic": FeatureConfig(detector="sift"),
-    "embedded": FeatureConfig(detector="disk", descriptor="efficientnet-lite0", layer=10),
+    "embedded": FeatureConfig(detector="xfeat", descriptor="efficientnet-lite0", layer=10),
     "dinov3": FeatureConfig(
         detector="superpoint", descriptor="dinov3-vitl16", layer=19, debias=200
     ),

@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from manymatch._validate import FloatArray, refusal
+from manymatch._validate import integer, refusal
 from manymatch.features.cache import FeatureCache, content_hash
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis
 from manymatch.features.dense import dense_maps
+from manymatch.features.detectors.base import Keypoints
 from manymatch.features.detectors.registry import load_detector
 from manymatch.features.device import choose_device, choose_precision, weights_hash
 from manymatch.features.feature_map import FeatureMap, unit_rows
+from manymatch.features.image_features import Features
 from manymatch.features.positional import positional_bases
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize, resize_image
+from manymatch.features.versions import library_versions
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
@@ -29,49 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch.features.backbone import Backbone
-    from manymatch.features.detectors.base import Detector, Keypoints
+    from manymatch.features.detectors.base import Detector
 
-# What computes numbers; a change of any of them makes other features.
-_LIBRARIES = ("numpy", "torch", "transformers", "timm", "kornia")
 # Raised when this package computes other numbers from the same settings.
-_REVISION = 1
+_REVISION = 2
 _BASES_KEPT = 16
 _T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Features:
-    """Keypoints of one image with their descriptors, best first.
-
-    Attributes
-    ----------
-    points : (N, 2) float64 ndarray
-        Pixels (x, y) of the user's image; the centre of its top-left pixel is (0, 0).
-    scores : (N,) float32 ndarray
-        The detector's, falling.
-    descriptors : (N, D) float32 ndarray
-        Of length one.
-    size : (int, int)
-        Width and height of the user's image.
-    provenance : dict
-        Everything that went into them.
-    """
-
-    points: FloatArray
-    scores: NDArray[np.float32]
-    descriptors: NDArray[np.float32]
-    size: tuple[int, int]
-    provenance: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def __repr__(self) -> str:
-        width, height = self.size
-        return (
-            f"Features({len(self)} keypoints, descriptors of length "
-            f"{self.descriptors.shape[1]}, image {width} x {height})"
-        )
 
 
 class Extractor:
@@ -87,6 +52,9 @@ class Extractor:
         Never download weights.
     cache : path or FeatureCache, optional
         Folder in which features are kept and found again.
+    batch_size : int
+        Images of equal size that go through a backbone together. More than one is faster on GPUs;
+        the last bits may then depend on which images those are.
 
     Examples
     --------
@@ -102,10 +70,12 @@ class Extractor:
         device: str = "auto",
         offline: bool = False,
         cache: object = None,
+        batch_size: int = 1,
     ) -> None:
         self.config = config if isinstance(config, FeatureConfig) else feature_config(config)
         self.device = choose_device(device) if self.config.needs_torch else None
         self.offline = offline
+        self.batch_size = integer(batch_size, "batch_size", 1)
         self.cache = (
             cache if cache is None or isinstance(cache, FeatureCache) else FeatureCache(cache)
         )
@@ -191,11 +161,13 @@ class Extractor:
                 keypoints.scores,
                 _not_none(keypoints.descriptors),
                 (width, height),
+                keypoints.further,
+                keypoints.owners,
                 keys[i],
             )
             found[i] = features
             if self.cache is not None:
-                self.cache.write(keys[i], _arrays(features))
+                self.cache.write(keys[i], features.to_arrays())
         return [_not_none(features) for features in found]
 
     def maps(
@@ -264,6 +236,7 @@ class Extractor:
             layers,
             norm=config.norm,
             resize=resize,
+            batch_size=self.batch_size,
             precision=config.precision,
         )
 
@@ -280,8 +253,8 @@ class Extractor:
         if config.debias:
             layer = backbone.num_layers if config.layer is None else config.layer
             basis = self._basis(backbone, layer, config, dense)
-            return dataclasses.replace(kept, descriptors=basis.apply(sampled, config.debias))
-        return dataclasses.replace(kept, descriptors=unit_rows(sampled))
+            return Keypoints(kept.points, kept.scores, basis.apply(sampled, config.debias))
+        return Keypoints(kept.points, kept.scores, unit_rows(sampled))
 
     def _basis(
         self, backbone: Backbone, layer: int, config: FeatureConfig, dense: FeatureMap
@@ -341,37 +314,7 @@ class Extractor:
 
     def _read(self, key: dict[str, Any]) -> Features | None:
         kept = None if self.cache is None else self.cache.read(key)
-        if kept is None:
-            return None
-        width, height = kept["size"]
-        size = (int(width), int(height))
-        return Features(kept["points"], kept["scores"], kept["descriptors"], size, key)
-
-
-@functools.cache
-def library_versions() -> dict[str, str]:
-    """Versions of the packages that compute numbers, those that are installed."""
-    found = {}
-    for name in _LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    try:
-        # Installed under several names.
-        import cv2
-    except ModuleNotFoundError:
-        return found
-    return {**found, "opencv": cv2.__version__}
-
-
-def _arrays(features: Features) -> dict[str, NDArray[Any]]:
-    return {
-        "points": features.points,
-        "scores": features.scores,
-        "descriptors": features.descriptors,
-        "size": np.array(features.size, dtype=np.int64),
-    }
+        return None if kept is None else Features.from_arrays(kept, key)
 
 
 def _not_none(value: _T | None) -> _T:

@@ -29,7 +29,7 @@ class Keypoints:
         The detector's own, of length one, where it has them.
     further : (M, D) float32 ndarray or None
         More descriptors of some of these keypoints, where a place was described in several ways
-        (SIFT with several orientations); see `manymatch.owners.associate_owned`.
+        (SIFT with several orientations); see `manymatch.associate_owned.associate_owned`.
     owners : (M,) int64 ndarray or None
         The keypoint that each row of `further` belongs to.
     """

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from manymatch import associate
 from manymatch.associate import OPERATORS
+from manymatch.associate_owned import associate_owned
 from manymatch.features.detectors.registry import load_detector
-from manymatch.owners import associate_owned
 from tests.data_folder import data_folder
 
 
