@@ -90,7 +90,7 @@ def test_demo_tells_and_draws(tmp_path, small_street):
         assert (tmp_path / name).stat().st_size > 5_000, name
         assert str(tmp_path / name) in result.stdout
     assert "manymatch match" in result.stdout
-    assert small_street(0).size == (320, 240)
+    assert small_street(5).size == (320, 240)
 
 
 def test_demo_json_is_one_document_with_the_errors_of_both_ways(tmp_path, small_street):

@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 
 from manymatch.datasets import rendered
-from manymatch.datasets._render_cast import BALL, BOX, CYLINDER, NOTHING, Leaves, Rays, Solids, cast
-from manymatch.datasets._render_film import Film, blurred, develop
-from manymatch.datasets._render_noise import Noise, hashed
 from manymatch.datasets.rendered import RenderedScene, render_scene
+from manymatch.datasets.rendering.cast import (
+    BALL,
+    BOX,
+    CYLINDER,
+    NOTHING,
+    Leaves,
+    Rays,
+    Solids,
+    cast,
+)
+from manymatch.datasets.rendering.film import Film, blurred, develop
+from manymatch.datasets.rendering.noise import Noise, hashed
 
 if TYPE_CHECKING:
     from manymatch.camera import Camera
@@ -96,23 +105,25 @@ class TestRenderScene:
         """Between pixels of a plane depth is known, and then the transfer is much finer."""
         scene = render_scene(3, (161, 120))
         pixels, depth = transfer(scene)
-        rows, columns = np.mgrid[60:110:5, 40:120:5]
-        checked = 0
+        rows, columns = np.mgrid[10:110:5, 10:150:5]
+        errors = []
         for row, column in zip(rows.ravel(), columns.ravel(), strict=True):
             x, y = pixels[row, column]
             if not (1 < x < 158 and 1 < y < 117):
                 continue
             left, top = int(x), int(y)
             inverse = 1 / scene.depth1[top : top + 2, left : left + 2].astype(float)
-            if np.abs(np.diff(inverse, n=1, axis=0).ptp()) > 1e-5:
+            if np.ptp(np.diff(inverse, n=1, axis=0)) > 1e-5:
                 continue
             a, b = x - left, y - top
             weights = np.outer([1 - b, b], [1 - a, a])
             between = 1 / (weights * inverse).sum()
+            # What is further off is something else that stands in front.
             if abs(between / depth[row, column] - 1) < 0.01:
-                assert between == pytest.approx(depth[row, column], rel=2e-4)
-                checked += 1
-        assert checked > 10
+                errors.append(abs(between / depth[row, column] - 1))
+        assert len(errors) > 30
+        # A recess of a few centimetres is within the one percent, but not the rule.
+        assert np.median(errors) < 2e-5
 
     def test_colours_agree_where_the_same_point_is_seen(self, scene: RenderedScene) -> None:
         pixels0, pixels1 = seen_in_both(scene)

@@ -32,7 +32,7 @@ def demo(
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder for the photographs, pictures and the report.")
     ] = Path("out/demo"),
-    scene: Annotated[int, typer.Option(min=0, help="Which street to build.")] = 0,
+    scene: Annotated[int, typer.Option(min=0, help="Which street to build.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     preset: flags.Preset = None,
     seed: flags.Seed = None,

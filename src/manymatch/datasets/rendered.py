@@ -15,12 +15,12 @@ import numpy as np
 
 from manymatch._validate import integer, real, refusal
 from manymatch.camera import Camera
-from manymatch.datasets._render_cast import Rays, cast
-from manymatch.datasets._render_film import develop
-from manymatch.datasets._render_light import ShadowMap, SkyLight
-from manymatch.datasets._render_noise import Noise
-from manymatch.datasets._render_shade import World, radiance
-from manymatch.datasets._render_town import BOUNDS, View, build_town, draw_views
+from manymatch.datasets.rendering.cast import Rays, cast
+from manymatch.datasets.rendering.film import develop
+from manymatch.datasets.rendering.light import ShadowMap, SkyLight
+from manymatch.datasets.rendering.noise import Noise
+from manymatch.datasets.rendering.shade import World, radiance
+from manymatch.datasets.rendering.town import BOUNDS, View, build_town, draw_views
 from manymatch.pose import RelativePose
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def render_scene(
         If an argument is of another type or out of its range.
     """
     integer(seed, "seed", 0)
-    if len(tuple(size)) != 2:
+    if np.shape(size) != (2,):
         raise refusal("size", "a pair (width, height)", size)
     width, height = (integer(n, "size", _SMALLEST, _LARGEST) for n in size)
     integer(supersample, "supersample", 1, 4)

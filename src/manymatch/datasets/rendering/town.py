@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.datasets import _render_materials as m
-from manymatch.datasets import _render_street as street
 from manymatch.datasets._geometry import rotation_matrix
-from manymatch.datasets._render_build import Builder
-from manymatch.datasets._render_film import Film
-from manymatch.datasets._render_house import WHITE, House, build_house
-from manymatch.datasets._render_light import Weather
+from manymatch.datasets.rendering import materials as m
+from manymatch.datasets.rendering import street
+from manymatch.datasets.rendering.build import Builder
+from manymatch.datasets.rendering.film import Film
+from manymatch.datasets.rendering.house import WHITE, House, build_house
+from manymatch.datasets.rendering.light import Weather
 
 if TYPE_CHECKING:
-    from manymatch.datasets._render_build import Colour
-    from manymatch.datasets._render_cast import Leaves, Solids
+    from manymatch.datasets.rendering.build import Colour
+    from manymatch.datasets.rendering.cast import Leaves, Solids
 
 FloatArray: TypeAlias = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.datasets._render_cast import BALL, BOX, CYLINDER, Leaves, Solids
+from manymatch.datasets.rendering.cast import BALL, BOX, CYLINDER, Leaves, Solids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

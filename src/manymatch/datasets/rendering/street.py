@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch.datasets import _render_materials as m
-from manymatch.datasets._render_house import IRON, STONE
-from manymatch.datasets._render_letters import WORDS
+from manymatch.datasets.rendering import materials as m
+from manymatch.datasets.rendering.house import IRON, STONE
+from manymatch.datasets.rendering.letters import WORDS
 
 if TYPE_CHECKING:
-    from manymatch.datasets._render_build import Builder, Colour
-    from manymatch.datasets._render_house import House
+    from manymatch.datasets.rendering.build import Builder, Colour
+    from manymatch.datasets.rendering.house import House
 
 _PAINTS: tuple[Colour, ...] = (
     (0.05, 0.13, 0.10),

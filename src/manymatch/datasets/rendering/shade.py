@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.datasets import _render_materials as m
-from manymatch.datasets._render_cast import BALL, BOX, NOTHING, Leaves, Rays, Solids, cast
-from manymatch.datasets._render_glass import glass
-from manymatch.datasets._render_light import ShadowMap, SkyLight, Weather, lamp_light, sky
-from manymatch.datasets._render_noise import Noise, rgb
+from manymatch.datasets.rendering import materials as m
+from manymatch.datasets.rendering.cast import BALL, BOX, NOTHING, Leaves, Rays, Solids, cast
+from manymatch.datasets.rendering.glass import glass
+from manymatch.datasets.rendering.light import ShadowMap, SkyLight, Weather, lamp_light, sky
+from manymatch.datasets.rendering.noise import Noise, rgb
 
 Array: TypeAlias = NDArray[Any]
 FloatArray: TypeAlias = NDArray[np.float64]

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.datasets._render_cast import Leaves, Rays, Solids, cast
-from manymatch.datasets._render_noise import Noise, smoothstep
+from manymatch.datasets.rendering.cast import Leaves, Rays, Solids, cast
+from manymatch.datasets.rendering.noise import Noise, smoothstep
 
 Array: TypeAlias = NDArray[Any]
 FloatArray: TypeAlias = NDArray[np.float64]

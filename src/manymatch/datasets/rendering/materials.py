@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.datasets._render_letters import lettering
-from manymatch.datasets._render_noise import Noise, hashed, rgb, smoothstep
+from manymatch.datasets.rendering.letters import lettering
+from manymatch.datasets.rendering.noise import Noise, hashed, rgb, smoothstep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.datasets._render_light import Weather, sky
-from manymatch.datasets._render_materials import line
-from manymatch.datasets._render_noise import Noise, hashed, rgb, smoothstep
+from manymatch.datasets.rendering.light import Weather, sky
+from manymatch.datasets.rendering.materials import line
+from manymatch.datasets.rendering.noise import Noise, hashed, rgb, smoothstep
 
 if TYPE_CHECKING:
-    from manymatch.datasets._render_materials import Surface
+    from manymatch.datasets.rendering.materials import Surface
 
 Array: TypeAlias = NDArray[Any]
 

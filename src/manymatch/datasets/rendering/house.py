@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch.datasets import _render_materials as m
+from manymatch.datasets.rendering import materials as m
 
 if TYPE_CHECKING:
-    from manymatch.datasets._render_build import Builder, Colour
+    from manymatch.datasets.rendering.build import Builder, Colour
 
 STONE: Colour = (0.50, 0.46, 0.39)
 IRON: Colour = (0.030, 0.032, 0.036)

@@ -1,0 +1,1 @@
+"""The parts of `manymatch.datasets.rendered`: geometry, light, materials, houses, the street."""
