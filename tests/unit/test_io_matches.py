@@ -138,7 +138,7 @@ def test_bad_hloc(hloc, tmp_path):
 
 def test_hloc_without_h5py(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"need h5py.*manymatch.io"):
+    with pytest.raises(ImportError, match=r"needs h5py.*manymatch.io"):
         read_hloc(tmp_path / "m.h5", tmp_path / "f.h5", "a", "b")
 
 

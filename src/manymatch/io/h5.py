@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _files
+from manymatch._optional import require
 from manymatch.io.matches import graph_from_partners
 
 if TYPE_CHECKING:
@@ -89,12 +89,7 @@ def _swap(graph: AssociationGraph) -> AssociationGraph:
 
 def require_h5py() -> Any:
     """Import h5py, or say how to get it."""
-    try:
-        return importlib.import_module("h5py")
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "hloc files need h5py, which is not installed: pip install 'manymatch[io]'"
-        ) from error
+    return require("h5py", "reading or writing hloc files", "io")
 
 
 def _open(path: object, want: str) -> Any:

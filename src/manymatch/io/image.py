@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import warnings
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._files import DAMAGE
+from manymatch._optional import require
 from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:
@@ -134,13 +134,7 @@ def _too_large(limit: int) -> str:
 
 def require_pillow() -> Any:
     """Import Pillow's Image module, or say how to get it."""
-    try:
-        return importlib.import_module("PIL.Image")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "reading image files needs Pillow, which is not installed: "
-            'pip install "manymatch[features]"'
-        ) from error
+    return require("PIL.Image", "reading image files", "images")
 
 
 def orientation(image: Any) -> int:

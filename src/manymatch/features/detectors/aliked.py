@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from manymatch._optional import require
 from manymatch.features.detectors._network import NetworkDetector
-from manymatch.features.detectors._packages import require
 from manymatch.features.detectors._peaks import positions
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ class Aliked(NetworkDetector):
 
     def build(self) -> torch.nn.Module:
         """Make the network without weights."""
-        network: torch.nn.Module = require("kornia.feature", self.name).ALIKED(self.name)
+        network: torch.nn.Module = require(
+            "kornia.feature", f"the detector {self.name!r}", "features"
+        ).ALIKED(self.name)
         return network
 
     def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from manymatch._optional import require
 from manymatch.features.detectors._network import NetworkDetector, pad_to
-from manymatch.features.detectors._packages import require
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,9 @@ class Disk(NetworkDetector):
 
     def build(self) -> torch.nn.Module:
         """Make the network without weights."""
-        network: torch.nn.Module = require("kornia.feature", self.name).DISK()
+        network: torch.nn.Module = require(
+            "kornia.feature", f"the detector {self.name!r}", "features"
+        ).DISK()
         return network
 
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:

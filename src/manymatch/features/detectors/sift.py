@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from manymatch.features.detectors._packages import require
+from manymatch._optional import require
 from manymatch.features.detectors.base import Detector, Keypoints
 from manymatch.features.detectors.selection import Selection, by_score, suppress
 
@@ -40,7 +40,7 @@ class Sift(Detector):
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self._cv2 = require("cv2", self.name)
+        self._cv2 = require("cv2", f"the detector {self.name!r}", "images")
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Find keypoints of an (H, W, 3) RGB image."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from manymatch._optional import require
 from manymatch.features.detectors._network import NetworkDetector
-from manymatch.features.detectors._packages import require
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ class SuperPoint(NetworkDetector):
 
         That of transformers leaves the border at the right and the bottom, and keeps ties.
         """
-        transformers = require("transformers", self.name)
+        transformers = require("transformers", f"the detector {self.name!r}", "features")
         settings = transformers.SuperPointConfig(
             keypoint_threshold=-1.0, max_keypoints=-1, nms_radius=0, border_removal_distance=0
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from manymatch._optional import require
 from manymatch.features.detectors._network import NetworkDetector, pad_to
-from manymatch.features.detectors._packages import require
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,9 @@ class XFeat(NetworkDetector):
 
     def build(self) -> torch.nn.Module:
         """Make the network without weights."""
-        network: torch.nn.Module = require("kornia.feature", self.name).XFeat().net
+        network: torch.nn.Module = (
+            require("kornia.feature", f"the detector {self.name!r}", "features").XFeat().net
+        )
         return network
 
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
