@@ -107,8 +107,8 @@ def run_backbone(
         stride = backbone.stride_of(layer)
         grid = (pixels.shape[2] // stride, pixels.shape[3] // stride)
         output = outputs.get(layer)
-        got = None if output is None else tuple(output.shape)
-        if got is None or len(got) != 4 or (got[0], *got[2:]) != (len(pixels), *grid):
+        got = () if output is None else tuple(output.shape)
+        if output is None or len(got) != 4 or (got[0], *got[2:]) != (len(pixels), *grid):
             raise ValueError(
                 f"backbone {backbone.name!r} must return a map of shape ({len(pixels)}, D, "
                 f"{grid[0]}, {grid[1]}) for layer {layer}, got {got}"
