@@ -92,14 +92,20 @@ def load(
 
 
 def run(
-    folder: Path, config: FeatureConfig, store: Store, out: Path, seeds: int, limit: int | None
+    folder: Path,
+    config: FeatureConfig,
+    store: Store,
+    out: Path,
+    sets: list[str],
+    seeds: int,
+    limit: int | None,
 ) -> dict[str, Any]:
     """Errors of both systems on every set, {set: {method: (seeds, pairs)}}."""
     extractor = Extractor(config, cache=out / "features")
     errors: dict[str, Any] = {}
     with protocol.progress_bar() as progress:
-        task = progress.add_task(f"{config.detector} + {config.descriptor}", total=len(SETS))
-        for name in SETS:
+        task = progress.add_task(f"{config.detector} + {config.descriptor}", total=len(sets))
+        for name in sets:
             keys = {method.name: f"{name}/{method.name}" for method in (RANK_ONE, TWO_STAGE)}
             if any(store.get(key) is None for key in keys.values()):
                 graphs = load(folder, extractor, name, limit, progress)
@@ -114,13 +120,14 @@ def run(
 def table(results: dict[str, Any]) -> str:
     """Markdown: one line a representation and system, one column a set, the macro average first."""
     rows = []
+    sets = list(next(iter(results.values())))
     for representation, errors in results.items():
         for method in (RANK_ONE.name, TWO_STAGE.name):
-            aucs = [protocol.auc_by_seed(errors[name][method]) for name in SETS]
+            aucs = [protocol.auc_by_seed(errors[name][method]) for name in sets]
             macro = protocol.mean_and_sd(np.mean(aucs, axis=0))
             sets = [protocol.plain(auc.mean(axis=0)) for auc in aucs]
             rows.append([representation, method, macro, *sets])
-    return protocol.markdown_table(["features", "system", "macro average", *SETS], rows)
+    return protocol.markdown_table(["features", "system", "macro average", *sets], rows)
 
 
 def differences(results: dict[str, Any]) -> str:
@@ -128,7 +135,7 @@ def differences(results: dict[str, Any]) -> str:
     rows = []
     for representation, errors in results.items():
         first, second = (
-            np.concatenate([np.array(errors[name][m]) for name in SETS], axis=1).T
+            np.concatenate([np.array(errors[name][m]) for name in errors], axis=1).T
             for m in (RANK_ONE.name, TWO_STAGE.name)
         )
         rows.append([representation, *(paired(first, second, at) for at in protocol.THRESHOLDS)])
@@ -148,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
     parser.add_argument("--only", choices=DETECTORS, nargs="+", default=DETECTORS)
+    parser.add_argument("--sets", choices=SETS, nargs="+", default=list(SETS))
     parser.add_argument("--own", action="store_true", help="also the detectors' own descriptors")
     parser.add_argument("--seeds", type=int, default=protocol.SEEDS, help="repetitions")
     parser.add_argument("--limit", type=int, help="only that many pairs of every set")
@@ -178,6 +186,7 @@ def main() -> None:
                 config,
                 store,
                 arguments.out,
+                arguments.sets,
                 arguments.seeds,
                 arguments.limit,
             )

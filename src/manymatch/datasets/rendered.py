@@ -115,9 +115,9 @@ def render_scene(
     town_rng, view_rng, noise_rng, film_rng = (
         np.random.Generator(np.random.PCG64(p)) for p in parts
     )
-    solids, leaves, lamps = build_town(town_rng, variety)
+    solids, leaves = build_town(town_rng, variety)
     views = draw_views(view_rng)
-    world = World(solids, leaves, Noise(noise_rng), SkyLight(solids, *BOUNDS), lamps)
+    world = World(solids, leaves, Noise(noise_rng), SkyLight(solids, *BOUNDS))
     images, depths = [], []
     for view in views:
         shadow = ShadowMap(view.weather.sun, solids, leaves, *BOUNDS, _SUN_TEXELS)

@@ -25,7 +25,6 @@ class Builder:
         ]
         self._rows = []
         self._leaves: list[tuple[FloatArray, ...]] = []
-        self._lamps: list[tuple[float, ...]] = []
         self._origin, self._axes = np.zeros(3), np.eye(3)
 
     def face_right(self, x: float, z: float) -> None:
@@ -115,12 +114,7 @@ class Builder:
         tint = tint * (1 + rng.uniform(-0.15, 0.25, (count, 1)) * np.array([1.0, 0.2, -0.3]))
         self._leaves.append((middle, normal, along, size, tint))
 
-    def lamp(self, centre: Sequence[float], colour: Colour) -> None:
-        """Add a light for the night; centre is (x, height, z)."""
-        place = self._moved(np.array([centre[0], -centre[1], centre[2]]))
-        self._lamps.append((place[0], place[1], place[2], *colour))
-
-    def finish(self) -> tuple[Solids, Leaves, FloatArray]:
+    def finish(self) -> tuple[Solids, Leaves]:
         """Return everything added so far as arrays."""
         kind, centre, half, axes, material, colour, aux, thin = zip(*self._rows, strict=True)
         solids = Solids(
@@ -137,7 +131,7 @@ class Builder:
             np.concatenate(a) for a in zip(*self._leaves, strict=True)
         )
         leaves = Leaves(middle, normal, along, size, tint.astype(np.float32))
-        return solids, leaves, np.array(self._lamps, dtype=np.float64).reshape(-1, 6)
+        return solids, leaves
 
     def _add(
         self,

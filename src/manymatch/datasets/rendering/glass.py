@@ -53,7 +53,7 @@ def glass(
     transom = y + half_y - 2 * half_y * s.aux[:, 1]
     frame = np.maximum(frame, line(transom, _BAR, s.spacing) * (s.aux[:, 1] > 0))
 
-    radiance = _room(s, x, y, irradiance, weather.rooms)
+    radiance = _room(s, x, y, irradiance)
     upper = (transom < 0).astype(np.int32)
     mirrored, share = _mirror(s, noise, weather, pane, upper)
     radiance = radiance * (1 - share[:, None]) + mirrored * share[:, None]
@@ -62,7 +62,7 @@ def glass(
     return radiance, frame, paint
 
 
-def _room(s: Surface, x: Array, y: Array, irradiance: Array, rooms: float) -> Array:
+def _room(s: Surface, x: Array, y: Array, irradiance: Array) -> Array:
     """Curtains a hand behind the pane, and a dark room behind them."""
     depth = np.maximum(np.abs(s.sight[2]), 0.05)
     cx = x + s.sight[0] / depth * np.float32(_CURTAIN_DEPTH)
@@ -79,12 +79,6 @@ def _room(s: Surface, x: Array, y: Array, irradiance: Array, rooms: float) -> Ar
     reflectance = np.where(cloth > 0.01, cloth * 0.55, room)
     warm = rgb(1.0, 0.96, 0.88)
     radiance: Array = reflectance[:, None] * irradiance * warm * np.float32(0.33)
-    if rooms > 0:
-        # Some rooms are lit, brighter towards the ceiling; curtains glow.
-        on = (hashed(s.key, 21) < 0.45) * (0.5 + 0.8 * hashed(s.key, 22))
-        inside = on * (0.75 - 0.4 * cy / s.half[1]) * np.where(cloth > 0.01, 0.5 + 0.5 * cloth, 1.0)
-        hue = rgb(1.0, 0.72, 0.40)
-        radiance = radiance + np.float32(rooms) * inside[:, None] * hue
     return np.asarray(radiance, np.float32)
 
 

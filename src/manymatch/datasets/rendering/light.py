@@ -25,8 +25,7 @@ _BIAS = 0.05
 class Weather:
     """The light of one view: ``sun`` unit direction towards the sun, colours linear RGB (3,).
 
-    ``clouds`` shifts the clouds, ``cover`` in [0, 1] says how many there are. ``lamps`` and
-    ``rooms`` are the strengths of street lamps and of the light behind windows, 0 by day.
+    ``clouds`` shifts the clouds, ``cover`` in [0, 1] says how many there are.
     """
 
     sun: FloatArray
@@ -35,8 +34,6 @@ class Weather:
     horizon_colour: FloatArray
     clouds: FloatArray
     cover: float
-    lamps: float = 0.0
-    rooms: float = 0.0
 
 
 class ShadowMap:
@@ -136,17 +133,6 @@ class SkyLight:
         total[:3] *= np.float32(2.0 / _SKY_DIRECTIONS)
         total[3] /= weight
         return total.T
-
-
-def lamp_light(lamps: FloatArray, point: list[Array], normal: list[Array]) -> Array:
-    """Irradiance (N, 3) by lamps (P, 6): place in the world, then colour; they cast no shadows."""
-    total = np.zeros((len(point[0]), 3), dtype=np.float32)
-    for lamp in lamps.astype(np.float32):
-        d = [lamp[k] - point[k] for k in range(3)]
-        square = d[0] * d[0] + d[1] * d[1] + d[2] * d[2] + np.float32(0.05)
-        cosine = (d[0] * normal[0] + d[1] * normal[1] + d[2] * normal[2]) / np.sqrt(square)
-        total += (np.maximum(cosine, 0.0) / square)[:, None] * lamp[3:]
-    return total
 
 
 def sky(weather: Weather, noise: Noise, d: list[Array], spacing: float) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from manymatch.datasets.rendering import materials as m
 from manymatch.datasets.rendering.cast import BALL, BOX, NOTHING, Leaves, Rays, Solids, cast
 from manymatch.datasets.rendering.glass import glass
-from manymatch.datasets.rendering.light import ShadowMap, SkyLight, Weather, lamp_light, sky
-from manymatch.datasets.rendering.noise import Noise, rgb
+from manymatch.datasets.rendering.light import ShadowMap, SkyLight, Weather, sky
+
+if TYPE_CHECKING:
+    from manymatch.datasets.rendering.noise import Noise
 
 Array: TypeAlias = NDArray[Any]
-FloatArray: TypeAlias = NDArray[np.float64]
 IdArray: TypeAlias = NDArray[np.int32]
 
 # Samples that are shaded at once: the arrays of a block stay in the cache.
@@ -31,7 +32,6 @@ class World:
     leaves: Leaves
     noise: Noise
     light: SkyLight
-    lamps: FloatArray
 
 
 def radiance(
@@ -70,9 +70,6 @@ def radiance(
             surface = _surface(world, flat_hit[block], point, view, depth * np.float32(step))
             if leads:
                 ambient[block] = world.light(weather, surface.point, surface.normal)
-                if weather.lamps > 0:
-                    light = lamp_light(world.lamps, surface.point, surface.normal)
-                    ambient[block, :3] += np.float32(weather.lamps) * light
             light = _shade(int(kind), surface, world, weather, shadow, ambient[leader[block]])
             haze = (depth * np.float32(1 / 900.0))[:, None]
             out[block] = light + haze * (weather.horizon_colour.astype(np.float32) - light)
@@ -157,8 +154,6 @@ def _shade(
         framed = frame[:, None]
         return np.asarray(through * (1 - framed) + paint * light * framed, dtype=np.float32)
     colour = m.albedo(kind, s, world.noise) * light
-    if kind == m.LAMP:
-        colour = colour + np.float32(12.0 * weather.lamps) * rgb(1.0, 0.8, 0.5)
     gloss = _GLOSS.get(kind, 0.0)
     if gloss:
         colour = colour + _shine(s, weather, gloss, lit, ambient)

@@ -61,7 +61,6 @@ def _shop(
     b.box(x, (0.55, top - 0.45), (h.z + 0.16, h.z + 0.2), m.GLASS, paint, aux, thin=True)
     ink = (0.75, 0.66, 0.42) if rng.random() < 0.6 else (0.8, 0.8, 0.78)
     b.box(x, (top - 0.45, top + 0.12), (h.z - 0.02, h.z + 0.3), m.SIGN, paint, (word, *ink))
-    b.lamp(((x[0] + x[1]) / 2, 1.7, h.z - 0.9), (0.9, 0.7, 0.45))
     if awning:
         lean = np.deg2rad(rng.uniform(24.0, 34.0))
         deep = 1.25
@@ -171,7 +170,6 @@ def build_lamp(b: Builder, x: float, z: float) -> None:
     b.box((x - 0.3, x + 0.3), (3.3, 3.34), (z - 0.02, z + 0.02), m.METAL, IRON)
     b.ball((x, 4.15, z), (0.22, 0.26, 0.22), m.LAMP, (0.85, 0.84, 0.8))
     b.cylinder((x, z), 0.12, (4.38, 4.5), m.METAL, IRON)
-    b.lamp((x, 4.1, z - 0.3), (9.0, 6.6, 3.9))
 
 
 def build_bench(b: Builder, x: float, z: float, rng: np.random.Generator) -> None:

@@ -49,7 +49,7 @@ class View:
     film: Film
 
 
-def build_town(rng: np.random.Generator, variety: float) -> tuple[Solids, Leaves, FloatArray]:
+def build_town(rng: np.random.Generator, variety: float) -> tuple[Solids, Leaves]:
     """Draw a street; `variety` in [0, 1] says how much equal windows differ."""
     b = Builder()
     kerb = -4.2
