@@ -125,8 +125,8 @@ def table(results: dict[str, Any]) -> str:
         for method in (RANK_ONE.name, TWO_STAGE.name):
             aucs = [protocol.auc_by_seed(errors[name][method]) for name in sets]
             macro = protocol.mean_and_sd(np.mean(aucs, axis=0))
-            sets = [protocol.plain(auc.mean(axis=0)) for auc in aucs]
-            rows.append([representation, method, macro, *sets])
+            cells = [protocol.plain(auc.mean(axis=0)) for auc in aucs]
+            rows.append([representation, method, macro, *cells])
     return protocol.markdown_table(["features", "system", "macro average", *sets], rows)
 
 
