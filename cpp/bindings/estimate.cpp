@@ -171,6 +171,8 @@ void bind_estimate(nb::module_& m) {
       .def_ro("num_inliers", &Estimate::num_inliers)
       .def_ro("iterations", &Estimate::iterations)
       .def_ro("refinements", &Estimate::refinements)
+      .def_ro("pooled", &Estimate::pooled)
+      .def_ro("worst_pooled", &Estimate::worst_pooled)
       .def_prop_ro("timing", [](const Estimate& e) {
         nb::typed<nb::dict, nb::str, double> d;
         d["setup"] = e.timing.setup;

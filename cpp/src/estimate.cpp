@@ -153,6 +153,8 @@ Estimate estimate_relative_pose(const PairInput& input, Method method, const Opt
   out.pose = found.model;
   if (method == Method::kHcmMcm) {
     const auto select_start = std::chrono::steady_clock::now();
+    out.pooled = static_cast<int>(pool.entries().size());
+    out.worst_pooled = pool.worst_score();
     out.pose = select_by_matching(problem, pool, workers, interrupt);
     out.refinements += static_cast<int64_t>(pool.entries().size());
     out.timing.select = seconds_since(select_start);

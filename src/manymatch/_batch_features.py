@@ -61,14 +61,15 @@ class Views:
         self._budget = budget
         self._bytes = 0
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Path, int], Future[View]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Path, int, int | None], Future[View]] = OrderedDict()
 
-    def get(self, path: Path, turns: int) -> View:
+    def get(self, path: Path, turns: int, longest: int | None = None) -> View:
         """Return the view of a file, features computed after some quarter turns.
 
-        Threads that want the same view wait for the one that came first.
+        Threads that want the same view wait for the one that came first. With `longest` the
+        image has another working size, as in `Matcher.match`.
         """
-        key = (path, turns)
+        key = (path, turns, longest)
         with self._lock:
             future = self._kept.get(key)
             first = future is None
@@ -79,7 +80,7 @@ class Views:
             self._fill(key, future)
         return future.result()
 
-    def _fill(self, key: tuple[Path, int], future: Future[View]) -> None:
+    def _fill(self, key: tuple[Path, int, int | None], future: Future[View]) -> None:
         try:
             view = self._view(*key)
         except BaseException as error:  # noqa: BLE001 - raised by result(), here and elsewhere
@@ -96,10 +97,10 @@ class Views:
                 oldest = next(key for key, kept in self._kept.items() if kept.done())
                 self._bytes -= self._kept.pop(oldest).result().nbytes
 
-    def _view(self, path: Path, turns: int) -> View:
+    def _view(self, path: Path, turns: int, longest: int | None) -> View:
         image = load_image(path)
         height, width = image.shape[:2]
-        features = self._extractor.extract(np.rot90(image, turns))
+        features = self._extractor.extract(np.rot90(image, turns), longest=longest)
         turned = dataclasses.replace(
             features,
             points=turned_back(features.points, turns, (width, height)),

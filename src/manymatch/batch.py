@@ -46,12 +46,15 @@ class BatchProgress:
         Finished pairs by verdict.
     seconds_left : float or None
         Estimated from this run's speed; None before its first pair.
+    label : str
+        Which part of a longer run this is; may be empty.
     """
 
     finished: int
     total: int
     counts: dict[str, int]
     seconds_left: float | None
+    label: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +228,7 @@ def run_batch(
         begin = time.monotonic()
         if progress is not None:
             progress(batch.progress(None))
-        with contextlib.closing(pool.rows(_tiled(left, listed))) as finished:
+        with contextlib.closing(pool.rows(tiled(left, listed))) as finished:
             for rows in finished:
                 batch.add(rows)
                 if progress is not None and rows:
@@ -341,7 +344,7 @@ def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
     return listed
 
 
-def _tiled(indices: Sequence[int], pairs: Sequence[Pair]) -> list[int]:
+def tiled(indices: Sequence[int], pairs: Sequence[Pair]) -> list[int]:
     """Order pairs so that images that are used together are used soon again.
 
     Images are numbered as they first appear, and pairs sorted by tiles of these numbers; all pairs

@@ -64,6 +64,11 @@ class Estimate:
         Minimal samples drawn.
     refinements : int
         Local refinements run, both stages together.
+    pooled : int
+        Raw seeds that stage 1 handed to stage 2; 0 for a single mechanism.
+    worst_pooled : float
+        Least HCM score among them. A pose would have entered the pool if it was not full
+        (``pooled < options.pool_size``) or if its score is strictly larger.
     method : str
         Method that was used.
     options : Options
@@ -84,6 +89,8 @@ class Estimate:
     low_parallax: bool
     iterations: int
     refinements: int
+    pooled: int
+    worst_pooled: float
     method: str
     options: Options
     timing: dict[str, float]
@@ -273,6 +280,8 @@ def _finish(problem: Problem, result: _core.Estimate, method: str) -> Estimate:
         low_parallax=bool(parallax < 4.0 * np.degrees(problem.eps)),
         iterations=result.iterations,
         refinements=result.refinements,
+        pooled=result.pooled,
+        worst_pooled=result.worst_pooled,
         method=method,
         options=problem.options,
         timing=dict(result.timing),

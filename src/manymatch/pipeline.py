@@ -19,7 +19,9 @@ from manymatch.match_result import MatchResult, Rival
 from manymatch.matcher_config import MatcherConfig, default_preset
 
 if TYPE_CHECKING:
+    from manymatch.camera import Camera
     from manymatch.estimate import Estimate
+    from manymatch.features.config import FeatureConfig
     from manymatch.graph import AssociationGraph
     from manymatch.options import Options
 
@@ -169,10 +171,12 @@ class Matcher:
         found = self._candidates(features0, features1)
         associated = time.perf_counter()
         chosen = config.options if options is None else options
-        settings = chosen.replace(
-            threshold_px=chosen.threshold_px
-            * self._pixels(first, features0.size, longest0, second, features1.size, longest1)
+        pixels = working_pixels(
+            config.features,
+            (first.camera, features0.size, longest0),
+            (second.camera, features1.size, longest1),
         )
+        settings = chosen.replace(threshold_px=chosen.threshold_px * pixels)
         estimate = self._estimate(found.graph, first, second, config.method, settings)
         estimated = time.perf_counter()
         confidence = assess(found.graph, first.camera, second.camera, estimate)
@@ -200,7 +204,7 @@ class Matcher:
     def _candidates(self, features0: Features, features1: Features) -> Candidates:
         part = self.config.association
         return candidates(
-            **_both(features0, features1),
+            **association_arguments(features0, features1),
             k=part.k,
             max_edges=part.max_edges,
             gms=part.gms,
@@ -218,7 +222,7 @@ class Matcher:
     ) -> Rival:
         """Match as usual: mutual nearest neighbours, every match for itself."""
         keep = self.config.association.keep
-        plain = candidates(**_both(features0, features1), k=1, gms=False, keep=keep)
+        plain = candidates(**association_arguments(features0, features1), k=1, gms=False, keep=keep)
         estimate = self._estimate(plain.graph, first, second, "cm", settings)
         return Rival("rank-one matches, plain consensus", plain.graph, estimate)
 
@@ -232,29 +236,31 @@ class Matcher:
     ) -> Estimate:
         return estimate_relative_pose(graph, first.camera, second.camera, method, settings)
 
-    def _pixels(
-        self,
-        first: ResolvedCamera,
-        size0: tuple[int, int],
-        longest0: int | None,
-        second: ResolvedCamera,
-        size1: tuple[int, int],
-        longest1: int | None,
-    ) -> float:
-        """Say how many pixels of the user's images one pixel at working size is.
 
-        The estimator turns its threshold into an angle by the mean of 1/f. The factor makes that
-        angle what it would be at working size, also where the two images are resized differently.
-        """
-        scaled = plain = 0.0
-        for source, size, longest in ((first, size0, longest0), (second, size1, longest1)):
-            features = self.config.features
-            if longest is not None:
-                features = features.replace(longest=longest)
-            scale = float(features.resize.plan(size).scale.max())
-            plain += 1.0 / source.camera.focal
-            scaled += 1.0 / (source.camera.focal * scale)
-        return scaled / plain
+def working_pixels(
+    features: FeatureConfig,
+    *views: tuple[Camera, tuple[int, int], int | None],
+) -> float:
+    """Say how many pixels of the user's images one pixel at working size is.
+
+    The estimator turns its threshold into an angle by the mean of 1/f. The factor makes that
+    angle what it would be at working size, also where the two images are resized differently.
+
+    Parameters
+    ----------
+    features : FeatureConfig
+        Says how images are resized.
+    *views : tuples
+        Of each image its camera, its width and height, and another length of its longer edge
+        (0 for its own, None for the configuration's).
+    """
+    scaled = plain = 0.0
+    for camera, size, longest in views:
+        config = features if longest is None else features.replace(longest=longest)
+        scale = float(config.resize.plan(size).scale.max())
+        plain += 1.0 / camera.focal
+        scaled += 1.0 / (camera.focal * scale)
+    return scaled / plain
 
 
 def match(
@@ -270,7 +276,7 @@ def match(
     return Matcher(**settings).match(image0, image1, camera0, camera1)
 
 
-def _both(features0: Features, features1: Features) -> dict[str, Any]:
+def association_arguments(features0: Features, features1: Features) -> dict[str, Any]:
     """Arguments of `candidates` that say what is to be associated."""
     arguments: dict[str, Any] = {}
     several = features0.owners is not None or features1.owners is not None

@@ -43,7 +43,8 @@ class Tracker:
 
     def __call__(self, progress: BatchProgress) -> None:
         """Show how far it is."""
-        words = f"{counts_text(progress.counts)}, {_left(progress)}"
+        label = f"{progress.label}: " if progress.label else ""
+        words = f"{label}{counts_text(progress.counts)}, {_left(progress)}"
         if self._bar is not None:
             self._bar.update(
                 self._task,

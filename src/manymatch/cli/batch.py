@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -17,6 +15,7 @@ from manymatch.cli._console import (
     OK,
     UNSOLVED,
     clean_exit,
+    end_now,
     out,
     print_json,
     say_error,
@@ -175,10 +174,8 @@ def _stop(summary: BatchSummary, *, as_json: bool) -> NoReturn:
         "on from there."
     )
     if summary.busy:
-        # Everything is on disk. An ordinary exit would wait for the pairs in work.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(INTERRUPTED)
+        # An ordinary exit would wait for the pairs in work.
+        end_now(INTERRUPTED)
     raise typer.Exit(INTERRUPTED)
 
 

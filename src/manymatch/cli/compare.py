@@ -1,0 +1,49 @@
+"""``manymatch compare``: two runs of ``manymatch eval``, pair by pair."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+from typing import Annotated
+
+import typer
+
+from manymatch._files import write_whole
+from manymatch.cli._console import clean_exit, out, print_json, show_table
+from manymatch.evaluate.auc_table import comparison_table
+from manymatch.evaluate.compare import compare_runs
+
+EXAMPLE = "Example: manymatch compare out/eval/effnet/fox/hcm-mcm out/eval/effnet/fox/cm"
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="Folder of a run, or of runs on several sets.")],
+    second: Annotated[Path, typer.Argument(help="The other one; it is subtracted.")],
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="Also write the table to this Markdown file.", show_default=False),
+    ] = None,
+    latex: Annotated[
+        Path | None,
+        typer.Option(help="Also write the table to this LaTeX file.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Compare two runs on the same pairs: differences of the AUC with intervals."""
+    with clean_exit():
+        comparison = compare_runs(first, second)
+        table = comparison_table(comparison)
+        for path, text in ((markdown, table.markdown()), (latex, table.latex())):
+            if path is not None:
+                write_whole(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+        if as_json:
+            print_json(comparison.to_dict())
+            return
+        show_table(table)
+        console = out()
+        for one in comparison.sets:
+            for name0, name1, a, b in one.largest_changes(3):
+                console.print(
+                    f"{one.title}: {name0} - {name1}: {a:.1f}° against {b:.1f}°",
+                    markup=False,
+                    soft_wrap=True,
+                )

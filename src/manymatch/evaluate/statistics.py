@@ -1,0 +1,193 @@
+"""Pose AUC over repetitions, its spread between seeds and its interval over pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import FloatArray, float_array, integer, real, refusal
+from manymatch.evaluate.bootstrap import Interval
+from manymatch.evaluate.metrics import pose_auc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+#: Thresholds of the pose AUC in degrees.
+THRESHOLDS = (5, 10, 20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A number per threshold: mean over repetitions, their spread, and an interval over pairs.
+
+    Attributes
+    ----------
+    mean : tuple of float
+        Mean over the repetitions (seeds), one per threshold.
+    sd : tuple of float
+        Sample standard deviation between them; 0 for a single one.
+    low, high : tuple of float
+        Least and largest repetition.
+    interval : tuple of Interval
+        95 % interval of the mean when pairs are resampled; what is said about one pair by its
+        repetitions stays together.
+    """
+
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    interval: tuple[Interval, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        return {
+            "mean": list(self.mean),
+            "sd": list(self.sd),
+            "min": list(self.low),
+            "max": list(self.high),
+            "interval": [[i.low, i.high] for i in self.interval],
+        }
+
+
+def auc_by_seed(errors: ArrayLike, thresholds: Sequence[float] = THRESHOLDS) -> FloatArray:
+    """Pose AUC in percent of every repetition, (S, T), from errors (S, N) in degrees."""
+    return np.array([pose_auc(row, thresholds) for row in _errors(errors, "errors")])
+
+
+def auc_spread(
+    errors: ArrayLike, thresholds: Sequence[float] = THRESHOLDS, **bootstrap: Any
+) -> Spread:
+    """Pose AUC of one run: errors (S, N) in degrees, S repetitions of N pairs."""
+    return macro_spread([errors], thresholds, **bootstrap)
+
+
+def paired_difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    thresholds: Sequence[float] = THRESHOLDS,
+    **bootstrap: Any,
+) -> Spread:
+    """AUC of `first` minus AUC of `second` on the same pairs with the same seeds, both (S, N)."""
+    return macro_difference([first], [second], thresholds, **bootstrap)
+
+
+def macro_spread(
+    sets: Sequence[ArrayLike], thresholds: Sequence[float] = THRESHOLDS, **bootstrap: Any
+) -> Spread:
+    """Mean over sets, each (S, N_i), of their AUC; pairs are resampled within their set."""
+    runs = [_errors(errors, "errors") for errors in sets]
+    values = _macro(runs, thresholds)
+    return _spread(values, _macro_draws(runs, thresholds, **bootstrap))
+
+
+def macro_difference(
+    first: Sequence[ArrayLike],
+    second: Sequence[ArrayLike],
+    thresholds: Sequence[float] = THRESHOLDS,
+    **bootstrap: Any,
+) -> Spread:
+    """Mean over sets of the difference of the AUC; both sides are resampled alike."""
+    a = [_errors(errors, "first") for errors in first]
+    b = [_errors(errors, "second") for errors in second]
+    if [x.shape for x in a] != [x.shape for x in b]:
+        raise ValueError(
+            f"second must have the shapes of first, {[x.shape for x in a]}, got "
+            f"{[x.shape for x in b]}"
+        )
+    values = _macro(a, thresholds) - _macro(b, thresholds)
+    draws = _macro_draws(a, thresholds, **bootstrap) - _macro_draws(b, thresholds, **bootstrap)
+    return _spread(values, draws)
+
+
+def resampled_auc(
+    errors: ArrayLike, counts: NDArray[np.int64], thresholds: Sequence[float] = THRESHOLDS
+) -> FloatArray:
+    """AUC in percent, mean over repetitions, of many resamplings at once.
+
+    The trapezoid of `pose_auc` has a closed form: with n errors and the largest one below the
+    limit called m, its area is ``(sum of (limit - e) over errors e below it + m / 2) / n``.
+
+    Parameters
+    ----------
+    errors : (S, N) array
+        Errors in degrees.
+    counts : (B, N) int64
+        How often each resampling has each pair.
+    thresholds : sequence of float
+        Limits in degrees.
+
+    Returns
+    -------
+    (B, T) float64
+    """
+    rows = _errors(errors, "errors")
+    total = counts.sum(axis=1)
+    result = np.empty((len(counts), len(thresholds)))
+    for column, limit in enumerate(thresholds):
+        area = np.zeros(len(counts))
+        for row in rows:
+            area += counts @ np.clip(limit - row, 0.0, None)
+            falling = np.argsort(-row, kind="stable")
+            below = falling[row[falling] < limit]
+            if len(below):
+                has = counts[:, below] > 0
+                first = np.argmax(has, axis=1)
+                area += np.where(has.any(axis=1), 0.5 * row[below[first]], 0.0)
+        result[:, column] = 100.0 * area / (total * limit * len(rows))
+    return result
+
+
+def _macro(runs: Sequence[FloatArray], thresholds: Sequence[float]) -> FloatArray:
+    if not runs or len({len(run) for run in runs}) != 1:
+        raise ValueError(
+            f"sets must have the same number of repetitions, got {[len(run) for run in runs]}"
+        )
+    return np.asarray(np.mean([auc_by_seed(run, thresholds) for run in runs], axis=0))
+
+
+def _macro_draws(
+    runs: Sequence[FloatArray],
+    thresholds: Sequence[float],
+    resamples: int = 2_000,
+    seed: int = 0,
+) -> FloatArray:
+    """AUC of every resampling, (B, T), averaged over sets."""
+    integer(resamples, "resamples", 1)
+    streams = np.random.SeedSequence(integer(seed, "seed", 0)).spawn(len(runs))
+    draws = np.zeros((resamples, len(thresholds)))
+    for run, stream in zip(runs, streams, strict=True):
+        size = run.shape[1]
+        counts = np.random.default_rng(stream).multinomial(
+            size, np.full(size, 1.0 / size), size=resamples
+        )
+        draws += resampled_auc(run, counts, thresholds)
+    return draws / len(runs)
+
+
+def _spread(values: FloatArray, draws: FloatArray, level: float = 0.95) -> Spread:
+    tail = (1.0 - real(level, "level", 0.0, 1.0)) / 2.0
+    ends = np.quantile(draws, (tail, 1.0 - tail), axis=0)
+    mean = values.mean(axis=0)
+    sd = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+    return Spread(
+        mean=tuple(mean.tolist()),
+        sd=tuple(sd.tolist()),
+        low=tuple(values.min(axis=0).tolist()),
+        high=tuple(values.max(axis=0).tolist()),
+        interval=tuple(
+            Interval(float(m), float(a), float(b)) for m, a, b in zip(mean, *ends, strict=True)
+        ),
+    )
+
+
+def _errors(value: ArrayLike, name: str) -> FloatArray:
+    want = "errors in degrees of shape (repetitions, pairs)"
+    array = float_array(value, name, want, (None, None))
+    if array.size == 0:
+        raise refusal(name, want, array)
+    return array

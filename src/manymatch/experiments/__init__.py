@@ -1,0 +1,1 @@
+"""The paper's figures and tables, each from data by one command; see docs/experiments.md."""

@@ -1,0 +1,53 @@
+"""Sets of made scenes for tests of evaluations, small enough to run often."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.evaluate.posed_graph import PosedGraph
+
+
+@dataclass
+class SmallSource:
+    """A few easy scenes; those of `broken` cannot be read."""
+
+    count: int = 4
+    name: str = "small"
+    title: str = "Small"
+    representation: str = "made"
+    broken: frozenset[int] = frozenset()
+    first_seed_index: int = 1
+    bins: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    asked: list[int] = field(default_factory=list)
+    label: str = "a"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"set": self.name, "label": self.label}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        self.asked.append(index)
+        if index in self.broken:
+            raise ValueError(f"image {index} must be an image, got noise")
+        scene = make_scene(EASY, index)
+        return PosedGraph(
+            f"{index}a",
+            f"{index}b",
+            scene.graph,
+            scene.camera0,
+            scene.camera1,
+            scene.size,
+            scene.size,
+            scene.pose.R,
+            scene.pose.t,
+            self.first_seed_index + index,
+            f"scene {index}",
+            self.bins[index] if self.bins else "",
+        )
+
+    def order(self, indices):
+        return list(reversed(indices))
