@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._problem import METHODS
+from manymatch._problem import METHODS, checked_method
 from manymatch._validate import suggest
-from manymatch.baselines import opencv, poselib, pycolmap
+from manymatch.baselines import BaselineResult, opencv, poselib, pycolmap
 from manymatch.estimate import estimate_relative_pose, score_pose
 from manymatch.evaluate.metrics import FAILURE_DEG, rotation_error_deg, translation_error_deg
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.graph import AssociationGraph
     from manymatch.options import Options
     from manymatch.pose import RelativePose
 
 #: Other packages' estimators, which take every edge as a correspondence of its own.
-BASELINES = {
+BASELINES: dict[str, Callable[..., BaselineResult]] = {
     "poselib": poselib.estimate,
     "opencv": opencv.estimate,
     "pycolmap": pycolmap.estimate,
@@ -75,12 +77,7 @@ def trial(
         rank = np.ones(graph.num_edges, np.int32) if graph.rank is None else graph.rank
         mask = rank <= proposals_rank
     estimate = estimate_relative_pose(
-        graph,
-        posed.camera0,
-        posed.camera1,
-        estimator,
-        options,
-        proposals=mask,  # type: ignore[arg-type]
+        graph, posed.camera0, posed.camera1, checked_method(estimator), options, proposals=mask
     )
     row = {
         **_errors(estimate.pose, posed),

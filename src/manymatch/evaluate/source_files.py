@@ -128,16 +128,18 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
             arrays["rank"].astype(np.int32),
         )
         stem = Path(str(path)).stem
-        texts = [str(arrays[name]) if name in arrays else f"{stem}-{name[-1]}" for name in _TEXTS]
+        name0, name1 = (
+            str(arrays[name]) if name in arrays else f"{stem}-{name[-1]}" for name in _TEXTS
+        )
         # Makes rounded rotations exact and refuses what is none.
-        truth = Pair(*texts, Path(texts[0]), Path(texts[1]), R=arrays["R"], t=arrays["t"])
+        truth = Pair(name0, name1, Path(name0), Path(name1), R=arrays["R"], t=arrays["t"])
     except (ValueError, TypeError) as error:
         raise unreadable(path, _WANT, str(error)) from error
     if truth.R is None or truth.t is None:
         raise unreadable(path, _WANT, "it has no pose")
     return PosedGraph(
-        name0=texts[0],
-        name1=texts[1],
+        name0=name0,
+        name1=name1,
         graph=graph,
         camera0=cameras[0],
         camera1=cameras[1],

@@ -45,7 +45,8 @@ class ImageSource:
                 f"set must have the true pose of every pair, got {dataset.name!r} without that of "
                 f"{without.name0} and {without.name1}"
             )
-        self.name = dataset.name
+        # Folders are told apart by their own names.
+        self.name = dataset.title if dataset.name == "folder" else dataset.name
         self.title = dataset.title
         self.representation = matcher.config.preset
         self.notes = dataset.notes
@@ -58,7 +59,7 @@ class ImageSource:
         config = MatcherConfig(features=matcher.config.features)
         header = batch_header(config, dataset.pairs, device, None, compare=False, matches=False)
         self.identity: dict[str, Any] = {
-            "set": dataset.name,
+            "set": self.name,
             "representation": self.representation,
             "features": header["config"]["features"],
             "k": k,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -73,6 +74,7 @@ def open_sources(
     offline: bool = False,
     cache: object = None,
     memory_mb: int = 512,
+    longest: tuple[int | None, int | None] = (None, None),
 ) -> list[GraphSource]:
     """Open sets by what a user calls them, image sets once for every preset.
 
@@ -91,6 +93,9 @@ def open_sources(
         Candidates per keypoint of the raw graphs.
     device, offline, cache, memory_mb
         As in `run_batch`.
+    longest : (int or None, int or None)
+        Another working size of the first and of the second images, as in `Matcher.match`, for
+        sets that do not say it themselves.
 
     Raises
     ------
@@ -111,7 +116,7 @@ def open_sources(
         if folders:
             sources += [FileSource(folder, representation) for folder, representation in folders]
         else:
-            images += open_datasets(spec, root)
+            images += [_resized(dataset, longest) for dataset in open_datasets(spec, root)]
     if images:
         for preset in presets:
             matcher = Matcher(preset, device=device, offline=offline, cache=cache)
@@ -139,6 +144,13 @@ def open_datasets(spec: str, root: object = None) -> list[Dataset]:
         )
     known = [*datasets.names(), *(f"{_MADE}{name}" for name in CONFIGS)]
     raise ValueError(f"set must be {_FORMS}, got {spec!r}{suggest(spec, known)}")
+
+
+def _resized(dataset: Dataset, longest: tuple[int | None, int | None]) -> Dataset:
+    """Give a data set working sizes where it has none of its own."""
+    own = (dataset.longest0, dataset.longest1)
+    first, second = (b if a is None else a for a, b in zip(own, longest, strict=True))
+    return dataclasses.replace(dataset, longest0=first, longest1=second)
 
 
 def _has_list(folder: Path) -> bool:

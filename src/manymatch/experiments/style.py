@@ -23,7 +23,7 @@ LINES = ("-", "--", ":", "-.")
 #: Colour of each AUC threshold, in every figure the same.
 THRESHOLD_COLOURS = {5: "#0072b2", 10: "#d55e00", 20: "#009e73"}
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     # Text stays text in vector files, so that it can be searched and edited.
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
