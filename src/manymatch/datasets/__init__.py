@@ -2,6 +2,21 @@
 
 from manymatch.datasets import synthetic
 from manymatch.datasets.base import Pair
+from manymatch.datasets.dataset import Dataset
+from manymatch.datasets.depth import DepthView
 from manymatch.datasets.pairs import exhaustive_pairs, read_pairs
+from manymatch.datasets.registry import DatasetInfo, check, info, load, names
 
-__all__ = ["Pair", "exhaustive_pairs", "read_pairs", "synthetic"]
+__all__ = [
+    "Dataset",
+    "DatasetInfo",
+    "DepthView",
+    "Pair",
+    "check",
+    "exhaustive_pairs",
+    "info",
+    "load",
+    "names",
+    "read_pairs",
+    "synthetic",
+]

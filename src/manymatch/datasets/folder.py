@@ -1,0 +1,171 @@
+"""Any folder with a SuperGlue list of pairs, and depth where there is some."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._files import read_bytes, unreadable
+from manymatch._validate import FloatArray, real
+from manymatch.camera import Camera, as_camera
+from manymatch.datasets import _tree
+from manymatch.datasets.dataset import Dataset
+from manymatch.datasets.depth import DepthView, rigid
+from manymatch.datasets.pairs import read_pairs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from manymatch.datasets.base import Pair
+
+NAME, TITLE, NUM_PAIRS = "folder", "Folder", None
+ABOUT = "any folder with a list of pairs; depth if it has some"
+GET = "Yours: a list as SuperGlue writes them, images beside it; see `manymatch batch --help`."
+TREE = """\
+folder/
+├── pairs.txt             name0 name1 rot0 rot1 K0(9) K1(9) T_0to1(16)   (or the only *.txt)
+├── a.jpg, b.jpg ...      (or in images/)
+├── depth/a.png ...       16 bits, millimetres, pixel for pixel the image's; T_0to1 in metres
+└── cameras.json          if the depth is another camera's: K_depth, T_depth_to_rgb, depth_unit_m"""
+
+_MILLIMETRE = 0.001
+_SATURATED = 65535
+_WANT_DEPTH = "a 16-bit depth image"
+
+
+def load(root: object = None) -> Dataset:
+    """Read the list; pairs need no pose."""
+    folder = _tree.root_folder(root, NAME)
+    path = _list(folder)
+    images = folder / "images" if (folder / "images").is_dir() else folder
+    pairs = read_pairs(path, images)
+    source = _DepthFolder(folder) if (folder / "depth").is_dir() else None
+    found = []
+    for i, pair in enumerate(pairs):
+        extra: dict[str, Any] = {"seed_index": i + 1}
+        if source is not None:
+            extra["depth"] = pair.has_truth and source.has(pair)
+        found.append(
+            dataclasses.replace(pair, scene=scene_of(pair.name0) or folder.name, extra=extra)
+        )
+    notes = [f"{len(pairs):,} pairs from {path}"]
+    posed = sum(pair.has_truth for pair in pairs)
+    if posed < len(pairs):
+        notes.append(f"{posed:,} of them with a pose")
+    if source is not None:
+        notes.append(f"{sum(pair.extra['depth'] for pair in found):,} of them with depth")
+    depth = None if source is None else source.view
+    name = folder.resolve().name or NAME
+    return Dataset(NAME, name, tuple(found), depth=depth, notes=tuple(notes))
+
+
+def check(root: object) -> str | None:
+    """Name the first missing thing, or None."""
+
+    def depth(dataset: Dataset) -> str | None:
+        with_depth = tuple(pair for pair in dataset if pair.extra.get("depth"))
+        return _tree.missing_depth(dataclasses.replace(dataset, pairs=with_depth))
+
+    return _tree.first_fault(lambda: load(root), _tree.missing_image, depth)
+
+
+def scene_of(name: str) -> str:
+    """Guess the scene of an image by its name.
+
+    The folder it is in; else what comes before the first number of three or more digits, which
+    in most sequences counts the frames. Nothing if there is neither.
+    """
+    pure = PurePosixPath(name)
+    if str(pure.parent) not in (".", "/"):
+        return str(pure.parent)
+    before, number, _ = re.split(r"(\d{3,}|$)", pure.stem, maxsplit=1)
+    return before.strip("_-. ") if number else ""
+
+
+def _list(folder: Path) -> Path:
+    if (folder / "pairs.txt").is_file():
+        return folder / "pairs.txt"
+    texts = sorted(path for path in folder.glob("*.txt") if path.is_file())
+    if len(texts) == 1:
+        return texts[0]
+    given = f"{len(texts)} other text files" if texts else "no text file"
+    raise ValueError(f"root must have a list pairs.txt, got {given} in {str(folder)!r}")
+
+
+class _DepthFolder:
+    """Depth images of a folder, brought into the photographs' cameras."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "depth"
+        self.unit = _MILLIMETRE
+        self.other: tuple[Camera, FloatArray] | None = None
+        path = folder / "cameras.json"
+        if not path.is_file():
+            return
+        try:
+            cameras = json.loads(read_bytes(path, "JSON with cameras"))
+            self.unit = real(cameras.get("depth_unit_m", _MILLIMETRE), "depth_unit_m", 0.0)
+            if "K_depth" in cameras:
+                move = rigid(cameras.get("T_depth_to_rgb", np.eye(4).tolist()), "T_depth_to_rgb")
+                self.other = as_camera(np.array(cameras["K_depth"]), "K_depth"), move
+        except (ValueError, TypeError, AttributeError) as error:
+            raise unreadable(path, "JSON with cameras", str(error)) from error
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{PurePosixPath(name).stem}.png"
+
+    def has(self, pair: Pair) -> bool:
+        return self._path(pair.name0).is_file() and self._path(pair.name1).is_file()
+
+    def view(self, pair: Pair, side: int) -> DepthView:
+        """Read the depth of one image; the common frame is the first camera's."""
+        camera = (pair.camera0, pair.camera1)[side]
+        if camera is None or pair.R is None or pair.t is None:
+            raise ValueError(f"pair must have cameras and a pose for its depth, got {pair!r}")
+        path = self._path((pair.name0, pair.name1)[side])
+        raw = _tree.read_png(path, _WANT_DEPTH)
+        # Both ends of the range stand for "unknown", depending on the sensor.
+        depth = np.where((raw > 0) & (raw < _SATURATED), raw * self.unit, np.nan)
+        image = (pair.path0, pair.path1)[side]
+        size = _tree.image_size(image) if image.is_file() else (raw.shape[1], raw.shape[0])
+        if self.other is not None:
+            depth = register(depth, *self.other, camera, size)
+        elif (raw.shape[1], raw.shape[0]) != size:
+            reason = f"it is {raw.shape[1]} x {raw.shape[0]}, the image {size[0]} x {size[1]}"
+            raise unreadable(path, _WANT_DEPTH, f"{reason} pixels large")
+        to_common = np.eye(4)
+        if side == 1:
+            to_common[:3, :3] = pair.R
+            to_common[:3, 3] = pair.t
+            to_common = _tree.rigid_inverse(to_common)
+        return DepthView(depth.astype(np.float32), None, camera, to_common)
+
+
+def register(
+    depth: FloatArray, depth_camera: Camera, move: FloatArray, camera: Camera, size: tuple[int, int]
+) -> NDArray[np.float64]:
+    """See a depth image with another camera.
+
+    Every pixel is put into space, moved by `move` (4, 4) and drawn at the nearest pixel of the
+    other image of `size` (width, height); of several the nearest to the camera stays. Pixels that
+    nothing falls on are NaN.
+    """
+    rows, columns = np.nonzero(np.isfinite(depth))
+    z = depth[rows, columns]
+    ray = depth_camera.unproject(np.stack([columns, rows], axis=1).astype(np.float64))
+    points = np.column_stack([ray * z[:, None], z]) @ move[:3, :3].T + move[:3, 3]
+    points = points[points[:, 2] > 0.0]
+    pixels = np.floor(camera.project(points[:, :2] / points[:, 2:]) + 0.5)
+    inside = ((pixels >= 0) & (pixels < size)).all(axis=1)
+    where = pixels[inside].astype(np.int64)
+    seen = np.full((size[1], size[0]), np.inf)
+    np.minimum.at(seen, (where[:, 1], where[:, 0]), points[inside, 2])
+    seen[np.isinf(seen)] = np.nan
+    return seen

@@ -1,0 +1,166 @@
+"""All data sets by name: what they are, where to get them, how to read and to check them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+from manymatch._validate import suggest
+from manymatch.datasets import folder, made_street, megadepth, metu, navi, scannet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from manymatch.datasets.dataset import Dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+    """What is known about a data set without reading it.
+
+    Attributes
+    ----------
+    name, title : str
+        As commands and as papers call it.
+    about : str
+        What it shows, in a few words.
+    get : str
+        Where it comes from and under which terms.
+    tree : str
+        The files it is expected to have.
+    load : callable
+        ``load(root, **options)`` reads the pairs and returns a `Dataset`.
+    check : callable
+        ``check(root, **options)`` returns a sentence that names the first missing thing, or None.
+    num_pairs : int or None
+        Pairs of the complete data set.
+    options : tuple of str
+        Names of the options that `load` takes besides the root.
+    """
+
+    name: str
+    title: str
+    about: str
+    get: str
+    tree: str
+    load: Callable[..., Dataset]
+    check: Callable[..., str | None]
+    num_pairs: int | None
+    options: tuple[str, ...] = ()
+
+
+def _navi(name: str) -> DatasetInfo:
+    return DatasetInfo(
+        name,
+        navi.TITLES[name],
+        navi.ABOUT[name],
+        navi.GET,
+        navi.TREE,
+        functools.partial(navi.load, name),
+        functools.partial(navi.check, name),
+        navi.NUM_PAIRS,
+        options=("splits",),
+    )
+
+
+def _metu(name: str) -> DatasetInfo:
+    return DatasetInfo(
+        name,
+        metu.TITLES[name],
+        metu.ABOUT[name],
+        metu.GET,
+        metu.TREE,
+        functools.partial(metu.load, name),
+        functools.partial(metu.check, name),
+        metu.NUM_PAIRS[name],
+    )
+
+
+def _plain(module: Any, options: tuple[str, ...] = ()) -> DatasetInfo:
+    return DatasetInfo(
+        module.NAME,
+        module.TITLE,
+        module.ABOUT,
+        module.GET,
+        module.TREE,
+        module.load,
+        module.check,
+        module.NUM_PAIRS,
+        options,
+    )
+
+
+_INFOS = (
+    _plain(scannet),
+    _plain(megadepth),
+    _navi("navi-multi"),
+    _navi("navi-wild"),
+    _navi("navi-wild-diagnostic"),
+    _metu("metu-cc"),
+    _metu("metu-cs"),
+    _plain(folder),
+    _plain(made_street, ("pairs", "size", "progress")),
+)
+_BY_NAME = {info.name: info for info in _INFOS}
+
+
+def names() -> list[str]:
+    """Names of all data sets, the paper's six first."""
+    return list(_BY_NAME)
+
+
+def info(name: str) -> DatasetInfo:
+    """Return what is known about a data set; an unknown name is an error with a suggestion."""
+    try:
+        return _BY_NAME[name]
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"name must be one of {', '.join(_BY_NAME)}{suggest(name, _BY_NAME)}, got {name!r}"
+        ) from None
+
+
+def load(name: str, root: object = None, **options: Any) -> Dataset:
+    """Read a data set.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+    root : path, optional
+        The folder it is in; only ``made-street`` needs none.
+    **options
+        ``splits`` (a folder) for the NAVI sets; ``pairs`` and ``size`` for ``made-street``.
+
+    Returns
+    -------
+    Dataset
+        Pairs in the order of their lists. Images are not opened; use `check` to find missing
+        ones.
+
+    Raises
+    ------
+    ValueError
+        If a list is missing or damaged, in one sentence.
+
+    Examples
+    --------
+    >>> pairs = load("navi-wild", "data/navi")                       # doctest: +SKIP
+    >>> pairs[0].extra["bin"]                                        # doctest: +SKIP
+    '0-40'
+    """
+    entry = info(name)
+    for option in options:
+        if option not in entry.options:
+            known = f"the options {', '.join(entry.options)}" if entry.options else "no option"
+            raise ValueError(f"{entry.name} takes {known}, got {option}")
+    return entry.load(root, **options)
+
+
+def check(name: str, root: object, **options: Any) -> str | None:
+    """Say in a sentence what is the first thing missing below a root, or None if nothing is.
+
+    All lists are read; of the images a spread over the whole data set is looked for, of the depth
+    a few are read.
+    """
+    return info(name).check(root, **options)
