@@ -64,7 +64,6 @@ accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/made_graphs.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_graphs.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_pipeline.py
-	$(ISOLATED) $(BIN)/python benchmarks/accuracy/operators.py
 	$(BIN)/python benchmarks/accuracy/embedded.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/confidence.py
 
