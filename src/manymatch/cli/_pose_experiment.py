@@ -50,6 +50,7 @@ def open_sets(
     offline: bool,
     cache: Path | None,
     quiet: bool,
+    longest: tuple[int | None, int | None] = (None, None),
 ) -> tuple[list[GraphSource], list[dict[str, str]]]:
     """Open the sets that are here, and list those that are not.
 
@@ -84,6 +85,7 @@ def open_sets(
             device=device,
             offline=offline,
             cache=cache,
+            longest=longest,
         )
     return sources, missing
 

@@ -8,8 +8,19 @@ from typing import Annotated
 import typer
 
 from manymatch import __version__, _core
-from manymatch.cli import batch, demo, match, models, pca, solve
-from manymatch.cli._console import out
+from manymatch.cli import (
+    batch,
+    compare,
+    datasets,
+    demo,
+    evaluate,
+    experiment,
+    match,
+    models,
+    pca,
+    solve,
+)
+from manymatch.cli._console import clean_exit, out
 from manymatch.features.versions import library_versions
 
 app = typer.Typer(
@@ -26,6 +37,10 @@ app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("match", epilog=match.EXAMPLE)(match.match)
 app.command("batch", epilog=batch.EXAMPLE)(batch.batch)
 app.command("solve", epilog=solve.EXAMPLE)(solve.solve)
+app.command("eval", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command("compare", epilog=compare.EXAMPLE)(compare.compare)
+app.add_typer(experiment.app)
+app.command("datasets", epilog=datasets.EXAMPLE)(datasets.datasets)
 app.command("models", epilog=models.EXAMPLE)(models.models)
 app.command("pca", epilog=pca.EXAMPLE)(pca.pca)
 
@@ -44,7 +59,10 @@ def _global(
     if verbose:
         for name, number in library_versions().items():
             console.print(f"{name} {number}")
-        console.print(f"instruction set {_core.instruction_set()}")
+        with clean_exit():  # the environment may ask for a set that is not there
+            chosen = _core.instruction_set()
+        others = ", ".join(name for name in _core.instruction_sets() if name != chosen)
+        console.print(f"instruction set {chosen} (also here: {others or 'none'})")
         console.print(f"cores {os.cpu_count()}")
     raise typer.Exit
 

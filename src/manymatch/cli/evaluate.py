@@ -39,6 +39,22 @@ Workers = Annotated[
 Limit = Annotated[
     int | None, typer.Option(help="Only the first pairs of each set.", min=1, show_default=False)
 ]
+Longest0 = Annotated[
+    int | None,
+    typer.Option(
+        help="Longer edge of the first images at working size, 0 for their own.",
+        min=0,
+        show_default=False,
+    ),
+]
+Longest1 = Annotated[
+    int | None,
+    typer.Option(
+        help="The same for the second images; small thermal frames do better as they are.",
+        min=0,
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
@@ -61,6 +77,8 @@ def evaluate(
         Path,
         typer.Option("--out", help="Folder of the results; a run that was stopped goes on there."),
     ] = Path("out/eval"),
+    longest0: Longest0 = None,
+    longest1: Longest1 = None,
     memory_mb: Annotated[
         int, typer.Option(help="Features that are kept in memory, in MB.", min=0)
     ] = 512,
@@ -119,6 +137,7 @@ def evaluate(
                 offline=offline,
                 cache=cache,
                 memory_mb=memory_mb,
+                longest=(longest0, longest1),
             )
         with Tracker() as tracker:
             found = run_sets(

@@ -25,6 +25,8 @@ def q3(
     min_iterations: shared.MinIterations = 1_000,
     max_iterations: shared.MaxIterations = 100_000,
     gms: shared.Gms = True,
+    longest0: common.Longest0 = None,
+    longest1: common.Longest1 = None,
     limit: common.Limit = None,
     workers: common.Workers = 0,
     out_folder: Annotated[
@@ -51,6 +53,7 @@ def q3(
             offline=offline,
             cache=cache,
             quiet=as_json,
+            longest=(longest0, longest1),
         )
         with Tracker() as tracker:
             data = experiment.run(

@@ -116,16 +116,27 @@ def open_sources(
         if folders:
             sources += [FileSource(folder, representation) for folder, representation in folders]
         else:
-            images += [_resized(dataset, longest) for dataset in open_datasets(spec, root)]
+            images += open_datasets(spec, root, longest)
     if images:
         for preset in presets:
             matcher = Matcher(preset, device=device, offline=offline, cache=cache)
+            # What is missing here is missing for all pairs, and no fault of any of them.
+            _ = matcher.extractor.detector, matcher.extractor.backbone
             sources += [ImageSource(dataset, matcher, k, memory_mb) for dataset in images]
     return sources
 
 
-def open_datasets(spec: str, root: object = None) -> list[Dataset]:
-    """Open what a text names: a data set, or all folders with a list of pairs below a folder."""
+def open_datasets(
+    spec: str, root: object = None, longest: tuple[int | None, int | None] = (None, None)
+) -> list[Dataset]:
+    """Open what a text names: a data set, or all folders with a list of pairs below a folder.
+
+    Parameters are those of `open_sources`.
+    """
+    return [_resized(dataset, longest) for dataset in _datasets(spec, root)]
+
+
+def _datasets(spec: str, root: object) -> list[Dataset]:
     name, colon, place = spec.partition(":")
     if colon and name in datasets.names():
         return [datasets.load(name, place)]

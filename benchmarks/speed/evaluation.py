@@ -1,0 +1,98 @@
+"""What an evaluation costs beside its estimator, from cached features.
+
+    python benchmarks/speed/evaluation.py [SET ...] [--preset embedded] [--seeds 5] [--limit N]
+
+A first run fills the cache of features. A second one, in a new folder, evaluates from it with
+all cores, and its wall-clock time is compared with the time inside the estimator: what is left is
+decoding images, reading features, associating, filtering and bookkeeping. Without SET the posed
+pairs of the data folder are used where they are there, else made photographs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from manymatch import Options
+from manymatch._problem import num_threads
+from manymatch.evaluate.run import RunConfig, run_set
+from manymatch.evaluate.sources import open_sources
+from tests.data_folder import data_folder
+
+SETS = ("strecha_fountain_herzjesu", "ngp_fox", "tum_fr3_office")
+
+
+def default_sets() -> list[str]:
+    data = data_folder()
+    if data is None:
+        return ["made-street"]
+    return [str(data / "posed_pairs" / name) for name in SETS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sets", nargs="*", metavar="SET")
+    parser.add_argument("--preset", default="embedded")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--iterations", type=int, default=100_000)
+    parser.add_argument("--out", type=Path, default=Path("out/bench"))
+    arguments = parser.parse_args()
+    sets = arguments.sets or default_sets()
+    workers = num_threads(arguments.workers)
+    cache = arguments.out / "evaluation-features"
+    config = RunConfig(options=Options(max_iterations=arguments.iterations), seeds=arguments.seeds)
+    quick = RunConfig(options=Options(min_iterations=1, max_iterations=1), seeds=1)
+    rows = []
+    for label, run in (("fill", quick), ("timed", config)):
+        for source in open_sources(sets, [arguments.preset], cache=cache):
+            folder = arguments.out / "evaluation" / label / source.name
+            shutil.rmtree(folder, ignore_errors=True)
+            start = time.perf_counter()
+            result = run_set(source, {"run": run}, folder, workers=workers, limit=arguments.limit)[
+                "run"
+            ]
+            elapsed = time.perf_counter() - start
+            if label == "timed":
+                inside = float(np.nansum(result.column("seconds"))) / workers
+                rows.append(
+                    {
+                        "set": source.title,
+                        "pairs": len(result),
+                        "seconds": elapsed,
+                        "estimator_seconds": inside,
+                        "overhead": elapsed / inside - 1.0,
+                    }
+                )
+    total, inside = (sum(row[name] for row in rows) for name in ("seconds", "estimator_seconds"))
+    rows.append(
+        {
+            "set": "all",
+            "pairs": sum(row["pairs"] for row in rows),
+            "seconds": total,
+            "estimator_seconds": inside,
+            "overhead": total / inside - 1.0,
+        }
+    )
+    print(f"{arguments.preset}, {workers} workers, {arguments.seeds} seeds")
+    print("| set | pairs | wall s | estimator s | overhead |\n| :--- | ---: | ---: | ---: | ---: |")
+    for row in rows:
+        print(
+            f"| {row['set']} | {row['pairs']} | {row['seconds']:.1f} | "
+            f"{row['estimator_seconds']:.1f} | {100 * row['overhead']:.1f} % |"
+        )
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "evaluation.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""``manymatch eval`` and ``manymatch compare`` as people type them."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from manymatch.cli.app import app
+from manymatch.datasets.rendered import render_scene
+from manymatch.evaluate.run_result import RunResult
+
+QUICK = [
+    "--seeds",
+    "2",
+    "--limit",
+    "3",
+    "--set",
+    "max_iterations=100",
+    "--set",
+    "min_iterations=50",
+]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("eval")
+    for method in ("hcm-mcm", "mcm"):
+        result = run("eval", "made:easy", "--no-gms", "--method", method, "--out", folder, *QUICK)
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_table_and_files(out):
+    text = (out / "hcm-mcm.md").read_text()
+    assert "made, easy" in text
+    assert "AUC@5°" in text
+    assert r"\begin{tabular}" in (out / "hcm-mcm.tex").read_text()
+    result = RunResult.load(out / "made" / "made-easy" / "hcm-mcm")
+    assert result.errors.shape == (2, 3)
+
+
+def test_again_says_the_same_and_json_is_json(out):
+    result = run("eval", "made:easy", "--no-gms", "--out", out, *QUICK, "--json")
+    record = json.loads(result.stdout)
+    errors = RunResult.load(out / "made" / "made-easy" / "hcm-mcm").errors
+    assert record["runs"]["made/made-easy"]["median_error_deg"] == np.median(errors)
+
+
+def test_compare(out):
+    folder = out / "made" / "made-easy"
+    result = run("compare", folder / "hcm-mcm", folder / "mcm", "--markdown", out / "c.md")
+    assert result.exit_code == 0
+    assert "Δ AUC@10°" in result.stdout
+    assert "made, easy" in (out / "c.md").read_text()
+    record = json.loads(run("compare", folder / "hcm-mcm", folder / "mcm", "--json").stdout)
+    assert record["sets"]["made, easy"]["pairs"] == 3
+
+
+def test_rank_one_is_another_run(out):
+    arguments = ["eval", "made:easy", "--method", "cm", "--rank-one", "--out", out, *QUICK]
+    assert run(*arguments).exit_code == 0
+    result = RunResult.load(out / "made" / "made-easy" / "rank-one-cm")
+    assert result.header["config"]["front"]["k"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["eval", "made:esy"], "did you mean 'easy'"),
+        (["eval", "made:easy", "--method", "hmc"], "estimator must be one of"),
+        (["eval", "scannet1500"], "scannet1500"),
+        (["eval", "/no/such/folder"], "set must be"),
+        (["compare", "/no/such/run", "/no/such/run"], "first must be the folder of a run"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_another_configuration_is_refused(out):
+    result = run("eval", "made:easy", "--no-gms", "--out", out, *QUICK, "--threshold-px", "2")
+    assert result.exit_code == 2
+    assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
+
+
+def test_images_end_to_end(tmp_path):
+    pytest.importorskip("cv2")
+    pil = pytest.importorskip("PIL.Image")
+    lines = []
+    for seed in (0, 1):
+        scene = render_scene(seed, (320, 240), supersample=1)
+        names = [f"{seed}-{side}.png" for side in (0, 1)]
+        for name, image in zip(names, (scene.image0, scene.image1), strict=True):
+            pil.fromarray(image).save(tmp_path / name)
+        T = np.eye(4)
+        T[:3, :3], T[:3, 3] = scene.pose.R, scene.pose.t
+        numbers = [*scene.camera0.K.ravel(), *scene.camera1.K.ravel(), *T.ravel()]
+        lines.append(" ".join([*names, "0", "0", *map(repr, map(float, numbers))]))
+    (tmp_path / "pairs.txt").write_text("\n".join(lines) + "\n")
+    arguments = ["eval", tmp_path, "--preset", "classic", "--seeds", "2", "--out", tmp_path / "out"]
+    arguments += ["--set", "max_iterations=2000", "--cache", tmp_path / "cache", "--json"]
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    (summary,) = json.loads(result.stdout)["runs"].values()
+    assert summary["pairs"] == 2
+    assert summary["auc"]["mean"][2] > 20
