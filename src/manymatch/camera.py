@@ -44,12 +44,14 @@ class Camera:
     Parameters
     ----------
     model : str
-        COLMAP's name: SIMPLE_PINHOLE, PINHOLE, SIMPLE_RADIAL, RADIAL, OPENCV or OPENCV_FISHEYE.
+        COLMAP's name: SIMPLE_PINHOLE, PINHOLE, SIMPLE_RADIAL, RADIAL, OPENCV, OPENCV_FISHEYE or
+        FULL_OPENCV.
     width, height : int or None
         Image size in pixels, both or neither.
     params : sequence of float
         Parameters in COLMAP's order: f or fx, fy in pixels, cx, cy in pixels, then the
-        coefficients of the distortion: k; k1, k2; k1, k2, p1, p2; or k1, k2, k3, k4.
+        coefficients of the distortion: k; k1, k2; k1, k2, p1, p2; k1, k2, k3, k4; or k1, k2, p1,
+        p2, k3, k4, k5, k6.
 
     Raises
     ------
@@ -214,7 +216,8 @@ class Camera:
         -------
         (N, 2) float64 ndarray
             Points (x/z, y/z), NaN where the distortion cannot be inverted: beyond the radius at
-            which the image folds over, and from 90 degrees off the axis on for a fisheye.
+            which the image folds over or the distortion has a pole, and from 90 degrees off the
+            axis on for a fisheye.
         """
         px = float_array(points, "points", "an (N, 2) array of pixels", (None, 2), finite=False)
         px[~np.isfinite(px).all(axis=1)] = np.nan

@@ -139,10 +139,12 @@ MEMBERS = {
         "matches",
         "num_inliers",
         "parallax_deg",
+        "pooled",
         "pose",
         "refinements",
         "success",
         "timing",
+        "worst_pooled",
     },
     "Score": {"cardinality", "hcm", "inliers", "num_inliers"},
 }
@@ -188,6 +190,34 @@ def test_evaluation_names():
         10,
         20,
     )
+
+
+def test_data_set_names():
+    assert set(manymatch.datasets.__all__) == {
+        "Dataset",
+        "DatasetInfo",
+        "DepthView",
+        "Pair",
+        "check",
+        "exhaustive_pairs",
+        "info",
+        "load",
+        "names",
+        "read_pairs",
+        "synthetic",
+    }
+    assert list(inspect.signature(manymatch.datasets.load).parameters)[:2] == ["name", "root"]
+    assert list(manymatch.datasets.names()) == [
+        "scannet1500",
+        "megadepth1500",
+        "navi-multi",
+        "navi-wild",
+        "navi-wild-diagnostic",
+        "metu-cc",
+        "metu-cs",
+        "folder",
+        "made-street",
+    ]
 
 
 def test_interchange_names():

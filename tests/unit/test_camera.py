@@ -18,6 +18,7 @@ PARAMS = {
     "RADIAL": [500.0, 319.5, 239.5, -0.2, 0.05],
     "OPENCV": [500.0, 520.0, 319.5, 239.5, -0.28, 0.07, 0.001, -0.0005],
     "OPENCV_FISHEYE": [300.0, 310.0, 319.5, 239.5, -0.01, 0.004, -0.002, 0.0003],
+    "FULL_OPENCV": [500.0, 520.0, 319.5, 239.5, 0.4, 0.1, 0.001, -0.0005, 0.02, 0.7, 0.2, 0.05],
 }
 CAMERAS = {model: Camera(model, 640, 480, params) for model, params in PARAMS.items()}
 K = np.array([[500.0, 0.0, 319.5], [0.0, 520.0, 239.5], [0.0, 0.0, 1.0]])
@@ -34,7 +35,7 @@ def with_entry(matrix, index, value):
 
 
 @pytest.mark.parametrize(
-    "model", [None, 1, "", "pinhole", "FULL_OPENCV", ["PINHOLE"], b"PINHOLE", np.array([1, 2])]
+    "model", [None, 1, "", "pinhole", "FOV", ["PINHOLE"], b"PINHOLE", np.array([1, 2])]
 )
 def test_bad_model_names_it_and_the_known_ones(model):
     with pytest.raises(ValueError, match=r"^model must be one of SIMPLE_PINHOLE, .*, got "):
@@ -82,7 +83,9 @@ def test_bad_params_name_them(model, make):
         Camera(model, 640, 480, make(PARAMS[model]))
 
 
-@pytest.mark.parametrize("model", ["SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE"])
+@pytest.mark.parametrize(
+    "model", ["SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV"]
+)
 def test_absurd_distortion_is_refused(model):
     with pytest.raises(
         ValueError, match=r"^params must have a distortion [kp].* up to 1e\+30, got"
@@ -90,7 +93,7 @@ def test_absurd_distortion_is_refused(model):
         Camera(model, 640, 480, [*PARAMS[model][:-1], 1e31])
 
 
-@pytest.mark.parametrize("model", ["PINHOLE", "OPENCV", "OPENCV_FISHEYE"])
+@pytest.mark.parametrize("model", ["PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV"])
 def test_bad_second_focal_length_is_named(model):
     with pytest.raises(ValueError, match=r"^params must have a positive focal length fy, got -1"):
         Camera(model, 640, 480, [500.0, -1.0, *PARAMS[model][2:]])
@@ -299,6 +302,6 @@ def test_bad_dict_names_the_argument(values, part):
 
 
 def test_bad_colmap_camera_names_the_argument():
-    value = SimpleNamespace(model="FULL_OPENCV", width=1, height=1, params=[1.0] * 12)
+    value = SimpleNamespace(model="THIN_PRISM_FISHEYE", width=1, height=1, params=[1.0] * 12)
     with pytest.raises(ValueError, match=r"^camera0 must be a valid camera, but its model must"):
         as_camera(value, "camera0")

@@ -14,6 +14,10 @@ PARAMS = {
     "RADIAL": [[500, 310, 250, -0.2, 0.05], [500, 310, 250, 0.1, -0.02]],
     "OPENCV": [[500, 520, 310, 250, -0.28, 0.07, 0.002, -0.003]],
     "OPENCV_FISHEYE": [[300, 310, 310, 250, -0.01, 0.004, -0.002, 0.0003]],
+    "FULL_OPENCV": [
+        [500, 520, 310, 250, 0.4, 0.1, 0.002, -0.003, 0.02, 0.7, 0.2, 0.05],
+        [500, 520, 310, 250, -0.2, 0.05, 0.001, 0.002, -0.01, 0, 0, 0],
+    ],
 }
 CASES = [(model, params) for model, cases in PARAMS.items() for params in cases]
 every_case = pytest.mark.parametrize(("model", "params"), CASES)

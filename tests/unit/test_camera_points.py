@@ -13,6 +13,7 @@ PARAMS = {
     "RADIAL": [500.0, 319.5, 239.5, -0.2, 0.05],
     "OPENCV": [500.0, 520.0, 319.5, 239.5, -0.28, 0.07, 0.001, -0.0005],
     "OPENCV_FISHEYE": [300.0, 310.0, 319.5, 239.5, -0.01, 0.004, -0.002, 0.0003],
+    "FULL_OPENCV": [500.0, 520.0, 319.5, 239.5, 0.4, 0.1, 0.001, -0.0005, 0.02, 0.7, 0.2, 0.05],
 }
 CAMERAS = {model: Camera(model, 640, 480, params) for model, params in PARAMS.items()}
 every_model = pytest.mark.parametrize("model", PARAMS)
@@ -100,14 +101,26 @@ def test_hand_made_distortion():
     x = 0.6 * 1.11 + 2 * 0.02 * 0.48 + 0.03 * (1 + 2 * 0.36)
     y = 0.8 * 1.11 + 2 * 0.03 * 0.48 + 0.02 * (1 + 2 * 0.64)
     np.testing.assert_allclose(camera.project([[0.6, 0.8]]), [[x, y]], rtol=1e-15)
+    # The rational factor at r = 1 is 1.15 / 1.6 here.
+    full = [1, 1, 0, 0, 0.1, 0.01, 0.02, 0.03, 0.04, 0.1, 0.2, 0.3]
+    shift = 1.15 / 1.6 - 1.11
+    rational = Camera("FULL_OPENCV", None, None, full).project([[0.6, 0.8]])
+    np.testing.assert_allclose(rational, [[x + 0.6 * shift, y + 0.8 * shift]], rtol=1e-14)
     fisheye = Camera("OPENCV_FISHEYE", None, None, [1, 1, 0, 0, 0.1, 0.2, 0.3, 0.4])
     a = np.pi / 4
     r = a * (1 + 0.1 * a**2 + 0.2 * a**4 + 0.3 * a**6 + 0.4 * a**8)
     np.testing.assert_allclose(fisheye.project([[0.6, 0.8]]), [[0.6 * r, 0.8 * r]], rtol=1e-15)
 
 
-def test_jacobian_of_the_brown_model_against_differences():
-    model, k = MODELS["OPENCV"], (-0.3, 0.1, 0.02, -0.03)
+@pytest.mark.parametrize(
+    ("name", "k"),
+    [
+        ("OPENCV", (-0.3, 0.1, 0.02, -0.03)),
+        ("FULL_OPENCV", (-0.3, 0.1, 0.02, -0.03, 0.2, 0.4, -0.1, 0.3)),
+    ],
+)
+def test_jacobian_with_tangential_distortion_against_differences(name, k):
+    model = MODELS[name]
     x = np.random.default_rng(1).uniform(-1, 1, (50, 2))
     J = model.jacobian(x, k)
     for axis, step in enumerate(1e-6 * np.eye(2)):
@@ -119,7 +132,13 @@ def test_jacobian_of_the_brown_model_against_differences():
 
 
 @pytest.mark.parametrize(
-    "params", [("SIMPLE_RADIAL", [-0.5]), ("RADIAL", [-0.5, 0.0]), ("OPENCV", [-0.5, 0, 0, 0])]
+    "params",
+    [
+        ("SIMPLE_RADIAL", [-0.5]),
+        ("RADIAL", [-0.5, 0.0]),
+        ("OPENCV", [-0.5, 0, 0, 0]),
+        ("FULL_OPENCV", [-0.5, 0, 0, 0, 0, 0, 0, 0]),
+    ],
 )
 def test_nan_beyond_the_fold(params):
     # r (1 - r^2 / 2) grows up to r = sqrt(2/3), where it is 0.5443...
@@ -139,6 +158,73 @@ def test_nan_beyond_the_fold_with_tangential_distortion():
     camera = Camera("OPENCV", None, None, [1, 1, 0, 0, -0.5, 0.0, 0.01, -0.02])
     assert np.isfinite(camera.unproject([[0.4, 0.0], [0.0, -0.4]])).all()
     assert np.isnan(camera.unproject([[0.7, 0.0], [0.0, -0.7], [5.0, 5.0]])).all()
+
+
+def rational(*k):
+    return Camera("FULL_OPENCV", None, None, [1, 1, 0, 0, *k])
+
+
+def test_rational_fold_where_the_denominator_wins():
+    # r / (1 + r^2) grows up to r = 1, where it is 1/2.
+    camera = rational(0, 0, 0, 0, 0, 1, 0, 0)
+    result = camera.unproject([[0.4, 0.0], [0.0, -0.4999], [0.5001, 0.0], [3.0, 3.0]])
+    np.testing.assert_allclose(result[0], [0.5, 0.0], atol=1e-15)
+    assert -1 < result[1, 1] < -0.97
+    assert np.isnan(result[2:]).all()
+
+
+@pytest.mark.parametrize("tangential", [(0.0, 0.0), (1e-4, -2e-4)])
+def test_rational_pole_bounds_the_rays_but_not_the_pixels(tangential):
+    # r / (1 - r^2) grows to infinity at r = 1; every pixel has its ray before that.
+    camera = rational(0, 0, *tangential, 0, -1, 0, 0)
+    points = np.array([[0.6 / 0.64, 0.0], [0.0, -5.0], [70.0, 70.0], [1e3, 0.0]])
+    result = camera.unproject(points)
+    assert (np.hypot(*result.T) < 1).all()
+    np.testing.assert_allclose(camera.project(result), points, rtol=1e-10, atol=1e-12)
+    if tangential == (0.0, 0.0):
+        np.testing.assert_allclose(result[0], [0.6, 0.0], rtol=1e-14)
+    # Beyond the pole the image is covered again, upside down.
+    assert (np.hypot(*camera.unproject(camera.project([[1.5, 0.0], [0.0, 4.0]])).T) < 1).all()
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-7])
+def test_narrow_rational_fold_is_seen(p):
+    # The denominator is (1 - s)^2 + 1e-6, so the factor has a spike of that width at r = 1 and
+    # the distorted radius falls from a million back to 2.7.
+    k = (0, 0, p, p, 0, -2 / (1 + 1e-6), 1 / (1 + 1e-6), 0)
+    camera = rational(*k)
+    rays = np.array([[0.9, 0.0], [0.0, 0.99]])
+    np.testing.assert_allclose(camera.unproject(camera.project(rays)), rays, atol=1e-9)
+    again = camera.unproject(camera.project([[1.3, 0.0], [0.0, -1.2]]))
+    assert (np.hypot(*again.T) < 1).all()
+
+
+def test_rational_ray_of_a_pixel_too_far_for_its_length_is_unknown():
+    far = [[1.7e308, 1.7e308]]
+    assert np.isnan(rational(0.1, 0, 0, 0, 0, 0.05, 0, 0).unproject(far)).all()
+
+
+def test_rational_model_without_denominator_is_the_polynomial():
+    points = np.random.default_rng(2).uniform(-3, 3, (200, 2))
+    k = (-0.3, 0.1, 0.002, -0.001)
+    plain = Camera("OPENCV", None, None, [1, 1, 0, 0, *k])
+    np.testing.assert_allclose(
+        rational(*k, 0, 0, 0, 0).unproject(points), plain.unproject(points), rtol=1e-12
+    )
+    np.testing.assert_array_equal(rational(*k, 0, 0, 0, 0).project(points), plain.project(points))
+
+
+@pytest.mark.parametrize("k", [1e-30, 1e-8, 1.0, 1e8, 1e30])
+@pytest.mark.parametrize("r", [1e-300, 1e-8, 1.0, 1e8, 1e60])
+@pytest.mark.parametrize("signs", [(1, 0), (0, 1), (1, 1), (-1, 1), (1, -1), (-1, -1)])
+def test_extreme_rational_distortion_ends_quietly(k, r, signs):
+    top, bottom = signs[0] * k, signs[1] * k
+    camera = rational(top, top, 0, 0, top, bottom, bottom, bottom)
+    result = camera.unproject([[r, 0.0]])
+    if signs == (1, 0):
+        assert np.isfinite(result).all()
+    if np.isfinite(result).all():
+        assert camera.project(result)[0, 0] == pytest.approx(r, rel=1e-9)
 
 
 def test_fold_that_opens_again_is_still_the_end():

@@ -57,7 +57,21 @@ def test_version_and_what_it_runs_on():
         assert part in verbose.stdout
 
 
-@pytest.mark.parametrize("command", ["batch", "demo", "match", "models", "pca", "solve"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "batch",
+        "compare",
+        "datasets",
+        "demo",
+        "eval",
+        "experiment",
+        "match",
+        "models",
+        "pca",
+        "solve",
+    ],
+)
 def test_help_shows_an_example(command):
     result = run(command, "--help")
     assert result.exit_code == 0

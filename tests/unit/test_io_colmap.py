@@ -19,8 +19,9 @@ PARAMS = {
     "RADIAL": [500, 320, 240, -0.1, 0.01],
     "OPENCV": [500, 520, 320, 240, -0.1, 0.01, 0.002, -0.003],
     "OPENCV_FISHEYE": [500, 520, 320, 240, -0.01, 0.004, -0.002, 0.0003],
+    "FULL_OPENCV": [500, 520, 320, 240, 0.4, 0.1, 0.002, -0.003, 0.02, 0.7, 0.2, 0.05],
 }
-NAMES = ["left/a.jpg", "right/a.jpg", "left/b.jpg", "c.png", "e.png", "ä ö/f.jpg"]
+NAMES = ["left/a.jpg", "right/a.jpg", "left/b.jpg", "c.png", "e.png", "ä ö/f.jpg", "g.png"]
 BOTH = pytest.mark.parametrize("kind", ["text", "binary"])
 FILES = {"text": "cameras.txt", "binary": "cameras.bin"}
 
@@ -127,7 +128,7 @@ def test_models_that_are_not_supported_are_named(tmp_path, kind):
         image = pycolmap.Image(name=name, camera_id=camera.camera_id, image_id=camera.camera_id)
         twin.add_image_with_trivial_frame(image, pycolmap.Rigid3d())
     folder = write_twin(twin, tmp_path / "model", kind)
-    message = r"^path must be .*SIMPLE_PINHOLE, .*OPENCV_FISHEYE.*camera 4 is of model FOV\)$"
+    message = r"^path must be .*SIMPLE_PINHOLE, .*FULL_OPENCV.*camera 4 is of model FOV\)$"
     with pytest.raises(ValueError, match=message):
         read_cameras(folder)
     # An image with another camera does not suffer from it.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._files import unreadable
-from manymatch._validate import FloatArray, float_array, integer
+from manymatch._validate import float_array, integer
 from manymatch.camera import Camera, as_camera
 from manymatch.datasets import _tree
 from manymatch.datasets._object_npz import read_object_npz
@@ -36,8 +36,6 @@ METU_VisTIR/
 
 _WEATHER = {"metu-cc": "cloudy_cloudy", "metu-cs": "cloudy_sunny"}
 _WANT = "a scene index of METU-VisTIR"
-_GRID = 25
-_ITERATIONS = 100
 
 
 def load(name: str, root: object = None) -> Dataset:
@@ -59,18 +57,11 @@ def load(name: str, root: object = None) -> Dataset:
             f"got {str(folder)!r} without them"
         )
     pairs: list[Pair] = []
-    worst = 0.0
     for scene, path in sorted(scenes.items()):
-        off = _read_scene(path, folder, f"scene_{scene}", pairs)
-        worst = max(worst, off)
-    notes = [f"{len(pairs):,} pairs of {len(scenes)} scenes; thermal frames keep their own size"]
-    if worst > 0.0:
-        notes.append(
-            "distortion of more than four coefficients replaced by the nearest of four, "
-            f"{worst:.2g} pixels off at most"
-        )
+        _read_scene(path, folder, f"scene_{scene}", pairs)
+    note = f"{len(pairs):,} pairs of {len(scenes)} scenes; thermal frames keep their own size"
     # Thermal frames are small; enlarging them would only invent pixels.
-    return Dataset(name, TITLES[name], tuple(pairs), longest1=0, notes=tuple(notes))
+    return Dataset(name, TITLES[name], tuple(pairs), longest1=0, notes=(note,))
 
 
 def check(name: str, root: object) -> str | None:
@@ -82,24 +73,22 @@ def check(name: str, root: object) -> str | None:
     )
 
 
-def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> float:
-    """Append the pairs of one file; return by how many pixels a camera is approximate."""
+def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None:
+    """Append the pairs of one file."""
     names = ("image_paths", "intrinsics", "distortion_coefs", "poses", "pair_infos")
     info = read_object_npz(path, _WANT, names)
     count = len(info["image_paths"])
 
     @functools.cache
-    def view(image: int, kind: int) -> tuple[str, Camera, float]:
+    def view(image: int, kind: int) -> tuple[str, Camera]:
         K = np.asarray(info["intrinsics"][image][kind], dtype=np.float64)
         k = np.asarray(info["distortion_coefs"][image][kind], dtype=np.float64)
-        camera, off = opencv_camera(K, k)
-        return str(info["image_paths"][image][kind]), camera, off
+        return str(info["image_paths"][image][kind]), opencv_camera(K, k)
 
-    worst = 0.0
     for number, row in enumerate(info["pair_infos"], 1):
         try:
             i, j = (integer(k, "an index", 0, count - 1) for k in row)
-            (name0, camera0, off0), (name1, camera1, off1) = view(i, 0), view(j, 1)
+            (name0, camera0), (name1, camera1) = view(i, 0), view(j, 1)
             R, t = _tree.relative_pose(info["poses"][i], info["poses"][j], "a pose")
             files = folder / name0, folder / name1
             extra = {"seed_index": len(pairs) + 1}
@@ -109,68 +98,21 @@ def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> floa
         except (ValueError, TypeError, IndexError) as error:
             raise unreadable(path, _WANT, f"pair {number}: {error}") from error
         pairs.append(pair)
-        worst = max(worst, off0, off1)
-    return worst
 
 
-def opencv_camera(K: object, coefficients: object) -> tuple[Camera, float]:
-    """Make an OPENCV camera of OpenCV's k1, k2, p1, p2[, k3[, k4, k5, k6]].
+def opencv_camera(K: object, coefficients: object) -> Camera:
+    """Make a camera of OpenCV's matrix and its k1, k2, p1, p2[, k3[, k4, k5, k6]].
 
-    Returns
-    -------
-    camera : Camera
-        Exact if all coefficients after the fourth are zero; else the k1, k2, p1, p2 that are
-        nearest in pixels over the image, which the principal point is taken to be the middle of.
-    off : float
-        Largest error in pixels, 0 if exact.
+    The model is the simplest that is exact: PINHOLE, OPENCV, or FULL_OPENCV if a coefficient after
+    the fourth is not zero.
     """
     base = as_camera(K, "K")
     k = float_array(np.ravel(np.asarray(coefficients)), "distortion", "numbers", (None,))
     if k.size not in (0, 4, 5, 8):
         raise ValueError(f"distortion must have 4, 5 or 8 coefficients, got {k.size}")
-    k = np.concatenate([k, np.zeros(8 - k.size)])
     focal = (base.fx, base.fy, base.cx, base.cy)
+    if not k.any():
+        return Camera("PINHOLE", None, None, focal)
     if not k[4:].any():
-        model = "OPENCV" if k.any() else "PINHOLE"
-        return Camera(model, None, None, (*focal, *k[:4]) if k.any() else focal), 0.0
-    axes = (np.linspace(0.0, 2.0 * centre, _GRID) for centre in focal[2:])
-    pixels = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
-    rays = _undistort((pixels - focal[2:]) / focal[:2], k)
-    x, y = rays.T
-    want = _distort(x, y, k) - rays
-    s = x * x + y * y
-    basis = np.stack(
-        [
-            np.stack([x * s, x * s * s, 2 * x * y, s + 2 * x * x], axis=1),
-            np.stack([y * s, y * s * s, s + 2 * y * y, 2 * x * y], axis=1),
-        ],
-        axis=1,
-    )
-    scale = np.array(focal[:2])
-    design = (basis * scale[None, :, None]).reshape(-1, 4)
-    target = (want * scale).ravel()
-    nearest = np.linalg.lstsq(design, target, rcond=None)[0]
-    off = float(np.max(np.abs(design @ nearest - target)))
-    return Camera("OPENCV", None, None, (*focal, *nearest)), off
-
-
-def _undistort(points: FloatArray, k: FloatArray) -> FloatArray:
-    """Invert the rational model by iteration, as OpenCV does; lenses for photographs converge."""
-    rays = points.copy()
-    for _ in range(_ITERATIONS):
-        rays += points - _distort(rays[:, 0], rays[:, 1], k)
-    return rays
-
-
-def _distort(x: FloatArray, y: FloatArray, k: FloatArray) -> FloatArray:
-    """OpenCV's rational model with k1, k2, p1, p2, k3, k4, k5, k6."""
-    s = x * x + y * y
-    top = 1 + s * (k[0] + s * (k[1] + s * k[4]))
-    radial = top / (1 + s * (k[5] + s * (k[6] + s * k[7])))
-    return np.stack(
-        [
-            x * radial + 2 * k[2] * x * y + k[3] * (s + 2 * x * x),
-            y * radial + k[2] * (s + 2 * y * y) + 2 * k[3] * x * y,
-        ],
-        axis=1,
-    )
+        return Camera("OPENCV", None, None, (*focal, *k[:4]))
+    return Camera("FULL_OPENCV", None, None, (*focal, *k, *np.zeros(8 - k.size)))
