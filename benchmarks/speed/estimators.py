@@ -22,6 +22,15 @@ POSELIB = "PoseLib CM"
 SLOW_REPEATS = 2
 
 
+@dataclass(frozen=True)
+class Run:
+    """One run: seconds, the pose, and seconds by stage where the estimator tells."""
+
+    seconds: float
+    pose: manymatch.RelativePose | None
+    stages: dict[str, float] | None = None
+
+
 @dataclass
 class Contestant:
     """An estimator and the fastest run of it on each graph."""
@@ -29,28 +38,32 @@ class Contestant:
     name: str
     threads: int
     slow: bool
-    run: Callable[[Problem], tuple[float, manymatch.RelativePose | None]]
+    run: Callable[[Problem], Run]
 
     def __post_init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.stages: dict[str, dict[str, float]] = {}
         self.error_deg: dict[str, float] = {}
 
     def time(self, problem: Problem) -> None:
         """Run once and keep the time if it is the best so far."""
-        seconds, pose = self.run(problem)
-        self.seconds[problem.name] = min(seconds, self.seconds.get(problem.name, seconds))
-        self.error_deg[problem.name] = pose_error_deg(pose, problem.R, problem.t)
+        run = self.run(problem)
+        if run.seconds < self.seconds.get(problem.name, float("inf")):
+            self.seconds[problem.name] = run.seconds
+            if run.stages is not None:
+                self.stages[problem.name] = run.stages
+        self.error_deg[problem.name] = pose_error_deg(run.pose, problem.R, problem.t)
 
 
 def ours(method: str, options: manymatch.Options) -> Contestant:
     """One of our methods; the clock covers the whole Python call."""
 
-    def run(problem: Problem) -> tuple[float, manymatch.RelativePose | None]:
+    def run(problem: Problem) -> Run:
         start = time.perf_counter()
         estimate = manymatch.estimate_relative_pose(
             problem.graph, problem.camera0, problem.camera1, method, options
         )
-        return time.perf_counter() - start, estimate.pose
+        return Run(time.perf_counter() - start, estimate.pose, estimate.timing)
 
     return Contestant(method, options.threads, slow=False, run=run)
 
@@ -64,11 +77,21 @@ def theirs(
 ) -> Contestant:
     """Another estimator; the clock covers its call only, without the conversion of the input."""
 
-    def run(problem: Problem) -> tuple[float, manymatch.RelativePose | None]:
+    def run(problem: Problem) -> Run:
         found = estimate(problem.graph, problem.camera0, problem.camera1, options, **more)
-        return found.seconds, found.pose
+        return Run(found.seconds, found.pose)
 
     return Contestant(name, threads=1, slow=slow, run=run)
+
+
+def others(options: manymatch.Options) -> list[Contestant]:
+    """List what we are compared with, all on one thread."""
+    return [
+        theirs(POSELIB, poselib.estimate, options),
+        theirs("OpenCV USAC MAGSAC++", opencv.estimate, options, slow=True, variant="magsac"),
+        theirs("OpenCV USAC accurate", opencv.estimate, options, slow=True, variant="accurate"),
+        theirs("pycolmap essential matrix", pycolmap.estimate, options, slow=True),
+    ]
 
 
 def contestants(iterations: int) -> list[Contestant]:
@@ -76,14 +99,10 @@ def contestants(iterations: int) -> list[Contestant]:
     forced = manymatch.Options(min_iterations=iterations, max_iterations=iterations)
     cores = os.cpu_count() or 1
     counts = (1, cores) if cores > 1 else (1,)
-    result = [ours(method, forced.replace(threads=n)) for n in counts for method in METHODS]
-    result += [
-        theirs(POSELIB, poselib.estimate, forced),
-        theirs("OpenCV USAC MAGSAC++", opencv.estimate, forced, slow=True, variant="magsac"),
-        theirs("OpenCV USAC accurate", opencv.estimate, forced, slow=True, variant="accurate"),
-        theirs("pycolmap essential matrix", pycolmap.estimate, forced, slow=True),
+    return [
+        *(ours(method, forced.replace(threads=n)) for n in counts for method in METHODS),
+        *others(forced),
     ]
-    return result
 
 
 def race(

@@ -10,6 +10,7 @@ import numpy as np
 import manymatch
 from manymatch.datasets import synthetic
 from tests.data_folder import data_folder
+from tests.golden.exact_graphs import CAMERA, make_graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,3 +78,10 @@ def from_scene(seed: int) -> Problem:
         scene.pose.R,
         scene.pose.t,
     )
+
+
+def made(ratio: float, seed: int, num_edges: int = NUM_EDGES) -> Problem:
+    """Make a graph with a given share of true edges, the rest at random; the same everywhere."""
+    graph = make_graph(seed, num_edges, ratio)
+    name = f"{ratio:g} of {num_edges} edges, graph {seed}"
+    return Problem(name, graph.graph, CAMERA, CAMERA, graph.R, graph.t)

@@ -60,6 +60,10 @@ def summarise(entries: list[Contestant], names: list[str]) -> list[dict[str, Any
             "name": entry.name,
             "threads": entry.threads,
             "milliseconds": {name: 1e3 * entry.seconds[name] for name in names},
+            "stages_milliseconds": {
+                name: {stage: 1e3 * seconds for stage, seconds in stages.items()}
+                for name, stages in entry.stages.items()
+            },
             "error_deg": {name: entry.error_deg[name] for name in names},
             "ratio_to_poselib": float(
                 np.exp(np.mean([np.log(entry.seconds[n] / reference[n]) for n in names]))
@@ -82,10 +86,19 @@ def estimator_rows(records: list[dict[str, Any]], names: list[str]) -> list[list
     ]
 
 
-def kernel_rows(kernels: dict[str, dict[str, float]]) -> list[list[str]]:
-    """Table cells of the kernels, one column a graph."""
-    lines = next(iter(kernels.values()))
-    return [[name, *(f"{times[name]:.2f}" for times in kernels.values())] for name in lines]
+def rows_by_graph(values: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Table cells of a quantity a row, one column a graph."""
+    lines = next(iter(values.values()))
+    return [[name, *(f"{column[name]:.2f}" for column in values.values())] for name in lines]
+
+
+def stage_shares(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """By graph, the milliseconds of every stage and what refinement costs beside the search."""
+    shares = {}
+    for name, stages in record["stages_milliseconds"].items():
+        refinement = stages["local_refine"] + stages["select"]
+        shares[name] = {**stages, "(local_refine + select) / search": refinement / stages["search"]}
+    return shares
 
 
 def show(console: Console, title: str, header: list[str], rows: list[list[str]]) -> None:
@@ -104,35 +117,21 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *rows])
 
 
-def write(
-    console: Console,
-    folder: Path,
-    iterations: int,
-    entries: list[Contestant],
-    names: list[str],
-    kernels: dict[str, dict[str, float]],
+def machine(about: dict[str, Any]) -> str:
+    """Machine and versions in one line."""
+    return ", ".join(f"{key} {value}" for key, value in about.items())
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write results with the machine they come from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"environment": environment(), **content}, indent=1) + "\n")
+
+
+def write_markdown(
+    path: Path, title: str, tables: dict[str, tuple[list[str], list[list[str]]]]
 ) -> None:
-    """Print both tables and write ``speed.json`` and ``speed.md``."""
-    records = summarise(entries, names)
-    about = environment()
-    title = f"milliseconds for {iterations:,} forced iterations, minimum of interleaved runs"
-    first = (
-        ["estimator", "threads", *names, "ratio to PoseLib CM"],
-        estimator_rows(records, names),
-    )
-    second = (["kernel", *kernels], kernel_rows(kernels))
-    show(console, title, *first)
-    show(console, "microseconds per call, one thread", *second)
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "environment": about,
-        "iterations": iterations,
-        "estimators": records,
-        "kernels_microseconds": kernels,
-    }
-    (folder / "speed.json").write_text(json.dumps(content, indent=1))
-    machine = ", ".join(f"{key} {value}" for key, value in about.items())
-    text = f"# Speed\n\n{machine}.\n\nTime: {title}.\n\n{markdown(*first)}\n\n"
-    (folder / "speed.md").write_text(
-        text + f"Kernels: microseconds per call, one thread.\n\n{markdown(*second)}\n"
-    )
+    """Write tables under their captions, below a title and the machine."""
+    parts = [f"# {title}", f"{machine(environment())}."]
+    parts += [f"{caption}\n\n{markdown(*table)}" for caption, table in tables.items()]
+    path.write_text("\n\n".join(parts) + "\n")

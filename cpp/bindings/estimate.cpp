@@ -1,4 +1,4 @@
-// The estimator, the exact score, and timers of single evaluations.
+// The estimator and the exact score.
 #include "manymatch/estimate.h"
 
 #include <nanobind/stl/optional.h>
@@ -6,15 +6,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <tuple>
 
 #include "arrays.h"
-#include "manymatch/problems/relative_pose.h"
-#include "manymatch/score/scorers.h"
 
 namespace manymatch {
 
@@ -94,48 +90,6 @@ std::tuple<double, int, Out<bool>, Out<double>> score(const Points& x0, const Po
   return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
 }
 
-// Seconds per evaluation (screen and score, as in the search loop) over all poses.
-template <class Scorer>
-double seconds_per_evaluation(const RelativePoseProblem& problem, Scorer& scorer,
-                              const std::vector<Pose>& poses, int repeats) {
-  Mask mask(problem.graph().words());
-  double best = 1e300, sink = 0.0;
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    const auto start = std::chrono::steady_clock::now();
-    for (const Pose& pose : poses) {
-      problem.screen(pose, 0, mask.data());
-      sink += scorer.score(mask.data(), nullptr);
-    }
-    best = std::min(
-        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  volatile double keep = sink;  // the work must not be optimised away
-  static_cast<void>(keep);
-  return best / static_cast<double>(poses.size());
-}
-
-double benchmark(const Points& x0, const Points& x1, const Edges& edges, double eps, double q,
-                 double delta, const In<double, nb::shape<-1, 3, 3>>& R,
-                 const In<double, nb::shape<-1, 3>>& t, int repeats, bool hcm) {
-  check_length("t", t.shape(0), R.shape(0));
-  check_positive("eps", eps);
-  if (R.shape(0) == 0 || repeats < 1) throw nb::value_error("R and repeats must not be empty");
-  const Graph graph = to_graph(edges, x0.shape(0), x1.shape(0));
-  const RelativePoseProblem problem(graph, x0.data(), x1.data(), eps, true);
-  const HcmTerms terms(graph, q, delta);
-  std::vector<Pose> poses(R.shape(0));
-  for (std::size_t i = 0; i < poses.size(); ++i) {
-    std::copy_n(R.data() + 9 * i, 9, poses[i].R);
-    std::copy_n(t.data() + 3 * i, 3, poses[i].t);
-  }
-  if (hcm) {
-    HcmScorer scorer(graph, terms);
-    return seconds_per_evaluation(problem, scorer, poses, repeats);
-  }
-  McmScorer scorer(graph);
-  return seconds_per_evaluation(problem, scorer, poses, repeats);
-}
-
 }  // namespace
 
 void bind_estimate(nb::module_& m) {
@@ -190,22 +144,6 @@ void bind_estimate(nb::module_& m) {
   m.def("score", &score, nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"),
         nb::arg("q"), nb::arg("delta"), nb::arg("R"), nb::arg("t"),
         "Exact score of a pose: (hcm, cardinality, inliers, squared residuals).");
-  m.def(
-      "benchmark_hcm",
-      [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
-         const In<double, nb::shape<-1, 3, 3>>& R, const In<double, nb::shape<-1, 3>>& t,
-         int repeats) { return benchmark(x0, x1, edges, eps, q, delta, R, t, repeats, true); },
-      nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
-      nb::arg("delta"), nb::arg("R"), nb::arg("t"), nb::arg("repeats"),
-      "Seconds per HCM evaluation, the minimum over repeats.");
-  m.def(
-      "benchmark_mcm",
-      [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
-         const In<double, nb::shape<-1, 3, 3>>& R, const In<double, nb::shape<-1, 3>>& t,
-         int repeats) { return benchmark(x0, x1, edges, eps, q, delta, R, t, repeats, false); },
-      nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
-      nb::arg("delta"), nb::arg("R"), nb::arg("t"), nb::arg("repeats"),
-      "Seconds per MCM evaluation, the minimum over repeats.");
 }
 
 }  // namespace manymatch

@@ -15,6 +15,7 @@ namespace nb = nanobind;
 namespace manymatch {
 
 void bind_associate(nb::module_& m);
+void bind_benchmark(nb::module_& m);
 void bind_estimate(nb::module_& m);
 void bind_geometry(nb::module_& m);
 void bind_gms(nb::module_& m);
@@ -54,4 +55,5 @@ NB_MODULE(_core, m) {
   bind_geometry(m);
   bind_gms(m);
   bind_estimate(m);
+  bind_benchmark(m);
 }

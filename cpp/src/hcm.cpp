@@ -41,7 +41,10 @@ HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
   for (int v = 0; v < vertices; ++v) {
     const int degree = adjacency.degree(v);
     const int* edges = adjacency.edges.data() + adjacency.start[at(v)];
-    if (degree > kTableDegree) continue;
+    if (degree > kTableDegree) {
+      has_all_tables_ = false;
+      continue;
+    }
     offset_[at(v)] = static_cast<int64_t>(table_.size());
     for (int k = 0; k < degree; ++k) bit_[at(edges[k])] = static_cast<uint8_t>(1U << k);
     for (unsigned mask = 0; mask < 1U << degree; ++mask) {
@@ -61,6 +64,11 @@ HcmTerms::HcmTerms(const Graph& graph, double q, double delta)
     best_sums_[e] = side0.largest_step(graph.left[e], priors.p[e]) +
                     side1.largest_step(graph.right[e], priors.p[e]);
   }
+  if (side0.has_all_tables() && side1.has_all_tables()) {
+    for (int e = 0; e < static_cast<int>(graph.num_edges()); ++e) {
+      ends.push_back({graph.left[at(e)], graph.right[at(e)], side0.bit(e), side1.bit(e)});
+    }
+  }
   std::sort(best_sums_.begin(), best_sums_.end(), std::greater<>());
   std::partial_sum(best_sums_.begin(), best_sums_.end(), best_sums_.begin());
 }
@@ -77,7 +85,7 @@ HcmEvaluator::HcmEvaluator(const Graph& graph, const HcmTerms& terms)
     side.bits.assign(at(vertices), 0);
     side.sums.assign(at(vertices), 0.0);
     side.active.assign(at(vertices), 0);
-    side.touched.reserve(at(vertices));
+    side.touched.resize(at(vertices) + 1);
   };
   size(side0_, graph.num0);
   size(side1_, graph.num1);
@@ -86,7 +94,7 @@ HcmEvaluator::HcmEvaluator(const Graph& graph, const HcmTerms& terms)
 inline void HcmEvaluator::touch(Side& side, const HcmSide& terms, int vertex, int edge) {
   if (!side.active[at(vertex)]) {
     side.active[at(vertex)] = 1;
-    side.touched.push_back(vertex);
+    side.touched[at(side.count++)] = vertex;
   }
   side.bits[at(vertex)] |= terms.bit(edge);
   if (!terms.has_table(vertex)) side.sums[at(vertex)] += terms_.priors.p[at(edge)];
@@ -94,24 +102,66 @@ inline void HcmEvaluator::touch(Side& side, const HcmSide& terms, int vertex, in
 
 inline double HcmEvaluator::finish(Side& side, const HcmSide& terms) {
   double total = 0.0;
-  for (int v : side.touched) {
+  for (int i = 0; i < side.count; ++i) {
+    const int v = side.touched[at(i)];
     total +=
         terms.has_table(v) ? terms.tabulated(v, side.bits[at(v)]) : terms.term(v, side.sums[at(v)]);
     side.bits[at(v)] = 0;
     side.sums[at(v)] = 0.0;
     side.active[at(v)] = 0;
   }
-  side.touched.clear();
+  side.count = 0;
   return total;
 }
 
-double HcmEvaluator::operator()(const uint64_t* mask) {
+double HcmEvaluator::general(const uint64_t* mask) {
   for_each_bit(mask, graph_.words(), [this](int e) {
     touch(side0_, terms_.side0, graph_.left[at(e)], e);
     touch(side1_, terms_.side1, graph_.right[at(e)], e);
   });
   const double left = finish(side0_, terms_.side0);
   return left + finish(side1_, terms_.side1);
+}
+
+// Term of the i-th vertex that was met, which is forgotten with it.
+inline double HcmEvaluator::Side::take(const HcmSide& terms, int i) {
+  const int v = touched[at(i)];
+  const double term = terms.tabulated(v, bits[at(v)]);
+  bits[at(v)] = 0;
+  return term;
+}
+
+// The same sums in the same order, without a branch that depends on the mask: a vertex is new if
+// it has no bit yet, and the list always has room for the one that is written anyway. The two sides
+// are added up side by side, as neither waits for the other.
+double HcmEvaluator::tabulated(const uint64_t* mask) {
+  const HcmTerms::Ends* ends = terms_.ends.data();
+  uint8_t *bits0 = side0_.bits.data(), *bits1 = side1_.bits.data();
+  int *touched0 = side0_.touched.data(), *touched1 = side1_.touched.data();
+  int count0 = 0, count1 = 0;
+  for_each_bit(mask, graph_.words(), [&](int e) {
+    const HcmTerms::Ends& edge = ends[e];
+    uint8_t &b0 = bits0[edge.vertex0], &b1 = bits1[edge.vertex1];
+    touched0[count0] = edge.vertex0;
+    touched1[count1] = edge.vertex1;
+    count0 += b0 == 0;
+    count1 += b1 == 0;
+    b0 = static_cast<uint8_t>(b0 | edge.bit0);
+    b1 = static_cast<uint8_t>(b1 | edge.bit1);
+  });
+  double left = 0.0, right = 0.0;
+  int i = 0;
+  for (; i < std::min(count0, count1); ++i) {
+    left += side0_.take(terms_.side0, i);
+    right += side1_.take(terms_.side1, i);
+  }
+  for (int k = i; k < count0; ++k) left += side0_.take(terms_.side0, k);
+  for (int k = i; k < count1; ++k) right += side1_.take(terms_.side1, k);
+  return left + right;
+}
+
+double HcmEvaluator::operator()(const uint64_t* mask) {
+  return terms_.ends.empty() ? general(mask) : tabulated(mask);
 }
 
 }  // namespace manymatch

@@ -23,6 +23,15 @@ void Gathered::clear() {
   padded = 0;
 }
 
+void Gathered::resize(std::size_t count) {
+  padded = (count + 7) / 8 * 8;
+  for (auto* v : {&x0, &y0, &x1, &y1, &weight}) {
+    v->resize(padded);
+    std::fill(v->begin() + static_cast<std::ptrdiff_t>(count), v->end(), 0.0);
+  }
+  if (r2.size() < padded) r2.resize(padded);
+}
+
 void Gathered::add(double ax, double ay, double bx, double by, double w) {
   x0.push_back(ax);
   y0.push_back(ay);
@@ -77,8 +86,8 @@ struct PoseSystem {
 }  // namespace
 
 LmResult refine_pose(Pose& pose, Gathered& gathered, Loss loss, double eps2, int max_iterations) {
-  double count = 0.0;
-  for (double w : gathered.weight) count += w > 0.0 ? 1.0 : 0.0;
+  const auto count = static_cast<double>(std::count_if(
+      gathered.weight.begin(), gathered.weight.end(), [](double w) { return w > 0; }));
   if (count == 0.0) return {};
   PoseSystem system{gathered, loss, eps2, 1.0 / count};
   Pose refined = pose;
@@ -113,7 +122,7 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const double* x0, c
     largest1 = std::max(largest1, norm1);
   }
   // Beyond float the screen is off (see below); clamping keeps the conversion defined.
-  const auto narrow = [](const std::vector<double>& from, std::vector<float>& to) {
+  const auto narrow = [](const AlignedVector<double>& from, AlignedVector<float>& to) {
     static constexpr double kLimit = std::numeric_limits<float>::max();
     to.resize(from.size());
     std::transform(from.begin(), from.end(), to.begin(), [](double v) {
@@ -126,6 +135,11 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const double* x0, c
   narrow(x1_, x1f_);
   narrow(y1_, y1f_);
   narrow(n1_, n1f_);
+  int most = 0;
+  for (int v = 0; v < graph.num0; ++v) most = std::max(most, graph.at0.degree(v));
+  for (int v = 0; v < graph.num1; ++v) most = std::max(most, graph.at1.degree(v));
+  inverse_.resize(at(most) + 1, 0.0);
+  for (int degree = 1; degree <= most; ++degree) inverse_[at(degree)] = 1.0 / degree;
   arrays_ = {x0_.data(),  y0_.data(),  n0_.data(),   x1_.data(),  y1_.data(),
              n1_.data(),  x0f_.data(), y0f_.data(),  n0f_.data(), x1f_.data(),
              y1f_.data(), n1f_.data(), graph.words()};
@@ -199,23 +213,28 @@ LmResult RelativePoseProblem::refine(Pose& pose, Workspace& space, double gather
 // Weights use the degrees among the gathered edges and stay as they are.
 void RelativePoseProblem::gather(const Pose& pose, double gather2, Workspace& space) const {
   Gathered& g = space.gathered;
-  g.clear();
-  kernels().inliers(arrays_, pose.R, pose.t, gather2, space.mask.data(), nullptr);
+  const int count = kernels().inliers(arrays_, pose.R, pose.t, gather2, space.mask.data(), nullptr);
+  g.edges.resize(at(count));
+  g.resize(at(count));
+  int* next = g.edges.data();
   for_each_bit(space.mask.data(), space.mask.size(), [&](int e) {
-    g.edges.push_back(e);
+    *next++ = e;
     ++space.degree0[at(graph_.left[at(e)])];
     ++space.degree1[at(graph_.right[at(e)])];
   });
-  for (int e : g.edges) {
-    const int d0 = space.degree0[at(graph_.left[at(e)])];
-    const int d1 = space.degree1[at(graph_.right[at(e)])];
-    g.add(x0_[at(e)], y0_[at(e)], x1_[at(e)], y1_[at(e)], weighted_ ? 1.0 / d0 + 1.0 / d1 : 1.0);
+  for (std::size_t i = 0; i < g.edges.size(); ++i) {
+    const std::size_t e = at(g.edges[i]);
+    g.x0[i] = x0_[e];
+    g.y0[i] = y0_[e];
+    g.x1[i] = x1_[e];
+    g.y1[i] = y1_[e];
+    const int d0 = space.degree0[at(graph_.left[e])], d1 = space.degree1[at(graph_.right[e])];
+    g.weight[i] = weighted_ ? inverse_[at(d0)] + inverse_[at(d1)] : 1.0;
   }
   for (int e : g.edges) {
     space.degree0[at(graph_.left[at(e)])] = 0;
     space.degree1[at(graph_.right[at(e)])] = 0;
   }
-  g.pad();
 }
 
 }  // namespace manymatch

@@ -25,8 +25,8 @@ struct Pair {
   }
 };
 
-// Each point with its true partner and `wrong` others.
-inline Pair random_pair(uint64_t seed, int points, int wrong) {
+// Each point with its true partner and `wrong` others; image 1 has noise.
+inline Pair random_pair(uint64_t seed, int points, int wrong, double noise = 1e-4) {
   Source random(seed);
   Pair pair;
   pair.pose = random_pose(random, 0.3);
@@ -34,8 +34,8 @@ inline Pair random_pair(uint64_t seed, int points, int wrong) {
   for (int i = 0; i < points; ++i) {
     const Seen seen = random_point(random, pair.pose, 0.8);
     pair.x0.insert(pair.x0.end(), {seen.X.x / seen.X.z, seen.X.y / seen.X.z});
-    pair.x1.insert(pair.x1.end(), {seen.X1.x / seen.X1.z + random.in(-1e-4, 1e-4),
-                                   seen.X1.y / seen.X1.z + random.in(-1e-4, 1e-4)});
+    pair.x1.insert(pair.x1.end(), {seen.X1.x / seen.X1.z + random.in(-noise, noise),
+                                   seen.X1.y / seen.X1.z + random.in(-noise, noise)});
     std::set<int> partners = {i};
     for (int k = 0; k < wrong; ++k) partners.insert(random.pick(points));
     for (int j : partners) edges.emplace_back(i, j);

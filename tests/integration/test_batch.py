@@ -289,7 +289,9 @@ def test_each_image_is_read_once(pairs, tmp_path, monkeypatch):
     calls = []
     original = Extractor.extract
     monkeypatch.setattr(
-        Extractor, "extract", lambda self, image: calls.append(1) or original(self, image)
+        Extractor,
+        "extract",
+        lambda self, image, **how: calls.append(1) or original(self, image, **how),
     )
     run_batch(CONFIG, pairs, tmp_path, workers=3)
     assert len(calls) == 7
@@ -356,7 +358,7 @@ def test_tiles_keep_images_together(tmp_path):
                     del recent[next(iter(recent))]
         return count
 
-    order = batch._tiled(range(len(pairs)), pairs)
+    order = batch.tiled(range(len(pairs)), pairs)
     assert sorted(order) == list(range(len(pairs)))
     assert loads(order) <= 240 < loads(range(len(pairs))) / 5
 

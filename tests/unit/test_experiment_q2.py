@@ -160,8 +160,8 @@ def test_times_are_measured_once(tmp_path, monkeypatch):
     assert times["mcm"] > 0
     # First, middle and last pair.
     assert source.asked == [0, 2, 4]
-    monkeypatch.setattr(_core, "benchmark_hcm", lambda *_: 1e-6)
-    monkeypatch.setattr(_core, "benchmark_mcm", lambda *_: 2e-6)
+    monkeypatch.setattr(_core, "benchmark_hcm", lambda *_: (1e-6, None))
+    monkeypatch.setattr(_core, "benchmark_mcm", lambda *_: (2e-6, None))
     assert scorer_times(source, front, options, 5, 3, tmp_path) == times
     other = scorer_times(source, Front.uncapped(2), options, 5, 3, tmp_path)
     assert other == pytest.approx({"hcm": 1.0, "mcm": 2.0, "pairs": 3})

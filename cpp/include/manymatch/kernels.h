@@ -70,8 +70,13 @@ struct Kernels {
   void (*raise)(const float* values, std::size_t count, float* largest);
 };
 
-const Kernels& kernels();                      // the set in use
-bool force_instruction_set(const char* name);  // null: the best one; false if not available
+// Name of the environment variable that chooses the set; without it the best one is taken.
+constexpr const char* kInstructionSetVariable = "MANYMATCH_ISA";
+
+// The set in use. Throws std::invalid_argument if the environment asks for one that is not there.
+const Kernels& kernels();
+// Null: what the environment asks for, or the best one. False if there is no such set.
+bool force_instruction_set(const char* name);
 int available_instruction_sets(const char** names, int capacity);
 
 }  // namespace manymatch

@@ -24,8 +24,8 @@ struct Estimate {
   int num_inliers = 0;
   int64_t iterations = 0;
   int64_t refinements = 0;
-  int pooled = 0;                // raw seeds that stage 1 handed to stage 2
-  double worst_pooled = 0;       // least raw score among them
+  int pooled = 0;           // raw seeds that stage 1 handed to stage 2
+  double worst_pooled = 0;  // least raw score among them
   bool interrupted = false;
   Timing timing;
 };

@@ -7,7 +7,8 @@
 // Multiplications and additions that belong together are written as fma() and the compiler may not
 // contract others (-ffp-contract=off). A lane therefore computes the same bits with AVX2, AVX-512
 // and NEON, whatever the width; only the baseline, which has no fused operation, rounds
-// differently.
+// differently (and alike on every processor). MANYMATCH_NEON asks for NEON: without it aarch64 also
+// compiles the baseline.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,10 @@
 
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(MANYMATCH_NEON)
+#include <arm_neon.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 namespace manymatch {
@@ -95,7 +100,46 @@ inline mf less(vf a, vf b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
 inline mf less_equal(vf a, vf b) { return {_mm256_cmp_ps(a, b, _CMP_LE_OQ)}; }
 inline unsigned bits(mf a) { return static_cast<unsigned>(_mm256_movemask_ps(a.m)); }
 
-#else  // GCC and Clang vector extensions: SSE2, NEON, anything with 128-bit vectors
+#elif defined(MANYMATCH_NEON)
+
+constexpr int kDoubles = 2;
+constexpr int kFloats = 4;
+using vd = float64x2_t;
+using vf = float32x4_t;
+using md = uint64x2_t;
+using mf = uint32x4_t;
+
+inline vd load(const double* p) { return vld1q_f64(p); }
+inline void store(double* p, vd a) { vst1q_f64(p, a); }
+template <class At>
+inline vd from_lanes(At at) {
+  return vd{at(0), at(1)};
+}
+inline vd fma(vd a, vd b, vd c) { return vfmaq_f64(c, a, b); }
+inline vd fnma(vd a, vd b, vd c) { return vfmsq_f64(c, a, b); }
+inline vd sqrt(vd a) { return vsqrtq_f64(a); }
+inline vd abs(vd a) { return vabsq_f64(a); }
+inline md less(vd a, vd b) { return vcltq_f64(a, b); }
+inline md less_equal(vd a, vd b) { return vcleq_f64(a, b); }
+inline vd select(md m, vd yes, vd no) { return vbslq_f64(m, yes, no); }
+inline md both(md a, md b) { return vandq_u64(a, b); }
+inline md either(md a, md b) { return vorrq_u64(a, b); }
+inline md negate(md a) { return veorq_u64(a, vdupq_n_u64(~uint64_t{0})); }
+// A lane of a mask is all ones or all zeros: each keeps the one bit of its place.
+inline unsigned bits(md a) {
+  return static_cast<unsigned>(vaddvq_u64(vandq_u64(a, uint64x2_t{1, 2})));
+}
+
+inline vf load(const float* p) { return vld1q_f32(p); }
+inline vf fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+inline vf abs(vf a) { return vabsq_f32(a); }
+// Of NaN and a number the number, like the comparison of the others when NaN comes first.
+inline vf max(vf a, vf b) { return vmaxnmq_f32(a, b); }
+inline mf less(vf a, vf b) { return vcltq_f32(a, b); }
+inline mf less_equal(vf a, vf b) { return vcleq_f32(a, b); }
+inline unsigned bits(mf a) { return vaddvq_u32(vandq_u32(a, uint32x4_t{1, 2, 4, 8})); }
+
+#else  // GCC and Clang vector extensions: SSE2 and anything else with 128-bit vectors
 
 constexpr int kDoubles = 2;
 constexpr int kFloats = 4;
@@ -114,13 +158,7 @@ template <class At>
 inline vd from_lanes(At at) {
   return vd{at(0), at(1)};
 }
-#if defined(__aarch64__)
-inline vd fma(vd a, vd b, vd c) {
-  return vd{__builtin_fma(a[0], b[0], c[0]), __builtin_fma(a[1], b[1], c[1])};
-}
-#else
 inline vd fma(vd a, vd b, vd c) { return a * b + c; }
-#endif
 inline vd fnma(vd a, vd b, vd c) { return fma(-a, b, c); }
 inline vd sqrt(vd a) { return vd{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])}; }
 inline vd abs(vd a) {
@@ -132,7 +170,11 @@ inline vd select(md m, vd yes, vd no) { return (vd)((m & (md)yes) | (~m & (md)no
 inline md both(md a, md b) { return a & b; }
 inline md either(md a, md b) { return a | b; }
 inline md negate(md a) { return ~a; }
+#if defined(__SSE2__)  // one instruction that the extensions have no word for
+inline unsigned bits(md a) { return static_cast<unsigned>(_mm_movemask_pd((__m128d)a)); }
+#else
 inline unsigned bits(md a) { return (a[0] ? 1U : 0U) | (a[1] ? 2U : 0U); }
+#endif
 
 inline vf load(const float* p) {
   vf a;
@@ -147,9 +189,13 @@ inline vf max(vf a, vf b) {
 }
 inline mf less(vf a, vf b) { return a < b; }
 inline mf less_equal(vf a, vf b) { return a <= b; }
+#if defined(__SSE2__)
+inline unsigned bits(mf a) { return static_cast<unsigned>(_mm_movemask_ps((__m128)a)); }
+#else
 inline unsigned bits(mf a) {
   return (a[0] ? 1U : 0U) | (a[1] ? 2U : 0U) | (a[2] ? 4U : 0U) | (a[3] ? 8U : 0U);
 }
+#endif
 
 #endif
 

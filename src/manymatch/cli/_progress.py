@@ -77,6 +77,8 @@ def time_text(seconds: float) -> str:
 
 
 def _left(progress: BatchProgress) -> str:
+    if progress.finished == progress.total:
+        return "done"
     if progress.seconds_left is None:
         return "starting"
     return f"{time_text(progress.seconds_left)} left"

@@ -98,20 +98,9 @@ def _time_pair(posed: PosedGraph, front: Front, options: Options) -> tuple[float
     _, R, t = _core.five_point(rays0, rays1)
     if len(R) == 0:
         return None
-    hcm, mcm = (
-        measure(
-            problem.x0,
-            problem.x1,
-            problem.edges,
-            problem.eps,
-            options.q,
-            options.delta,
-            R,
-            t,
-            _REPEATS,
-        )
-        for measure in (_core.benchmark_hcm, _core.benchmark_mcm)
-    )
+    pair = (problem.x0, problem.x1, problem.edges, problem.eps)
+    hcm, _ = _core.benchmark_hcm(*pair, options.q, options.delta, R, t, _REPEATS)
+    mcm, _ = _core.benchmark_mcm(*pair, R, t, _REPEATS)
     return 1e6 * hcm, 1e6 * mcm
 
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "manymatch/aligned.h"
 #include "manymatch/geometry/pose.h"
 #include "manymatch/graph.h"
 #include "manymatch/kernels.h"
@@ -15,11 +16,14 @@ namespace manymatch {
 
 // Edges gathered for one refinement, with their weights.
 struct Gathered {
-  std::vector<double> x0, y0, x1, y1, weight, r2;
+  AlignedVector<double> x0, y0, x1, y1, weight, r2;
   std::vector<int> edges;
   std::size_t padded = 0;
 
   void reserve(std::size_t edges);
+  // Room for `count` edges; the padding behind them is made, they themselves are left to be set.
+  void resize(std::size_t count);
+  // Or one by one, and then the padding.
   void clear();
   void add(double ax, double ay, double bx, double by, double w);
   void pad();
@@ -68,8 +72,9 @@ class RelativePoseProblem {
   const Graph& graph_;
   double eps_;
   bool weighted_;
-  std::vector<double> x0_, y0_, n0_, x1_, y1_, n1_;  // per edge, padded
-  std::vector<float> x0f_, y0f_, n0f_, x1f_, y1f_, n1f_;
+  AlignedVector<double> x0_, y0_, n0_, x1_, y1_, n1_;  // per edge, padded
+  AlignedVector<float> x0f_, y0f_, n0f_, x1f_, y1f_, n1f_;
+  std::vector<double> inverse_;  // of a degree
   EdgeArrays arrays_;
   double slack_ = 0;
   bool screens_ = true;

@@ -58,12 +58,11 @@ class LoRansac {
   // With a pool, every raw model is offered to it.
   SearchResult<Model> run(Pool<Model>* pool) {
     pool_ = pool;
-    const int64_t total_batches = (options_.max_iterations + kBatch - 1) / kBatch;
-    // One thread takes a batch at a time, so that its thresholds are fresh; several take more.
-    const int stride = workers_.size() == 1 ? 1 : 8 * workers_.size();
-    batches_.resize(static_cast<std::size_t>(stride));
-    for (int64_t first = 0; first < total_batches && !finished_; first += stride) {
-      const int count = static_cast<int>(std::min<int64_t>(stride, total_batches - first));
+    for (int64_t first = 0; !finished_;) {
+      const int count = batches_of_round(first);
+      if (batches_.size() < static_cast<std::size_t>(count)) {
+        batches_.resize(static_cast<std::size_t>(count));
+      }
       update_needs();
       workers_.run(count, [&](int worker, int i) {
         explore(lanes_[static_cast<std::size_t>(worker)], first + i,
@@ -76,6 +75,7 @@ class LoRansac {
       for (int i = 0; i < count && !finished_; ++i) {
         reduce(batches_[static_cast<std::size_t>(i)], (first + i + 1) * kBatch);
       }
+      first += count;
     }
     return result_;
   }
@@ -111,6 +111,16 @@ class LoRansac {
 
   int64_t end_of_loop() const {
     return std::min(options_.max_iterations, std::max(options_.min_iterations, bound_) + 1);
+  }
+
+  // Batches that the threads take before their thresholds are renewed, from batch `first` on. One
+  // thread takes a single one. Several have to wait for each other at the end of a round, so they
+  // take more, and the more the less a threshold still moves; but never past the end of the loop.
+  int batches_of_round(int64_t first) const {
+    const int64_t left = (end_of_loop() + kBatch - 1) / kBatch - first;
+    if (workers_.size() == 1) return 1;
+    const int64_t few = 8 * workers_.size(), many = 64 * workers_.size();
+    return static_cast<int>(std::clamp<int64_t>(left, 1, std::clamp(first / 4, few, many)));
   }
 
   // Whether a raw model of (at most) this value could enter the pool or pass the gate.

@@ -30,6 +30,7 @@ class HcmSide {
   double tabulated(int vertex, unsigned mask) const {
     return table_[static_cast<std::size_t>(offset_[static_cast<std::size_t>(vertex)]) + mask];
   }
+  bool has_all_tables() const { return has_all_tables_; }
   bool has_table(int vertex) const { return offset_[static_cast<std::size_t>(vertex)] >= 0; }
   double term(int vertex, double sum) const {
     return std::log1p(a_[static_cast<std::size_t>(vertex)] * sum);
@@ -43,11 +44,19 @@ class HcmSide {
   std::vector<double> a_, table_;
   std::vector<int64_t> offset_;  // into the table, -1 for a vertex with too many edges
   std::vector<uint8_t> bit_;
+  bool has_all_tables_ = true;
 };
 
 struct HcmTerms {
+  // What a tabulated score needs of an edge, together in memory.
+  struct Ends {
+    int vertex0, vertex1;
+    uint8_t bit0, bit1;
+  };
+
   Priors priors;
   HcmSide side0, side1;
+  std::vector<Ends> ends;  // empty unless every vertex has a table
 
   HcmTerms(const Graph& graph, double q, double delta);
 
@@ -69,8 +78,13 @@ class HcmEvaluator {
     std::vector<uint8_t> bits;  // inlier edges seen at a vertex (with a table)
     std::vector<double> sums;   // sum of p (without)
     std::vector<char> active;
-    std::vector<int> touched;
+    std::vector<int> touched;  // vertices in the order they were met, and room for one more
+    int count = 0;             // how many of them
+
+    double take(const HcmSide& terms, int i);
   };
+  double tabulated(const uint64_t* mask);
+  double general(const uint64_t* mask);
   void touch(Side& side, const HcmSide& terms, int vertex, int edge);
   static double finish(Side& side, const HcmSide& terms);
 

@@ -1,0 +1,93 @@
+"""What the benchmarks compute from their measurements."""
+
+import numpy as np
+import pytest
+
+from benchmarks.speed import adaptive, callgrind, compare, kernels, scaling
+from manymatch import Options, _core
+from manymatch.evaluate import pose_auc
+from tests.oracles.problems import nearby_pose, random_problem
+
+
+def test_what_got_slower_is_said_by_name():
+    before = {"a": 100.0, "b": 100.0, "c": 100.0, "gone": 1.0}
+    now = {"c": 97.0, "a": 103.0, "b": 101.5, "new": 5.0}
+    rows = compare.verdicts(before, now, 0.02)
+    assert [(name, word) for name, *_, word in rows] == [
+        ("a", "slower"),
+        ("b", "same"),
+        ("c", "faster"),
+    ]
+    assert rows[0][1:3] == (100.0, 103.0)
+
+
+def test_a_line_has_exponent_one_only_through_the_origin():
+    edges = np.array([1000.0, 2000.0, 5000.0, 10000.0])
+    through = scaling.fits(edges, 0.03 * edges)
+    assert through["exponent"] == pytest.approx(1.0)
+    assert through["largest_deviation_from_line"] < 1e-9
+    offset = scaling.fits(edges, 40.0 + 0.03 * edges)
+    assert offset["milliseconds_at_0"] == pytest.approx(40.0)
+    assert offset["milliseconds_per_1000"] == pytest.approx(30.0)
+    assert offset["exponent"] < 0.95
+    square = scaling.fits(edges, 1e-6 * edges**2)
+    assert square["exponent"] == pytest.approx(2.0)
+    assert square["largest_deviation_from_line"] > 0.2
+
+
+def test_adaptive_summary_takes_medians_and_auc():
+    errors = [0.1, 2.0, 30.0]
+    runs = {"0.2": {"x": {"milliseconds": [3.0, 1.0, 9.0], "error_deg": errors}}}
+    (record,) = adaptive.summarise(runs)
+    (row,) = record["by_ratio"]
+    assert record["name"] == "x"
+    assert (row["ratio"], row["milliseconds"], row["error_deg"]) == (0.2, 3.0, 2.0)
+    assert row["auc5"] == pytest.approx(pose_auc(errors, (5,))[0])
+
+
+def test_ratios_divide_by_the_right_kernel():
+    best = {
+        kernels.HCM.format("typical"): 1.0,
+        kernels.PLAIN_HCM.format("typical"): 8.0,
+        kernels.HCM.format("good"): 2.0,
+        kernels.PLAIN_HCM.format("good"): 10.0,
+        kernels.FIVE_POINT: 1.0,
+        kernels.POSELIB: 10.0,
+        kernels.POSELIB_CALL: 2.0,
+    }
+    assert list(kernels.ratios(best).values()) == [0.125, 0.2, 0.1, 0.125]
+
+
+def test_the_plain_score_is_the_exact_one():
+    rng = np.random.default_rng(3)
+    q, delta = Options().q, Options().delta
+    for _ in range(10):
+        problem = random_problem(rng, n=60, max_degree=12)
+        poses = [nearby_pose(rng, problem.R, problem.t, 1e-3) for _ in range(5)]
+        R, t = (np.array(part) for part in zip(*poses, strict=True))
+        arguments = (problem.x0, problem.x1, problem.edges, problem.eps, q, delta)
+        seconds, plain = _core.benchmark_plain_hcm(*arguments, R, t, 1)
+        exact = [_core.score(*arguments, *pose)[0] for pose in poses]
+        np.testing.assert_allclose(plain, exact, rtol=1e-12)
+        assert seconds > 0
+        # What the search evaluates sees a superset of the inliers.
+        assert (_core.benchmark_hcm(*arguments, R, t, 1)[1] >= plain * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("vfmadd231pd %ymm1,%ymm2,%ymm3", 8),
+        ("vfnmadd213ps 0x40(%rax),%zmm2,%zmm3", 32),
+        ("vmulpd %ymm1,%ymm2,%ymm3", 4),
+        ("vmaxps %ymm0,%ymm4,%ymm0", 8),
+        ("mulpd  %xmm1,%xmm2", 2),
+        ("vdivsd %xmm1,%xmm2,%xmm3", 1),
+        ("vaddss %xmm1,%xmm2,%xmm3", 1),
+        ("vmovapd %ymm1,%ymm2", 0),
+        ("add    $0x8,%rax", 0),
+        ("vaddsubpd %ymm1,%ymm2,%ymm3", 0),
+    ],
+)
+def test_operations_of_an_instruction(line, count):
+    assert callgrind.operations(line) == count
