@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from manymatch import __version__
 from manymatch._batch_features import View, Views
 from manymatch._batch_header import batch_header
 from manymatch.batch import tiled
 from manymatch.camera_source import resolve_camera
 from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.frontend import candidates
+from manymatch.graph import AssociationGraph
 from manymatch.matcher_config import MatcherConfig
 from manymatch.pipeline import association_arguments, working_pixels
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from manymatch.camera import Camera
     from manymatch.datasets.base import Pair
     from manymatch.datasets.dataset import Dataset
+    from manymatch.features.image_features import Features
     from manymatch.pipeline import Matcher
 
 
@@ -33,7 +36,7 @@ class ImageSource:
         Whose features are associated, by its operator; its caps, filter and estimator are not
         used.
     k : int
-        Candidates per keypoint.
+        Candidates per keypoint. They are kept in the matcher's cache, if it has one.
     memory_mb : int
         Features that are kept in memory, in MB.
     """
@@ -81,18 +84,10 @@ class ImageSource:
         view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
         camera0, camera1 = _camera(pair, view0, "0"), _camera(pair, view1, "1")
         features0, features1 = view0.features, view1.features
-        found = candidates(
-            **association_arguments(features0, features1),
-            k=self._k,
-            operator=self._matcher.config.association.operator,
-            max_edges=None,
-            gms=False,
-            keep=None,
-        )
         return PosedGraph(
             name0=pair.name0,
             name1=pair.name1,
-            graph=found.graph,
+            graph=self._graph(pair, features0, features1),
             camera0=camera0,
             camera1=camera1,
             size0=features0.size,
@@ -108,6 +103,34 @@ class ImageSource:
                 (camera1, features1.size, dataset.longest1),
             ),
         )
+
+    def _graph(self, pair: Pair, features0: Features, features1: Features) -> AssociationGraph:
+        """Associate, or find the candidates beside the features that they were made of."""
+        cache = self._matcher.extractor.cache
+        how: dict[str, Any] = {"k": self._k, "operator": self._matcher.config.association.operator}
+        key = {
+            "kind": "candidates",
+            "features": [features0.provenance, features1.provenance],
+            "turns": [pair.rot0, pair.rot1],
+            "version": __version__,
+            **how,
+        }
+        kept = None if cache is None else cache.read(key)
+        if kept is not None:
+            edges = (kept["edges"], kept["similarity"], kept["rank"])
+            return AssociationGraph(features0.points, features1.points, *edges)
+        graph = candidates(
+            **association_arguments(features0, features1),
+            **how,
+            max_edges=None,
+            gms=False,
+            keep=None,
+        ).graph
+        if cache is not None and graph.similarity is not None and graph.rank is not None:
+            cache.write(
+                key, {"edges": graph.edges, "similarity": graph.similarity, "rank": graph.rank}
+            )
+        return graph
 
     def order(self, indices: Sequence[int]) -> Sequence[int]:
         """Put pairs of the same images close to each other, as features are kept for a while."""
