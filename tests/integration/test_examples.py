@@ -60,3 +60,9 @@ def test_match_images(tmp_path):
     assert "keypoints," in text
     assert "matches.npz" in text
     assert "report.html" in text
+
+
+def test_evaluate(tmp_path):
+    text = run("06_evaluate.py", tmp_path)
+    auc = {m: float(v) for m, v in re.findall(r"^(\S+): AUC@5 ([\d.]+)", text, re.MULTILINE)}
+    assert auc["two-stage"] > auc["consensus"] + 20

@@ -1,0 +1,45 @@
+"""Your own matcher, evaluated: posed graphs as files, two estimators, a comparison."""
+
+import tempfile
+from pathlib import Path
+
+from manymatch import Options
+from manymatch.datasets.synthetic import ORDERING, make_scenes
+from manymatch.evaluate.compare import compare_runs
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.posed_graph import PosedGraph
+from manymatch.evaluate.run import RunConfig, run_set
+from manymatch.evaluate.source_files import write_posed_graph
+from manymatch.evaluate.sources import open_sources
+
+with tempfile.TemporaryDirectory() as folder:
+    place = Path(folder)
+    graphs = place / "mine" / "facades"  # <representation>/<set>
+    graphs.mkdir(parents=True)
+    for index, scene in enumerate(make_scenes(ORDERING, 12)):
+        posed = PosedGraph(
+            name0=f"{index}-left",
+            name1=f"{index}-right",
+            graph=scene.graph,  # candidates with ranks, from any matcher
+            camera0=scene.camera0,
+            camera1=scene.camera1,
+            size0=scene.size,
+            size1=scene.size,
+            R=scene.pose.R,
+            t=scene.pose.t,
+            seed_index=index + 1,
+        )
+        write_posed_graph(graphs / f"{index:03d}.npz", posed)
+
+    (source,) = open_sources([str(graphs)])
+    options = Options(max_iterations=3_000)
+    configs = {
+        "two-stage": RunConfig("hcm-mcm", Front.uncapped(5), options, seeds=2),
+        "consensus": RunConfig("cm", Front.uncapped(5), options, seeds=2),
+    }
+    run_set(source, configs, place / "out")
+    comparison = compare_runs(place / "out" / "two-stage", place / "out" / "consensus")
+    (facades,) = comparison.sets
+    for name, spread in zip(configs, facades.auc, strict=True):
+        print(f"{name}: AUC@5 {spread.interval[0]:.1f}")
+    print(f"difference: {facades.difference.interval[0]:.1f}, pairs: {facades.counts()}")
