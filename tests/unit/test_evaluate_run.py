@@ -42,6 +42,19 @@ def test_errors_are_those_of_the_estimator_with_the_pairs_seeds(tmp_path):
             assert result.column("cardinality")[repetition, index] == estimate.cardinality
 
 
+def test_the_threshold_counts_pixels_at_working_size(tmp_path):
+    class Enlarged(SmallSource):
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), pixels=2.0)
+
+    wide = replace(CONFIG, options=QUICK.replace(threshold_px=2.0))
+    expected = run_set(SmallSource(2), {"a": wide}, tmp_path / "wide")["a"]
+    found = run_set(Enlarged(2), {"a": CONFIG}, tmp_path / "enlarged")["a"]
+    np.testing.assert_array_equal(found.errors, expected.errors)
+    narrow = run_set(SmallSource(2), {"a": CONFIG}, tmp_path / "narrow")["a"]
+    assert (narrow.column("num_inliers") < expected.column("num_inliers")).any()
+
+
 def test_seeds_follow_the_number_of_the_pair_in_its_list(tmp_path):
     result = run_set(SmallSource(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
     assert result.column("seed").tolist() == [[10, 11], [11, 12]]

@@ -82,6 +82,16 @@ def test_macro_weights_sets_equally():
     assert difference.mean == pytest.approx((50.0, 50.0, 50.0))
 
 
+def test_macro_interval_lies_around_its_value():
+    rng = np.random.default_rng(3)
+    sets = [rng.exponential(scale, (2, 50)) for scale in (4.0, 8.0, 12.0)]
+    for interval in macro_spread(sets).interval:
+        assert interval.low < interval.value < interval.high
+    apart = macro_difference(sets, [errors + 1.0 for errors in sets])
+    for interval in apart.interval:
+        assert interval.low < interval.value < interval.high
+
+
 def test_same_numbers_every_time():
     errors = np.random.default_rng(2).exponential(6.0, (2, 30))
     assert auc_spread(errors) == auc_spread(errors)
