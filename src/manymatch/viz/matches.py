@@ -142,7 +142,7 @@ def _draw_chosen(
         return
     styles: list[tuple[str, str, NDArray[np.int64]]]
     if truth is None:
-        styles = [("match", _CHOSEN, matches)]
+        styles = [("chosen", _CHOSEN, matches)]
     else:
         true_pairs = {(int(i), int(j)) for i, j in graph.edges[truth]}
         right = np.array([(int(i), int(j)) in true_pairs for i, j in matches], dtype=np.bool_)
