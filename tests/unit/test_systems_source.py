@@ -9,7 +9,7 @@ import pytest
 
 from manymatch import datasets
 from manymatch.baselines.systems import System
-from manymatch.baselines.systems.source import SystemSource, set_name
+from manymatch.baselines.systems.source import SystemSource
 from manymatch.datasets.dataset import Dataset
 from tests.knowing_system import Knowing, views_of, write_views
 
@@ -93,5 +93,5 @@ def test_pairs_without_a_pose_are_refused(views, tmp_path):
 
 
 def test_folders_are_told_apart_by_their_titles(views):
-    assert set_name(Dataset("folder", "mine", views.pairs)) == "mine"
-    assert set_name(views) == "made-views"
+    assert Dataset("folder", "mine", views.pairs).set_name == "mine"
+    assert views.set_name == "made-views"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from manymatch.batch import BatchProgress
-from manymatch.cli._console import out, print_json
 from manymatch.cli._progress import Tracker
 from manymatch.evaluate.sources import open_datasets
 from manymatch.experiments._dense_pairs import with_depth
-from manymatch.experiments.registry import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,22 +113,3 @@ def real_numbers(text: str, name: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{name} must be numbers separated by commas, got {text!r}") from None
-
-
-def finish(name: str, data: dict[str, Any], folder: Path, *, as_json: bool) -> None:
-    """Write everything, and show the tables."""
-    report = report_of(name, data)
-    files = report.write(folder)
-    if as_json:
-        print_json({"experiment": name, **data, "files": [str(path) for path in files]})
-        return
-    console = out()
-    for table in report.tables:
-        console.print(table.rich())
-        for note in table.notes:
-            console.print(note, style="dim", markup=False)
-        console.print()
-    for note in report.notes:
-        console.print(note, style="dim", markup=False)
-    for path in files:
-        console.print(f"Written: {path}", markup=False, soft_wrap=True)

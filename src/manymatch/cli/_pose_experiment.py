@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manymatch.cli._console import out, print_json, show_table, working
+from manymatch.cli._console import working
 from manymatch.evaluate.source_files import graph_folders
 from manymatch.evaluate.sources import GraphSource, open_datasets, open_sources
-from manymatch.experiments.registry import report_of
 from manymatch.matcher_config import PRESETS
 from manymatch.viz._canvas import require_matplotlib
 
@@ -94,20 +93,3 @@ def _check(name: str, root: Path | None) -> None:
     """Raise if a set cannot be opened; cheap, as no network is loaded."""
     if not name.startswith("made:") and not graph_folders(name):
         open_datasets(name, root)
-
-
-def finish(name: str, data: dict[str, Any], folder: Path, *, as_json: bool) -> None:
-    """Write tables, figures and data of an experiment, and show the tables."""
-    report = report_of(name, data)
-    files = report.write(folder)
-    if as_json:
-        print_json({"experiment": name, **data, "files": [str(path) for path in files]})
-        return
-    console = out()
-    for table in report.tables:
-        show_table(table)
-        console.print()
-    for note in report.notes:
-        console.print(note, style="dim", markup=False)
-    for path in files:
-        console.print(f"Written: {path}", markup=False, soft_wrap=True)

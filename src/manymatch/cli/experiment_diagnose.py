@@ -10,6 +10,7 @@ import typer
 from manymatch.cli import _dense_flags as dense
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, clean_exit, working
+from manymatch.cli._experiment_end import finish
 from manymatch.experiments import diagnose as experiment
 from manymatch.experiments._dense_pairs import Choice, PatchSource, numbers, parsed_choice
 
@@ -112,7 +113,7 @@ def diagnose(
                 limit=limit,
                 progress=progress,
             )
-        dense.finish("diagnose", data, out_folder, as_json=as_json)
+        finish("diagnose", data, out_folder, as_json=as_json)
     raise typer.Exit(OK)
 
 

@@ -12,6 +12,7 @@ from manymatch.cli import _pose_experiment as shared
 from manymatch.cli import evaluate as common
 from manymatch.cli._console import clean_exit, working
 from manymatch.cli._dense_flags import PairProgress
+from manymatch.cli._experiment_end import finish
 from manymatch.experiments import epipolar as experiment
 from manymatch.viz._canvas import require_matplotlib
 
@@ -65,4 +66,4 @@ def epipolar(
             data = experiment.run(
                 sources, seed=scene, draws=draws, limit=limit, progress=progress, missing=missing
             )
-        shared.finish("epipolar", data, out_folder, as_json=as_json)
+        finish("epipolar", data, out_folder, as_json=as_json)

@@ -10,6 +10,7 @@ import typer
 from manymatch.cli import _dense_flags as dense
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, clean_exit, working
+from manymatch.cli._experiment_end import finish
 from manymatch.experiments import operators as experiment
 from manymatch.experiments._dense_pairs import Choice, PatchSource
 
@@ -88,5 +89,5 @@ def operators(
                 limit=limit,
                 progress=progress,
             )
-        dense.finish("operators", data, out_folder, as_json=as_json)
+        finish("operators", data, out_folder, as_json=as_json)
     raise typer.Exit(OK)

@@ -11,6 +11,7 @@ from manymatch.cli import _matcher_flags as flags
 from manymatch.cli import _pose_experiment as shared
 from manymatch.cli import evaluate as common
 from manymatch.cli._console import clean_exit
+from manymatch.cli._experiment_end import finish
 from manymatch.cli._progress import Tracker
 from manymatch.experiments import q3 as experiment
 
@@ -68,4 +69,4 @@ def q3(
                 progress=tracker,
                 missing=missing,
             )
-        shared.finish("q3", data, out_folder, as_json=as_json)
+        finish("q3", data, out_folder, as_json=as_json)

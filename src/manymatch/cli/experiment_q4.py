@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from manymatch.baselines.systems import SYSTEMS, load_system
-from manymatch.cli import _matcher_flags as flags
-from manymatch.cli import _pose_experiment as shared
-from manymatch.cli import evaluate as common
+from manymatch.cli import _matcher_flags as flags  # noqa: TC001 - Typer reads the annotations
+from manymatch.cli import _pose_experiment as shared  # noqa: TC001 - Typer reads the annotations
+from manymatch.cli import evaluate as common  # noqa: TC001 - Typer reads the annotations
 from manymatch.cli._console import clean_exit, working
+from manymatch.cli._experiment_end import finish
 from manymatch.cli._progress import Tracker
 from manymatch.evaluate.sources import open_datasets
 from manymatch.experiments import q4 as experiment
@@ -99,4 +100,4 @@ def q4(
                 progress=tracker,
                 missing=missing,
             )
-        shared.finish("q4", data, out_folder, as_json=as_json)
+        finish("q4", data, out_folder, as_json=as_json)

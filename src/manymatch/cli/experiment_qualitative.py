@@ -10,6 +10,7 @@ import typer
 from manymatch.cli import _dense_flags as dense
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, clean_exit, working
+from manymatch.cli._experiment_end import finish
 from manymatch.experiments import qualitative as experiment
 from manymatch.experiments._dense_pairs import Choice, PatchSource
 
@@ -59,5 +60,5 @@ def qualitative(
             data = experiment.run(
                 dataset, pair or [0], source, layer=layer, against=against, rank=debias
             )
-        dense.finish("qualitative", data, out_folder, as_json=as_json)
+        finish("qualitative", data, out_folder, as_json=as_json)
     raise typer.Exit(OK)

@@ -10,6 +10,7 @@ import typer
 from manymatch.cli import _dense_flags as dense
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, clean_exit, working
+from manymatch.cli._experiment_end import finish
 from manymatch.experiments import teaser as experiment
 from manymatch.experiments._dense_pairs import Choice, PatchSource
 
@@ -63,5 +64,5 @@ def teaser(
             data = experiment.run(
                 dataset, pair, source, k=k, tau_cm=tau, tau_px=tau_px, count=lines
             )
-        dense.finish("teaser", data, out_folder, as_json=as_json)
+        finish("teaser", data, out_folder, as_json=as_json)
     raise typer.Exit(OK)

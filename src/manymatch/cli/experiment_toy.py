@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from manymatch.cli._console import clean_exit
-from manymatch.cli._pose_experiment import finish
+from manymatch.cli._experiment_end import finish
 from manymatch.experiments.toy import run
 
 EXAMPLE = "Example: manymatch experiment toy --delta 0.001 --out out/toy"

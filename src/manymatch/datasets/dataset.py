@@ -66,6 +66,20 @@ class Dataset(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self.pairs)
 
+    @property
+    def set_name(self) -> str:
+        """How results call it: folders are told apart by their own names."""
+        return self.title if self.name == "folder" else self.name
+
+    def require_truth(self) -> None:
+        """Raise `ValueError` unless every pair has its true pose."""
+        without = next((pair for pair in self.pairs if not pair.has_truth), None)
+        if without is not None:
+            raise ValueError(
+                f"set must have the true pose of every pair, got {self.set_name!r} without that of "
+                f"{without.name0} and {without.name1}"
+            )
+
     def first(self, count: int) -> Dataset:
         """Return the data set with its first pairs only."""
         return dataclasses.replace(self, pairs=self.pairs[: integer(count, "count", 1)])

@@ -42,14 +42,8 @@ class ImageSource:
     """
 
     def __init__(self, dataset: Dataset, matcher: Matcher, k: int = 5, memory_mb: int = 512):
-        without = next((pair for pair in dataset if not pair.has_truth), None)
-        if without is not None:
-            raise ValueError(
-                f"set must have the true pose of every pair, got {dataset.name!r} without that of "
-                f"{without.name0} and {without.name1}"
-            )
-        # Folders are told apart by their own names.
-        self.name = dataset.title if dataset.name == "folder" else dataset.name
+        dataset.require_truth()
+        self.name = dataset.set_name
         self.title = dataset.title
         self.representation = matcher.config.preset
         self.notes = dataset.notes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch.baselines.systems.source import SystemSource, set_name
+from manymatch.baselines.systems.source import SystemSource
 from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.source_images import ImageSource
@@ -115,7 +115,7 @@ def run(
         }
         if row["missing"] is None:
             for dataset in datasets:
-                name = set_name(dataset)
+                name = dataset.set_name
                 source = SystemSource(dataset, system, kept / system.name / name)
                 row["sets"][name] = measured(source, plain)
         rows.append(row)
@@ -130,7 +130,7 @@ def run(
                 "specialist": False,
                 "missing": why,
                 "sets": {
-                    set_name(dataset): measured(ImageSource(dataset, matcher), own)
+                    dataset.set_name: measured(ImageSource(dataset, matcher), own)
                     for dataset in (datasets if why is None else ())
                 },
             }
@@ -138,7 +138,7 @@ def run(
     return {
         "settings": settings_of(options, seeds, limit),
         "sets": [
-            {"name": set_name(dataset), "title": dataset.title, "notes": list(dataset.notes)}
+            {"name": dataset.set_name, "title": dataset.title, "notes": list(dataset.notes)}
             for dataset in datasets
         ],
         "rows": rows,

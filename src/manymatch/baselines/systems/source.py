@@ -39,11 +39,6 @@ _ARRAYS = ("points0", "points1", "scores", "sizes")
 _WANT = "kept correspondences"
 
 
-def set_name(dataset: Dataset) -> str:
-    """Name a set as results do: folders are told apart by their own names."""
-    return dataset.title if dataset.name == "folder" else dataset.name
-
-
 class SystemSource:
     """A `GraphSource` whose graphs are the correspondences of a system, all of rank one.
 
@@ -59,13 +54,8 @@ class SystemSource:
     """
 
     def __init__(self, dataset: Dataset, system: System, folder: object) -> None:
-        without = next((pair for pair in dataset if not pair.has_truth), None)
-        if without is not None:
-            raise ValueError(
-                f"set must have the true pose of every pair, got {dataset.name!r} without that of "
-                f"{without.name0} and {without.name1}"
-            )
-        self.name, self.title, self.notes = set_name(dataset), dataset.title, dataset.notes
+        dataset.require_truth()
+        self.name, self.title, self.notes = dataset.set_name, dataset.title, dataset.notes
         self.representation = system.name
         self._dataset, self._system = dataset, system
         # The working size of the paper; the features of this configuration are not used.
