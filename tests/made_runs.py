@@ -1,6 +1,6 @@
 """Sets of made scenes for tests of evaluations, small enough to run often."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from manymatch.datasets.synthetic import EASY, make_scene
@@ -51,3 +51,12 @@ class SmallSource:
 
     def order(self, indices):
         return list(reversed(indices))
+
+
+@dataclass
+class KnowingSource(SmallSource):
+    """Easy scenes that know their true edges."""
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        true = make_scene(EASY, index).is_true
+        return replace(super().__getitem__(index), true_edges=true)

@@ -23,19 +23,28 @@ struct Pair {
   std::optional<Ranks> rank;
   std::optional<Flags> proposals;
   double eps;
+  std::optional<Points> points0, points1;
 
   Pair(Points x0_, Points x1_, Edges edges_, std::optional<Ranks> rank_,
-       std::optional<Flags> proposals_, double eps_)
+       std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_,
+       std::optional<Points> points1_)
       : x0(std::move(x0_)),
         x1(std::move(x1_)),
         edges(std::move(edges_)),
         rank(std::move(rank_)),
         proposals(std::move(proposals_)),
-        eps(eps_) {
+        eps(eps_),
+        points0(std::move(points0_)),
+        points1(std::move(points1_)) {
     check_edges(edges, x0.shape(0), x1.shape(0));
     check_positive("eps", eps);
     if (rank) check_length("rank", rank->shape(0), edges.shape(0));
     if (proposals) check_length("proposals", proposals->shape(0), edges.shape(0));
+    if (points0.has_value() != points1.has_value()) {
+      throw nb::value_error("points0 and points1 must be given together");
+    }
+    if (points0) check_length("points0", points0->shape(0), x0.shape(0));
+    if (points1) check_length("points1", points1->shape(0), x1.shape(0));
   }
 
   PairInput input() const {
@@ -47,16 +56,19 @@ struct Pair {
             static_cast<int64_t>(edges.shape(0)),
             rank ? rank->data() : nullptr,
             proposals ? reinterpret_cast<const uint8_t*>(proposals->data()) : nullptr,
-            eps};
+            eps,
+            points0 ? points0->data() : nullptr,
+            points1 ? points1->data() : nullptr};
   }
 };
 
 Method to_method(const std::string& name) {
+  if (name == "auto") return Method::kAuto;
   if (name == "hcm-mcm") return Method::kHcmMcm;
   if (name == "hcm") return Method::kHcm;
   if (name == "mcm") return Method::kMcm;
   if (name == "cm") return Method::kCm;
-  throw nb::value_error(("method must be hcm-mcm, hcm, mcm or cm, got " + name).c_str());
+  throw nb::value_error(("method must be auto, hcm-mcm, hcm, mcm or cm, got " + name).c_str());
 }
 
 std::vector<Estimate> estimate(const std::vector<const Pair*>& pairs, const std::string& method,
@@ -85,7 +97,7 @@ std::tuple<double, int, Out<bool>, Out<double>> score(const Points& x0, const Po
                                                       const Edges& edges, double eps, double q,
                                                       double delta, const Matrix3& R,
                                                       const Vector3& t) {
-  const Pair pair(x0, x1, edges, {}, {}, eps);
+  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {});
   PoseScore s = score_pose(pair.input(), to_pose(R, t), q, delta);
   return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
 }
@@ -104,11 +116,14 @@ void bind_estimate(nb::module_& m) {
       .def_rw("q", &Options::q)
       .def_rw("delta", &Options::delta)
       .def_rw("guidance", &Options::guidance)
-      .def_rw("seed", &Options::seed);
+      .def_rw("seed", &Options::seed)
+      .def_rw("without", &Options::without, "Ingredients of \"auto\" that are left out, as bits.");
   nb::class_<Pair>(m, "Pair", "Points on the normalised planes, edges, threshold.")
-      .def(nb::init<Points, Points, Edges, std::optional<Ranks>, std::optional<Flags>, double>(),
+      .def(nb::init<Points, Points, Edges, std::optional<Ranks>, std::optional<Flags>, double,
+                    std::optional<Points>, std::optional<Points>>(),
            nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("rank").none(),
-           nb::arg("proposals").none(), nb::arg("eps"));
+           nb::arg("proposals").none(), nb::arg("eps"), nb::arg("points0").none() = nb::none(),
+           nb::arg("points1").none() = nb::none());
   nb::class_<Estimate>(m, "Estimate", "Result of one run.")
       .def_ro("success", &Estimate::success)
       .def_ro("failure", &Estimate::failure)
@@ -120,6 +135,8 @@ void bind_estimate(nb::module_& m) {
           "inliers", [](const Estimate& e) { return flags_to_numpy(e.inliers); }, automatic)
       .def_prop_ro(
           "matched", [](const Estimate& e) { return to_numpy(e.matched); }, automatic)
+      .def_prop_ro(
+          "kept", [](const Estimate& e) { return flags_to_numpy(e.kept); }, automatic)
       .def_ro("hcm", &Estimate::hcm)
       .def_ro("cardinality", &Estimate::cardinality)
       .def_ro("num_inliers", &Estimate::num_inliers)

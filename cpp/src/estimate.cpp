@@ -4,8 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "manymatch/problems/relative_pose.h"
-#include "manymatch/ransac/lo_ransac.h"
+#include "estimate_parts.h"
 #include "manymatch/ransac/two_stage.h"
 
 namespace manymatch {
@@ -13,10 +12,6 @@ namespace manymatch {
 namespace {
 
 constexpr int kSampleSize = RelativePoseProblem::kSampleSize;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 Graph make_graph(const PairInput& input) {
   const auto count = static_cast<std::size_t>(input.num_edges);
@@ -42,7 +37,8 @@ std::vector<uint8_t> unpack(const Mask& mask, std::size_t edges) {
   return flags;
 }
 
-// Why no sample can be drawn, or nothing.
+}  // namespace
+
 std::string hopeless(const Graph& graph, const std::vector<int>& proposals, bool one_to_one) {
   if (graph.num_edges() < static_cast<std::size_t>(kSampleSize)) {
     return "the graph has " + std::to_string(graph.num_edges()) +
@@ -61,6 +57,8 @@ std::string hopeless(const Graph& graph, const std::vector<int>& proposals, bool
   }
   return {};
 }
+
+namespace {
 
 Proposals make_proposals(const PairInput& input, const Graph& graph, const Options& options,
                          std::vector<int> edges, bool one_to_one) {
@@ -87,8 +85,22 @@ SearchResult<Pose> search(const RelativePoseProblem& problem, const Proposals& p
       .run(pool);
 }
 
-// Inliers, scores and the resolved matching of the final pose.
-void resolve(const RelativePoseProblem& problem, const HcmTerms& terms, Estimate& out) {
+}  // namespace
+
+bool take_search(const SearchResult<Pose>& found, double seconds, Estimate& out) {
+  out.iterations = found.iterations;
+  out.refinements = found.refinements;
+  out.timing.local_refine = found.refine_seconds;
+  out.timing.search = seconds - found.refine_seconds;
+  out.interrupted = found.interrupted;
+  if (found.found && !found.interrupted) return true;
+  out.failure = (found.interrupted ? "interrupted after " : "no sample gave a pose in ") +
+                std::to_string(found.iterations) + " iterations";
+  return false;
+}
+
+void resolve(const RelativePoseProblem& problem, const HcmTerms& terms, const double* price,
+             Estimate& out) {
   const Graph& graph = problem.graph();
   Mask mask(graph.words());
   std::vector<double> r2(graph.words() * 64);
@@ -96,13 +108,12 @@ void resolve(const RelativePoseProblem& problem, const HcmTerms& terms, Estimate
   out.hcm = HcmEvaluator(graph, terms)(mask.data());
   for_each_bit(mask.data(), mask.size(), [&](int e) {  // in units of the threshold, below 1
     r2[static_cast<std::size_t>(e)] /= problem.eps() * problem.eps();
+    if (price) r2[static_cast<std::size_t>(e)] += price[e];
   });
   out.matched = cheapest_maximum_matching(graph, mask.data(), r2.data());
   out.cardinality = static_cast<int>(out.matched.size());
   out.inliers = unpack(mask, graph.num_edges());
 }
-
-}  // namespace
 
 Estimate estimate_relative_pose(const PairInput& input, Method method, const Options& options,
                                 Interrupt& interrupt) {
@@ -115,6 +126,12 @@ Estimate estimate_relative_pose(const PairInput& input, Method method, const Opt
   out.failure = hopeless(graph, edges, one_to_one);
   if (!out.failure.empty()) {
     out.timing.setup = out.timing.total = seconds_since(start);
+    return out;
+  }
+  if (method == Method::kAuto) {
+    out.timing.setup = seconds_since(start);
+    estimate_auto(input, graph, edges, options, interrupt, out);
+    out.timing.total = seconds_since(start);
     return out;
   }
   const RelativePoseProblem problem(graph, input.x0, input.x1, input.eps, one_to_one);
@@ -138,14 +155,7 @@ Estimate estimate_relative_pose(const PairInput& input, Method method, const Opt
         problem, proposals, options, [&] { return HcmScorer(graph, terms); }, workers, interrupt,
         method == Method::kHcmMcm ? &pool : nullptr);
   }
-  out.iterations = found.iterations;
-  out.refinements = found.refinements;
-  out.timing.local_refine = found.refine_seconds;
-  out.timing.search = seconds_since(search_start) - found.refine_seconds;
-  out.interrupted = found.interrupted;
-  if (!found.found || out.interrupted) {
-    out.failure = (out.interrupted ? "interrupted after " : "no sample gave a pose in ") +
-                  std::to_string(found.iterations) + " iterations";
+  if (!take_search(found, seconds_since(search_start), out)) {
     out.timing.total = seconds_since(start);
     return out;
   }
@@ -165,7 +175,7 @@ Estimate estimate_relative_pose(const PairInput& input, Method method, const Opt
   problem.final_polish(out.pose, space);
   out.timing.polish = seconds_since(polish_start);
   const auto resolve_start = std::chrono::steady_clock::now();
-  resolve(problem, terms, out);
+  resolve(problem, terms, nullptr, out);
   out.success = true;
   out.timing.resolve = seconds_since(resolve_start);
   out.timing.total = seconds_since(start);

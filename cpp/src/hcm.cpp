@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 namespace manymatch {
 
@@ -15,15 +16,26 @@ constexpr double kSmallestDoubt = 1e-9;
 
 Priors::Priors(const Graph& graph, double q, double delta)
     : p(graph.num_edges()), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
-  std::vector<double> mass0(at(graph.num0), 0.0), mass1(at(graph.num1), 0.0);
   for (std::size_t e = 0; e < p.size(); ++e) {
     const int l = graph.left[e], r = graph.right[e];
     p[e] = q / (2.0 * graph.at0.degree(l)) + q / (2.0 * graph.at1.degree(r));
-    mass0[at(l)] += p[e];
-    mass1[at(r)] += p[e];
   }
-  const auto scale = [delta](double mass) {
-    return 1.0 / (std::max(1.0 - mass, kSmallestDoubt) * delta);
+  set_scales(graph, delta, kSmallestDoubt);
+}
+
+Priors::Priors(const Graph& graph, std::vector<double> given, double delta, double doubt)
+    : p(std::move(given)), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
+  set_scales(graph, delta, doubt);
+}
+
+void Priors::set_scales(const Graph& graph, double delta, double doubt) {
+  std::vector<double> mass0(at(graph.num0), 0.0), mass1(at(graph.num1), 0.0);
+  for (std::size_t e = 0; e < p.size(); ++e) {
+    mass0[at(graph.left[e])] += p[e];
+    mass1[at(graph.right[e])] += p[e];
+  }
+  const auto scale = [delta, doubt](double mass) {
+    return 1.0 / (std::max(1.0 - mass, doubt) * delta);
   };
   for (int v = 0; v < graph.num0; ++v) a0[at(v)] = graph.at0.degree(v) ? scale(mass0[at(v)]) : 0.0;
   for (int v = 0; v < graph.num1; ++v) a1[at(v)] = graph.at1.degree(v) ? scale(mass1[at(v)]) : 0.0;
@@ -56,7 +68,10 @@ HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
 }
 
 HcmTerms::HcmTerms(const Graph& graph, double q, double delta)
-    : priors(graph, q, delta),
+    : HcmTerms(graph, Priors(graph, q, delta)) {}
+
+HcmTerms::HcmTerms(const Graph& graph, Priors given)
+    : priors(std::move(given)),
       side0(graph.at0, priors.p, priors.a0),
       side1(graph.at1, priors.p, priors.a1),
       best_sums_(graph.num_edges()) {

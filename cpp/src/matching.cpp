@@ -141,15 +141,16 @@ bool MaximumMatching::advance(int root) {
 
 namespace {
 
-// An assignment in which every active left vertex may also stay alone, at a price above all edges
-// together: the cheapest assignment is then the cheapest of the largest matchings. Rows are added
-// one at a time along shortest augmenting paths with potentials. A search never leaves its
+// An assignment in which every active left vertex may also stay alone, at a price: if that is above
+// all edges together, the cheapest assignment is the cheapest of the largest matchings. Rows are
+// added one at a time along shortest augmenting paths with potentials. A search never leaves its
 // connected component, and components of inlier graphs are small.
 class CheapestAssignment {
  public:
-  CheapestAssignment(const Graph& graph, const uint64_t* mask, const double* cost)
+  CheapestAssignment(const Graph& graph, const uint64_t* mask, const double* cost, double alone)
       : graph_(graph),
         cost_(cost),
+        alone_(alone),
         incident_(at(graph.num0)),
         chosen0_(at(graph.num0), -1),
         chosen1_(columns(), -1),
@@ -162,7 +163,6 @@ class CheapestAssignment {
       std::vector<int>& list = incident_[at(graph.left[at(e)])];
       if (list.empty()) active_.push_back(graph.left[at(e)]);
       list.push_back(e);
-      alone_ += cost[e];
     });
   }
 
@@ -249,7 +249,7 @@ class CheapestAssignment {
 
   const Graph& graph_;
   const double* cost_;
-  double alone_ = 1.0;
+  double alone_;
   std::vector<int> active_;
   std::vector<std::vector<int>> incident_;
   std::vector<int> chosen0_, chosen1_;
@@ -264,7 +264,19 @@ class CheapestAssignment {
 
 std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, const uint64_t* mask,
                                                const double* cost) {
-  return CheapestAssignment(graph, mask, cost).solve();
+  double above = 1.0;
+  for_each_bit(mask, graph.words(), [&](int e) { above += cost[e]; });
+  return CheapestAssignment(graph, mask, cost, above).solve();
+}
+
+std::vector<int64_t> heaviest_matching(const Graph& graph, const uint64_t* mask,
+                                       const double* weight) {
+  // An edge saves its weight against staying alone.
+  double alone = 0.0;
+  for_each_bit(mask, graph.words(), [&](int e) { alone = std::max(alone, weight[e]); });
+  std::vector<double> cost(graph.words() * 64, 0.0);
+  for_each_bit(mask, graph.words(), [&](int e) { cost[at(e)] = alone - weight[e]; });
+  return CheapestAssignment(graph, mask, cost.data(), alone).solve();
 }
 
 }  // namespace manymatch

@@ -199,8 +199,8 @@ LmResult RelativePoseProblem::local_refine(Pose& pose, Workspace& space) const {
   return refine(pose, space, 5.0 * eps_ * eps_, Loss::kTruncated, 25);
 }
 
-LmResult RelativePoseProblem::final_polish(Pose& pose, Workspace& space) const {
-  return refine(pose, space, eps_ * eps_, Loss::kCauchy, 100);
+LmResult RelativePoseProblem::final_polish(Pose& pose, Workspace& space, double reach) const {
+  return refine(pose, space, reach * reach * eps_ * eps_, Loss::kCauchy, 100);
 }
 
 LmResult RelativePoseProblem::refine(Pose& pose, Workspace& space, double gather2, Loss loss,

@@ -83,9 +83,7 @@ def random_matchings(
     for _ in range(runs):
         x1 = problem.x1.copy()
         x1[used] = rearrange(problem.x1[used], rng)
-        pairs.append(
-            _core.Pair(problem.x0, x1, problem.edges, problem.graph.rank, None, problem.eps)
-        )
+        pairs.append(problem.with_points1(x1))
         settings.append(
             core_options(
                 options.replace(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import bool_array, refusal, suggest
+from manymatch._validate import FloatArray, bool_array, refusal, suggest
 from manymatch.camera import Camera, as_camera
+from manymatch.gms import LARGEST_COORDINATE
 from manymatch.graph import AssociationGraph
-from manymatch.options import Options
+from manymatch.options import INGREDIENTS, Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
 CameraLike: TypeAlias = object
 
-Method: TypeAlias = Literal["hcm-mcm", "hcm", "mcm", "cm"]
+Method: TypeAlias = Literal["auto", "hcm-mcm", "hcm", "mcm", "cm"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 # More threads than this only cost memory; the result is the same.
@@ -59,7 +60,19 @@ class Problem:
         if proposals is not None:
             want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
             mask = bool_array(proposals, f"{where}proposals", want, (graph.num_edges,))
-        self.pair = _core.Pair(self.x0, self.x1, self.edges, graph.rank, mask, self.eps)
+        self.mask = mask
+        self.pair = self.with_points1(self.x1)
+
+    def with_points1(self, x1: FloatArray) -> _core.Pair:
+        """Return the pair for the core, with these points (N1, 2) on the plane of image 1.
+
+        What is known of its edges stays: rank, and what the motion filter says of the pixels.
+        """
+        graph = self.graph
+        pixels: tuple[FloatArray | None, FloatArray | None] = (graph.points0, graph.points1)
+        if any(np.abs(p).max(initial=0.0) > LARGEST_COORDINATE for p in pixels if p is not None):
+            pixels = (None, None)  # no image has such a point, and the filter cannot tell cells
+        return _core.Pair(self.x0, x1, self.edges, graph.rank, self.mask, self.eps, *pixels)
 
 
 def checked_options(options: object, name: str = "options") -> Options:
@@ -105,7 +118,9 @@ def core_options(options: Options) -> _core.Options:
     """Convert for the core; threshold and threads are passed beside them."""
     core = _core.Options()
     for name, value in options.to_dict().items():
-        if name not in ("threshold_px", "threads"):
+        if name == "without":
+            core.without = sum(1 << list(INGREDIENTS).index(part) for part in options.without)
+        elif name not in ("threshold_px", "threads"):
             setattr(core, name, value)
     return core
 

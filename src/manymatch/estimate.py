@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import _core
+from manymatch._match_probability import match_probability
 from manymatch._problem import (
     CameraLike,
     Method,
@@ -49,6 +50,8 @@ class Estimate:
         Resolved 1-to-1 correspondences ``(index into points0, index into points1)``: a maximum
         matching of the inlier edges, of all maximum ones that with the least sum of squared
         residuals. In the order of the graph's edges.
+    match_probability : (M,) float64 ndarray or None
+        Probability that each of the matches is right; with method "auto", else None.
     hcm : float
         HCM score of the pose (equation HCM of the paper).
     cardinality : int
@@ -82,6 +85,7 @@ class Estimate:
     pose: RelativePose | None
     inliers: BoolArray
     matches: IndexArray
+    match_probability: FloatArray | None
     hcm: float
     cardinality: int
     num_inliers: int
@@ -273,6 +277,7 @@ def _finish(problem: Problem, result: _core.Estimate, method: str) -> Estimate:
         pose=pose,
         inliers=read_only(result.inliers),
         matches=read_only(matches),
+        match_probability=_match_probability(problem, result, method),
         hcm=result.hcm,
         cardinality=result.cardinality,
         num_inliers=result.num_inliers,
@@ -285,6 +290,29 @@ def _finish(problem: Problem, result: _core.Estimate, method: str) -> Estimate:
         method=method,
         options=problem.options,
         timing=dict(result.timing),
+    )
+
+
+def _match_probability(
+    problem: Problem, result: _core.Estimate, method: str
+) -> FloatArray | None:
+    if method != "auto":
+        return None
+    if not result.success:
+        return read_only(np.zeros(0))
+    x0 = np.ascontiguousarray(problem.x0[problem.edges[:, 0]])
+    x1 = np.ascontiguousarray(problem.x1[problem.edges[:, 1]])
+    r2, in_front = _core.sampson(x0, x1, result.R, result.t)
+    distance = np.where(in_front & np.isfinite(r2), np.sqrt(r2) / problem.eps, np.inf)
+    return read_only(
+        match_probability(
+            problem.edges,
+            problem.graph.rank,
+            result.kept,
+            distance,
+            result.inliers,
+            result.matched,
+        )
     )
 
 

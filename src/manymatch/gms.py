@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The grids follow the square of this; beyond it a cell is a few pixels.
 _LARGEST_GRID = 256
 # Cells are found in single precision, which has no pixels left to tell apart above this.
-_LARGEST_COORDINATE = 1e9
+LARGEST_COORDINATE = 1e9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ def gms_filter(
     ]
     for name in ("points0", "points1"):
         # Isolated keypoints play no part, but a coordinate like this is an error anywhere.
-        bound = _LARGEST_COORDINATE
+        bound = LARGEST_COORDINATE
         want = f"pixels within {bound:g} of the origin"
         within(getattr(graph, name), -bound, bound, f"graph.{name}", want)
     edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
@@ -150,7 +150,7 @@ def _image_size(value: ArrayLike, name: str) -> FloatArray:
     """Check a width and a height."""
     want = "two positive finite numbers (width, height)"
     size = float_array(value, name, want, (2,), finite=False)
-    if not ((size > 0.0) & (size <= _LARGEST_COORDINATE)).all():
+    if not ((size > 0.0) & (size <= LARGEST_COORDINATE)).all():
         raise ValueError(f"{name} must be {want} up to 1e9, got {size.tolist()}")
     return size
 

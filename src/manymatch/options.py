@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from manymatch._validate import INT32_MAX, describe, integer, real, suggest
+from manymatch._validate import INT32_MAX, describe, integer, real, refusal, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 T = TypeVar("T")
+
+#: Parts of method "auto" that `Options.without` can leave out, and what each of them is. In the
+#: order of the bits in ``cpp/include/manymatch/options.h``.
+INGREDIENTS: dict[str, str] = {
+    "filter": "An edge that the GMS filter does not keep is worth less, instead of being removed.",
+    "ranks": "An edge is worth less the higher its rank.",
+    "mixture": "Most samples are drawn from the edges that are worth most.",
+    "stopping": "The search ends by the chance that this sampler draws inliers only.",
+    "narrow": "The search sees the 1024 edges that are worth most, the selection all 2048.",
+    "distinct": "Seeds that share their inliers with a refined pose are not refined again.",
+    "weights": "The heaviest matching selects the pose, not the largest.",
+    "polish": "The last polish reaches beyond the threshold, again until the inliers stay.",
+}
 
 
 def _refuse_unknown_fields(cls: type[T]) -> type[T]:
@@ -72,6 +86,9 @@ class Options:
         Key of the random numbers, from 0 to 2**64 - 1.
     threads : int
         Threads to use, 0 for all cores. The result does not depend on it.
+    without : tuple of str
+        Parts of method "auto" that are left out, names of `INGREDIENTS`, to see what they are
+        worth. Other methods have none of them.
 
     Raises
     ------
@@ -95,9 +112,10 @@ class Options:
     guidance: float = 0.0
     seed: int = 0
     threads: int = 0
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        checked = {
+        checked: dict[str, Any] = {
             "threshold_px": real(self.threshold_px, "threshold_px", 0.0),
             "min_iterations": integer(self.min_iterations, "min_iterations", 1, INT32_MAX),
             "max_iterations": integer(self.max_iterations, "max_iterations", 1, INT32_MAX),
@@ -109,6 +127,7 @@ class Options:
             "guidance": real(self.guidance, "guidance", 0.0, 1.0, closed=True),
             "seed": integer(self.seed, "seed", 0, 2**64 - 1),
             "threads": integer(self.threads, "threads", 0, INT32_MAX),
+            "without": _ingredients(self.without),
         }
         if checked["min_iterations"] > checked["max_iterations"]:
             raise ValueError(
@@ -139,10 +158,23 @@ class Options:
             raise ValueError(f"values must have field names as keys, got {list(fields)}")
         return cls(**fields)
 
-    def to_dict(self) -> dict[str, int | float]:
-        """Return all fields as a new dict of plain Python numbers, ready for JSON."""
-        return dataclasses.asdict(self)
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as a new dict of plain numbers and a list of names, ready for JSON."""
+        return {**dataclasses.asdict(self), "without": list(self.without)}
 
     def replace(self, **changes: Any) -> Options:
         """Return a copy with some fields changed, checked again as a whole."""
         return dataclasses.replace(self, **changes)
+
+
+def _ingredients(names: object) -> tuple[str, ...]:
+    """Check names of `INGREDIENTS` and bring them into its order, each once."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise refusal("without", f"a sequence of names among {', '.join(INGREDIENTS)}", names)
+    given = list(names)
+    for name in given:
+        if name not in INGREDIENTS:
+            known = ", ".join(INGREDIENTS)
+            hint = suggest(name, INGREDIENTS)
+            raise ValueError(f"without must hold names among {known}, got {name!r}{hint}")
+    return tuple(name for name in INGREDIENTS if name in given)

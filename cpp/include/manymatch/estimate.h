@@ -19,6 +19,7 @@ struct PairInput {
   const int32_t* rank;       // null: unknown
   const uint8_t* proposals;  // null: every edge
   double eps;
+  const double *points0, *points1;  // pixels, for the motion filter of kAuto; null: no filter
 };
 
 Estimate estimate_relative_pose(const PairInput& input, Method method, const Options& options,

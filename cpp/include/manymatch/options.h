@@ -5,7 +5,13 @@
 
 namespace manymatch {
 
-enum class Method { kHcmMcm, kHcm, kMcm, kCm };
+enum class Method { kAuto, kHcmMcm, kHcm, kMcm, kCm };
+
+// Parts of Method::kAuto, as bits of Options::without. Their names are in manymatch.INGREDIENTS.
+namespace ingredient {
+inline constexpr unsigned kFilter = 1, kRanks = 2, kMixture = 4, kStopping = 8, kNarrow = 16,
+                          kDistinct = 32, kWeights = 64, kPolish = 128;
+}  // namespace ingredient
 
 struct Options {
   int64_t min_iterations = 1000;
@@ -18,6 +24,9 @@ struct Options {
   double guidance = 0.0;
   uint64_t seed = 0;
   int threads = 1;
+  unsigned without = 0;  // ingredients of kAuto that are left out
+
+  bool uses(unsigned part) const { return !(without & part); }
 };
 
 }  // namespace manymatch

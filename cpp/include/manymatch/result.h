@@ -19,6 +19,7 @@ struct Estimate {
   Pose pose;
   std::vector<uint8_t> inliers;  // one per edge
   std::vector<int64_t> matched;  // edges of the resolved matching
+  std::vector<uint8_t> kept;     // edges the motion filter keeps; empty if it did not run
   double hcm = 0;
   int cardinality = 0;
   int num_inliers = 0;

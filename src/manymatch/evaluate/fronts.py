@@ -55,6 +55,11 @@ class Front:
         """Every edge up to rank k: the graph E_k of the paper's first question."""
         return cls(k, None, gms=False, keep=None)
 
+    @classmethod
+    def for_auto(cls) -> Front:
+        """Leave everything to method "auto", which weighs edges instead of removing them."""
+        return cls(gms=False, keep=None)
+
     def graph(self, posed: PosedGraph) -> AssociationGraph:
         """Cut and filter; edges keep their order."""
         graph = posed.graph.up_to_rank(self.k)

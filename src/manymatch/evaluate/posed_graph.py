@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from manymatch._validate import bool_array, read_only
 from manymatch.pose import RelativePose
 
 if TYPE_CHECKING:
-    from manymatch._validate import FloatArray
+    from manymatch._validate import BoolArray, FloatArray
     from manymatch.camera import Camera
     from manymatch.graph import AssociationGraph
 
@@ -37,6 +38,8 @@ class PosedGraph:
         Group of the pair within its set, such as a range of viewpoint changes.
     pixels : float
         Pixels of the graph that one pixel of a threshold is.
+    true_edges : (E,) bool or None
+        Edges of the graph that join two images of the same 3D point, where that is known.
     """
 
     name0: str
@@ -52,8 +55,21 @@ class PosedGraph:
     scene: str = ""
     bin: str = ""
     pixels: float = 1.0
+    true_edges: BoolArray | None = None
+
+    def __post_init__(self) -> None:
+        known = checked_true_edges(self.true_edges, self.graph)
+        object.__setattr__(self, "true_edges", known)
 
     @property
     def pose(self) -> RelativePose:
         """The true pose, with a unit translation."""
         return RelativePose(self.R, self.t)
+
+
+def checked_true_edges(value: object, graph: AssociationGraph) -> BoolArray | None:
+    """Check and copy what says which edges of a graph are true; None if nothing does."""
+    if value is None:
+        return None
+    want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
+    return read_only(bool_array(value, "true_edges", want, (graph.num_edges,)))

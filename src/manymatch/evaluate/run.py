@@ -71,6 +71,9 @@ class RunConfig:
         """Return everything that decides a result as plain values."""
         options = self.options.to_dict()
         del options["seed"], options["threads"]
+        # Only "auto" has parts that can be left out; runs of other estimators stay what they were.
+        if not options["without"]:
+            del options["without"]
         return {
             "estimator": self.estimator,
             "front": self.front.to_dict(),

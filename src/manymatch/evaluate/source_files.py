@@ -14,7 +14,7 @@ from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_
 from manymatch._validate import read_only
 from manymatch.camera import Camera
 from manymatch.datasets.base import Pair
-from manymatch.evaluate.posed_graph import PosedGraph
+from manymatch.evaluate.posed_graph import PosedGraph, checked_true_edges
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _WANT = "a posed graph"
 _ARRAYS = ("points0", "points1", "edges", "rank", "K0", "K1", "R", "t", "size0", "size1")
 _TEXTS = ("name0", "name1")
+_OPTIONAL = ("similarity", "scene", "true_edges")
 
 
 def graph_folders(spec: str) -> list[tuple[Path, str]]:
@@ -107,11 +108,12 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
 
     The file is an .npz with ``points0``, ``points1`` (pixels), ``edges``, ``rank``, ``K0``, ``K1``
     (3 x 3), ``R``, ``t`` (camera 0 to camera 1), ``size0``, ``size1`` (width, height), and
-    optionally ``similarity``, ``name0``, ``name1`` and ``scene``.
+    optionally ``similarity``, ``name0``, ``name1``, ``scene`` and ``true_edges`` (bool, one an
+    edge).
     """
     data = read_bytes(path, _WANT)
     names = npz_names(data, path, _WANT)
-    wanted = [*_ARRAYS, *(n for n in ("similarity", "scene", *_TEXTS) if n in names)]
+    wanted = [*_ARRAYS, *(n for n in (*_OPTIONAL, *_TEXTS) if n in names)]
     arrays = read_npz(data, path, _WANT, wanted)
     try:
         sizes = [_size(arrays[name], name) for name in ("size0", "size1")]
@@ -133,6 +135,7 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
         )
         # Makes rounded rotations exact and refuses what is none.
         truth = Pair(name0, name1, Path(name0), Path(name1), R=arrays["R"], t=arrays["t"])
+        true_edges = checked_true_edges(arrays.get("true_edges"), graph)
     except (ValueError, TypeError) as error:
         raise unreadable(path, _WANT, str(error)) from error
     if truth.R is None or truth.t is None:
@@ -149,6 +152,7 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
         t=truth.t,
         seed_index=seed_index,
         scene=str(arrays.get("scene", "")),
+        true_edges=true_edges,
     )
 
 
@@ -177,6 +181,8 @@ def write_posed_graph(path: object, posed: PosedGraph) -> None:
     }
     if graph.similarity is not None:
         arrays["similarity"] = graph.similarity
+    if posed.true_edges is not None:
+        arrays["true_edges"] = posed.true_edges
     write_whole(path, lambda file: np.savez_compressed(file, **arrays))
 
 

@@ -60,6 +60,7 @@ class MadeSource:
             t=scene.pose.t,
             seed_index=index + 1,
             scene=str(index),
+            true_edges=scene.is_true,
         )
 
     def order(self, indices: Sequence[int]) -> Sequence[int]:

@@ -20,6 +20,8 @@ EXPERIMENTS: dict[str, str] = {
     "q3": "Rank-one matching against preserve-then-resolve, within each representation",
     "q4": "Complete systems",
     "sensitivity": "How much do q and δ matter?",
+    "ablation": "Auto against rank-one and two-stage, and without each of its ingredients",
+    "calibration": "Do matches hold as often as their probabilities say?",
     "epipolar": "An inlier of the true pose is not always a true match",
     "toy": "The likelihood of a small graph, enumerated",
     "qualitative": "What layer and debias rank do to features, as colours",

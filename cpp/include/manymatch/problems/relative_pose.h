@@ -62,8 +62,8 @@ class RelativePoseProblem {
 
   // Edges with r^2 < 5 eps^2 and cheirality, loss min(r^2, eps^2), 25 iterations.
   LmResult local_refine(Pose& pose, Workspace& space) const;
-  // Edges with r^2 < eps^2, loss eps^2 log(1 + r^2/eps^2), 100 iterations.
-  LmResult final_polish(Pose& pose, Workspace& space) const;
+  // Edges with r < reach eps, loss eps^2 log(1 + r^2/eps^2), 100 iterations. The paper's reach is 1.
+  LmResult final_polish(Pose& pose, Workspace& space, double reach = 1.0) const;
 
  private:
   LmResult refine(Pose& pose, Workspace& space, double gather2, Loss loss, int iterations) const;

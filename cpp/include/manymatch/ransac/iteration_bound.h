@@ -7,7 +7,18 @@
 
 namespace manymatch {
 
-// phat = C(I, m) / C(E, m), the chance that all m edges of a sample are inliers.
+// Iterations that draw at least one clean sample (inliers only) with the wanted confidence,
+// `safety` times over, when a sample is clean with chance phat.
+inline int64_t iterations_for(double phat, int64_t min_iterations, int64_t max_iterations,
+                              double confidence, double safety) {
+  if (phat >= 1.0 - 1e-7) return min_iterations;
+  if (phat <= 1e-7) return max_iterations;
+  const double wanted = std::ceil(safety * std::log1p(-confidence) / std::log1p(-phat));
+  return static_cast<int64_t>(
+      std::clamp(wanted, static_cast<double>(min_iterations), static_cast<double>(max_iterations)));
+}
+
+// The paper's rule: phat = C(I, m) / C(E, m), as if all sets of m edges were equally likely.
 inline int64_t iteration_bound(int64_t inliers, int64_t edges, int sample_size,
                                int64_t min_iterations, int64_t max_iterations, double confidence,
                                double safety) {
@@ -15,11 +26,7 @@ inline int64_t iteration_bound(int64_t inliers, int64_t edges, int sample_size,
   for (int u = 0; u < sample_size && phat > 0.0; ++u) {
     phat *= static_cast<double>(inliers - u) / static_cast<double>(edges - u);
   }
-  if (phat >= 1.0 - 1e-7) return min_iterations;
-  if (phat <= 1e-7) return max_iterations;
-  const double wanted = std::ceil(safety * std::log1p(-confidence) / std::log1p(-phat));
-  return static_cast<int64_t>(
-      std::clamp(wanted, static_cast<double>(min_iterations), static_cast<double>(max_iterations)));
+  return iterations_for(phat, min_iterations, max_iterations, confidence, safety);
 }
 
 }  // namespace manymatch

@@ -55,6 +55,12 @@ class LoRansac {
     bound_ = options.max_iterations;
   }
 
+  // Ends the search by the chance that a sample is clean, given the inliers of the best model,
+  // instead of the paper's rule.
+  void stop_by(std::function<double(const uint64_t*)> clean_chance) {
+    clean_chance_ = std::move(clean_chance);
+  }
+
   // With a pool, every raw model is offered to it.
   SearchResult<Model> run(Pool<Model>* pool) {
     pool_ = pool;
@@ -228,10 +234,20 @@ class LoRansac {
       result_.found = true;
       result_.model = model;
       result_.value = value;
-      bound_ = iteration_bound(value.inliers, static_cast<int64_t>(edges_), P::kSampleSize,
-                               options_.min_iterations, options_.max_iterations,
-                               options_.confidence, options_.safety);
+      bound_ = wanted_iterations();
     }
+  }
+
+  // What the best model asks for.
+  int64_t wanted_iterations() {
+    if (!clean_chance_) {
+      return iteration_bound(result_.value.inliers, static_cast<int64_t>(edges_), P::kSampleSize,
+                             options_.min_iterations, options_.max_iterations, options_.confidence,
+                             options_.safety);
+    }
+    problem_.inliers(result_.model, lanes_[0].mask.data(), nullptr);
+    return iterations_for(clean_chance_(lanes_[0].mask.data()), options_.min_iterations,
+                          options_.max_iterations, options_.confidence, options_.safety);
   }
 
   const P& problem_;
@@ -240,6 +256,7 @@ class LoRansac {
   Workers& workers_;
   Interrupt& interrupt_;
   std::size_t edges_;
+  std::function<double(const uint64_t*)> clean_chance_;
   Pool<Model>* pool_ = nullptr;
   std::vector<Lane> lanes_;
   std::vector<Batch> batches_;

@@ -45,6 +45,21 @@ class ConstrainedSampler {
 
   int num_active() const { return static_cast<int>(start_.size()) - 1; }
 
+  // Chance that a drawn edge is an inlier: the mean over the left vertices of the share of inliers
+  // among their edges.
+  double inlier_chance(const uint64_t* mask) const {
+    double total = 0.0;
+    for (std::size_t v = 0; v + 1 < start_.size(); ++v) {
+      int inliers = 0;
+      for (int k = start_[v]; k < start_[v + 1]; ++k) {
+        const auto e = static_cast<std::size_t>(edges_[static_cast<std::size_t>(k)]);
+        inliers += static_cast<int>(mask[e / 64] >> (e % 64) & 1U);
+      }
+      total += static_cast<double>(inliers) / static_cast<double>(start_[v + 1] - start_[v]);
+    }
+    return total / std::max(num_active(), 1);
+  }
+
   void prepare(SamplerScratch& scratch) const {
     scratch.order.resize(static_cast<std::size_t>(num_active()));
     std::iota(scratch.order.begin(), scratch.order.end(), 0);

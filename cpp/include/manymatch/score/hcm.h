@@ -18,6 +18,12 @@ struct Priors {
   std::vector<double> a0, a1;  // per vertex; 0 where isolated
 
   Priors(const Graph& graph, double q, double delta);
+  // Given priors of the edges. Those of a vertex may sum up to more than `1 - doubt`, which is then
+  // what is believed.
+  Priors(const Graph& graph, std::vector<double> given, double delta, double doubt);
+
+ private:
+  void set_scales(const Graph& graph, double delta, double doubt);
 };
 
 // Terms of one side: constant data, shared by all threads.
@@ -59,6 +65,7 @@ struct HcmTerms {
   std::vector<Ends> ends;  // empty unless every vertex has a table
 
   HcmTerms(const Graph& graph, double q, double delta);
+  HcmTerms(const Graph& graph, Priors given);
 
   // Fewest inlier edges that can reach a score.
   int fewest_edges(double score) const;

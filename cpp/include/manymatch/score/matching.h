@@ -36,4 +36,9 @@ class MaximumMatching {
 std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, const uint64_t* mask,
                                                const double* cost);
 
+// A matching of the largest total weight: edge indices, ascending. Weights must be finite and not
+// negative.
+std::vector<int64_t> heaviest_matching(const Graph& graph, const uint64_t* mask,
+                                       const double* weight);
+
 }  // namespace manymatch

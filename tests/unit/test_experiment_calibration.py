@@ -1,0 +1,400 @@
+"""Calibration of match probabilities: runs, tables, figure and command."""
+
+import dataclasses
+import json
+import os
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from manymatch import RelativePose
+from manymatch.cli.app import app
+from manymatch.evaluate.calibration import reliability
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.match_truth import epipolar_distance, known_truth
+from manymatch.evaluate.run import RunConfig, RunInterrupted
+from manymatch.experiments import _match_runs, calibration
+from manymatch.experiments._match_runs import run_matches
+from manymatch.experiments.registry import load_report
+from manymatch.experiments.report import render
+from manymatch.experiments.style import styled
+from manymatch.options import Options
+from tests.made_runs import KnowingSource, SmallSource
+from tests.made_spreads import as_json, texts
+
+QUICK = Options(min_iterations=50, max_iterations=50)
+
+
+def quick_config(seeds=1):
+    return RunConfig(estimator="auto", front=Front.for_auto(), options=QUICK, seeds=seeds)
+
+
+def said(edges):
+    """A probability that depends on the keypoints, from 0.05 to 0.95."""
+    return 0.05 + 0.1 * ((3 * edges[:, 0] + edges[:, 1]) % 10)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """An estimator that takes every second edge, says something, and counts its calls."""
+    calls = []
+
+    def estimate(graph, _camera0, _camera1, method, options):
+        calls.append((method, options.seed, options.threshold_px, graph.num_edges))
+        matches = graph.edges[options.seed % 2 :: 2]
+        pose = RelativePose(np.eye(3), [1.0, 0.0, 0.0])
+        return SimpleNamespace(pose=pose, matches=matches, match_probability=said(matches))
+
+    monkeypatch.setattr(_match_runs, "estimate_relative_pose", estimate)
+    return calls
+
+
+# Runs.
+
+
+def test_matches_are_those_of_the_estimator(tmp_path, fake):
+    source = KnowingSource(3)
+    found = run_matches(source, quick_config(2), tmp_path, workers=1)
+    assert sorted(fake) == sorted(
+        ("auto", seed, 1.0, source[index].graph.num_edges)
+        for index in range(3)
+        for seed in (index + 1, index + 2)
+    )
+    assert (found.pairs, found.unreadable, found.unmatched) == (3, 0, 0)
+    place = 0
+    for index in range(3):
+        posed = source[index]
+        for seed in (index + 1, index + 2):
+            matches = posed.graph.edges[seed % 2 :: 2]
+            part = slice(place, place + len(matches))
+            place += len(matches)
+            assert (found.pair[part] == index).all()
+            np.testing.assert_allclose(found.probability[part], said(matches), atol=1e-6)
+            np.testing.assert_allclose(
+                found.distance_px[part], epipolar_distance(posed, matches), atol=1e-4
+            )
+            assert found.known[part].tolist() == known_truth(posed, matches).tolist()
+            assert len(set(found.error_deg[part].tolist())) == 1
+    assert len(found) == place
+    assert np.isinf(found.distance_px).any()
+
+
+def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
+    class Enlarged(SmallSource):
+        def __getitem__(self, index):
+            return dataclasses.replace(super().__getitem__(index), pixels=2.0)
+
+    plain = run_matches(SmallSource(1), quick_config(), tmp_path / "a")
+    large = run_matches(Enlarged(1), quick_config(), tmp_path / "b")
+    assert [call[2] for call in fake] == [1.0, 2.0]
+    np.testing.assert_allclose(large.distance_px, plain.distance_px / 2, atol=1e-4)
+    assert large.known is None
+
+
+def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
+    first = run_matches(KnowingSource(4), quick_config(), tmp_path, limit=2)
+    assert (first.pairs, len(fake)) == (2, 2)
+    shown = []
+    whole = run_matches(KnowingSource(4), quick_config(), tmp_path, progress=shown.append)
+    assert (whole.pairs, len(fake)) == (4, 4)
+    assert [shown[0].finished, shown[-1].finished, shown[-1].total] == [2, 4, 4]
+    again = run_matches(KnowingSource(4), quick_config(), tmp_path)
+    assert len(fake) == 4
+    np.testing.assert_array_equal(again.probability, whole.probability)
+    # The first pairs stay the first pairs, whatever is in the folder.
+    part = run_matches(KnowingSource(4), quick_config(), tmp_path, limit=2)
+    np.testing.assert_array_equal(part.distance_px, first.distance_px)
+    with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2"):
+        run_matches(KnowingSource(4), quick_config(2), tmp_path)
+
+
+def test_same_matches_for_any_number_of_workers(tmp_path, fake):
+    one = run_matches(KnowingSource(5), quick_config(), tmp_path / "1", workers=1)
+    three = run_matches(KnowingSource(5), quick_config(), tmp_path / "3", workers=3)
+    assert len(fake) == 10
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(three, field.name))
+
+
+def test_unreadable_pairs_are_counted(tmp_path, fake):
+    source = SmallSource(3, broken=frozenset({1}))
+    found = run_matches(source, quick_config(), tmp_path)
+    assert (found.pairs, found.unreadable) == (3, 1)
+    assert set(found.pair.tolist()) == {0, 2}
+    assert len(fake) == 2
+
+
+def test_estimates_without_matches(tmp_path, monkeypatch):
+    def nothing(graph, *_):
+        return SimpleNamespace(pose=None, matches=graph.edges[:0], match_probability=np.zeros(0))
+
+    monkeypatch.setattr(_match_runs, "estimate_relative_pose", nothing)
+    found = run_matches(KnowingSource(2), quick_config(2), tmp_path)
+    assert (len(found), found.pairs, found.unmatched) == (0, 2, 4)
+    data = as_json(calibration.run([KnowingSource(2)], tmp_path / "all"))
+    assert data["runs"][0]["pooled"] is None
+    rows = texts(calibration.tables(data)[0])
+    assert rows[0] == ["made", "Small", "2", "exact", "0", "–", "–", "–", "–"]
+    sentences = calibration.notes(data)
+    assert "made: no match." in sentences
+    assert "Estimates without a match, about which nothing is said: 2." in sentences
+    assert render(calibration.FIGURES["calibration_reliability"], data)["png"]
+
+
+def test_an_estimator_without_probabilities_is_refused(tmp_path):
+    config = dataclasses.replace(quick_config(), estimator="hcm-mcm")
+    with pytest.raises(ValueError, match=r"estimator must give probabilities.*'hcm-mcm'"):
+        run_matches(SmallSource(1), config, tmp_path)
+
+
+@pytest.mark.usefixtures("fake")
+def test_ctrl_c_keeps_what_is_finished(tmp_path):
+    class Stopping(SmallSource):
+        def __getitem__(self, index):
+            if index == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__getitem__(index)
+
+    with pytest.raises(RunInterrupted) as stop:
+        run_matches(Stopping(8), quick_config(), tmp_path, workers=1)
+    assert 0 < stop.value.finished < 8
+    source = SmallSource(8)
+    assert run_matches(source, quick_config(), tmp_path).pairs == 8
+    assert len(source.asked) == 8 - stop.value.finished
+
+
+def test_interruption_is_passed_on(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise RunInterrupted(1, 3, busy=False)
+
+    monkeypatch.setattr(calibration, "run_matches", interrupted)
+    result = command("made:easy", "--out", tmp_path)
+    assert result.exit_code == 130
+    assert "1 of 3 pairs of this set finished; the same command goes on" in result.stderr
+
+
+# Data, tables and figure.
+
+
+@pytest.fixture
+def data(tmp_path, fake):
+    sources = [
+        KnowingSource(3),
+        SmallSource(4, name="b", title="B", representation="sift"),
+        SmallSource(2, name="c", title="C", representation="sift"),
+        SmallSource(2, name="b", title="B", representation="vit"),
+    ]
+    missing = [{"set": "lost", "why": "it is not here"}]
+    found = as_json(calibration.run(sources, tmp_path, seeds=2, missing=missing, bins=5))
+    assert len(fake) == 22
+    return found
+
+
+def judged(source, pixels=3.0, seeds=2):
+    """Probability, truth, pair and pose error of a source's matches under the fake estimator."""
+    columns = []
+    for index in range(len(source)):
+        posed = source[index]
+        for seed in range(index + 1, index + 1 + seeds):
+            matches = posed.graph.edges[seed % 2 :: 2]
+            known = known_truth(posed, matches)
+            truth = epipolar_distance(posed, matches) < pixels if known is None else known
+            columns.append((said(matches), truth, np.full(len(matches), index)))
+    return [np.concatenate(column) for column in zip(*columns, strict=True)]
+
+
+def with_nan(values):
+    return [np.nan if value is None else value for value in values]
+
+
+def check(found, probability, truth, groups, strata=None):
+    expected = reliability(probability.round(6), truth, 5, groups=groups, strata=strata).to_dict()
+    for name, value in expected.items():
+        if name in ("low", "high", "probability", "share"):
+            np.testing.assert_allclose(with_nan(found[name]), with_nan(value))
+        else:
+            assert found[name] == pytest.approx(value), name
+
+
+def test_every_set_by_its_own_truth(data):
+    made, sift, vit = data["runs"]
+    assert [run["representation"] for run in data["runs"]] == ["made", "sift", "vit"]
+    truths = [entry["truth"] for entry in made["sets"] + sift["sets"]]
+    assert truths == ["exact", "epipolar", "epipolar"]
+    check(made["sets"][0]["reliability"], *judged(KnowingSource(3)))
+    check(made["sets"][0]["epipolar"], *judged(SmallSource(3)))
+    check(sift["sets"][0]["reliability"], *judged(SmallSource(4)))
+    check(sift["sets"][1]["reliability"], *judged(SmallSource(2)))
+    assert "epipolar" not in vit["sets"][0]
+    assert made["pooled"] == made["sets"][0]["reliability"]
+
+
+def test_pooled_keeps_pairs_together(data):
+    first, second = judged(SmallSource(4)), judged(SmallSource(2))
+    both = [np.concatenate(column) for column in zip(first, second, strict=True)]
+    strata = np.repeat([0, 1], [len(first[0]), len(second[0])])
+    check(data["runs"][1]["pooled"], *both, strata)
+    # The set b of both representations has the same pairs.
+    whole = [np.concatenate(column) for column in zip(first, second, second, strict=True)]
+    strata = np.concatenate([strata, np.zeros(len(second[0]), int)])
+    exact, epipolar = data["all"]
+    assert (exact["truth"], epipolar["truth"]) == ("exact", "epipolar")
+    check(epipolar["pooled"], *whole, strata)
+    check(exact["pooled"], *judged(KnowingSource(3)))
+    assert (exact["pairs"], epipolar["pairs"], epipolar["splits"]) == (3, 8, [])
+
+
+def test_parts(data):
+    parts = {part["label"]: part["reliability"] for part in data["runs"][2]["parts"]}
+    assert list(parts) == [
+        "pose error below 5°",
+        "pose error of 5° or more",
+        "epipolar truth at 1 px",
+        "epipolar truth at 2 px",
+        "epipolar truth at 5 px",
+    ]
+    for pixels in (1, 2, 5):
+        check(parts[f"epipolar truth at {pixels} px"], *judged(SmallSource(2), pixels))
+    # The fake estimator's poses are all far off.
+    assert parts["pose error below 5°"] is None
+    assert parts["pose error of 5° or more"] == data["runs"][2]["pooled"]
+    assert [part["label"] for part in data["runs"][0]["parts"]] == list(parts)[:2]
+
+
+def test_parts_by_pose_error(tmp_path, monkeypatch):
+    source = KnowingSource(4)
+
+    def estimate(graph, _camera0, _camera1, _method, options):
+        # Right poses say 0.9 of everything, wrong ones 0.3.
+        right = options.seed % 2 == 0
+        posed = source[options.seed - 1]
+        pose = posed.pose if right else RelativePose(posed.R, posed.R @ [0.0, 0.3, 0.9])
+        matches = graph.edges[:40]
+        return SimpleNamespace(
+            pose=pose, matches=matches, match_probability=np.full(40, 0.9 if right else 0.3)
+        )
+
+    monkeypatch.setattr(_match_runs, "estimate_relative_pose", estimate)
+    (run,) = calibration.run([source], tmp_path)["runs"]
+    right, wrong = (part["reliability"] for part in run["parts"])
+    assert (right["total"], right["mean_probability"]) == (80, pytest.approx(0.9))
+    assert (wrong["total"], wrong["mean_probability"]) == (80, pytest.approx(0.3))
+    share = np.mean([source[i].true_edges[:40].mean() for i in (1, 3)])
+    assert right["mean_truth"] == pytest.approx(share)
+
+
+def test_another_truth_needs_no_new_run(tmp_path, fake):
+    sources = [SmallSource(2, name="c", title="C", representation="sift")]
+    calibration.run(sources, tmp_path, seeds=2)
+    before = len(fake)
+    assert before == 4
+    again = calibration.run(sources, tmp_path, seeds=2, truth_px=1.0, bins=5)
+    assert len(fake) == before
+    check(again["runs"][0]["pooled"], *judged(SmallSource(2), 1.0))
+    labels = [part["label"] for part in again["runs"][0]["parts"]]
+    assert "epipolar truth at 3 px" in labels
+    assert "epipolar truth at 1 px" not in labels
+    with pytest.raises(ValueError, match="truth_px must be a finite number above 0"):
+        calibration.run(sources, tmp_path, truth_px=0.0)
+
+
+def test_tables(data):
+    first, second = calibration.tables(data)
+    rows = texts(first)
+    names = [row[:4] for row in rows]
+    assert names == [
+        ["made", "Small", "3", "exact"],
+        ["", "", "", "epipolar"],
+        ["sift", "B", "4", "epipolar"],
+        ["", "C", "2", "epipolar"],
+        ["", "pooled", "6", "epipolar"],
+        ["", "mean of its sets", "", ""],
+        ["vit", "B", "2", "epipolar"],
+        ["all", "pooled", "3", "exact"],
+        ["", "pooled", "8", "epipolar"],
+        ["lost", "not run", "", ""],
+    ]
+    found = data["runs"][1]["sets"][0]["reliability"]
+    low, high = found["ece_interval"]
+    assert rows[2][4:] == [
+        f"{found['total']:,}",
+        f"{found['mean_probability']:.3f}",
+        f"{found['mean_truth']:.3f}",
+        f"{found['ece']:.3f} [{low:.3f}, {high:.3f}]",
+        f"{found['brier']:.3f}",
+    ]
+    other = data["runs"][1]["sets"][1]["reliability"]
+    assert rows[5][-2:] == [f"{(found[name] + other[name]) / 2:.3f}" for name in ("ece", "brier")]
+    assert all(cell.dim for cell in first.cells()[1])
+    parts = texts(second)
+    assert parts[0][:2] == ["made", "all matches"]
+    assert parts[1] == ["", "pose error below 5°", "0", "–", "–", "–", "–"]
+    assert parts[3][:2] == ["sift", "all matches"]
+
+
+def test_sentences(data):
+    sentences = calibration.notes(data)
+    text = " ".join(sentences)
+    assert "the first 2048 edges, unfiltered: 1,000 to 100,000 iterations at 1 px, 2 seeds" in text
+    assert "below 3 px at working size and both depths are positive" in text
+    assert "calls a wrong match true that happens to lie on the line" in text
+    assert "sets with coarse poses make right ones wrong" in text
+    assert "Exact truth" in text
+    assert sentences[-1] == "lost was not run: it is not here."
+    # What is said has the mean 0.5; far fewer are true.
+    found = data["runs"][1]["pooled"]
+    gap = found["mean_probability"] - found["mean_truth"]
+    sift = next(sentence for sentence in sentences if sentence.startswith("sift"))
+    assert (f"too sure by {gap:.3f}" if gap > 0 else f"too careful by {-gap:.3f}") in sift
+    data["runs"][1]["pooled"] = {**found, "mean_truth": found["mean_probability"] + 0.2}
+    assert "too careful by 0.200" in " ".join(calibration.notes(data))
+    data["runs"] = data["runs"][1:]
+    assert "Exact truth" not in " ".join(calibration.notes(data))
+
+
+def test_figure(data):
+    with styled():
+        figure = calibration.FIGURES["calibration_reliability"](data)
+        assert len(figure.axes) == 6
+        upper, lower = figure.axes[2:4]
+        found = data["runs"][1]["pooled"]
+        low, high = found["ece_interval"]
+        assert upper.get_title() == f"sift\nECE {found['ece']:.3f} [{low:.3f}, {high:.3f}]"
+        points = upper.containers[0].lines[0]
+        assert list(points.get_xdata()) == pytest.approx(found["probability"])
+        assert list(points.get_ydata()) == pytest.approx(found["share"])
+        ends = [segment[:, 1] for segment in upper.containers[0].lines[2][0].get_segments()]
+        assert [a for a, _ in ends] == pytest.approx(found["low"])
+        assert [b for _, b in ends] == pytest.approx(found["high"])
+        heights = [bar.get_height() for bar in lower.patches]
+        assert heights == pytest.approx([100 * n / found["total"] for n in found["count"]])
+    assert render(calibration.FIGURES["calibration_reliability"], data)["pdf"].startswith(b"%PDF")
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["experiment", "calibration", *map(str, arguments)])
+
+
+def test_command_with_the_real_estimator(tmp_path):
+    quick = ["--limit", "2", "--iterations", "500", "--workers", "1"]
+    result = command("made:easy", "nowhere", *quick, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    files = [f"calibration.{suffix}" for suffix in ("json", "md", "tex")]
+    files += [f"calibration_reliability.{suffix}" for suffix in ("pdf", "png")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*files, "runs"])
+    assert "Calibration of match_probability" in result.stdout
+    written = json.loads((tmp_path / "calibration.json").read_text())
+    assert written["experiment"] == "calibration"
+    (run,) = written["runs"]
+    assert run["pooled"]["total"] > 20
+    assert [entry["set"] for entry in written["missing"]] == ["nowhere"]
+    for path in load_report(tmp_path / "calibration.json").write(tmp_path / "again"):
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes()
+    again = command("made:easy", *quick, "--bins", "4", "--out", tmp_path, "--json")
+    assert len(json.loads(again.stdout)["runs"][0]["pooled"]["count"]) == 4
+    refused = command("made:easy", *quick, "--seeds", "2", "--out", tmp_path)
+    assert refused.exit_code == 2
+    assert "config.seeds was 1 and is 2" in refused.stderr
