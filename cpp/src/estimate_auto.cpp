@@ -26,7 +26,7 @@ constexpr double kShareKept = 0.5, kShareRankOne = 0.25;
 // Edges at least, one per keypoint, to draw samples from a level alone.
 constexpr int kFewestGuides = 8;
 // Noise does not end at the threshold: edges up to so many thresholds away polish the pose.
-constexpr double kReach = 2.0;
+constexpr double kReach = 3.0;
 // The pose moves, and with it who is near; it hardly moves after that.
 constexpr int kPolishes = 5;
 // A vertex may always have no partner.
@@ -124,17 +124,18 @@ std::vector<double> weights(const Part& part, const Levels& levels, double delta
   return weight;
 }
 
-// Polishes until the inliers stay, or once and no farther than the threshold, as the paper does.
-void polish(const RelativePoseProblem& problem, bool far, Pose& pose) {
+// Polishes until the inliers stay. Without priors it does so once and no farther than the
+// threshold, as the paper does.
+void polish(const RelativePoseProblem& problem, const double* prior, Pose& pose) {
   RelativePoseProblem::Workspace space = problem.workspace();
-  if (!far) {
+  if (!prior) {
     problem.final_polish(pose, space);
     return;
   }
   Mask before(problem.graph().words()), after(problem.graph().words());
   problem.inliers(pose, before.data(), nullptr);
   for (int i = 0; i < kPolishes; ++i) {
-    problem.final_polish(pose, space, kReach);
+    problem.far_polish(pose, space, kReach, prior);
     problem.inliers(pose, after.data(), nullptr);
     if (before == after) return;
     before.swap(after);
@@ -196,7 +197,8 @@ void estimate_auto(const PairInput& input, const Graph& graph, const std::vector
   out.timing.select = seconds_since(select_start);
 
   const auto polish_start = std::chrono::steady_clock::now();
-  polish(select, options.uses(ingredient::kPolish), out.pose);
+  const std::vector<double> prior = Part::pick(levels.prior, wide.edges);
+  polish(select, options.uses(ingredient::kPolish) ? prior.data() : nullptr, out.pose);
   out.timing.polish = seconds_since(polish_start);
 
   const auto resolve_start = std::chrono::steady_clock::now();

@@ -157,6 +157,8 @@ RelativePoseProblem::Workspace RelativePoseProblem::workspace() const {
   space.gathered.reserve(graph_.num_edges());
   space.degree0.assign(at(graph_.num0), 0);
   space.degree1.assign(at(graph_.num1), 0);
+  space.mass0.assign(at(graph_.num0), 0.0);
+  space.mass1.assign(at(graph_.num1), 0.0);
   return space;
 }
 
@@ -196,16 +198,37 @@ int RelativePoseProblem::inliers(const Pose& pose, uint64_t* mask, double* r2) c
 }
 
 LmResult RelativePoseProblem::local_refine(Pose& pose, Workspace& space) const {
-  return refine(pose, space, 5.0 * eps_ * eps_, Loss::kTruncated, 25);
+  gather(pose, 5.0 * eps_ * eps_, space);
+  return refine(pose, space, Loss::kTruncated, 25);
 }
 
-LmResult RelativePoseProblem::final_polish(Pose& pose, Workspace& space, double reach) const {
-  return refine(pose, space, reach * reach * eps_ * eps_, Loss::kCauchy, 100);
+LmResult RelativePoseProblem::final_polish(Pose& pose, Workspace& space) const {
+  gather(pose, eps_ * eps_, space);
+  return refine(pose, space, Loss::kCauchy, 100);
 }
 
-LmResult RelativePoseProblem::refine(Pose& pose, Workspace& space, double gather2, Loss loss,
+LmResult RelativePoseProblem::far_polish(Pose& pose, Workspace& space, double reach,
+                                         const double* prior) const {
+  gather(pose, reach * reach * eps_ * eps_, space);
+  Gathered& g = space.gathered;
+  for (int e : g.edges) {
+    space.mass0[at(graph_.left[at(e)])] += prior[e];
+    space.mass1[at(graph_.right[at(e)])] += prior[e];
+  }
+  for (std::size_t i = 0; i < g.edges.size(); ++i) {
+    const std::size_t e = at(g.edges[i]);
+    g.weight[i] =
+        prior[e] / space.mass0[at(graph_.left[e])] + prior[e] / space.mass1[at(graph_.right[e])];
+  }
+  for (int e : g.edges) {
+    space.mass0[at(graph_.left[at(e)])] = 0.0;
+    space.mass1[at(graph_.right[at(e)])] = 0.0;
+  }
+  return refine(pose, space, Loss::kCauchy, 100);
+}
+
+LmResult RelativePoseProblem::refine(Pose& pose, Workspace& space, Loss loss,
                                      int iterations) const {
-  gather(pose, gather2, space);
   if (space.gathered.edges.size() <= 5) return {};
   return refine_pose(pose, space.gathered, loss, eps_ * eps_, iterations);
 }

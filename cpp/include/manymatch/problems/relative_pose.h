@@ -45,6 +45,7 @@ class RelativePoseProblem {
     Mask mask;
     Gathered gathered;
     std::vector<int> degree0, degree1;
+    std::vector<double> mass0, mass1;
   };
 
   // x0, x1: points on the normalised planes, (x, y) by rows. With `weighted`, refinement gives an
@@ -62,11 +63,15 @@ class RelativePoseProblem {
 
   // Edges with r^2 < 5 eps^2 and cheirality, loss min(r^2, eps^2), 25 iterations.
   LmResult local_refine(Pose& pose, Workspace& space) const;
-  // Edges with r < reach eps, loss eps^2 log(1 + r^2/eps^2), 100 iterations. The paper's reach is 1.
-  LmResult final_polish(Pose& pose, Workspace& space, double reach = 1.0) const;
+  // Edges with r^2 < eps^2, loss eps^2 log(1 + r^2/eps^2), 100 iterations.
+  LmResult final_polish(Pose& pose, Workspace& space) const;
+  // The same with edges up to `reach` thresholds away. An edge weighs what it is of the prior mass
+  // at its two vertices, among the gathered edges: 1/d_i + 1/d_j where all priors are equal.
+  LmResult far_polish(Pose& pose, Workspace& space, double reach, const double* prior) const;
 
  private:
-  LmResult refine(Pose& pose, Workspace& space, double gather2, Loss loss, int iterations) const;
+  // Refines on the gathered edges.
+  LmResult refine(Pose& pose, Workspace& space, Loss loss, int iterations) const;
   void gather(const Pose& pose, double gather2, Workspace& space) const;
 
   const Graph& graph_;
