@@ -84,10 +84,68 @@ void test_fewest_edges() {
   }
 }
 
+// Given priors: the share of a vertex that is left for "no partner" is at least `doubt`.
+double with_priors(const Graph& graph, const Mask& mask, const std::vector<double>& p, double delta,
+                   double doubt, int* doubted) {
+  double total = 0;
+  for (int side = 0; side < 2; ++side) {
+    const std::vector<int>& mine = side ? graph.right : graph.left;
+    const int vertices = side ? graph.num1 : graph.num0;
+    for (int v = 0; v < vertices; ++v) {
+      double all = 0, inliers = 0;
+      for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+        if (mine[e] != v) continue;
+        all += p[e];
+        if (has_bit(mask, e)) inliers += p[e];
+      }
+      if (1.0 - all < doubt) ++*doubted;
+      total += std::log1p(inliers / (std::max(1.0 - all, doubt) * delta));
+    }
+  }
+  return total;
+}
+
+void test_given_priors() {
+  Source random(5);
+  int doubted = 0;
+  for (int g = 0; g < 60; ++g) {
+    const double delta = random.in(0.005, 0.5), doubt = g % 2 ? 0.05 : random.in(1e-6, 0.5);
+    const Graph graph = random_graph(random, 1 + random.pick(20), 1 + random.pick(20),
+                                     g % 4 ? random.in(0.05, 0.6) : 1.0);
+    std::vector<double> p(graph.num_edges());
+    for (double& value : p) value = random.in(0.0, g % 3 ? 0.2 : 0.9);
+    const HcmTerms terms(graph, Priors(graph, p, delta, doubt));
+    CHECK(terms.priors.p == p);
+    HcmEvaluator evaluate(graph, terms);
+    for (int m = 0; m < 8; ++m) {
+      const Mask mask = random_mask(random, graph.num_edges(), m ? random.uniform() : 0.0);
+      const double expected = with_priors(graph, mask, p, delta, doubt, &doubted);
+      CHECK_NEAR(evaluate(mask.data()), expected, 1e-11 * (1.0 + expected));
+      if (count_bits(mask)) CHECK(terms.fewest_edges(evaluate(mask.data())) <= count_bits(mask));
+    }
+  }
+  CHECK(doubted > 100);
+}
+
+// The paper's priors, given, are the paper's priors: to the bit, where no doubt is needed.
+void test_given_priors_of_the_paper() {
+  Source random(6);
+  for (int g = 0; g < 20; ++g) {
+    const Graph graph = random_graph(random, 5 + random.pick(20), 5 + random.pick(20), 0.3);
+    const HcmTerms paper(graph, 0.3, 0.01);
+    const HcmTerms given(graph, Priors(graph, paper.priors.p, 0.01, 1e-9));
+    CHECK(given.priors.a0 == paper.priors.a0 && given.priors.a1 == paper.priors.a1);
+    const Mask mask = random_mask(random, graph.num_edges(), 0.4);
+    CHECK_EQ(HcmEvaluator(graph, given)(mask.data()), HcmEvaluator(graph, paper)(mask.data()));
+  }
+}
+
 }  // namespace
 
 int main() {
   test_definition();
   test_fewest_edges();
+  test_given_priors();
+  test_given_priors_of_the_paper();
   return check::finish();
 }

@@ -169,12 +169,81 @@ void test(const Toy& toy, const Graph& graph, const std::function<Scorer()>& sco
   }
 }
 
+// What ends a search: the chance that it is told, by the formula of the iterations it asks for.
+struct Stopped {
+  SearchResult<Shift> result;
+  int asked = 0;
+};
+
+template <class Chance>
+Stopped run_until(const Toy& toy, const Graph& graph, const HcmTerms& terms, int threads,
+                  int64_t min_iterations, Chance&& chance) {
+  const TranslationProblem problem(graph, toy.from, toy.to, Screen::kLoose);
+  std::vector<int> all(graph.num_edges());
+  std::iota(all.begin(), all.end(), 0);
+  const Proposals proposals(graph, all, false);
+  Options options;
+  options.seed = 7;
+  options.min_iterations = min_iterations;
+  options.max_iterations = 3000;
+  Workers workers(threads);
+  Interrupt interrupt;
+  LoRansac<TranslationProblem, HcmScorer> search(
+      problem, proposals, options, [&] { return HcmScorer(graph, terms); }, workers, interrupt);
+  Stopped out;
+  Mask last(graph.words(), 0), best(graph.words(), 0);
+  search.stop_by([&](const uint64_t* inliers) {
+    std::copy_n(inliers, last.size(), last.begin());
+    ++out.asked;
+    return chance(inliers, out.asked);
+  });
+  out.result = search.run(nullptr);
+  problem.inliers(out.result.model, best.data(), nullptr);
+  CHECK(best == last);  // it was asked about the inliers of the best model, and about no later one
+  return out;
+}
+
+void test_stop_by(const Toy& toy, const Graph& graph, const HcmTerms& terms) {
+  // The first iterations find the shift; the chance alone decides what follows.
+  int within = 0;
+  for (double chance : {0.0, 1e-8, 0.004, 0.01, 0.02, 0.05, 0.2, 0.9, 1.0 - 1e-9, 1.0}) {
+    int64_t wanted = 3000;
+    if (chance > 1e-7) {
+      const double asked = 3.0 * std::log(1.0 - 0.9999) / std::log1p(-std::min(chance, 0.9999999));
+      wanted = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(asked)), 300, 3000);
+    }
+    within += wanted > 300 && wanted < 3000 ? 1 : 0;
+    for (int threads : {1, 3}) {
+      const Stopped run =
+          run_until(toy, graph, terms, threads, 300, [&](const uint64_t*, int) { return chance; });
+      CHECK_EQ(run.result.iterations, std::min<int64_t>(wanted + 1, 3000));
+      CHECK(run.asked > 0 && run.result.found);
+    }
+  }
+  CHECK(within >= 3);
+  // A chance that follows the inliers gives the paper's rule back.
+  const int64_t edges = static_cast<int64_t>(graph.num_edges());
+  const auto paper = [&](const uint64_t* inliers, int) {
+    Mask mask(inliers, inliers + graph.words());
+    const double count = count_bits(mask);
+    return count * (count - 1) / static_cast<double>(edges * (edges - 1));
+  };
+  const Outcome expected =
+      run<HcmScorer>(toy, graph, [&] { return HcmScorer(graph, terms); }, Screen::kLoose, 1, 0);
+  for (int threads : {1, 3}) {
+    const Stopped own = run_until(toy, graph, terms, threads, 300, paper);
+    CHECK_EQ(own.result.iterations, expected.result.iterations);
+    CHECK_EQ(own.result.model.dx, expected.result.model.dx);
+  }
+}
+
 }  // namespace
 
 int main() {
   const Toy toy;
   const Graph graph = make_graph(toy.edges, 40, 40);
   const HcmTerms terms(graph, 0.3, 0.01);
+  test_stop_by(toy, graph, terms);
   test<HcmScorer>(toy, graph, [&] { return HcmScorer(graph, terms); });
   test<McmScorer>(toy, graph, [&] { return McmScorer(graph); });
   test<CmScorer>(toy, graph, [&] { return CmScorer(graph, 0.05 * 0.05); });

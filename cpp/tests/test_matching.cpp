@@ -129,11 +129,70 @@ void test_cheapest() {
   }
 }
 
+// The most that edges from `e` on can add to a matching.
+double heaviest_from(const Graph& graph, const Mask& mask, const std::vector<double>& weight,
+                     std::size_t e, std::set<int>& left, std::set<int>& right) {
+  if (e == graph.num_edges()) return 0.0;
+  double best = heaviest_from(graph, mask, weight, e + 1, left, right);
+  const int l = graph.left[e], r = graph.right[e];
+  if (!has_bit(mask, e) || left.count(l) || right.count(r)) return best;
+  left.insert(l);
+  right.insert(r);
+  best = std::max(best, weight[e] + heaviest_from(graph, mask, weight, e + 1, left, right));
+  left.erase(l);
+  right.erase(r);
+  return best;
+}
+
+// Weights of edges outside the mask are large, so that one taken by mistake would show.
+void test_heaviest() {
+  Source random(3);
+  int smaller = 0;
+  for (int g = 0; g < 600; ++g) {
+    const Graph graph =
+        random_graph(random, 1 + random.pick(6), 1 + random.pick(6), random.in(0.1, 0.5));
+    const Mask mask = random_mask(random, graph.num_edges(), g ? 0.8 : 0.0);
+    std::vector<double> weight(graph.words() * 64, 100.0);
+    const bool ties = random.chance(0.3);
+    for_each_bit(mask.data(), mask.size(), [&](int e) {
+      const double spread = random.chance(0.5) ? 1.0 : 5.0;
+      weight[static_cast<std::size_t>(e)] = ties ? random.pick(3) : spread * random.uniform();
+    });
+    std::set<int> left, right;
+    const double expected = heaviest_from(graph, mask, weight, 0, left, right);
+
+    const auto chosen = heaviest_matching(graph, mask.data(), weight.data());
+    double total = 0;
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      const auto e = static_cast<std::size_t>(chosen[k]);
+      CHECK(has_bit(mask, e));
+      CHECK(left.insert(graph.left[e]).second);
+      CHECK(right.insert(graph.right[e]).second);
+      CHECK(k == 0 || chosen[k - 1] < chosen[k]);
+      total += weight[e];
+    }
+    CHECK_NEAR(total, expected, 1e-9);
+    smaller += static_cast<int>(chosen.size()) < Kuhn{graph, mask}.cardinality() ? 1 : 0;
+  }
+  CHECK(smaller > 5);  // the heaviest is not always one of the largest
+}
+
+// One heavy edge beats two light ones that it excludes, and loses to two that weigh more together.
+void test_heaviest_is_not_the_largest() {
+  const Graph path = make_graph({{0, 0}, {1, 0}, {1, 1}}, 2, 2);
+  const Mask mask = {0b111};
+  const double heavy[] = {1.0, 3.0, 1.5}, light[] = {1.0, 2.0, 1.5};
+  CHECK(heaviest_matching(path, mask.data(), heavy) == std::vector<int64_t>{1});
+  CHECK((heaviest_matching(path, mask.data(), light) == std::vector<int64_t>{0, 2}));
+}
+
 }  // namespace
 
 int main() {
   test_cardinality();
   test_long_chain();
   test_cheapest();
+  test_heaviest();
+  test_heaviest_is_not_the_largest();
   return check::finish();
 }

@@ -128,9 +128,171 @@ void test_uniform_edges_and_guidance() {
   }
 }
 
+// Vertices in three groups, the edges of each guide within its own: who drew is plain to see.
+struct Mixture {
+  static constexpr int kVertices = 60, kGroups = 3;
+  const double shares[kGroups] = {0.45, 0.3, 0.25};  // the rest falls to no guide
+  Graph graph;
+  std::vector<int> group[kGroups];
+  Proposals proposals;
+
+  Mixture() : graph(make()), proposals(graph, all_edges(graph), false) {
+    for (int e : all_edges(graph)) {
+      const int g = graph.left[static_cast<std::size_t>(e)] % kGroups;
+      group[g].push_back(e);
+    }
+    for (int g = 0; g + 1 < kGroups; ++g) proposals.guide(graph, group[g], shares[g]);
+  }
+  // Partners are of the same group.
+  static Graph make() {
+    Source random(11);
+    Edges edges;
+    for (int l = 0; l < kVertices; ++l) {
+      std::set<int> partners;
+      for (int k = 0; k <= random.pick(3); ++k) {
+        partners.insert(kGroups * random.pick(kVertices / kGroups) + l % kGroups);
+      }
+      for (int r : partners) edges.emplace_back(l, r);
+    }
+    random.shuffle(edges);
+    return make_graph(edges, kVertices, kVertices);
+  }
+};
+
+void test_mixture_draws_its_shares_from_the_named_edges() {
+  const Mixture mixture;
+  Proposals::Scratch scratch = mixture.proposals.scratch();
+  const Proposals plain(mixture.graph, all_edges(mixture.graph), false);
+  Proposals::Scratch plain_scratch = plain.scratch();
+  Sample sample(kSize), unguided(kSize);
+  int64_t wasted = 0;
+  constexpr int kDraws = 4000;
+  int pure[Mixture::kGroups] = {}, free = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    CHECK(mixture.proposals.draw(12, i, kSize, scratch, sample.data(), &wasted));
+    CHECK(one_to_one(mixture.graph, sample));
+    plain.draw(12, i, kSize, plain_scratch, unguided.data(), &wasted);
+    free += sample == unguided ? 1 : 0;
+    for (int g = 0; g < Mixture::kGroups; ++g) {
+      pure[g] += std::all_of(sample.begin(), sample.end(), [&](int e) {
+        return mixture.graph.left[static_cast<std::size_t>(e)] % Mixture::kGroups == g;
+      });
+    }
+  }
+  // A free sample is of one group once in eighty; five standard deviations are 160.
+  const double rest = mixture.shares[2];
+  for (int g = 0; g + 1 < Mixture::kGroups; ++g) {
+    CHECK_NEAR(pure[g], kDraws * mixture.shares[g], 160);
+  }
+  CHECK(pure[2] < kDraws * rest / 20);   // the third group is never drawn on purpose
+  CHECK_NEAR(free, kDraws * rest, 160);  // iterations of no guide draw as if there were none
+}
+
+// One guide draws what the same edges draw alone.
+void test_a_guide_is_a_sampler_of_its_edges() {
+  const Mixture mixture;
+  Proposals guided(mixture.graph, all_edges(mixture.graph), false);
+  guided.guide(mixture.graph, mixture.group[1], 1.0);
+  const Proposals alone(mixture.graph, mixture.group[1], false);
+  Proposals::Scratch one = guided.scratch(), two = alone.scratch();
+  Sample a(kSize), b(kSize);
+  int64_t wasted = 0;
+  for (int i = 0; i < 200; ++i) {
+    CHECK(guided.draw(13, i, kSize, one, a.data(), &wasted));
+    CHECK(alone.draw(13, i, kSize, two, b.data(), &wasted));
+    CHECK(a == b);
+  }
+}
+
+struct Counted {
+  double share, deviation;  // of inliers among the draws, and how uncertain that is
+};
+
+// Every left vertex is as likely, and so is each of its edges.
+Counted count(const Graph& graph, const std::vector<int>& edges, const Mask& inliers) {
+  double total = 0;
+  int vertices = 0;
+  for (int l = 0; l < graph.num0; ++l) {
+    int all = 0, good = 0;
+    for (int e : edges) {
+      if (graph.left[static_cast<std::size_t>(e)] != l) continue;
+      ++all;
+      good += has_bit(inliers, static_cast<std::size_t>(e)) ? 1 : 0;
+    }
+    vertices += all > 0;
+    total += all ? static_cast<double>(good) / all : 0.0;
+  }
+  const double share = total / vertices;
+  return {share, std::sqrt(share * (1.0 - share) / vertices)};
+}
+
+void test_clean_chance_by_count() {
+  const Mixture mixture;
+  Source random(14);
+  for (double density : {0.0, 0.2, 0.6, 0.95, 1.0}) {
+    const Mask inliers = random_mask(random, mixture.graph.num_edges(), density);
+    double expected = 0;
+    for (int g = 0; g < Mixture::kGroups; ++g) {
+      const Counted c =
+          count(mixture.graph, g < 2 ? mixture.group[g] : all_edges(mixture.graph), inliers);
+      expected += mixture.shares[g] * std::pow(std::max(c.share - c.deviation, 0.0), kSize);
+    }
+    CHECK_NEAR(mixture.proposals.clean_chance(inliers.data(), kSize), expected, 1e-12);
+  }
+  const Mask none(mixture.graph.words(), 0),
+      all = random_mask(random, mixture.graph.num_edges(), 2);
+  CHECK_EQ(mixture.proposals.clean_chance(none.data(), kSize), 0.0);
+  CHECK_NEAR(mixture.proposals.clean_chance(all.data(), kSize), 1.0, 1e-12);
+}
+
+// So many vertices that hardly a sample meets one twice: what is believed is seen, or a little
+// less.
+void test_clean_chance_by_drawing() {
+  const int n = 3000;
+  Source random(15);
+  Edges edges;
+  for (int l = 0; l < n; ++l) {
+    std::set<int> partners = {l};
+    for (int k = random.pick(3); k > 0; --k) partners.insert(random.pick(n));
+    for (int r : partners) edges.emplace_back(l, r);
+  }
+  random.shuffle(edges);
+  const Graph graph = make_graph(edges, n, n);
+  Mask inliers(graph.words(), 0);
+  std::vector<int> guide;
+  for (int e : all_edges(graph)) {
+    const auto [l, r] = edges[static_cast<std::size_t>(e)];
+    const bool inlier = random.chance(l == r ? 0.9 : 0.4);
+    if (inlier) inliers[static_cast<std::size_t>(e) / 64] |= uint64_t{1} << (e % 64);
+    if (l == r && l < n / 2) guide.push_back(e);
+  }
+  Proposals proposals(graph, all_edges(graph), false);
+  proposals.guide(graph, guide, 0.5);
+  Proposals::Scratch scratch = proposals.scratch();
+  Sample sample(kSize);
+  int64_t wasted = 0;
+  constexpr int kDraws = 20000;
+  int clean = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    proposals.draw(16, i, kSize, scratch, sample.data(), &wasted);
+    clean += std::all_of(sample.begin(), sample.end(),
+                         [&](int e) { return has_bit(inliers, static_cast<std::size_t>(e)); });
+  }
+  const double seen = static_cast<double>(clean) / kDraws;
+  const double believed = proposals.clean_chance(inliers.data(), kSize);
+  const double noise = std::sqrt(seen * (1.0 - seen) / kDraws);
+  CHECK(seen > 0.2 && seen < 0.8);
+  CHECK(believed < seen + 3.0 * noise);
+  CHECK(believed > 0.9 * seen - 3.0 * noise);
+}
+
 }  // namespace
 
 int main() {
+  test_mixture_draws_its_shares_from_the_named_edges();
+  test_a_guide_is_a_sampler_of_its_edges();
+  test_clean_chance_by_count();
+  test_clean_chance_by_drawing();
   test_same_in_any_order();
   test_star();
   test_uniform_over_left();

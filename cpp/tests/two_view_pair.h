@@ -21,7 +21,9 @@ struct Pair {
             static_cast<int64_t>(edges.size() / 2),
             nullptr,
             nullptr,
-            eps};
+            eps,
+            nullptr,
+            nullptr};
   }
 };
 
@@ -55,5 +57,6 @@ inline manymatch::Options quick_options(int threads = 1) {
   return options;
 }
 
-constexpr manymatch::Method kMethods[] = {manymatch::Method::kHcmMcm, manymatch::Method::kHcm,
-                                          manymatch::Method::kMcm, manymatch::Method::kCm};
+constexpr manymatch::Method kMethods[] = {manymatch::Method::kAuto, manymatch::Method::kHcmMcm,
+                                          manymatch::Method::kHcm, manymatch::Method::kMcm,
+                                          manymatch::Method::kCm};

@@ -1,0 +1,130 @@
+"""Time "auto" against the paper's two-stage method, both with their own stopping rule.
+
+    python benchmarks/speed/auto.py [--iterations 100000] [--pairs 15] [--repeats 3]
+
+Real graphs (the reference data), one thread, 1,000 iterations at least. Two-stage is timed with the
+filter that makes its graph (the first 2048 edges, GMS, the first 1024), "auto" gets the first 2048
+and runs the filter itself. The two take turns; of every pair the least time of the repeats counts.
+Ratios are those of total time. Accuracy stands beside them. Writes ``auto.json`` and ``auto.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import manymatch
+from benchmarks.speed import report
+from manymatch.evaluate import pose_auc, pose_error_deg
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.sources import open_sources
+from tests.data_folder import data_folder
+
+if TYPE_CHECKING:
+    from manymatch.evaluate.posed_graph import PosedGraph
+
+FRONTS = {"hcm-mcm": Front(), "auto": Front.for_auto()}
+
+
+def timed(method: str, posed: PosedGraph, options: manymatch.Options) -> tuple[float, float, int]:
+    """Seconds with the front end, error in degrees, and iterations."""
+    start = time.perf_counter()
+    graph = FRONTS[method].graph(posed)
+    estimate = manymatch.estimate_relative_pose(
+        graph, posed.camera0, posed.camera1, method, options
+    )
+    seconds = time.perf_counter() - start
+    error = pose_error_deg(estimate.pose, posed.R, posed.t) if estimate.pose else 180.0
+    return seconds, float(error), estimate.iterations
+
+
+def measure(folder: Path, pairs: int, repeats: int, options: manymatch.Options) -> dict[str, Any]:
+    """Seconds, errors and iterations of both methods on evenly spread pairs of a set."""
+    (source,) = open_sources([str(folder)])
+    chosen = np.unique(np.linspace(0, len(source) - 1, min(pairs, len(source))).astype(int))
+    rows: dict[str, list[tuple[float, float, int]]] = {method: [] for method in FRONTS}
+    for index in chosen:
+        posed = source[int(index)]
+        best: dict[str, tuple[float, float, int]] = {}
+        for _ in range(repeats):
+            for method in FRONTS:
+                run = timed(method, posed, options)
+                best[method] = min(run, best.get(method, run))
+        for method, run in best.items():
+            rows[method].append(run)
+    return {
+        method: {
+            "seconds": [row[0] for row in of_method],
+            "error_deg": [row[1] for row in of_method],
+            "iterations": [row[2] for row in of_method],
+        }
+        for method, of_method in rows.items()
+    }
+
+
+def cells(name: str, runs: list[dict[str, Any]]) -> list[str]:
+    """One row of the table: totals over the pairs of some sets."""
+    total, iterations, auc = {}, {}, {}
+    for method in FRONTS:
+        total[method] = sum(sum(run[method]["seconds"]) for run in runs)
+        iterations[method] = np.mean(np.concatenate([run[method]["iterations"] for run in runs]))
+        auc[method] = np.mean([pose_auc(run[method]["error_deg"], (10,))[0] for run in runs])
+    count = sum(len(run["auto"]["seconds"]) for run in runs)
+    return [
+        name,
+        str(count),
+        *(f"{1e3 * total[method] / count:.1f}" for method in FRONTS),
+        f"{total['auto'] / total['hcm-mcm']:.2f}",
+        *(f"{iterations[method]:,.0f}" for method in FRONTS),
+        *(f"{auc[method]:.1f}" for method in FRONTS),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--iterations", type=int, default=100_000, help="most iterations")
+    parser.add_argument("--pairs", type=int, default=15, help="pairs of each set")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of which the least counts")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
+    arguments = parser.parse_args()
+    console = Console()
+    data = data_folder()
+    if data is None:
+        console.print("The reference graphs are not here; set MANYMATCH_DATA to their folder.")
+        return
+    options = manymatch.Options(max_iterations=arguments.iterations, threads=1)
+    folders = [
+        folder
+        for representation in ("effnet", "superpoint", "sift", "sam2")
+        for folder in sorted((data / "graphs" / representation).iterdir())
+    ]
+    runs: dict[str, dict[str, Any]] = {}
+    with Progress(console=console, transient=True) as progress:
+        for folder in progress.track(folders, description="sets"):
+            name = f"{folder.parent.name}/{folder.name}"
+            runs[name] = measure(folder, arguments.pairs, arguments.repeats, options)
+    header = ["set", "pairs", "two-stage ms", "auto ms", "ratio"]
+    header += ["its two-stage", "its auto", "AUC@10 two-stage", "AUC@10 auto"]
+    rows = [cells(name, [run]) for name, run in runs.items()]
+    for representation in dict.fromkeys(name.split("/")[0] for name in runs):
+        of = [run for name, run in runs.items() if name.startswith(f"{representation}/")]
+        rows.append(cells(f"{representation}, all", of))
+    rows.append(cells("all", list(runs.values())))
+    caption = f"Time a pair, one thread, 1,000 to {arguments.iterations:,} iterations."
+    report.show(console, caption.rstrip("."), header, rows)
+    suffix = "" if arguments.iterations == 100_000 else f"_{arguments.iterations}"
+    report.write_json(arguments.out / f"auto{suffix}.json", {"runs": runs})
+    report.write_markdown(arguments.out / f"auto{suffix}.md", "auto", {caption: (header, rows)})
+
+
+if __name__ == "__main__":
+    main()
