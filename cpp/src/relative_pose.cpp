@@ -217,8 +217,9 @@ LmResult RelativePoseProblem::far_polish(Pose& pose, Workspace& space, double re
   }
   for (std::size_t i = 0; i < g.edges.size(); ++i) {
     const std::size_t e = at(g.edges[i]);
-    g.weight[i] =
+    const double share =
         prior[e] / space.mass0[at(graph_.left[e])] + prior[e] / space.mass1[at(graph_.right[e])];
+    g.weight[i] = std::sqrt(prior[e]) * share;
   }
   for (int e : g.edges) {
     space.mass0[at(graph_.left[at(e)])] = 0.0;
