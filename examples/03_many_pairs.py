@@ -8,7 +8,7 @@ scenes = list(make_scenes(ORDERING, count=8))
 problems = [(scene.graph, scene.camera0, scene.camera1) for scene in scenes]
 options = manymatch.Options(max_iterations=20_000)
 
-for method in ("cm", "hcm-mcm"):
+for method in ("cm", "hcm-mcm", "auto"):
     estimates = manymatch.estimate_relative_poses(problems, method=method, options=options)
     errors = [
         pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)

@@ -32,6 +32,7 @@ METHODS = (
     Method("hcm", "hcm"),
     Method("mcm", "mcm"),
     Method("hcm-mcm", "hcm-mcm"),
+    Method("auto", "auto"),
 )
 REFERENCE = {
     "CM_pypi": "reference: PoseLib CM",

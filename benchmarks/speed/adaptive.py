@@ -37,7 +37,7 @@ Runs = dict[str, dict[str, list[float]]]
 def measure(ratio: float, graphs: int, progress: Progress) -> Runs:
     """Milliseconds and pose errors of every estimator on every graph of one ratio."""
     options = manymatch.Options()
-    entries = [*(ours(method, options) for method in METHODS), *others(options)]
+    entries = [*(ours(method, options) for method in ("auto", *METHODS)), *others(options)]
     problems = [made(ratio, seed) for seed in range(graphs)]
     task = progress.add_task(f"ratio {ratio:g}", total=graphs * len(entries))
     # One run is enough: the median over graphs does what a minimum over repetitions would.

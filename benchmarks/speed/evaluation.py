@@ -41,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sets", nargs="*", metavar="SET")
     parser.add_argument("--preset", default="embedded")
+    parser.add_argument("--method", default="hcm-mcm")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--workers", type=int, default=0)
@@ -50,8 +51,9 @@ def main() -> None:
     sets = arguments.sets or default_sets()
     workers = num_threads(arguments.workers)
     cache = arguments.out / "evaluation-features"
-    config = RunConfig(options=Options(max_iterations=arguments.iterations), seeds=arguments.seeds)
-    quick = RunConfig(options=Options(min_iterations=1, max_iterations=1), seeds=1)
+    options = Options(max_iterations=arguments.iterations)
+    config = RunConfig(arguments.method, options=options, seeds=arguments.seeds)
+    quick = RunConfig("hcm-mcm", options=Options(min_iterations=1, max_iterations=1), seeds=1)
     rows = []
     for label, run in (("fill", quick), ("timed", config)):
         for source in open_sources(sets, [arguments.preset], cache=cache):

@@ -10,8 +10,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#999999",
+    "#7F3C8D",
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h")
 
 
 def _axes(width: float = 16.0, height: float = 9.0, columns: int = 1) -> tuple[Any, Any]:

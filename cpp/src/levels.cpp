@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace manymatch {
 
@@ -27,7 +28,8 @@ Levels::Levels(const Graph& graph, const int32_t* rank, const uint8_t* kept, dou
 
 double Levels::weight(int edge, double delta) const {
   const double p = prior[static_cast<std::size_t>(edge)];
-  return std::log1p(p / ((1.0 - p) * delta));
+  // Finite for the smallest delta too: weights are added and subtracted.
+  return std::log1p(std::min(p / ((1.0 - p) * delta), std::numeric_limits<double>::max()));
 }
 
 }  // namespace manymatch

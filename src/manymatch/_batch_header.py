@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -30,9 +31,19 @@ def batch_header(
     matches: bool,
 ) -> dict[str, Any]:
     """Everything that decides the rows; a folder in which any of it differs is refused."""
-    settings = config.to_dict()
-    # A label, and a setting that changes nothing.
-    del settings["preset"], settings["estimation"]["threads"]
+    whole = config.to_dict()
+    estimation = whole["estimation"]
+    del estimation["threads"]  # changes nothing
+    if not estimation["without"]:
+        # Only "auto" has parts that can be left out; batches of other methods stay what they were.
+        del estimation["without"]
+    # In the order in which a difference is told: most others follow from the method. What the
+    # method wants is written as it is, so that naming it makes no other batch.
+    settings = {
+        "estimation": estimation,
+        "features": whole["features"],
+        "association": dataclasses.asdict(config.association.for_method(config.method)),
+    }
     network = config.features.needs_torch
     used = {
         name: version

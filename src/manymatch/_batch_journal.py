@@ -163,7 +163,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 def _difference(old: Any, new: Any, name: str = "") -> str | None:
     """Name the first part in which two headers differ, with both values."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*old, *(key for key in new if key not in old)]:
+        for key in [*new, *(key for key in old if key not in new)]:
             inner = f"{name}.{key}" if name else key
             found = _difference(old.get(key), new.get(key), inner)
             if found is not None:

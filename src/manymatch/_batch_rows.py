@@ -11,6 +11,7 @@ from manymatch.evaluate import (
     rotation_error_deg,
     translation_error_deg,
 )
+from manymatch.match_result import mean_probability
 
 if TYPE_CHECKING:
     from manymatch.camera_source import ResolvedCamera
@@ -43,6 +44,7 @@ COLUMNS: dict[str, type] = {
     "candidates": int,
     "inliers": int,
     "matches": int,
+    "mean_probability": float,
     "hcm": float,
     "chance": float,
     "parallax_deg": float,
@@ -97,6 +99,7 @@ def result_row(
         "candidates": result.graph.num_edges,
         "inliers": int(estimate.num_inliers),
         "matches": len(estimate.matches),
+        "mean_probability": mean_probability(estimate),
         "hcm": float(estimate.hcm),
         "chance": float(confidence.chance),
         "parallax_deg": float(confidence.parallax_deg),

@@ -77,6 +77,7 @@ class Task:
                 result.keypoints0,
                 result.keypoints1,
                 result.estimate.matches,
+                confidence=result.estimate.match_probability,
                 pose=result.estimate.pose,
                 config=result.provenance(),
             )

@@ -18,12 +18,12 @@ _RING = (2.0, 5.0)
 _SAMPLE = 5
 # Ranks above this count as this, and a candidate that the motion filter does not keep is worth
 # less; both as the estimator has it.
-_RANKS, _NOT_KEPT = 5, 0.3
+_RANKS, _PRIOR, _NOT_KEPT = 5, 0.3, 0.3
 # Chances of a level are mixed with those of all levels, which count as so many inliers.
 _SHRINK = 4.0
-# Log-odds of a match: constant, competition, excess over chance, size, prior. Fitted by
-# benchmarks/accuracy/calibration.py; docs/auto.md has the measured reliability.
-_COEFFICIENTS = (0.471, -0.419, 0.702, 1.76, 0.399)
+# Log-odds of a match: a constant, and one slope a column of `match_features`. Fitted by
+# benchmarks/accuracy/fit_probability.py; docs/auto.md has the measured reliability.
+_COEFFICIENTS = (0.173, -0.299, 0.955, 1.559, 0.446)
 
 
 def match_probability(
@@ -51,11 +51,27 @@ def match_probability(
     matched : (M,) int64
         Candidates that are the matches.
     """
-    if len(matched) == 0:
-        return np.zeros(0)
+    constant, *slopes = _COEFFICIENTS
+    features = match_features(edges, rank, kept, distance, inliers, matched)
+    return np.asarray(1.0 / (1.0 + np.exp(-constant - features @ slopes)), dtype=np.float64)
+
+
+def match_features(
+    edges: NDArray[np.int32],
+    rank: NDArray[np.int32] | None,
+    kept: BoolArray,
+    distance: FloatArray,
+    inliers: BoolArray,
+    matched: IndexArray,
+) -> FloatArray:
+    """Logarithms (M, 4) of what speaks for and against each match; arguments as above.
+
+    Columns: competition by other inliers at its two keypoints, how far the inliers of the pair
+    exceed chance, how many matches there are for the size of the graph, prior by rank and filter.
+    """
     ranks = np.ones(len(edges), np.int64) if rank is None else np.clip(rank, 1, _RANKS)
     doubtful = np.zeros(len(edges), bool) if len(kept) == 0 else ~kept
-    prior = np.where(doubtful, _NOT_KEPT, 1.0) / ranks
+    prior = np.where(doubtful, _NOT_KEPT, 1.0) * _PRIOR / ranks
     level = 2 * (ranks - 1) + doubtful
     found = np.bincount(level[inliers], minlength=2 * _RANKS).astype(float)
     ring = (distance > _RING[0]) & (distance < _RING[1])
@@ -67,13 +83,10 @@ def match_probability(
         total = np.bincount(vertex, odds)
         competition *= 1.0 + np.maximum(total[vertex[matched]] - odds[matched], 0.0)
     excess = max(found.sum() - _SAMPLE - chance.sum(), 1.0) / (np.sqrt(chance.sum()) + 3.0)
-    size = max(len(matched) - _SAMPLE, 1) / np.sqrt(len(edges))
-    constant, *slopes = _COEFFICIENTS
-    log_odds = np.full(len(matched), constant)
-    terms = (competition, excess, size, 0.3 * prior[matched])
-    for slope, value in zip(slopes, terms, strict=True):
-        log_odds += slope * np.log(value)
-    return np.asarray(1.0 / (1.0 + np.exp(-log_odds)), dtype=np.float64)
+    size = max(len(matched) - _SAMPLE, 1) / np.sqrt(max(len(edges), 1))
+    whole = np.ones(len(matched))
+    columns = (competition, excess * whole, size * whole, prior[matched])
+    return np.asarray(np.log(np.stack(columns, axis=1)))
 
 
 def _odds(found: FloatArray, chance: FloatArray) -> FloatArray:

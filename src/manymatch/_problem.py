@@ -24,6 +24,8 @@ CameraLike: TypeAlias = object
 Method: TypeAlias = Literal["auto", "hcm-mcm", "hcm", "mcm", "cm"]
 METHODS: tuple[str, ...] = get_args(Method)
 
+# Keypoints that span less than this many pixels are not in pixels; to what they are blown up then.
+_SMALLEST_IMAGE, _BLOWN_UP = 32.0, 1000.0
 # More threads than this only cost memory; the result is the same.
 _MOST_THREADS = 256
 
@@ -68,11 +70,24 @@ class Problem:
 
         What is known of its edges stays: rank, and what the motion filter says of the pixels.
         """
-        graph = self.graph
-        pixels: tuple[FloatArray | None, FloatArray | None] = (graph.points0, graph.points1)
-        if any(np.abs(p).max(initial=0.0) > LARGEST_COORDINATE for p in pixels if p is not None):
-            pixels = (None, None)  # no image has such a point, and the filter cannot tell cells
-        return _core.Pair(self.x0, x1, self.edges, graph.rank, self.mask, self.eps, *pixels)
+        pixels = _filter_points(self.graph.points0, self.graph.points1)
+        return _core.Pair(self.x0, x1, self.edges, self.graph.rank, self.mask, self.eps, *pixels)
+
+
+def _filter_points(
+    points0: FloatArray, points1: FloatArray
+) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
+    """Points as the motion filter can take them, or None twice if it cannot.
+
+    The filter counts in whole pixels, so that points of a normalised plane are blown up.
+    """
+    both = (points0, points1)
+    if any(np.abs(points).max(initial=0.0) > LARGEST_COORDINATE for points in both):
+        return None, None  # no image has such a point, and cells could not be told apart
+    span = max((float(np.ptp(points, axis=0).max()) for points in both if len(points)), default=0.0)
+    if not 0.0 < span < _SMALLEST_IMAGE:
+        return both
+    return points0 * (_BLOWN_UP / span), points1 * (_BLOWN_UP / span)
 
 
 def checked_options(options: object, name: str = "options") -> Options:

@@ -49,9 +49,11 @@ class Estimate:
     matches : (M, 2) int64 ndarray
         Resolved 1-to-1 correspondences ``(index into points0, index into points1)``: a maximum
         matching of the inlier edges, of all maximum ones that with the least sum of squared
-        residuals. In the order of the graph's edges.
+        residuals; with method "auto" what is known of an edge counts beside its residual. In the
+        order of the graph's edges.
     match_probability : (M,) float64 ndarray or None
-        Probability that each of the matches is right; with method "auto", else None.
+        Probability that each of the matches is right, aligned with `matches`; None for methods
+        other than "auto".
     hcm : float
         HCM score of the pose (equation HCM of the paper).
     cardinality : int
@@ -142,7 +144,7 @@ def estimate_relative_pose(
     graph: AssociationGraph,
     camera0: CameraLike,
     camera1: CameraLike,
-    method: Method = "hcm-mcm",
+    method: Method = "auto",
     options: Options | None = None,
     proposals: ArrayLike | None = None,
 ) -> Estimate:
@@ -154,8 +156,12 @@ def estimate_relative_pose(
         Candidates, several per keypoint if there are, in pixels.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         Intrinsics, in the pixel convention of the graph's points.
-    method : {"hcm-mcm", "hcm", "mcm", "cm"}
-        "hcm-mcm": two stages, explore with HCM and select with MCM (Algorithm 1 of the paper).
+    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
+        "auto": the two stages with evidence for every edge, its rank and whether the motion filter
+        GMS keeps it; see docs/auto.md. It wants the graph unfiltered, takes its first 2048 edges
+        to find the pose, and does not use `options.guidance`.
+        "hcm-mcm": two stages, explore with HCM and select with MCM (Algorithm 1 of the paper),
+        which takes filtered graphs as `candidates` makes them.
         "hcm", "mcm": a single mechanism (Algorithm 3). "cm": edges as independent correspondences,
         uniform samples and truncated squared residuals, for comparison.
     options : Options, optional
@@ -192,7 +198,7 @@ def estimate_relative_pose(
 
 def estimate_relative_poses(
     problems: Iterable[Sequence[Any]],
-    method: Method = "hcm-mcm",
+    method: Method = "auto",
     options: Options | Sequence[Options] | None = None,
     threads: int = 0,
 ) -> list[Estimate]:
@@ -202,7 +208,7 @@ def estimate_relative_poses(
     ----------
     problems : iterable of tuples
         ``(graph, camera0, camera1)`` or ``(graph, camera0, camera1, proposals)`` for each pair.
-    method : {"hcm-mcm", "hcm", "mcm", "cm"}
+    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         As in `estimate_relative_pose`.
     options : Options or sequence of Options, optional
         One for all pairs, or one for each.
@@ -293,9 +299,7 @@ def _finish(problem: Problem, result: _core.Estimate, method: str) -> Estimate:
     )
 
 
-def _match_probability(
-    problem: Problem, result: _core.Estimate, method: str
-) -> FloatArray | None:
+def _match_probability(problem: Problem, result: _core.Estimate, method: str) -> FloatArray | None:
     if method != "auto":
         return None
     if not result.success:

@@ -72,7 +72,8 @@ def candidates(
     """Associate descriptors, cap, filter and cut: the paper's practical configuration.
 
     Edges keep their order throughout (rank, then similarity): the cap and the cut take the first
-    ones, and the filter only removes.
+    ones, and the filter only removes. Method "auto" wants ``gms=False, keep=None``: it runs the
+    filter itself, and an edge that the filter does not keep is worth less there, not nothing.
 
     Parameters
     ----------

@@ -44,7 +44,8 @@ def save_result(
         Files of earlier results in it are replaced.
     formats : iterable of {"npz", "h5", "colmap"}
         ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; COLMAP's ``matches.txt`` with
-        one text of keypoints per image.
+        one text of keypoints per image. The first two have the probabilities of the matches,
+        where the method gives them.
     picture, report : bool
         Write ``matches.png`` and ``report.html``.
     command : str, optional
@@ -87,10 +88,16 @@ def save_result(
 def _write_matches(result: MatchResult, root: Path, form: str) -> dict[str, Path]:
     names = result.names
     points, matches = (result.keypoints0, result.keypoints1), result.estimate.matches
+    probability = result.estimate.match_probability
     if form == "npz":
         path = root / "matches.npz"
         write_matches_npz(
-            path, *points, matches, pose=result.estimate.pose, config=result.provenance()
+            path,
+            *points,
+            matches,
+            confidence=probability,
+            pose=result.estimate.pose,
+            config=result.provenance(),
         )
         return {"npz": path}
     if form == "h5":
@@ -100,7 +107,15 @@ def _write_matches(result: MatchResult, root: Path, form: str) -> dict[str, Path
         try:
             for draft in drafts:
                 draft.unlink(missing_ok=True)
-            write_hloc(*drafts, *names, *points, matches, size0=sizes[0], size1=sizes[1])
+            write_hloc(
+                *drafts,
+                *names,
+                *points,
+                matches,
+                match_scores=probability,
+                size0=sizes[0],
+                size1=sizes[1],
+            )
             paths = root / "features.h5", root / "matches.h5"
             for draft, path in zip(drafts, paths, strict=True):
                 draft.replace(path)

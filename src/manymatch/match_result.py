@@ -115,7 +115,7 @@ class MatchResult:
         lines.append(
             f"{self.counts['keypoints0']} x {self.counts['keypoints1']} keypoints, "
             f"{self.graph.num_edges} candidates -> {estimate.num_inliers} inliers -> "
-            f"{len(estimate.matches)} matches."
+            f"{matches_text(estimate)}."
         )
         return [*lines, *self.notes]
 
@@ -210,6 +210,21 @@ class MatchResult:
         }
 
 
+def mean_probability(estimate: Estimate) -> float | None:
+    """Mean probability that a match is right; None where it is unknown or there is no match."""
+    probability = estimate.match_probability
+    return None if probability is None or probability.size == 0 else float(probability.mean())
+
+
+def matches_text(estimate: Estimate) -> str:
+    """Say how many matches there are and, where probabilities are known, their sum."""
+    text = f"{len(estimate.matches)} one-to-one matches"
+    probability = estimate.match_probability
+    if probability is None or probability.size == 0:
+        return text
+    return f"{text} ({round(float(probability.sum()))} expected to be right)"
+
+
 def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, Any]:
     """Everything about an estimate that fits into JSON."""
     pose = estimate.pose
@@ -220,6 +235,7 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
         "candidates": graph.num_edges,
         "inliers": int(estimate.num_inliers),
         "matches": len(estimate.matches),
+        "mean_probability": mean_probability(estimate),
         "parallax_deg": None if pose is None else estimate.parallax_deg,
         "low_parallax": estimate.low_parallax,
         "hcm": float(estimate.hcm),

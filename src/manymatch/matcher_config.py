@@ -37,16 +37,18 @@ class Association:
         As in `manymatch.associate`.
     max_edges : int, optional
         Edges that reach the filter; None for all.
-    gms : bool
-        Filter by grid motion statistics.
+    gms : bool, optional
+        Filter by grid motion statistics. None, the default, is as the method wants it: "auto" runs
+        the filter itself and gets every edge of the cap, the others get what it leaves.
     keep : int, optional
-        Edges that reach the estimator; None for all.
+        Edges that reach the estimator; None for all. Not used where `gms` is None and the method
+        is "auto".
     """
 
     k: int = 5
     operator: str = "mutual"
     max_edges: int | None = 2048
-    gms: bool = True
+    gms: bool | None = None
     keep: int | None = 1024
 
     def __post_init__(self) -> None:
@@ -56,8 +58,22 @@ class Association:
         for name in ("max_edges", "keep"):
             if getattr(self, name) is not None:
                 integer(getattr(self, name), name, 0)
-        if not isinstance(self.gms, bool):
-            raise refusal("gms", "True or False", self.gms)
+        if self.gms is not None and not isinstance(self.gms, bool):
+            raise refusal("gms", "True, False or None", self.gms)
+
+    def for_method(self, method: str) -> Association:
+        """Decide what `gms` leaves open: the same association with True or False there.
+
+        Parameters
+        ----------
+        method : str
+            As in `manymatch.estimate_relative_pose`, or another package's estimator.
+        """
+        if self.gms is not None:
+            return self
+        if method == "auto":
+            return dataclasses.replace(self, gms=False, keep=None)
+        return dataclasses.replace(self, gms=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +103,7 @@ class MatcherConfig:
     preset: str = "classic"
     features: FeatureConfig = FEATURE_PRESETS["classic"]
     association: Association = Association()
-    method: str = "hcm-mcm"
+    method: str = "auto"
     options: Options = dataclasses.field(default_factory=Options)
 
     def __post_init__(self) -> None:

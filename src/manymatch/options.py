@@ -173,7 +173,7 @@ def _ingredients(names: object) -> tuple[str, ...]:
         raise refusal("without", f"a sequence of names among {', '.join(INGREDIENTS)}", names)
     given = list(names)
     for name in given:
-        if name not in INGREDIENTS:
+        if not isinstance(name, str) or name not in INGREDIENTS:
             known = ", ".join(INGREDIENTS)
             hint = suggest(name, INGREDIENTS)
             raise ValueError(f"without must hold names among {known}, got {name!r}{hint}")

@@ -202,12 +202,12 @@ class Matcher:
         )
 
     def _candidates(self, features0: Features, features1: Features) -> Candidates:
-        part = self.config.association
+        part = self.config.association.for_method(self.config.method)
         return candidates(
             **association_arguments(features0, features1),
             k=part.k,
             max_edges=part.max_edges,
-            gms=part.gms,
+            gms=bool(part.gms),
             keep=part.keep,
             operator=part.operator,
         )

@@ -1,6 +1,7 @@
 """Batches: rows, failures, resuming, order, memory."""
 
 import csv
+import hashlib
 import json
 import os
 import threading
@@ -89,6 +90,7 @@ def test_rows_are_what_the_matcher_says(done, pairs):
     assert int(row["inliers"]) == result.estimate.num_inliers
     assert int(row["matches"]) == len(result.estimate.matches)
     assert float(row["hcm"]) == result.estimate.hcm
+    assert float(row["mean_probability"]) == result.estimate.match_probability.mean()
     R = [float(row[f"R{i}{j}"]) for i in range(3) for j in range(3)]
     assert result.estimate.pose.R.ravel().tolist() == R
     assert [float(row[f"t{i}"]) for i in range(3)] == result.estimate.pose.t.tolist()
@@ -210,6 +212,8 @@ def test_known_poses_are_compared(images, tmp_path):
     [
         ({"config": MatcherConfig.of(CONFIG, k=3)}, r"config\.association\.k was 5 and is 3 now"),
         ({"config": MatcherConfig.of(CONFIG, seed=1)}, r"config\.estimation\.seed was 0 and is 1"),
+        ({"config": MatcherConfig.of(CONFIG, method="cm")}, r'method was "auto" and is "cm" now'),
+        ({"config": MatcherConfig.of(CONFIG, without=["ranks"])}, r'without was null and is \["ra'),
         ({"pairs": slice(0, 5)}, "pair_count was 21 and is 5 now"),
         ({"pairs": slice(None, None, -1)}, "the pair list was another one"),
         ({"compare": True}, "compare was false and is true now"),
@@ -238,6 +242,43 @@ def test_threads_and_labels_are_no_other_batch(done, pairs):
     assert run_batch(config, pairs, done[0]).computed == 0
 
 
+def test_what_the_method_wants_may_be_said(done, pairs):
+    config = MatcherConfig.of(CONFIG, method="auto", gms=False, keep=None)
+    assert run_batch(config, pairs, done[0]).computed == 0
+
+
+def as_before_auto(folder):
+    """Give the journal of a batch the header that such a batch had before there was "auto"."""
+    path = folder / "journal.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    header = json.loads(first)
+    options = MatcherConfig.of(CONFIG).options.to_dict()
+    del options["threads"], options["without"]
+    header["config"] = {
+        "features": header["config"]["features"],
+        "association": {
+            "k": 5, "operator": "mutual", "max_edges": 2048, "gms": True, "keep": 1024,
+        },
+        "estimation": {"method": "hcm-mcm", **options},
+    }  # fmt: skip
+    text = json.dumps(header["config"], sort_keys=True).encode() + b"\n"
+    header["config_hash"] = hashlib.sha256(text).hexdigest()
+    rows = [json.loads(line) for line in others]
+    for row in rows:
+        assert row.pop("mean_probability", None) is None
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in (header, *rows)))
+
+
+def test_a_batch_of_before_auto_goes_on_with_its_method(pairs, tmp_path):
+    paper = MatcherConfig.of(CONFIG, method="hcm-mcm")
+    run_batch(paper, pairs, tmp_path, limit=2)
+    as_before_auto(tmp_path)
+    with pytest.raises(ValueError, match=r'estimation\.method was "hcm-mcm" and is "auto" now'):
+        run_batch(CONFIG, pairs, tmp_path, limit=3)
+    assert run_batch(paper, pairs, tmp_path, limit=3).computed == 1
+    assert [row["mean_probability"] for row in rows(tmp_path)] == ["", "", ""]
+
+
 def test_cameras_for_all(pairs, tmp_path):
     run_batch(CONFIG, pairs, tmp_path, limit=2, cameras="130,130,59.5,44.5")
     for row in rows(tmp_path):
@@ -262,7 +303,10 @@ def test_matches_are_written(done, pairs, tmp_path):
     files = sorted((tmp_path / "matches").iterdir())
     assert files[0].name == "000000_view000.png_view001.png.npz"
     for path, row in zip(files, rows(tmp_path), strict=True):
-        assert load_graph(path).num_edges == int(row["matches"])
+        graph = load_graph(path)
+        assert graph.num_edges == int(row["matches"])
+        # Single precision is what such files hold.
+        assert graph.similarity.mean() == pytest.approx(float(row["mean_probability"]), rel=1e-5)
     assert rows(tmp_path) == rows(done[0])[:3]
 
 

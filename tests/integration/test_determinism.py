@@ -12,7 +12,7 @@ from tests.oracles.problems import nearby_pose, random_problem
 
 F = 800.0
 K = np.array([[F, 0.0, 512.0], [0.0, F, 384.0], [0.0, 0.0, 1.0]])
-METHODS = ("hcm-mcm", "hcm", "mcm", "cm")
+METHODS = ("auto", "hcm-mcm", "hcm", "mcm", "cm")
 OPTIONS = Options(min_iterations=500, max_iterations=4000, seed=5)
 
 

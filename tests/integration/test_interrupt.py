@@ -23,7 +23,8 @@ options = manymatch.Options(
 print("ready", flush=True)
 try:
     if sys.argv[1] == "many":
-        manymatch.estimate_relative_poses([(graph, K, K)] * 4, options=options, threads=2)
+        problems = [(graph, K, K)] * 4
+        manymatch.estimate_relative_poses(problems, "hcm-mcm", options=options, threads=2)
     else:
         manymatch.estimate_relative_pose(graph, K, K, sys.argv[1], options)
 except KeyboardInterrupt:
@@ -32,7 +33,8 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(
-    ("what", "threads"), [("hcm-mcm", 1), ("hcm-mcm", 2), ("mcm", 1), ("cm", 2), ("many", 1)]
+    ("what", "threads"),
+    [("auto", 1), ("auto", 2), ("hcm-mcm", 1), ("hcm-mcm", 2), ("mcm", 1), ("cm", 2), ("many", 1)],
 )
 def test_sigint_ends_a_forced_run(what, threads):
     process = subprocess.Popen(  # noqa: S603

@@ -46,6 +46,32 @@ def test_the_pose_is_found(pair, result):
     assert (rival.graph.rank == 1).all()
 
 
+def test_the_method_decides_what_it_sees_of_the_candidates(pair, matcher, result):
+    features = matcher.extractor.extract_many([pair.image0, pair.image1])
+    found = {}
+    for name, settings in {
+        "auto": {},
+        "paper": {"method": "hcm-mcm"},
+        "filtered": {"gms": True, "keep": 100},
+        "plain": {"method": "hcm-mcm", "gms": False},
+    }.items():
+        other = Matcher("classic", **QUICK, **settings)
+        found[name] = other.match_features(*features, pair.camera, pair.camera)
+    assert matcher.config.method == result.estimate.method == "auto"
+    counts = {name: one.counts for name, one in found.items()}
+    assert counts["auto"]["after_cap"] == counts["auto"]["kept"] == found["auto"].graph.num_edges
+    assert counts["paper"]["after_gms"] < counts["paper"]["after_cap"]
+    assert counts["paper"]["kept"] == min(counts["paper"]["after_gms"], 1024)
+    assert counts["filtered"]["after_gms"] == counts["paper"]["after_gms"]
+    assert counts["filtered"]["kept"] == 100
+    assert counts["plain"]["after_gms"] == counts["plain"]["after_cap"]
+    assert found["auto"].estimate.match_probability is not None
+    assert found["paper"].estimate.match_probability is None
+    assert found["paper"].to_dict()["mean_probability"] is None
+    assert "expected to be right" in str(found["auto"])
+    assert "expected to be right" not in str(found["paper"])
+
+
 def test_the_scores_can_be_had_again_from_the_result(result):
     again = manymatch.score_pose(
         result.graph, result.camera0, result.camera1, result.estimate.pose, result.estimate.options
@@ -144,6 +170,13 @@ def test_all_files_are_written_and_read_back(result, tmp_path):
         ours = {tuple(edge) for edge in result.estimate.matches}
         assert {tuple(edge) for edge in graph.edges} == ours
         assert np.allclose(graph.points0, result.keypoints0, atol=1e-3)
+        probability = dict(zip(map(tuple, graph.edges.tolist()), graph.similarity, strict=True))
+        np.testing.assert_allclose(
+            [probability[tuple(match)] for match in result.estimate.matches.tolist()],
+            result.estimate.match_probability,
+            rtol=1e-6,
+        )
+    assert record["mean_probability"] == result.estimate.match_probability.mean()
     assert b"<html" in written["report"].read_bytes()[:300].lower()
     again = save_result(result, tmp_path / "new" / "folder", formats=("h5",))
     assert set(again) == {"json", "config", "h5 features", "h5 matches", "picture", "report"}

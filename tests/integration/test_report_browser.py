@@ -116,6 +116,7 @@ def check_shown(browser, scene, estimate, side, keypoint):
         assert f"rank {graph.rank[edge]}\n" in text
         assert f"similarity {graph.similarity[edge]:.3f}" in text
         is_chosen = graph.edges[edge, far] == partner
+        assert ("probability 0." in text or "probability 1." in text) == is_chosen
         assert (kind == "chosen") == is_chosen
         assert ("chosen" in text.split("\n")[-1].split(", ")[:1]) == is_chosen
     marks = browser.evaluate(

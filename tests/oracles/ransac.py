@@ -32,6 +32,12 @@ class Outcome:
     pool: list[tuple[Model, int]] = field(default_factory=list)
 
 
+def unit_rays(x):
+    """Rays (N, 3) of unit length through points (N, 2), rounded as the estimator rounds them."""
+    inverse = 1.0 / np.sqrt(x[:, 0] * x[:, 0] + x[:, 1] * x[:, 1] + 1.0)
+    return np.column_stack([x[:, 0] * inverse, x[:, 1] * inverse, inverse])
+
+
 @dataclass
 class Loop:
     """One run on points (N, 2) of the normalised plane; options is a manymatch.Options."""
@@ -69,8 +75,7 @@ class Loop:
         )
         drawn = np.flatnonzero((rows >= 0).all(axis=1))
         ends = self.edges[rows[drawn]]
-        b0 = np.concatenate([self.x0[ends[..., 0]], np.ones((len(drawn), 5, 1))], axis=2)
-        b1 = np.concatenate([self.x1[ends[..., 1]], np.ones((len(drawn), 5, 1))], axis=2)
+        b0, b1 = unit_rays(self.x0)[ends[..., 0]], unit_rays(self.x1)[ends[..., 1]]
         problem, R, t = _core.five_point(b0, b1)
         poses = [[] for _ in range(count)]
         for k, row in enumerate(problem):
@@ -108,33 +113,42 @@ class Loop:
                     kept = refined
             if best is None or self.value(kept) > self.value(best):
                 best = kept
-                bound = iteration_bound(
-                    kept.num_inliers,
-                    len(self.edges),
-                    o.min_iterations,
-                    o.max_iterations,
-                    o.confidence,
-                    o.safety,
-                )
+                bound = self.wanted_iterations(best)
         outcome.iterations = it
         if best is None:
             return outcome
         if self.method == "hcm-mcm":
-            best = self.rerank(outcome)
-        outcome.R, outcome.t = self.refine(best, _core.final_polish)
+            best = self.select(outcome, best)
+        outcome.R, outcome.t = self.polish(best)
         return outcome
 
+    def wanted_iterations(self, best):
+        """Iterations that the best model so far asks for."""
+        o = self.options
+        return iteration_bound(
+            best.num_inliers,
+            len(self.edges),
+            o.min_iterations,
+            o.max_iterations,
+            o.confidence,
+            o.safety,
+        )
+
+    def polish(self, best):
+        """The last refinement."""
+        return self.refine(best, _core.final_polish)
+
     def insert(self, pool, raw):
-        """Append while there is room, then put raw in the place of the worst if strictly better."""
+        """Append while there is room, then replace the oldest worst if strictly better."""
         self.inserted += 1
         if len(pool) < self.options.pool_size:
             pool.append((raw, self.inserted))
             return
-        worst = min(range(len(pool)), key=lambda k: pool[k][0].hcm)
+        worst = min(range(len(pool)), key=lambda k: (pool[k][0].hcm, pool[k][1]))
         if raw.hcm > pool[worst][0].hcm:
             pool[worst] = (raw, self.inserted)
 
-    def rerank(self, outcome):
+    def select(self, outcome, best):  # noqa: ARG002 - stage 2 forgets the best of stage 1
         """Refine every pool entry once; largest cardinality, then raw HCM, then the earlier."""
         ranked = []
         for raw, inserted in outcome.pool:

@@ -152,5 +152,15 @@ def test_guidance_zero_ignores_the_ranks():
         graph.points0, graph.points1, graph.edges, rank=np.ones(graph.num_edges, dtype=np.int32)
     )
     options = manymatch.Options(min_iterations=100, max_iterations=500)
-    a, b = (manymatch.estimate_relative_pose(g, K, K, options=options) for g in (graph, ranked))
+    a, b = (manymatch.estimate_relative_pose(g, K, K, "hcm-mcm", options) for g in (graph, ranked))
     assert a.pose == b.pose
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_best_model_that_comes_late_ends_the_search_where_it_was_found(method):
+    for seed in range(4):
+        problem = random_problem(np.random.default_rng([seed, 77]), n=60, max_degree=3)
+        options = manymatch.Options(
+            min_iterations=1, max_iterations=3000, seed=seed, confidence=0.5, safety=0.2
+        )
+        assert_same_run(to_graph(problem), method, options)

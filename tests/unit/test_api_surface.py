@@ -83,13 +83,13 @@ SIGNATURES = {
         "graph": inspect.Parameter.empty,
         "camera0": inspect.Parameter.empty,
         "camera1": inspect.Parameter.empty,
-        "method": "hcm-mcm",
+        "method": "auto",
         "options": None,
         "proposals": None,
     },
     "estimate_relative_poses": {
         "problems": inspect.Parameter.empty,
-        "method": "hcm-mcm",
+        "method": "auto",
         "options": None,
         "threads": 0,
     },
@@ -120,6 +120,7 @@ SIGNATURES = {
         "guidance": 0.0,
         "seed": 0,
         "threads": 0,
+        "without": (),
     },
 }
 
@@ -136,6 +137,7 @@ MEMBERS = {
         "inliers",
         "iterations",
         "low_parallax",
+        "match_probability",
         "matches",
         "num_inliers",
         "parallax_deg",

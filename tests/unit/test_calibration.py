@@ -154,6 +154,21 @@ def test_groups_make_intervals_wider_than_lone_entries():
     assert alone.high[0] - alone.low[0] == pytest.approx(4 * 0.5 / 1000**0.5, rel=0.2)
 
 
+def test_one_group_has_no_interval():
+    probability, truth = [0.9, 0.9, 0.2, 0.2], [True, False, False, False]
+    alone = reliability(probability, truth, 2, groups=["a"] * 4)
+    assert alone.ece_interval is None
+    assert alone.brier_interval is None
+    assert np.isnan(alone.low).all()
+    # One group of each stratum: there is nothing to put in its place.
+    assert reliability(probability, truth, groups=[0] * 4, strata=[0, 0, 1, 1]).ece_interval is None
+    # Two groups, of which one is in the second bin.
+    two = reliability([0.9, 0.9, 0.2, 0.2], truth, 2, groups=[0, 0, 0, 1])
+    assert two.ece_interval is not None
+    assert np.isfinite(two.low).tolist() == [True, False]
+    assert np.isfinite(two.high).tolist() == [True, False]
+
+
 def test_strata_are_not_mixed():
     # Nothing varies within a stratum, so there is nothing to resample.
     truth = np.repeat([True, False], 40)

@@ -18,6 +18,7 @@ from manymatch.datasets.rendered import render_scene
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.evaluate import pose_error_deg
 from manymatch.io import write_associations_csv
+from manymatch.options import INGREDIENTS
 from manymatch.pose import RelativePose
 
 CAMERA = "800,800,511.5,383.5"
@@ -84,7 +85,9 @@ def test_every_option_of_the_estimator_is_a_flag_with_the_same_default():
     names = list(signature)[: -1 if "return" in signature else None]
     given = dict(zip(names[-len(defaults) :], defaults, strict=True))
     for field in dataclasses.fields(Options):
-        assert given[field.name] == field.default
+        # A flag that may be repeated is None when it is not given.
+        unsaid = () if field.name == "without" else field.default
+        assert (given[field.name] or unsaid) == field.default
 
 
 @pytest.fixture
@@ -160,8 +163,30 @@ def test_solve_prints_json_equal_to_the_library(scene, graph_file):
     assert record["pose"]["R"] == expected.pose.R.tolist()
     assert record["pose"]["t"] == expected.pose.t.tolist()
     assert record["matches"] == len(expected.matches)
-    assert record["options"] == dataclasses.asdict(Options(seed=5))
+    assert record["options"] == Options(seed=5).to_dict()
     assert record["method"] == "mcm"
+    assert record["mean_probability"] is None
+
+
+def test_solve_is_auto_and_can_leave_parts_of_it_out(scene, graph_file):
+    cameras = ("--camera0", CAMERA, "--camera1", CAMERA, "--json", "--max-iterations", 2000)
+    plain = json.loads(run("solve", graph_file, *cameras).stdout)
+    assert plain["method"] == "auto"
+    assert plain["options"]["without"] == []
+    without = [flag for name in INGREDIENTS for flag in ("--without", name)]
+    bare = json.loads(run("solve", graph_file, *cameras, *without).stdout)
+    options = Options(max_iterations=2000, without=tuple(INGREDIENTS))
+    expected = estimate_relative_pose(
+        scene.graph, scene.camera0, scene.camera1, "auto", options=options
+    )
+    assert bare["options"] == options.to_dict()
+    assert bare["pose"]["R"] == expected.pose.R.tolist()
+    assert bare["mean_probability"] == expected.match_probability.mean()
+    assert bare["pose"] != plain["pose"]
+    sentence = one_sentence(run("solve", graph_file, *cameras, "--without", "rank"), 2)
+    assert "did you mean 'ranks'" in sentence
+    help_text = run("solve", "--help").stdout
+    assert all(name in help_text for name in INGREDIENTS)
 
 
 def test_solve_writes_pose_and_matches(scene, graph_file, tmp_path):
@@ -177,6 +202,10 @@ def test_solve_writes_pose_and_matches(scene, graph_file, tmp_path):
         assert np.array_equal(saved["points0"], scene.graph.points0[saved["matches"][:, 0]])
         assert np.array_equal(saved["points1"], scene.graph.points1[saved["matches"][:, 1]])
         assert saved["inliers"].sum() == record["inliers"]
+        assert saved["probability"].shape == (record["matches"],)
+        assert saved["probability"].mean() == record["mean_probability"]
+    sure = round(record["mean_probability"] * record["matches"])
+    assert f"matches ({sure} expected to be right)" in " ".join(result.stdout.split())
 
 
 def test_solve_reads_an_association_csv(scene, graph_file, tmp_path):

@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 from manymatch.cli.app import app
 from manymatch.datasets.rendered import render_scene
 from manymatch.evaluate import source_images
+from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run_result import RunResult
 from manymatch.evaluate.sources import open_sources
+from manymatch.matcher_config import MatcherConfig
 
 QUICK = [
     "--seeds",
@@ -47,10 +49,48 @@ def test_table_and_files(out):
 
 
 def test_again_says_the_same_and_json_is_json(out):
-    result = run("eval", "made:easy", "--no-gms", "--out", out, *QUICK, "--json")
-    record = json.loads(result.stdout)
+    arguments = ["eval", "made:easy", "--no-gms", "--method", "hcm-mcm", "--out", out, *QUICK]
+    record = json.loads(run(*arguments, "--json").stdout)
     errors = RunResult.load(out / "made" / "made-easy" / "hcm-mcm").errors
-    assert record["runs"]["made/made-easy"]["median_error_deg"] == np.median(errors)
+    (method,) = record["methods"].values()
+    assert method["runs"]["made/made-easy"]["median_error_deg"] == np.median(errors)
+
+
+def front(folder, method):
+    header = RunResult.load(folder / "made" / "made-easy" / method).header
+    return header["config"]["front"]
+
+
+def test_auto_by_default(tmp_path):
+    result = run("eval", "made:easy", "--out", tmp_path, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert front(tmp_path, "auto") == Front.for_auto().to_dict()
+    assert "auto on mutual 5-nearest candidates" in (tmp_path / "auto.md").read_text()
+
+
+def test_several_methods_each_see_what_they_want(tmp_path):
+    methods = ("auto", "hcm-mcm")
+    chosen = [flag for name in methods for flag in ("--method", name)]
+    record = json.loads(
+        run("eval", "made:easy", "--out", tmp_path, *chosen, *QUICK, "--json").stdout
+    )
+    assert list(record["methods"]) == list(methods)
+    assert front(tmp_path, "auto") == Front.for_auto().to_dict()
+    assert front(tmp_path, "hcm-mcm") == Front().to_dict()
+    for method in methods:
+        assert (tmp_path / f"{method}.md").is_file()
+        assert record["methods"][method]["config"]["estimator"] == method
+    # What is said is done, by every method.
+    again = tmp_path / "gms"
+    run("eval", "made:easy", "--out", again, *chosen, *QUICK, "--gms")
+    assert front(again, "auto") == front(again, "hcm-mcm") == Front().to_dict()
+
+
+def test_the_configuration_names_the_method(tmp_path):
+    MatcherConfig.of("classic", method="mcm").save(tmp_path / "a.toml")
+    arguments = ["eval", "made:easy", "--config", tmp_path / "a.toml", "--out", tmp_path, *QUICK]
+    assert run(*arguments).exit_code == 0
+    assert front(tmp_path, "mcm") == Front().to_dict()
 
 
 def test_compare(out):
@@ -89,7 +129,8 @@ def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch):
 
 
 def test_another_configuration_is_refused(out):
-    result = run("eval", "made:easy", "--no-gms", "--out", out, *QUICK, "--threshold-px", "2")
+    arguments = ["eval", "made:easy", "--no-gms", "--method", "mcm", "--out", out, *QUICK]
+    result = run(*arguments, "--threshold-px", "2")
     assert result.exit_code == 2
     assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
 
@@ -117,7 +158,7 @@ def test_images_end_to_end(tmp_path):
     arguments += ["--set", "max_iterations=2000", "--cache", tmp_path / "cache", "--json"]
     result = run(*arguments)
     assert result.exit_code == 0, result.output
-    (summary,) = json.loads(result.stdout)["runs"].values()
+    (summary,) = json.loads(result.stdout)["methods"]["auto"]["runs"].values()
     assert summary["pairs"] == 2
     assert summary["auc"]["mean"][2] > 20
 

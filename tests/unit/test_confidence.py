@@ -18,14 +18,18 @@ K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])
 OPTIONS = manymatch.Options(min_iterations=500, max_iterations=3000)
 
 
+# The default and the paper's method.
+BOTH = pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
+
+
 def solve(graph, camera0=K, camera1=K, options=OPTIONS, method="hcm-mcm"):
     estimate = manymatch.estimate_relative_pose(graph, camera0, camera1, method, options)
     return estimate, assess(graph, camera0, camera1, estimate)
 
 
-def solve_scene(config, seed):
+def solve_scene(config, seed, method="hcm-mcm"):
     scene = make_scene(config, seed)
-    return scene, *solve(scene.graph, scene.camera0, scene.camera1)
+    return scene, *solve(scene.graph, scene.camera0, scene.camera1, method=method)
 
 
 def clutter(rng, count=80):
@@ -42,9 +46,10 @@ def plain(record):
 # The verdict
 
 
+@BOTH
 @pytest.mark.parametrize("config", [EASY, ORDERING])
-def test_a_scene_that_is_solved_says_so(config):
-    scene, estimate, sure = solve_scene(config, 3)
+def test_a_scene_that_is_solved_says_so(config, method):
+    scene, estimate, sure = solve_scene(config, 3, method)
     assert pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t) < 2
     assert sure.verdict == "solved"
     assert sure.chance < 1e-10
@@ -56,7 +61,7 @@ def test_a_scene_that_is_solved_says_so(config):
     assert sure.rotation_only < 0.1
 
 
-@pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm", "cm"])
+@pytest.mark.parametrize("method", ["auto", "hcm-mcm", "hcm", "mcm", "cm"])
 def test_clutter_is_weak_by_every_method(method):
     estimate, sure = solve(clutter(np.random.default_rng(1)), method=method)
     assert estimate.success
@@ -66,10 +71,15 @@ def test_clutter_is_weak_by_every_method(method):
     assert abs(sure.chance_matches - sure.num_matches) < 4
 
 
-def test_the_claimed_chance_is_not_too_small_on_clutter():
+@BOTH
+def test_the_claimed_chance_is_not_too_small_on_clutter(method):
     options = manymatch.Options(min_iterations=1000, max_iterations=1000)
     claimed = [
-        solve(clutter(np.random.default_rng([seed, 2])), options=options.replace(seed=seed))[1]
+        solve(
+            clutter(np.random.default_rng([seed, 2])),
+            options=options.replace(seed=seed),
+            method=method,
+        )[1]
         for seed in range(40)
     ]
     chances = np.array([sure.chance for sure in claimed])
@@ -80,8 +90,9 @@ def test_the_claimed_chance_is_not_too_small_on_clutter():
     assert not any(sure.verdict == "solved" for sure in claimed)
 
 
-def test_a_rotation_is_degenerate():
-    scene, estimate, sure = solve_scene(LOW_PARALLAX, 2)
+@BOTH
+def test_a_rotation_is_degenerate(method):
+    scene, estimate, sure = solve_scene(LOW_PARALLAX, 2, method)
     assert sure.verdict == "degenerate"
     assert sure.low_parallax
     assert sure.parallax_deg == estimate.parallax_deg < 0.3
@@ -91,10 +102,11 @@ def test_a_rotation_is_degenerate():
     assert sure.rotation_sd_deg < 1 < sure.translation_sd_deg
 
 
-def test_a_plane_is_seen_and_called_degenerate_only_if_a_second_pose_fits():
+@BOTH
+def test_a_plane_is_seen_and_called_degenerate_only_if_a_second_pose_fits(method):
     verdicts = set()
     for seed in range(300, 316):
-        scene, estimate, sure = solve_scene(PLANAR, seed)
+        scene, estimate, sure = solve_scene(PLANAR, seed, method)
         verdicts.add(sure.verdict)
         if sure.verdict == "weak":
             continue
@@ -296,19 +308,22 @@ def test_random_matchings_are_those_of_the_public_estimator_on_moved_pixels():
             seed=int(rng.integers(2**63)),
             threshold_px=problem.eps,
         )
-        slow.append(manymatch.estimate_relative_pose(moved, np.eye(3), np.eye(3), options=options))
+        slow.append(
+            manymatch.estimate_relative_pose(moved, np.eye(3), np.eye(3), "hcm-mcm", options)
+        )
     np.testing.assert_array_equal(found, [e.cardinality for e in slow])
     # What is left of the scene after rearranging is far from the scene.
     assert found.max() < 0.5 * estimate.cardinality
 
 
-def test_longer_searches_find_what_the_short_ones_say():
+@BOTH
+def test_longer_searches_find_what_the_short_ones_say(method):
     graph = clutter(np.random.default_rng(8), 120)
     options = manymatch.Options(min_iterations=4000, max_iterations=4000)
     typical, long = [], []
     for seed in range(6):
         seeded = options.replace(seed=seed)
-        estimate = manymatch.estimate_relative_pose(graph, K, K, options=seeded)
+        estimate = manymatch.estimate_relative_pose(graph, K, K, method, seeded)
         problem = Problem(graph, K, K, None, seeded, "")
         typical.append(_chance.chance_of_matching(problem, estimate, estimate.cardinality)[1])
         long.extend(_chance.random_matchings(problem, estimate, runs=2, iterations=4000))

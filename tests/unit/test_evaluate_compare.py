@@ -15,7 +15,7 @@ from manymatch.evaluate.statistics import paired_difference
 from tests.made_runs import SmallSource
 
 QUICK = RunConfig(
-    front=Front.uncapped(5), options=Options(min_iterations=40, max_iterations=40), seeds=2
+    "hcm-mcm", Front.uncapped(5), Options(min_iterations=40, max_iterations=40), seeds=2
 )
 OTHER = replace(QUICK, estimator="mcm")
 

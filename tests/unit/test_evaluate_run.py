@@ -15,7 +15,7 @@ from tests.made_runs import SmallSource
 
 QUICK = Options(min_iterations=50, max_iterations=50)
 ALL = Front.uncapped(5)
-CONFIG = RunConfig(front=ALL, options=QUICK, seeds=2)
+CONFIG = RunConfig("hcm-mcm", ALL, QUICK, seeds=2)
 
 
 def without_seconds(result):
@@ -142,7 +142,7 @@ def test_a_pair_without_pose_counts_180(tmp_path):
 
 def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
     options = Options(min_iterations=300, max_iterations=300, pool_size=20)
-    config = RunConfig(front=ALL, options=options, seeds=1, probe=True, proposals_rank=1)
+    config = RunConfig("hcm-mcm", ALL, options, seeds=1, probe=True, proposals_rank=1)
     source = SmallSource(4)
     result = run_set(source, {"a": config}, tmp_path)["a"]
     for index in range(4):
@@ -208,12 +208,33 @@ def test_several_sets(tmp_path):
     assert (tmp_path / "made" / "other" / "a" / "journal.jsonl").is_file()
 
 
+def test_every_estimator_gets_the_front_it_wants():
+    assert RunConfig().estimator == "auto"
+    assert RunConfig().front == Front.for_auto() == Front(5, 2048, gms=False, keep=None)
+    for estimator in ("hcm-mcm", "cm", "poselib"):
+        assert RunConfig(estimator).front == Front()
+    assert RunConfig("auto", Front()).front == Front()
+    # A copy keeps what it had: another estimator on the same candidates.
+    assert replace(RunConfig(), estimator="cm").front == Front.for_auto()
+
+
+def test_parts_that_are_left_out_make_another_run(tmp_path):
+    config = RunConfig(options=QUICK, seeds=1)
+    assert "without" not in config.to_dict()["options"]
+    part = replace(config, options=QUICK.replace(without=("ranks",)))
+    assert part.to_dict()["options"]["without"] == ["ranks"]
+    run_set(SmallSource(1), {"a": config}, tmp_path)
+    with pytest.raises(ValueError, match=r"options\.without was null and is \[\"ranks\"\] now"):
+        run_set(SmallSource(1), {"a": part}, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"estimator": "hcn"}, "estimator must be one of"),
         ({"seeds": 0}, "seeds must be"),
         ({"estimator": "mcm", "probe": True}, "probe must be False"),
+        ({"probe": True}, "probe must be False with auto"),
         ({"estimator": "poselib", "proposals_rank": 1}, "proposals_rank must be None"),
         ({"proposals_rank": 0}, "proposals_rank must be"),
     ],

@@ -1,182 +1,31 @@
-"""Calibration of match probabilities: runs, tables, figure and command."""
+"""Calibration of match probabilities: data, tables, figure and command."""
 
 import dataclasses
 import json
-import os
-import signal
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from manymatch import RelativePose
+from manymatch import AssociationGraph, RelativePose
 from manymatch.cli.app import app
+from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.evaluate.calibration import reliability
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.match_truth import epipolar_distance, known_truth
-from manymatch.evaluate.run import RunConfig, RunInterrupted
+from manymatch.evaluate.run import RunInterrupted
 from manymatch.experiments import _match_runs, calibration
-from manymatch.experiments._match_runs import run_matches
 from manymatch.experiments.registry import load_report
 from manymatch.experiments.report import render
 from manymatch.experiments.style import styled
-from manymatch.options import Options
+from tests.made_matches import said, use_blind_estimator, use_fake_estimator
 from tests.made_runs import KnowingSource, SmallSource
 from tests.made_spreads import as_json, texts
-
-QUICK = Options(min_iterations=50, max_iterations=50)
-
-
-def quick_config(seeds=1):
-    return RunConfig(estimator="auto", front=Front.for_auto(), options=QUICK, seeds=seeds)
-
-
-def said(edges):
-    """A probability that depends on the keypoints, from 0.05 to 0.95."""
-    return 0.05 + 0.1 * ((3 * edges[:, 0] + edges[:, 1]) % 10)
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    """An estimator that takes every second edge, says something, and counts its calls."""
-    calls = []
-
-    def estimate(graph, _camera0, _camera1, method, options):
-        calls.append((method, options.seed, options.threshold_px, graph.num_edges))
-        matches = graph.edges[options.seed % 2 :: 2]
-        pose = RelativePose(np.eye(3), [1.0, 0.0, 0.0])
-        return SimpleNamespace(pose=pose, matches=matches, match_probability=said(matches))
-
-    monkeypatch.setattr(_match_runs, "estimate_relative_pose", estimate)
-    return calls
-
-
-# Runs.
-
-
-def test_matches_are_those_of_the_estimator(tmp_path, fake):
-    source = KnowingSource(3)
-    found = run_matches(source, quick_config(2), tmp_path, workers=1)
-    assert sorted(fake) == sorted(
-        ("auto", seed, 1.0, source[index].graph.num_edges)
-        for index in range(3)
-        for seed in (index + 1, index + 2)
-    )
-    assert (found.pairs, found.unreadable, found.unmatched) == (3, 0, 0)
-    place = 0
-    for index in range(3):
-        posed = source[index]
-        for seed in (index + 1, index + 2):
-            matches = posed.graph.edges[seed % 2 :: 2]
-            part = slice(place, place + len(matches))
-            place += len(matches)
-            assert (found.pair[part] == index).all()
-            np.testing.assert_allclose(found.probability[part], said(matches), atol=1e-6)
-            np.testing.assert_allclose(
-                found.distance_px[part], epipolar_distance(posed, matches), atol=1e-4
-            )
-            assert found.known[part].tolist() == known_truth(posed, matches).tolist()
-            assert len(set(found.error_deg[part].tolist())) == 1
-    assert len(found) == place
-    assert np.isinf(found.distance_px).any()
-
-
-def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
-    class Enlarged(SmallSource):
-        def __getitem__(self, index):
-            return dataclasses.replace(super().__getitem__(index), pixels=2.0)
-
-    plain = run_matches(SmallSource(1), quick_config(), tmp_path / "a")
-    large = run_matches(Enlarged(1), quick_config(), tmp_path / "b")
-    assert [call[2] for call in fake] == [1.0, 2.0]
-    np.testing.assert_allclose(large.distance_px, plain.distance_px / 2, atol=1e-4)
-    assert large.known is None
-
-
-def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
-    first = run_matches(KnowingSource(4), quick_config(), tmp_path, limit=2)
-    assert (first.pairs, len(fake)) == (2, 2)
-    shown = []
-    whole = run_matches(KnowingSource(4), quick_config(), tmp_path, progress=shown.append)
-    assert (whole.pairs, len(fake)) == (4, 4)
-    assert [shown[0].finished, shown[-1].finished, shown[-1].total] == [2, 4, 4]
-    again = run_matches(KnowingSource(4), quick_config(), tmp_path)
-    assert len(fake) == 4
-    np.testing.assert_array_equal(again.probability, whole.probability)
-    # The first pairs stay the first pairs, whatever is in the folder.
-    part = run_matches(KnowingSource(4), quick_config(), tmp_path, limit=2)
-    np.testing.assert_array_equal(part.distance_px, first.distance_px)
-    with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2"):
-        run_matches(KnowingSource(4), quick_config(2), tmp_path)
-
-
-def test_same_matches_for_any_number_of_workers(tmp_path, fake):
-    one = run_matches(KnowingSource(5), quick_config(), tmp_path / "1", workers=1)
-    three = run_matches(KnowingSource(5), quick_config(), tmp_path / "3", workers=3)
-    assert len(fake) == 10
-    for field in dataclasses.fields(one):
-        np.testing.assert_array_equal(getattr(one, field.name), getattr(three, field.name))
-
-
-def test_unreadable_pairs_are_counted(tmp_path, fake):
-    source = SmallSource(3, broken=frozenset({1}))
-    found = run_matches(source, quick_config(), tmp_path)
-    assert (found.pairs, found.unreadable) == (3, 1)
-    assert set(found.pair.tolist()) == {0, 2}
-    assert len(fake) == 2
-
-
-def test_estimates_without_matches(tmp_path, monkeypatch):
-    def nothing(graph, *_):
-        return SimpleNamespace(pose=None, matches=graph.edges[:0], match_probability=np.zeros(0))
-
-    monkeypatch.setattr(_match_runs, "estimate_relative_pose", nothing)
-    found = run_matches(KnowingSource(2), quick_config(2), tmp_path)
-    assert (len(found), found.pairs, found.unmatched) == (0, 2, 4)
-    data = as_json(calibration.run([KnowingSource(2)], tmp_path / "all"))
-    assert data["runs"][0]["pooled"] is None
-    rows = texts(calibration.tables(data)[0])
-    assert rows[0] == ["made", "Small", "2", "exact", "0", "–", "–", "–", "–"]
-    sentences = calibration.notes(data)
-    assert "made: no match." in sentences
-    assert "Estimates without a match, about which nothing is said: 2." in sentences
-    assert render(calibration.FIGURES["calibration_reliability"], data)["png"]
-
-
-def test_an_estimator_without_probabilities_is_refused(tmp_path):
-    config = dataclasses.replace(quick_config(), estimator="hcm-mcm")
-    with pytest.raises(ValueError, match=r"estimator must give probabilities.*'hcm-mcm'"):
-        run_matches(SmallSource(1), config, tmp_path)
-
-
-@pytest.mark.usefixtures("fake")
-def test_ctrl_c_keeps_what_is_finished(tmp_path):
-    class Stopping(SmallSource):
-        def __getitem__(self, index):
-            if index == 5:
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().__getitem__(index)
-
-    with pytest.raises(RunInterrupted) as stop:
-        run_matches(Stopping(8), quick_config(), tmp_path, workers=1)
-    assert 0 < stop.value.finished < 8
-    source = SmallSource(8)
-    assert run_matches(source, quick_config(), tmp_path).pairs == 8
-    assert len(source.asked) == 8 - stop.value.finished
-
-
-def test_interruption_is_passed_on(tmp_path, monkeypatch):
-    def interrupted(*_, **__):
-        raise RunInterrupted(1, 3, busy=False)
-
-    monkeypatch.setattr(calibration, "run_matches", interrupted)
-    result = command("made:easy", "--out", tmp_path)
-    assert result.exit_code == 130
-    assert "1 of 3 pairs of this set finished; the same command goes on" in result.stderr
-
-
-# Data, tables and figure.
+    return use_fake_estimator(monkeypatch)
 
 
 @pytest.fixture
@@ -247,6 +96,56 @@ def test_pooled_keeps_pairs_together(data):
     assert (exact["pairs"], epipolar["pairs"], epipolar["splits"]) == (3, 8, [])
 
 
+def test_sets_that_were_fitted_on_stand_apart(tmp_path, fake):
+    sources = [
+        SmallSource(4, name="b", title="B", representation="sift"),
+        SmallSource(2, name="c", title="C", representation="sift"),
+        SmallSource(2, name="b", title="B", representation="vit"),
+    ]
+    data = as_json(calibration.run(sources, tmp_path, seeds=2, bins=5, tuned_on=["c", "c"]))
+    assert data["settings"]["tuned_on"] == ["c"]
+    fitted, others = data["runs"][0]["splits"]
+    assert (fitted["label"], fitted["pairs"]) == ("tuned on", 2)
+    assert (others["label"], others["pairs"]) == ("others", 4)
+    check(fitted["reliability"], *judged(SmallSource(2)))
+    check(others["reliability"], *judged(SmallSource(4)))
+    assert [split["label"] for split in data["runs"][1]["splits"]] == ["others"]
+    assert [split["pairs"] for split in data["all"][0]["splits"]] == [2, 6]
+    table = calibration.tables(data)[0]
+    assert [row[:3] for row in texts(table)] == [
+        ["sift", "B", "4"],
+        ["", "C†", "2"],
+        ["", "pooled", "6"],
+        ["", "pooled, tuned on", "2"],
+        ["", "pooled, others", "4"],
+        ["", "mean of its sets", ""],
+        ["vit", "B", "2"],
+        ["all", "pooled", "8"],
+        ["", "pooled, tuned on", "2"],
+        ["", "pooled, others", "6"],
+    ]
+    assert texts(table)[4][5] == f"{others['reliability']['total']:,}"
+    assert any(
+        text.startswith("The probabilities were fitted on c;") for text in calibration.notes(data)
+    )
+    with styled():
+        figure = calibration.FIGURES["calibration_reliability"](data)
+        # The error and the histogram are those of what was not fitted on.
+        upper, lower = figure.axes[:2]
+        assert f"ECE {others['reliability']['ece']:.3f} " in upper.get_title()
+        lines = {line.get_label(): line.lines[0].get_ydata() for line in upper.containers}
+        assert list(lines["tuned on"]) == pytest.approx(fitted["reliability"]["share"])
+        assert list(lines["others"]) == pytest.approx(others["reliability"]["share"])
+        heights = [bar.get_height() for bar in lower.patches]
+        assert heights == others["reliability"]["count"]
+        words = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert words == ["tuned on", "others"]
+    before = len(fake)
+    with pytest.raises(ValueError, match="tuned_on must be one of b, c, got 'd'"):
+        calibration.run(sources, tmp_path, tuned_on=["d"])
+    assert len(fake) == before
+
+
 def test_parts(data):
     parts = {part["label"]: part["reliability"] for part in data["runs"][2]["parts"]}
     assert list(parts) == [
@@ -286,6 +185,60 @@ def test_parts_by_pose_error(tmp_path, monkeypatch):
     assert right["mean_truth"] == pytest.approx(share)
 
 
+def test_coarse_poses_are_named(tmp_path, monkeypatch):
+    class Coarse(SmallSource):
+        def __getitem__(self, index):
+            posed = super().__getitem__(index)
+            # Points of image 1 are off, as with a pose that is, by several pixels.
+            graph = posed.graph
+            moved = AssociationGraph(
+                graph.points0,
+                np.add(graph.points1, [0.0, 8.0]),
+                graph.edges,
+                graph.similarity,
+                graph.rank,
+            )
+            return dataclasses.replace(posed, graph=moved)
+
+    fine, coarse = SmallSource(2), Coarse(2, name="c", title="C")
+
+    def estimate(graph, _camera0, _camera1, _method, options):
+        index = options.seed - 1
+        matches = graph.edges[make_scene(EASY, index).is_true]
+        probability = np.full(len(matches), 0.9)
+        pose = fine[index].pose
+        return SimpleNamespace(pose=pose, matches=matches, match_probability=probability)
+
+    monkeypatch.setattr(_match_runs, "estimate_relative_pose", estimate)
+    data = as_json(calibration.run([fine, coarse], tmp_path))
+    (run,) = data["runs"]
+    assert [entry["coarse"] for entry in run["sets"]] == [False, True]
+    for entry, source in zip(run["sets"], (fine, coarse), strict=True):
+        distances = [
+            epipolar_distance(source[i], source[i].graph.edges[make_scene(EASY, i).is_true])
+            for i in range(2)
+        ]
+        assert entry["median_px"] == pytest.approx(np.median(np.concatenate(distances)), abs=1e-4)
+    parts = {part["label"]: part["reliability"] for part in run["parts"]}
+    assert parts["sets without coarse poses"] == run["sets"][0]["reliability"]
+    assert texts(calibration.tables(data)[0])[1][4] == f"{run['sets'][1]['median_px']:.2f}"
+    (sentence,) = (text for text in calibration.notes(data) if text.startswith("Coarse"))
+    assert "on C (made) even matches of poses within 5° are more than 1.5 px" in sentence
+
+    class Known(Coarse):
+        def __getitem__(self, index):
+            true = make_scene(EASY, index).is_true
+            return dataclasses.replace(super().__getitem__(index), true_edges=true)
+
+    # What is known needs no pose.
+    known = calibration.run([Known(2, name="d")], tmp_path)["runs"][0]["sets"][0]
+    assert known["median_px"] == run["sets"][1]["median_px"]
+    assert not known["coarse"]
+    # With all sets alike there is nothing to leave out.
+    alone = calibration.run([coarse], tmp_path)["runs"][0]
+    assert all(part["label"] != "sets without coarse poses" for part in alone["parts"])
+
+
 def test_another_truth_needs_no_new_run(tmp_path, fake):
     sources = [SmallSource(2, name="c", title="C", representation="sift")]
     calibration.run(sources, tmp_path, seeds=2)
@@ -299,6 +252,18 @@ def test_another_truth_needs_no_new_run(tmp_path, fake):
     assert "epipolar truth at 1 px" not in labels
     with pytest.raises(ValueError, match="truth_px must be a finite number above 0"):
         calibration.run(sources, tmp_path, truth_px=0.0)
+
+
+def test_without_a_match(tmp_path, monkeypatch):
+    use_blind_estimator(monkeypatch)
+    data = as_json(calibration.run([KnowingSource(2)], tmp_path))
+    assert data["runs"][0]["pooled"] is None
+    rows = texts(calibration.tables(data)[0])
+    assert rows[0] == ["made", "Small", "2", "exact", "–", "0", "–", "–", "–", "–"]
+    sentences = calibration.notes(data)
+    assert "made: no match." in sentences
+    assert "Estimates without a match, about which nothing is said: 2." in sentences
+    assert render(calibration.FIGURES["calibration_reliability"], data)["png"]
 
 
 def test_tables(data):
@@ -319,7 +284,9 @@ def test_tables(data):
     ]
     found = data["runs"][1]["sets"][0]["reliability"]
     low, high = found["ece_interval"]
-    assert rows[2][4:] == [
+    # The fake poses are all wrong.
+    assert rows[2][4] == "–"
+    assert rows[2][5:] == [
         f"{found['total']:,}",
         f"{found['mean_probability']:.3f}",
         f"{found['mean_truth']:.3f}",
@@ -370,12 +337,36 @@ def test_figure(data):
         assert [a for a, _ in ends] == pytest.approx(found["low"])
         assert [b for _, b in ends] == pytest.approx(found["high"])
         heights = [bar.get_height() for bar in lower.patches]
-        assert heights == pytest.approx([100 * n / found["total"] for n in found["count"]])
+        assert heights == found["count"]
+        assert lower.get_yscale() == "log"
     assert render(calibration.FIGURES["calibration_reliability"], data)["pdf"].startswith(b"%PDF")
+
+
+def test_one_pair_looks_uncertain(data):
+    found = data["runs"][1]["pooled"]
+    found["low"][1] = found["high"][1] = found["ece_interval"] = None
+    assert texts(calibration.tables(data)[0])[4][8] == f"{found['ece']:.3f} [–]"
+    with styled():
+        upper = calibration.FIGURES["calibration_reliability"](data).axes[2]
+        assert upper.get_title() == f"sift\nECE {found['ece']:.3f}"
+        hollow = [line for line in upper.lines if line.get_markerfacecolor() == "white"]
+        assert [list(line.get_ydata()) for line in hollow] == [[found["share"][1]]]
+        lengths = [np.ptp(s[:, 1]) for s in upper.containers[0].lines[2][0].get_segments()]
+        assert [bool(length) for length in lengths] == [True, False, True, True, True]
 
 
 def command(*arguments):
     return CliRunner().invoke(app, ["experiment", "calibration", *map(str, arguments)])
+
+
+def test_interruption_is_passed_on(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise RunInterrupted(1, 3, busy=False)
+
+    monkeypatch.setattr(calibration, "run_matches", interrupted)
+    result = command("made:easy", "--out", tmp_path)
+    assert result.exit_code == 130
+    assert "1 of 3 pairs of this set finished; the same command goes on" in result.stderr
 
 
 def test_command_with_the_real_estimator(tmp_path):

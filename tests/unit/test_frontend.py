@@ -84,11 +84,14 @@ def test_options_reach_their_steps(inputs, monkeypatch):
     assert result.graph == second["graph"].filter(result.gms.mask)
 
 
-def test_the_estimator_takes_the_result(scene, inputs):
-    graph = manymatch.candidates(*inputs).graph
+@pytest.mark.parametrize(
+    ("method", "wanted"), [("auto", {"gms": False, "keep": None}), ("hcm-mcm", {})]
+)
+def test_the_estimator_takes_the_result(scene, inputs, method, wanted):
+    graph = manymatch.candidates(*inputs, **wanted).graph
     options = manymatch.Options(max_iterations=2_000, seed=1)
     estimate = manymatch.estimate_relative_pose(
-        graph, scene.camera0, scene.camera1, options=options
+        graph, scene.camera0, scene.camera1, method, options
     )
     error = manymatch.evaluate.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
     assert error < 2.0

@@ -1,14 +1,42 @@
 """Presets and configurations: printable, written to TOML and read back, unknown keys refused."""
 
 import dataclasses
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manymatch._problem import METHODS
+from manymatch.evaluate.fronts import Front
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.matcher_config import PRESETS, Association, MatcherConfig, default_preset
-from manymatch.options import Options
+from manymatch.options import INGREDIENTS, Options
+
+OLD_FILE = """
+preset = "classic"
+
+[association]
+k = 5
+operator = "mutual"
+max_edges = 2048
+gms = true
+keep = 1024
+
+[estimation]
+method = "hcm-mcm"
+threshold_px = 1.0
+min_iterations = 1000
+max_iterations = 100000
+confidence = 0.9999
+safety = 3.0
+pool_size = 100
+q = 0.3
+delta = 0.01
+guidance = 0.5
+seed = 3
+threads = 0
+"""
 
 
 def test_the_presets_of_the_paper():
@@ -22,8 +50,55 @@ def test_the_presets_of_the_paper():
     assert not FEATURE_PRESETS["classic"].needs_torch
     assert FEATURE_PRESETS["superpoint"].needs_torch
     common = MatcherConfig.of("dinov2")
-    assert dataclasses.astuple(common.association) == (5, "mutual", 2048, True, 1024)
+    assert dataclasses.astuple(common.association) == (5, "mutual", 2048, None, 1024)
     assert common.options == Options()
+    assert common.method == MatcherConfig().method == "auto"
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("gms", [None, True, False])
+def test_the_method_decides_what_the_filter_leaves_open(method, gms):
+    part = Association(k=3, gms=gms, keep=77)
+    decided = part.for_method(method)
+    if gms is not None:
+        assert decided == part
+    elif method == "auto":
+        assert decided == Association(k=3, gms=False, keep=None)
+    else:
+        assert decided == Association(k=3, gms=True, keep=77)
+    assert decided.for_method("cm") == decided.for_method("auto") == decided
+    assert Front.of(part, method) == Front(3, 2048, bool(decided.gms), decided.keep)
+
+
+def test_the_default_is_what_auto_wants():
+    assert Front.of(MatcherConfig().association, "auto") == Front.for_auto()
+    # The paper's practical configuration.
+    assert Front.of(MatcherConfig().association, "hcm-mcm") == Front()
+
+
+def test_files_of_before_there_was_auto_still_load(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text(OLD_FILE)
+    config = MatcherConfig.load(path)
+    assert config.method == "hcm-mcm"
+    assert config.association == Association(gms=True)
+    assert config.association.for_method("auto") == config.association
+    assert config.options == Options(seed=3, guidance=0.5)
+    # Whoever named no method gets the one of today.
+    path.write_text("[features]\nmax_keypoints = 100\n")
+    assert MatcherConfig.load(path).method == "auto"
+
+
+def test_nothing_and_lists_in_toml():
+    import tomllib
+
+    config = MatcherConfig.of("classic", without=["weights", "ranks"])
+    tables = tomllib.loads(config.to_toml())
+    assert tables["association"]["gms"] == "none"
+    assert tables["estimation"]["without"] == ["ranks", "weights"]
+    assert tomllib.loads(MatcherConfig.of("classic").to_toml())["estimation"]["without"] == []
+    assert config.to_dict()["association"]["gms"] is None
+    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -43,12 +118,13 @@ def test_written_and_read_back(tmp_path, preset):
         k=st.integers(1, 40),
         keep=st.none() | st.integers(0, 10**6),
         operator=st.sampled_from(["mutual", "oneway", "union"]),
-        gms=st.booleans(),
+        gms=st.none() | st.booleans(),
         threshold=st.none() | st.floats(0, 1e6),
         longest=st.integers(0, 65_536),
         weights=st.none() | st.text(min_size=1).filter(lambda text: text != "none"),
         confidence=st.floats(1e-9, 1 - 1e-9),
-        method=st.sampled_from(["hcm-mcm", "hcm", "mcm", "cm"]),
+        method=st.sampled_from(METHODS),
+        without=st.lists(st.sampled_from(list(INGREDIENTS)), max_size=4),
         seed=st.integers(0, 2**64 - 1),
     )
 )
@@ -83,6 +159,8 @@ def test_any_part_by_keyword():
         ({"gms": 1}, "gms must be"),
         ({"keep": -1}, "keep must be"),
         ({"method": "ransac"}, "method must be"),
+        ({"without": "ranks"}, "without must be a sequence of names"),
+        ({"without": ["rank"]}, "without must hold names .*did you mean 'ranks'"),
         ({"options": 3}, "options must be"),
         ({"options": {"sed": 3}}, "sed is no field"),
         ({"max_keypoints": 0}, "max_keypoints must be"),

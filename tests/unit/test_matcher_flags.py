@@ -39,6 +39,8 @@ def test_preset_or_file():
         ("probe=noise", "probe", "noise"),
         ("weights=/a=b/c d", "weights", "/a=b/c d"),
         ('weights="7"', "weights", "7"),
+        ("gms=none", "gms", None),
+        ('without=["ranks"]', "without", ["ranks"]),
     ],
 )
 def test_set(text, name, value):

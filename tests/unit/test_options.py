@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from manymatch.options import Options
+from manymatch.options import INGREDIENTS, Options
 
 DEFAULTS = {
     "threshold_px": 1.0,
@@ -22,9 +22,10 @@ DEFAULTS = {
     "guidance": 0.0,
     "seed": 0,
     "threads": 0,
+    "without": [],
 }
 INTEGERS = ("min_iterations", "max_iterations", "pool_size", "seed", "threads")
-REALS = tuple(name for name in DEFAULTS if name not in INTEGERS)
+REALS = tuple(name for name in DEFAULTS if name not in (*INTEGERS, "without"))
 NAN, INF = float("nan"), float("inf")
 
 
@@ -32,7 +33,7 @@ def test_defaults_are_those_of_the_interface():
     assert Options().to_dict() == DEFAULTS
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", [*INTEGERS, *REALS])
 @pytest.mark.parametrize(
     "value", [None, "1", True, np.True_, 1j, [1], (1, 2), {}, np.array([1, 2]), object()]
 )
@@ -134,8 +135,59 @@ def test_from_dict_refuses_what_is_no_mapping_of_names(values):
 
 
 def test_dict_round_trip_through_json():
-    options = Options(threshold_px=0.75, seed=2**64 - 1, guidance=0.5)
+    options = Options(
+        threshold_px=0.75, seed=2**64 - 1, guidance=0.5, without=list(INGREDIENTS)[:2]
+    )
     assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+
+
+@pytest.mark.parametrize("names", [(), [], set(), {}, iter(()), np.array([], dtype=str)])
+def test_without_nothing(names):
+    assert Options(without=names) == Options()
+    assert Options().without == ()
+
+
+@pytest.mark.parametrize("name", INGREDIENTS)
+def test_without_one_ingredient(name):
+    for names in ([name], (name,), {name}, {name: 1}, iter([name]), np.array([name])):
+        assert Options(without=names).without == (name,)
+    assert INGREDIENTS[name].endswith(".")
+
+
+def test_without_is_kept_in_one_order_and_each_name_once():
+    names = list(INGREDIENTS)
+    options = Options(without=[*reversed(names), names[0], names[-1]])
+    assert options.without == tuple(names)
+    assert options == Options(without=names)
+    assert hash(options) == hash(Options(without=names))
+    assert options != Options(without=names[1:])
+    assert all(type(name) is str for name in Options(without=np.array(names)).without)
+    assert options.replace(seed=1).without == tuple(names)
+    assert options.to_dict()["without"] == names
+
+
+def test_without_refuses_an_unknown_name_and_suggests_the_closest():
+    known = next(iter(INGREDIENTS))
+    with pytest.raises(ValueError, match=r"^without must hold names among ") as error:
+        Options(without=[known, known[:-1]])
+    assert f"got {known[:-1]!r}" in str(error.value)
+    assert f"did you mean {known!r}" in str(error.value)
+    assert all(name in str(error.value) for name in INGREDIENTS)
+
+
+@pytest.mark.parametrize(
+    "names", [[None], [1], [b"filter"], ["Filter"], [""], [np.nan], [["filter"]], [{}]]
+)
+def test_without_refuses_what_is_no_name(names):
+    with pytest.raises(ValueError, match=r"^without must "):
+        Options(without=names)
+
+
+@pytest.mark.parametrize("names", [None, 1, True, 0.5, object(), next(iter(INGREDIENTS))])
+def test_without_refuses_what_is_no_sequence(names):
+    # The letters of a single name would be names.
+    with pytest.raises(ValueError, match=r"^without must be a sequence of names among .*, got "):
+        Options(without=names)
 
 
 def test_replace_keeps_the_rest_and_checks_the_whole():

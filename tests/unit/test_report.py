@@ -332,6 +332,24 @@ def test_states_and_indices_are_those_of_the_graph(scene, estimate, tmp_path):
     assert content["rank"] == graph.rank.tolist()
 
 
+def test_probabilities_are_those_of_the_matches(scene, estimate, tmp_path):
+    page = report(tmp_path / "report.html", scene, estimate)
+    known = dict(
+        zip(map(tuple, estimate.matches.tolist()), estimate.match_probability, strict=True)
+    )
+    assert known
+    for edge, shown in zip(scene.graph.edges.tolist(), page.data["probability"], strict=True):
+        expected = known.get(tuple(edge))
+        assert (shown is None) == (expected is None)
+        assert expected is None or abs(shown - expected) <= 5.1e-4
+    mean = 100 * estimate.match_probability.mean()
+    assert f"A match {mean:.0f} % probability to be right" in page.text
+    plain = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1, "hcm-mcm")
+    page = report(tmp_path / "plain.html", scene, plain)
+    assert page.data["probability"] is None
+    assert "probability to be right" not in page.text
+
+
 def test_of_very_many_candidates_the_chosen_ones_are_kept(monkeypatch, scene, estimate, tmp_path):
     most = len(estimate.matches) + 3
     monkeypatch.setattr(data, "MOST_EDGES", most)

@@ -11,6 +11,7 @@ from tests.oracles.problems import random_pose, random_problem, two_view_points
 F = 800.0
 K = np.array([[F, 0.0, 512.0], [0.0, F, 384.0], [0.0, 0.0, 1.0]])
 OPTIONS = Options(min_iterations=300, max_iterations=3000)
+METHODS = pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
 
 
 def pixels(x, focal=F):
@@ -29,33 +30,38 @@ def error_deg(pose, R, t):
     return np.degrees(max(angle_between(pose.R, R), np.arccos(cosine)))
 
 
-def test_swapped_images_are_solved_as_well():
+@METHODS
+def test_swapped_images_are_solved_as_well(method):
     for seed in range(5):
         problem = random_problem(np.random.default_rng([1, seed]), n=80, max_degree=3)
         graph = graph_of(problem)
         swapped = AssociationGraph(graph.points1, graph.points0, graph.edges[:, ::-1])
-        forward = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
-        backward = manymatch.estimate_relative_pose(swapped, K, K, options=OPTIONS)
+        forward = manymatch.estimate_relative_pose(graph, K, K, method, options=OPTIONS)
+        backward = manymatch.estimate_relative_pose(swapped, K, K, method, options=OPTIONS)
         assert error_deg(forward.pose, problem.R, problem.t) < 2.0
         assert error_deg(backward.pose.inverse(), problem.R, problem.t) < 2.0
 
 
-def test_a_star_does_not_spin():
+@METHODS
+def test_a_star_does_not_spin(method):
     points = np.random.default_rng(2).uniform(0, 700, (60, 2))
     # The maximum matching is exactly four, however many edges there are.
     edges = [(i, j) for i in range(60) for j in range(4)]
-    estimate = manymatch.estimate_relative_pose(AssociationGraph(points, points, edges), K, K)
+    estimate = manymatch.estimate_relative_pose(
+        AssociationGraph(points, points, edges), K, K, method
+    )
     assert not estimate.success
     assert estimate.iterations == 0
 
 
-def test_rare_samples_cost_iterations_and_end():
+@METHODS
+def test_rare_samples_cost_iterations_and_end(method):
     # Exactly one left vertex reaches a fifth right vertex: samples exist and are hard to draw.
     points = np.random.default_rng(3).uniform(0, 700, (60, 2))
     edges = [(i, j) for i in range(60) for j in range(4)] + [(7, 4)]
     graph = AssociationGraph(points, points + 3.0, edges)
     options = Options(min_iterations=10, max_iterations=200)
-    assert manymatch.estimate_relative_pose(graph, K, K, options=options).iterations <= 200
+    assert manymatch.estimate_relative_pose(graph, K, K, method, options=options).iterations <= 200
 
 
 def test_a_hub_whose_prior_passes_one_is_worth_over_twenty_nats():
@@ -72,7 +78,8 @@ def test_bounds_without_a_logarithm_of_zero():
         assert _core.iteration_bound(inliers, 1024, 10, 99, 0.9999, 3.0) == bound
 
 
-def test_coincident_keypoints_count_one_by_one():
+@METHODS
+def test_coincident_keypoints_count_one_by_one(method):
     # Two detections at one pixel are two vertices here; merging them is the detector's business.
     problem = random_problem(np.random.default_rng(5), n=40, max_degree=1, noise=0.1)
     n = len(problem.x0)
@@ -85,11 +92,12 @@ def test_coincident_keypoints_count_one_by_one():
     once = manymatch.score_pose(graph_of(problem), K, K, pose)
     twice = manymatch.score_pose(doubled, K, K, pose)
     assert twice.cardinality == 2 * once.cardinality
-    estimate = manymatch.estimate_relative_pose(doubled, K, K, options=OPTIONS)
+    estimate = manymatch.estimate_relative_pose(doubled, K, K, method, options=OPTIONS)
     assert error_deg(estimate.pose, problem.R, problem.t) < 2.0
 
 
-def test_holes_in_the_vertex_numbers_change_nothing():
+@METHODS
+def test_holes_in_the_vertex_numbers_change_nothing(method):
     problem = random_problem(np.random.default_rng(6), n=60)
     graph = graph_of(problem)
     where0 = np.sort(np.random.default_rng(7).choice(5000, 60, replace=False))
@@ -98,8 +106,8 @@ def test_holes_in_the_vertex_numbers_change_nothing():
     points0[where0], points1[where1] = graph.points0, graph.points1
     edges = np.column_stack([where0[graph.edges[:, 0]], where1[graph.edges[:, 1]]])
     sparse = AssociationGraph(points0, points1, edges)
-    a = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
-    b = manymatch.estimate_relative_pose(sparse, K, K, options=OPTIONS)
+    a = manymatch.estimate_relative_pose(graph, K, K, method, options=OPTIONS)
+    b = manymatch.estimate_relative_pose(sparse, K, K, method, options=OPTIONS)
     assert a.pose == b.pose
     assert (a.hcm, a.iterations) == (b.hcm, b.iterations)
     np.testing.assert_array_equal(
@@ -107,14 +115,15 @@ def test_holes_in_the_vertex_numbers_change_nothing():
     )
 
 
-def test_pure_rotation_gives_no_confident_pose():
+@METHODS
+def test_pure_rotation_gives_no_confident_pose(method):
     rng = np.random.default_rng(9)
     R = rotation_from_vector([0.05, -0.1, 0.02])
     x0 = rng.uniform(-0.5, 0.5, size=(100, 2))
     rays = np.column_stack([x0, np.ones(100)]) @ R.T
     edges = np.column_stack([np.arange(100)] * 2)
     graph = AssociationGraph(pixels(x0), pixels(rays[:, :2] / rays[:, 2:]), edges)
-    estimate = manymatch.estimate_relative_pose(graph, K, K, options=OPTIONS)
+    estimate = manymatch.estimate_relative_pose(graph, K, K, method, options=OPTIONS)
     # The rotation can be known, the translation cannot; whoever reads the estimate is told.
     assert estimate.low_parallax or not estimate.success
     if estimate.success:
@@ -130,12 +139,13 @@ def test_diverging_rays_are_not_in_front():
     assert not _core.sampson(far0, far1, R, -t)[1].any()
 
 
-def test_an_all_outlier_graph_returns_few_inliers():
+@METHODS
+def test_an_all_outlier_graph_returns_few_inliers(method):
     rng = np.random.default_rng(11)
     points0, points1 = rng.uniform(0, 1000, (2, 200, 2))
     edges = np.column_stack([np.repeat(np.arange(200), 3), rng.integers(0, 200, 600)])
     estimate = manymatch.estimate_relative_pose(
-        AssociationGraph(points0, points1, edges), K, K, options=OPTIONS
+        AssociationGraph(points0, points1, edges), K, K, method, options=OPTIONS
     )
     assert estimate.success
     assert 5 <= estimate.cardinality < 40
@@ -152,7 +162,8 @@ def test_residuals_at_the_epipoles_are_undefined_and_outliers():
     assert (hcm, cardinality, inliers[0]) == (0.0, 0, False)
 
 
-def test_very_different_focal_lengths_share_one_threshold():
+@METHODS
+def test_very_different_focal_lengths_share_one_threshold(method):
     rng = np.random.default_rng(12)
     problem = random_problem(rng, n=60, max_degree=2, noise=0.3)
     K0 = np.array([[400.0, 0.0, 512.0], [0.0, 400.0, 384.0], [0.0, 0.0, 1.0]])
@@ -169,7 +180,7 @@ def test_very_different_focal_lengths_share_one_threshold():
     np.testing.assert_array_equal(score.inliers, inliers)
     assert score.cardinality == cardinality
     assert score.hcm == pytest.approx(hcm, rel=1e-9)
-    estimate = manymatch.estimate_relative_pose(graph, K0, K1, options=OPTIONS)
+    estimate = manymatch.estimate_relative_pose(graph, K0, K1, method, options=OPTIONS)
     assert error_deg(estimate.pose, problem.R, problem.t) < 3.0
 
 

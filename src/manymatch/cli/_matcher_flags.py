@@ -41,9 +41,16 @@ Debias = Annotated[
 K = Annotated[int | None, _flag("--k", text="Candidates per keypoint.")]
 MaxKeypoints = Annotated[int | None, _flag("--max-keypoints", text="Keypoints per image.")]
 Gms = Annotated[
-    bool | None, _flag("--gms/--no-gms", text="Filter candidates by grid motion statistics.")
+    bool | None,
+    _flag(
+        "--gms/--no-gms",
+        text="Filter candidates by grid motion statistics, or not; by default as the method wants "
+        "it: auto weighs what the filter says, the others see what it leaves.",
+    ),
 ]
-Method = Annotated[str | None, _flag("--method", text=f"One of {', '.join(METHODS)}.")]
+Method = Annotated[
+    str | None, _flag("--method", text=f"One of {', '.join(METHODS)}; by default auto.")
+]
 ThresholdPx = Annotated[
     float | None,
     _flag("--threshold-px", text="Inlier threshold in pixels of the resized image."),

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from manymatch.options import INGREDIENTS
+
 _PANEL = "Estimator options"
 
 
@@ -19,6 +21,17 @@ Safety = Annotated[float, _flag("Factor on the number of samples that confidence
 PoolSize = Annotated[int, _flag("Hypotheses the two-stage method re-ranks.")]
 Q = Annotated[float, _flag("Prior probability that a keypoint has a partner.")]
 Delta = Annotated[float, _flag("Probability that a wrong candidate fits by chance.")]
-Guidance = Annotated[float, _flag("Share of samples from rank-one candidates only.")]
+Guidance = Annotated[
+    float, _flag("Share of samples from rank-one candidates only; auto does not use it.")
+]
 Seed = Annotated[int, _flag("Random seed; the result depends on nothing else.")]
 Threads = Annotated[int, _flag("Threads; 0 is all cores.")]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"A part of auto to leave out, of {', '.join(INGREDIENTS)}; may be repeated.",
+        rich_help_panel=_PANEL,
+        metavar="NAME",
+        show_default=False,
+    ),
+]

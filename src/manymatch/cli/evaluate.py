@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,11 @@ from manymatch.evaluate.run import RunConfig, run_sets
 from manymatch.evaluate.sources import open_sources
 from manymatch.matcher_config import MatcherConfig
 
-EXAMPLE = "Example: manymatch eval made:ordering --no-gms --method hcm-mcm --out out/eval"
+if TYPE_CHECKING:
+    from manymatch.evaluate.run_result import RunResult
+    from manymatch.evaluate.tables import Table
+
+EXAMPLE = "Example: manymatch eval made:ordering --method auto --method cm --out out/eval"
 
 Sets = Annotated[
     list[str],
@@ -62,8 +66,13 @@ def evaluate(
     sets: Sets,
     root: Root = None,
     method: Annotated[
-        str, typer.Option("--method", help=f"One of {', '.join(ESTIMATORS)}.")
-    ] = "hcm-mcm",
+        list[str] | None,
+        typer.Option(
+            help=f"One of {', '.join(ESTIMATORS)}; may be repeated, for several on the same "
+            "candidates. By default that of the configuration, which is auto.",
+            show_default=False,
+        ),
+    ] = None,
     rank_one: Annotated[
         bool,
         typer.Option(
@@ -100,6 +109,9 @@ def evaluate(
 ) -> None:
     """Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.
 
+    Without --gms or --no-gms every method sees the candidates as it wants them: auto all of the
+    cap, the others what the filter leaves.
+
     Pair i, from 1, has the seed i + b in repetition b, from 0; a pair without a pose counts 180
     degrees. The same command goes on after an interruption.
     """
@@ -120,13 +132,15 @@ def evaluate(
         for name in ("device", "offline", "cache"):
             del settings[name]
         chosen = MatcherConfig.of(**settings)
-        run = RunConfig(
-            estimator=checked_estimator(method),
-            front=front_of(chosen, rank_one=rank_one),
-            options=chosen.options,
-            seeds=seeds,
-        )
-        label = f"rank-one-{method}" if rank_one else method
+        configs = {
+            f"rank-one-{name}" if rank_one else name: RunConfig(
+                estimator=checked_estimator(name),
+                front=front_of(chosen, name, rank_one=rank_one),
+                options=chosen.options,
+                seeds=seeds,
+            )
+            for name in method or [chosen.method]
+        }
         with working("Opening the sets", quiet=as_json):
             sources = open_sources(
                 sets,
@@ -142,46 +156,64 @@ def evaluate(
         with Tracker() as tracker:
             found = run_sets(
                 sources,
-                {label: run},
+                configs,
                 out_folder,
                 workers=workers,
                 limit=limit,
                 progress=tracker,
             )
-        runs = {key: results[label] for key, results in found.items()}
-        table = run_table(_title(method, run), runs)
-        record = {
-            f"{representation}/{name}": one.summary()
-            for (representation, name), one in runs.items()
-        }
-        files = {f"{label}.md": table.markdown(), f"{label}.tex": table.latex()}
+        tables, files = [], {}
+        for label, run in configs.items():
+            runs = {key: results[label] for key, results in found.items()}
+            table = run_table(_title(run), runs)
+            tables.append(table)
+            files.update({f"{label}.md": table.markdown(), f"{label}.tex": table.latex()})
         for name, text in files.items():
             write_whole(out_folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
         if as_json:
-            print_json({"config": run.to_dict(), "runs": record, "folder": str(out_folder)})
+            print_json(_record(configs, found, out_folder))
         else:
-            _tell(table, sources, out_folder, list(files))
-    solved = any((one.column("success") > 0).any() for one in runs.values())
+            _tell(tables, sources, out_folder, list(files))
+    every = (one for results in found.values() for one in results.values())
+    solved = any((one.column("success") > 0).any() for one in every)
     raise typer.Exit(OK if solved else UNSOLVED)
 
 
-def front_of(config: MatcherConfig, *, rank_one: bool = False) -> Front:
-    """Take from a configuration what the estimator sees of the candidates."""
-    part = config.association
+def front_of(config: MatcherConfig, estimator: str, *, rank_one: bool = False) -> Front:
+    """Take from a configuration what an estimator sees of the candidates."""
     if rank_one:
-        return Front.rank_one(part.keep)
-    return Front(part.k, part.max_edges, part.gms, part.keep)
+        return Front.rank_one(config.association.keep)
+    return Front.of(config.association, estimator)
 
 
-def _title(method: str, run: RunConfig) -> str:
+def _title(run: RunConfig) -> str:
     front = run.front
     seen = "rank-one" if front.k == 1 else f"mutual {front.k}-nearest"
-    return f"{method} on {seen} candidates{', GMS' if front.gms else ''}"
+    return f"{run.estimator} on {seen} candidates{', GMS' if front.gms else ''}"
 
 
-def _tell(table: Any, sources: Any, folder: Path, files: list[str]) -> None:
+def _record(
+    configs: dict[str, RunConfig],
+    found: dict[tuple[str, str], dict[str, RunResult]],
+    folder: Path,
+) -> dict[str, Any]:
+    methods = {
+        label: {
+            "config": run.to_dict(),
+            "runs": {
+                f"{representation}/{name}": results[label].summary()
+                for (representation, name), results in found.items()
+            },
+        }
+        for label, run in configs.items()
+    }
+    return {"methods": methods, "folder": str(folder)}
+
+
+def _tell(tables: list[Table], sources: Any, folder: Path, files: list[str]) -> None:
     console = out()
-    show_table(table)
+    for table in tables:
+        show_table(table)
     for note in dict.fromkeys(note for source in sources for note in source.notes):
         console.print(note, style="dim", markup=False)
     for name in files:

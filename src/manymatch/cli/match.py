@@ -13,6 +13,7 @@ from rich.table import Table
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json, working
 from manymatch.match_files import FORMATS, save_result
+from manymatch.match_result import matches_text
 from manymatch.pipeline import Matcher
 from manymatch.pose_words import describe_pose
 
@@ -154,7 +155,7 @@ def _numbers(result: MatchResult) -> Table:
         "keypoints": f"{counts['keypoints0']} and {counts['keypoints1']}",
         "candidates": f"{counts['associated']} found, {result.graph.num_edges} kept",
         "inliers": f"{estimate.num_inliers} after {estimate.iterations} samples",
-        "matches": f"{len(estimate.matches)} one-to-one",
+        "matches": matches_text(estimate),
         "seconds": ", ".join(f"{stage} {value:.2f}" for stage, value in result.timing.items()),
     }
     for name, value in rows.items():

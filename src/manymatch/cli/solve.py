@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -16,7 +15,7 @@ from manymatch.cli._cameras import parse_camera
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
 from manymatch.estimate import estimate_relative_pose
 from manymatch.io import load_graph
-from manymatch.match_result import estimate_record
+from manymatch.match_result import estimate_record, matches_text
 from manymatch.options import Options
 from manymatch.pose_words import describe_pose
 
@@ -39,7 +38,7 @@ def solve(
         str, typer.Option(help="fx,fy,cx,cy or MODEL,width,height,params... or a .txt/.json file.")
     ],
     camera1: Annotated[str, typer.Option(help="The second camera, likewise.")],
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "hcm-mcm",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "auto",
     max_edges: Annotated[
         int | None, typer.Option(help="Use only that many candidates, best first.")
     ] = None,
@@ -58,6 +57,7 @@ def solve(
     guidance: flags.Guidance = Options.guidance,
     seed: flags.Seed = Options.seed,
     threads: flags.Threads = Options.threads,
+    without: flags.Without = None,
 ) -> None:
     """Estimate the relative pose of two images from candidates of your own."""
     with clean_exit():
@@ -73,6 +73,7 @@ def solve(
             guidance=guidance,
             seed=seed,
             threads=threads,
+            without=tuple(without or ()),
         )
         cameras = parse_camera(camera0, "camera0"), parse_camera(camera1, "camera1")
         candidates = load_graph(graph)
@@ -83,7 +84,7 @@ def solve(
         )
         record = estimate_record(estimate, candidates)
         record["method"] = method
-        record["options"] = dataclasses.asdict(options)
+        record["options"] = options.to_dict()
         record["cameras"] = [camera.to_dict() for camera in cameras]
         if out_folder is not None:
             _write(out_folder, record, estimate, candidates)
@@ -101,12 +102,16 @@ def _write(
     text = json.dumps(record, indent=2, allow_nan=False)
     (folder / "pose.json").write_text(text + "\n", encoding="utf-8")
     matches = np.asarray(estimate.matches, dtype=np.int64).reshape(-1, 2)
+    scores: dict[str, Any] = {}
+    if estimate.match_probability is not None:
+        scores["probability"] = estimate.match_probability
     np.savez(
         folder / "matches.npz",
         matches=matches,
         points0=graph.points0[matches[:, 0]],
         points1=graph.points1[matches[:, 1]],
         inliers=estimate.inliers,
+        **scores,
     )
 
 
@@ -118,7 +123,7 @@ def _tell(estimate: Estimate, graph: AssociationGraph, folder: Path | None) -> N
         console.print(f"Camera 1 is {describe_pose(estimate.pose)}.")
         console.print(
             f"{graph.num_edges} candidates, {estimate.num_inliers} consistent with the pose, "
-            f"{len(estimate.matches)} one-to-one matches; {estimate.iterations} samples."
+            f"{matches_text(estimate)}; {estimate.iterations} samples."
         )
         if estimate.low_parallax:
             console.print(

@@ -42,7 +42,8 @@ class Reliability:
     share : (B,) float64
         Share of true entries in each bin; NaN in an empty one.
     low, high : (B,) float64 or None
-        Ends of the interval of `share`; None without groups.
+        Ends of the interval of `share`, NaN in bins with fewer than two groups; None without
+        groups.
     mean_probability, mean_truth : float
         Over all entries.
     ece : float
@@ -52,7 +53,7 @@ class Reliability:
         Mean of ``(probability - truth)**2``. 0 is best; always saying the share of true entries s
         gives ``s (1 - s)``.
     ece_interval, brier_interval : Interval or None
-        Their intervals; None without groups.
+        Their intervals; None without groups, or with nothing to resample.
     """
 
     edges: FloatArray
@@ -131,7 +132,7 @@ def reliability(
     groups : (M,) array of labels, optional
         Entries that belong together, such as the matches of one pair of images, which are true or
         false together. Whole groups are resampled, with replacement, for the intervals; without
-        groups there are none.
+        groups there are none, nor with one group only, which says nothing about others.
     strata : (M,) array of labels, optional
         Groups are resampled within their stratum, such as a data set. The same label of a group
         in two strata means two groups.
@@ -181,9 +182,10 @@ def reliability(
         drawn = _Values(_resampled(parts[:, kept], place[kept], bins, unit, stratum, count, seed))
         tail = (1.0 - real(level, "level", 0.0, 1.0)) / 2.0
         ends = (tail, 1.0 - tail)
-        low, high = _quantiles(drawn.share, ends)
-        ece_interval = _interval(values.ece[0], drawn.ece, ends)
-        brier_interval = _interval(values.brier[0], drawn.brier, ends)
+        low, high = _quantiles(drawn.share, ends, _several(unit, place[kept], bins))
+        if np.bincount(stratum).max() > 1:
+            ece_interval = _interval(values.ece[0], drawn.ece, ends)
+            brier_interval = _interval(values.brier[0], drawn.brier, ends)
     elif strata is not None:
         raise ValueError("strata must be None without groups, got labels")
     return Reliability(
@@ -270,11 +272,19 @@ def _resampled(
     return sums
 
 
-def _quantiles(draws: FloatArray, ends: tuple[float, float]) -> tuple[FloatArray, FloatArray]:
-    """Two quantiles of every column over the rows that have it; NaN where none has."""
+def _several(unit: NDArray[np.int64], place: NDArray[np.intp], bins: int) -> BoolArray:
+    """Tell the bins (B,) that have entries of two groups or more; one alone does not vary."""
+    cells = np.unique(unit * bins + place)
+    return np.asarray(np.bincount(cells % bins, minlength=bins) > 1)
+
+
+def _quantiles(
+    draws: FloatArray, ends: tuple[float, float], wanted: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Two quantiles of the wanted columns over the rows that have them; NaN elsewhere."""
     result = np.full((2, draws.shape[1]), np.nan)
-    for column, values in enumerate(draws.T):
-        known = values[np.isfinite(values)]
+    for column in np.flatnonzero(wanted):
+        known = draws[np.isfinite(draws[:, column]), column]
         if known.size:
             result[:, column] = np.quantile(known, ends)
     return read_only(result[0]), read_only(result[1])

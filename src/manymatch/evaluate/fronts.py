@@ -11,6 +11,7 @@ from manymatch.gms import gms_filter
 if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.graph import AssociationGraph
+    from manymatch.matcher_config import Association
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,12 @@ class Front:
     def uncapped(cls, k: int) -> Front:
         """Every edge up to rank k: the graph E_k of the paper's first question."""
         return cls(k, None, gms=False, keep=None)
+
+    @classmethod
+    def of(cls, association: Association, estimator: str) -> Front:
+        """Take from a configuration what an estimator sees of the candidates."""
+        part = association.for_method(estimator)
+        return cls(part.k, part.max_edges, bool(part.gms), part.keep)
 
     @classmethod
     def for_auto(cls) -> Front:

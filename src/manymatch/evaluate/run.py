@@ -18,6 +18,7 @@ from manymatch.evaluate.estimators import BASELINES, checked_estimator, trial
 from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.metrics import FAILURE_DEG
 from manymatch.evaluate.run_result import RunResult
+from manymatch.matcher_config import Association
 from manymatch.options import Options
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.evaluate.sources import GraphSource
 
+# Stands for the front that the estimator wants, until it is known which one that is.
+_AS_WANTED: Any = None
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -35,10 +39,11 @@ class RunConfig:
     Parameters
     ----------
     estimator : str
-        "hcm-mcm", "hcm", "mcm", "cm"; or "poselib", "opencv", "pycolmap", for which every edge is
-        a correspondence of its own.
-    front : Front
-        What the estimator sees of the candidates.
+        "auto", "hcm-mcm", "hcm", "mcm", "cm"; or "poselib", "opencv", "pycolmap", for which every
+        edge is a correspondence of its own.
+    front : Front, optional
+        What the estimator sees of the candidates. By default as it wants them: `Front.for_auto()`
+        for "auto", the paper's practical configuration for all others.
     options : Options
         Threshold in pixels at working size, iterations and the rest. The seed is that of the
         trial: number of the pair, from 1, plus number of the repetition, from 0.
@@ -50,8 +55,8 @@ class RunConfig:
         Also score the true pose against the pool of raw seeds (the two-stage estimator only).
     """
 
-    estimator: str = "hcm-mcm"
-    front: Front = dataclasses.field(default_factory=Front)
+    estimator: str = "auto"
+    front: Front = _AS_WANTED
     options: Options = dataclasses.field(default_factory=Options)
     seeds: int = 5
     proposals_rank: int | None = None
@@ -59,6 +64,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         checked_estimator(self.estimator)
+        if self.front is _AS_WANTED:
+            object.__setattr__(self, "front", Front.of(Association(), self.estimator))
         integer(self.seeds, "seeds", 1)
         if self.proposals_rank is not None:
             integer(self.proposals_rank, "proposals_rank", 1)

@@ -34,6 +34,9 @@ __all__ = ["FIGURES", "notes", "run", "tables"]
 _FOLDER = "auto-matches"
 # A pose up to this error counts as right, in degrees.
 _POSE_DEG = 5.0
+# Poses count as coarse if matches of right ones are further than this share of the threshold of the
+# epipolar truth from their lines, in the median.
+_COARSE = 0.5
 # Other thresholds of the epipolar truth that are looked at, in pixels at working size.
 _OTHER_PX = (1.0, 2.0, 3.0, 5.0)
 
@@ -116,6 +119,8 @@ def run(
             "truth_px": truth_px,
             "bins": bins,
             "tuned_on": tuned,
+            "pose_deg": _POSE_DEG,
+            "coarse_px": _COARSE * truth_px,
         },
         "runs": [
             {"representation": representation, **_measured(entries, tuned, truth_px, bins)}
@@ -154,6 +159,8 @@ def _measured(
             "unreadable": matches.unreadable,
             "unmatched": matches.unmatched,
             "truth": _kind(matches),
+            "median_px": _median_px(matches),
+            "coarse": _coarse(matches, truth_px),
             "reliability": _reliability(own, judge, bins),
         }
         if matches.known is not None:
@@ -193,16 +200,16 @@ def _parts(entries: Sequence[Entry], truth_px: float, bins: int) -> list[dict[st
     """Judge parts of the matches, and all of them by other thresholds."""
     judge = _judge(truth_px)
 
-    def right(matches: SetMatches) -> BoolArray:
-        return matches.error_deg < _POSE_DEG
-
     def wrong(matches: SetMatches) -> BoolArray:
-        return ~right(matches)
+        return ~_right(matches)
 
     parts = [
-        (f"pose error below {_POSE_DEG:g}°", _reliability(entries, judge, bins, right)),
+        (f"pose error below {_POSE_DEG:g}°", _reliability(entries, judge, bins, _right)),
         (f"pose error of {_POSE_DEG:g}° or more", _reliability(entries, judge, bins, wrong)),
     ]
+    fine = [entry for entry in entries if not _coarse(entry[1], truth_px)]
+    if 0 < len(fine) < len(entries):
+        parts.append(("sets without coarse poses", _reliability(fine, judge, bins)))
     lined = [entry for entry in entries if entry[1].known is None]
     for pixels in _OTHER_PX if lined else ():
         if pixels != truth_px:
@@ -249,6 +256,24 @@ def _reliability(
 
 def _kind(matches: SetMatches) -> str:
     return "epipolar" if matches.known is None else "exact"
+
+
+def _right(matches: SetMatches) -> BoolArray:
+    """Tell the matches of poses that count as right."""
+    return matches.error_deg < _POSE_DEG
+
+
+def _median_px(matches: SetMatches) -> float | None:
+    """Median distance of the matches of right poses from their true lines; None without any."""
+    distances = matches.distance_px[_right(matches)]
+    median = float(np.median(distances)) if len(distances) else np.inf
+    return median if np.isfinite(median) else None
+
+
+def _coarse(matches: SetMatches, truth_px: float) -> bool:
+    """Whether the set's own poses are too coarse to judge matches by their lines."""
+    median = _median_px(matches)
+    return matches.known is None and median is not None and median > _COARSE * truth_px
 
 
 def _judge(truth_px: float) -> Judge:

@@ -27,8 +27,8 @@ _STYLES = {
 def diagrams(data: dict[str, Any]) -> Figure:
     """Draw what was said against what is true, one panel a representation, its sets pooled.
 
-    Where some sets were fitted on, they and the others are two lines, and error and histogram are
-    those of the others.
+    A hollow mark is a bin that only one pair is in. Where some sets were fitted on, they and the
+    others are two lines, and error and histogram are those of the others.
     """
     runs = data["runs"]
     rows = max(1, -(-len(runs) // _COLUMNS))
@@ -51,11 +51,10 @@ def diagrams(data: dict[str, Any]) -> Figure:
         else:
             upper.text(0.5, 0.5, "no match", ha="center", va="center", color=GREY)
         lower.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
-        lower.set_ylim(bottom=0.0)
         lower.grid(visible=False, axis="x")
         if column == 0:
             upper.set_ylabel("share true")
-            lower.set_ylabel("matches (%)")
+            lower.set_ylabel("matches")
     figure.supxlabel("match_probability", fontsize=7.5, color=INK)
     if set(drawn) & {_FITTED, _UNSEEN}:
         legend_above(figure, list(drawn.values()))
@@ -73,9 +72,12 @@ def _lines(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _title(representation: str, name: str, found: dict[str, Any] | None) -> str:
     if found is None:
         return f"{representation}\n"
-    low, high = found["ece_interval"]
     fitted = ", tuned on" if name == _FITTED else ""
-    return f"{representation}{fitted}\nECE {found['ece']:.3f} [{low:.3f}, {high:.3f}]"
+    ends = ""
+    if found["ece_interval"] is not None:
+        low, high = found["ece_interval"]
+        ends = f" [{low:.3f}, {high:.3f}]"
+    return f"{representation}{fitted}\nECE {found['ece']:.3f}{ends}"
 
 
 def _frame(axis: Any, title: str) -> None:
@@ -92,9 +94,22 @@ def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
     bins = [
         values
         for values in zip(*(found[key] for key in keys), strict=True)
-        if all(value is not None for value in values)
+        if values[0] is not None
     ]
-    said, share, low, high = ([values[i] for values in bins] for i in range(4))
+    # A bin of one pair has no interval; a hollow mark keeps it from looking certain.
+    lone = [values for values in bins if values[2] is None]
+    if lone:
+        axis.plot(
+            [values[0] for values in lone],
+            [values[1] for values in lone],
+            linestyle="none",
+            markerfacecolor="white",
+            clip_on=False,
+            zorder=4,
+            **_STYLES[label],
+        )
+    said, share = ([values[i] for values in bins] for i in range(2))
+    low, high = ([values[1] if values[i] is None else values[i] for values in bins] for i in (2, 3))
     return axis.errorbar(
         said,
         share,
@@ -116,8 +131,19 @@ def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
 def _histogram(axis: Any, found: dict[str, Any]) -> None:
     edges = found["edges"]
     widths = [b - a for a, b in itertools.pairwise(edges)]
-    heights = [100.0 * share for share in found["weight"]]
-    axis.bar(edges[:-1], heights, widths, align="edge", color=LIGHT, edgecolor=GREY, linewidth=0.5)
+    axis.bar(
+        edges[:-1],
+        found["count"],
+        widths,
+        align="edge",
+        color=LIGHT,
+        edgecolor=GREY,
+        linewidth=0.5,
+    )
+    # Most matches are in the last bin; the others would not be seen.
+    axis.set_yscale("log")
+    axis.set_ylim(0.7, 2.0 * max(found["count"]))
+    axis.minorticks_off()
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"calibration_reliability": diagrams}

@@ -55,6 +55,7 @@ def notes(data: dict[str, Any]) -> list[str]:
         "true s has a Brier score of s (1 - s).",
         *_fitted(settings["tuned_on"]),
         *(_verdict(run) for run in data["runs"]),
+        *_coarse(data),
         *_left_out(data),
     ]
     if settings["limit"]:
@@ -69,6 +70,25 @@ def _fitted(tuned: Sequence[str]) -> list[str]:
     return [
         f"The probabilities were fitted on {listed(tuned)}; what is pooled over “others” leaves "
         "these sets out."
+    ]
+
+
+def _coarse(data: dict[str, Any]) -> list[str]:
+    """Name the sets whose poses cannot tell what is true."""
+    names = [
+        f"{entry['title']} ({run['representation']})"
+        for run in data["runs"]
+        for entry in run["sets"]
+        if entry["coarse"]
+    ]
+    if not names:
+        return []
+    settings = data["settings"]
+    return [
+        f"Coarse poses: on {listed(names)} even matches of poses within {settings['pose_deg']:g}° "
+        f"are more than {settings['coarse_px']:g} px from their lines in the median. Their share "
+        "true says more about the true poses than about the matches; the second table also has "
+        "what is pooled without them."
     ]
 
 
@@ -100,7 +120,7 @@ def _left_out(data: dict[str, Any]) -> list[str]:
 
 def _set_table(data: dict[str, Any]) -> Table:
     """One row a set; its epipolar truth beside where the exact one is known."""
-    header = ["Representation", "Set", "pairs", "truth", *_NUMBERS]
+    header = ["Representation", "Set", "pairs", "truth", "median px", *_NUMBERS]
     rows: Rows = []
     tuned = data["settings"]["tuned_on"]
     for run in data["runs"]:
@@ -108,28 +128,33 @@ def _set_table(data: dict[str, Any]) -> Table:
         for entry in run["sets"]:
             about = [name, entry["title"], str(entry["pairs"]), entry["truth"]]
             about[1] += "†" if entry["name"] in tuned else ""
-            rows.append([*about, *_numbers(entry["reliability"])])
+            median = "–" if entry["median_px"] is None else f"{entry['median_px']:.2f}"
+            rows.append([*about, median, *_numbers(entry["reliability"])])
             if "epipolar" in entry:
-                also = ["", "", "", "epipolar", *_numbers(entry["epipolar"])]
+                also = ["", "", "", "epipolar", "", *_numbers(entry["epipolar"])]
                 rows.append(dim(also))
             name = ""
         if len(run["sets"]) > 1:
             rows += _pooled_rows("", run, _kinds(run))
-            rows.append(["", _MEAN, "", "", "", "", "", *_means(run)])
+            rows.append(["", _MEAN, *[""] * 6, *_means(run)])
     if len(data["runs"]) > 1:
         for i, entry in enumerate(data["all"]):
             rows += _pooled_rows("" if i else "all", entry, entry["truth"])
     rows += missing_rows(data, len(header))
-    marked = ["† The probabilities were fitted on this set."] if tuned else []
-    return Table("Calibration of match_probability", header, rows, marked)
+    about = [
+        "Median px: distance of the matches of poses within "
+        f"{data['settings']['pose_deg']:g}° from their epipolar lines under the true pose."
+    ]
+    about += ["† The probabilities were fitted on this set."] if tuned else []
+    return Table("Calibration of match_probability", header, rows, about)
 
 
 def _pooled_rows(first: str, entry: dict[str, Any], truth: str) -> Rows:
     """Make the row of what is pooled, and those of the sets fitted on and of the others."""
-    rows: Rows = [[first, _POOLED, str(entry["pairs"]), truth, *_numbers(entry["pooled"])]]
+    rows: Rows = [[first, _POOLED, str(entry["pairs"]), truth, "", *_numbers(entry["pooled"])]]
     for split in entry["splits"]:
         label = f"{_POOLED}, {split['label']}"
-        rows.append(["", label, str(split["pairs"]), truth, *_numbers(split["reliability"])])
+        rows.append(["", label, str(split["pairs"]), truth, "", *_numbers(split["reliability"])])
     return rows
 
 
@@ -146,7 +171,7 @@ def _part_table(data: dict[str, Any]) -> Table:
         rows,
         [
             "A probability is that of a match, whether or not the pose is right: what is said of "
-            "the matches of wrong poses counts."
+            "the matches of wrong poses counts. One pair alone has no interval, [–]."
         ],
     )
 
@@ -172,6 +197,8 @@ def _means(run: dict[str, Any]) -> list[str]:
 
 
 def _ece(found: dict[str, Any]) -> str:
+    if found["ece_interval"] is None:
+        return f"{found['ece']:.3f} [–]"
     low, high = found["ece_interval"]
     return f"{found['ece']:.3f} [{low:.3f}, {high:.3f}]"
 

@@ -236,10 +236,27 @@ def payload(
         "rank": None if graph.rank is None else graph.rank[shown].tolist(),
         "similarity": None if graph.similarity is None else _rounded(graph.similarity[shown], 3),
         "residual": _rounded(residual, 2),
+        "probability": _probabilities(graph, estimate, shown),
         "lines": lines,
         "layers": [{"name": name, "pairs": local(_pairs(e))} for name, e in layers],
         "threshold": estimate.options.threshold_px,
     }
+
+
+def _probabilities(
+    graph: AssociationGraph, estimate: Estimate, shown: IndexArray
+) -> list[float | None] | None:
+    """Probability of each shown edge that is a match to be right; None where it is unknown."""
+    if estimate.match_probability is None:
+        return None
+    known = {
+        tuple(match): value
+        for match, value in zip(
+            _pairs(estimate).tolist(), estimate.match_probability.tolist(), strict=True
+        )
+    }
+    values = [known.get(tuple(edge)) for edge in graph.edges[shown].tolist()]
+    return [None if value is None else round(value, 3) for value in values]
 
 
 def _rounded(values: NDArray[Any], digits: int) -> list[float | None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from manymatch.match_result import mean_probability
 from manymatch.pose_words import camera_centre, describe_pose, describe_rotation
 from manymatch.viz import _report_svg as svg
 from manymatch.viz._report_data import CHOSEN, CONSISTENT, MOST_EDGES
@@ -196,6 +197,9 @@ def sureness(estimate: Estimate, confidence: Mapping[str, Any]) -> str:
         if _is_number(confidence.get("chance_matches")):
             hint += f", where about {confidence['chance_matches']:.0f} matches do"
         rows.append(("Chance", _chance(confidence["chance"]), hint))
+    right = mean_probability(estimate)
+    if right is not None:
+        rows.append(("A match", f"{100.0 * right:.0f} %", "probability to be right, in the mean"))
     parallax = confidence.get("parallax_deg", estimate.parallax_deg)
     if _is_number(parallax):
         low = confidence.get("low_parallax", estimate.low_parallax)

@@ -72,6 +72,8 @@ function entry(far, e, taken) {
   if (data.similarity) text.append(element("small", "", `similarity ${data.similarity[e].toFixed(3)}`));
   if (data.residual[e] !== null)
     text.append(element("small", "", `residual ${data.residual[e].toFixed(2)} px`));
+  if (data.probability && data.probability[e] !== null)
+    text.append(element("small", "", `probability ${data.probability[e].toFixed(2)}`));
   text.append(element("div", "tag", verdictOf(e, taken)));
   item.append(marked(far, data.edges[far][e]), text);
   return item;

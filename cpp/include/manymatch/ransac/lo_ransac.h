@@ -205,9 +205,10 @@ class LoRansac {
     for (const Candidate& candidate : batch.candidates) {
       if (candidate.iteration >= end_of_loop()) break;
       take(candidate);
+      result_.iterations = candidate.iteration + 1;  // the bound may fall below what has run
     }
     wasted_ += batch.wasted;
-    result_.iterations = std::min(next, end_of_loop());
+    result_.iterations = std::max(result_.iterations, std::min(next, end_of_loop()));
     finished_ = next >= end_of_loop() || wasted_ > kPatience;
   }
 

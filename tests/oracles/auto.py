@@ -1,0 +1,263 @@
+"""Method "auto" step by step: parts of the graph, levels, mixture, search, selection, polish."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+import manymatch
+from manymatch import _core
+from tests.oracles.auto_graphs import constant
+from tests.oracles.iteration_bound import NEGLIGIBLE, SAMPLE_SIZE
+from tests.oracles.ransac import Loop, Model
+from tests.oracles.refinement import MINIMAL_SET, gather
+from tests.oracles.scores import cardinality
+
+_STEP, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1
+
+
+def _mix(x):
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _WORD
+    return x ^ (x >> 31)
+
+
+def guidance_number(seed, iteration):
+    """The number in [0, 1) that decides which guide an iteration follows."""
+    state = _mix((seed + _STEP) & _WORD)
+    state = _mix((state + iteration * _STEP) & _WORD)
+    state = _mix((state + 1) & _WORD)  # stream 0 draws the sample itself
+    return (_mix((state + _STEP) & _WORD) >> 11) / 2**53
+
+
+def levels_and_priors(graph, kept, q, by_rank):
+    """Level (E,) and prior (E,) of every edge; kept (E,) bool or None without a filter."""
+    degree0, degree1 = graph.degrees()
+    levels, priors = [], []
+    for e, (i, j) in enumerate(graph.edges):
+        rank = 1 if graph.rank is None else min(int(graph.rank[e]), int(constant("kRanks")))
+        level, prior = 2 * (rank - 1), q / rank
+        if graph.rank is None or not by_rank:
+            prior = q / (2.0 * int(degree0[i])) + q / (2.0 * int(degree1[j]))
+        if kept is not None and not kept[e]:
+            level, prior = level + 1, prior * constant("kNotKept")
+        levels.append(level)
+        priors.append(prior)
+    return np.array(levels), np.array(priors)
+
+
+def hcm(edges, prior, inliers, delta, doubt):
+    """HCM of an inlier mask with given priors, vertices in the order in which inliers meet them."""
+    sides = []
+    for side in (0, 1):
+        mass, sums = {}, {}
+        for e, v in enumerate(edges[:, side].tolist()):
+            mass[v] = mass.get(v, 0.0) + float(prior[e])
+            if inliers[e]:
+                sums[v] = sums.get(v, 0.0) + float(prior[e])
+        total = 0.0
+        for v, inlier_mass in sums.items():
+            total += math.log1p(1.0 / (max(1.0 - mass[v], doubt) * delta) * inlier_mass)
+        sides.append(total)
+    return sides[0] + sides[1]
+
+
+def inlier_chance(edges, allowed, inliers):
+    """Chance that one draw is an inlier, and its deviation; every left vertex is as likely."""
+    shares = [
+        np.mean(inliers[allowed][edges[allowed, 0] == v]) for v in np.unique(edges[allowed, 0])
+    ]
+    share = float(np.mean(shares))
+    return share, math.sqrt(share * (1.0 - share) / len(shares))
+
+
+def heaviest(edges, weight):
+    """Largest total weight of a matching, by SciPy on the whole table."""
+    if len(edges) == 0:
+        return 0.0
+    table = np.zeros(edges.max(axis=0) + 1)
+    table[edges[:, 0], edges[:, 1]] = weight
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return math.fsum(table[rows, columns])
+
+
+def polish_weights(edges, prior):
+    """What every edge is of the prior mass at its two vertices, times the root of its prior."""
+    return np.sqrt(prior) * np.array(
+        [
+            prior[e] / prior[edges[:, 0] == i].sum() + prior[e] / prior[edges[:, 1] == j].sum()
+            for e, (i, j) in enumerate(edges)
+        ]
+    )
+
+
+def holds_a_sample(edges, allowed, n0, n1):
+    """Whether five of the allowed edges can hold together."""
+    return cardinality(edges[allowed], n0, n1) >= SAMPLE_SIZE
+
+
+@dataclass
+class Auto(Loop):
+    """The search on the narrow part; selection and polish on the wide one.
+
+    `edges`, `proposals` are of the narrow part; see `auto`.
+    """
+
+    uses: frozenset = frozenset()
+    prior: np.ndarray | None = None
+    guides: list = field(default_factory=list)  # (share, mask of the narrow edges)
+    wide: np.ndarray | None = None
+    wide_prior: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    support: float = -1.0
+
+    def evaluate(self, R, t):
+        """Score a pose with the priors of the levels."""
+        o = self.options
+        _, size, inliers, _ = _core.score(
+            self.x0, self.x1, self.edges, self.eps, o.q, o.delta, R, t
+        )
+        score = hcm(self.edges, self.prior, inliers, o.delta, constant("kDoubt"))
+        return Model(R, t, score, size, int(inliers.sum()))
+
+    def solutions(self, count):
+        """Poses of every iteration: each draws from its guide's edges, or from all it may."""
+        allowed, seed = self.proposals, self.options.seed
+        sources = [super().solutions(count)]
+        for _, mask in self.guides:
+            self.proposals = mask
+            sources.append(super().solutions(count))
+        self.proposals = allowed
+        poses = []
+        for it in range(count):
+            u, chosen = guidance_number(seed, it), 0
+            for k, (share, _) in enumerate(self.guides, start=1):
+                if u < share:
+                    chosen = k
+                    break
+                u -= share
+            poses.append(sources[chosen][it])
+        return poses
+
+    def wanted_iterations(self, best):
+        """By the chance that this mixture draws a clean sample, a little less believed."""
+        if "stopping" not in self.uses:
+            return super().wanted_iterations(best)
+        o = self.options
+        inliers = _core.score(self.x0, self.x1, self.edges, self.eps, o.q, o.delta, best.R, best.t)[
+            2
+        ]
+        rest = 1.0 - sum(share for share, _ in self.guides)
+        phat = 0.0
+        for share, mask in [*self.guides, (rest, self.proposals)]:
+            chance, deviation = inlier_chance(self.edges, mask, inliers)
+            phat += share * max(chance - deviation, 0.0) ** SAMPLE_SIZE
+        if phat >= 1.0 - NEGLIGIBLE:
+            return o.min_iterations
+        if phat <= NEGLIGIBLE:
+            return o.max_iterations
+        needed = math.ceil(o.safety * math.log1p(-o.confidence) / math.log1p(-phat))
+        return min(max(needed, o.min_iterations), o.max_iterations)
+
+    def wide_inliers(self, R, t):
+        """Inliers among the wide edges."""
+        o = self.options
+        return _core.score(self.x0, self.x1, self.wide, self.eps, o.q, o.delta, R, t)[2]
+
+    def support_of(self, inliers):
+        """Weight of the heaviest matching, or size of the largest."""
+        if "weights" in self.uses:
+            return heaviest(self.wide[inliers], self.weight[inliers])
+        return cardinality(self.wide[inliers], len(self.x0), len(self.x1))
+
+    def select(self, outcome, best):
+        """The found pose first, then the seeds by falling score; what repeats is skipped."""
+        chosen, taken = None, []
+        for raw in [None, *(m for m, _ in sorted(outcome.pool, key=lambda s: (-s[0].hcm, s[1])))]:
+            pose = best.R, best.t
+            if raw is not None:
+                seen = self.wide_inliers(raw.R, raw.t)
+                same = [(seen & other).sum() >= constant("kSame") * seen.sum() for other in taken]
+                if "distinct" in self.uses and any(same):
+                    continue
+                step = _core.local_refine(self.x0, self.x1, self.wide, self.eps, raw.R, raw.t)
+                pose = step[0], step[1]
+                outcome.pool_refinements += 1
+            taken.append(self.wide_inliers(*pose))
+            support = self.support_of(taken[-1])
+            if support > self.support + 1e-9:
+                self.support, chosen = support, Model(*pose, 0.0, 0, 0)
+        return chosen
+
+    def polish(self, best):
+        """Edges up to some thresholds away, by prior mass, again until the inliers stay."""
+        R, t = best.R, best.t
+        if "polish" not in self.uses:
+            return _core.final_polish(self.x0, self.x1, self.wide, self.eps, R, t)[:2]
+        before = self.wide_inliers(R, t)
+        for _ in range(int(constant("kPolishes"))):
+            limit = (constant("kReach") * self.eps) ** 2
+            used = gather(self.x0, self.x1, self.wide, limit, R, t)
+            if used.sum() > MINIMAL_SET:
+                weight = polish_weights(self.wide[used], self.wide_prior[used])
+                ends0, ends1 = self.wide[used].T
+                R, t, *_ = _core.refine(
+                    self.x0[ends0], self.x1[ends1], weight, R, t, self.eps, "cauchy", 100
+                )
+            after = self.wide_inliers(R, t)
+            if (before == after).all():
+                break
+            before = after
+        return R, t
+
+
+def auto(graph, camera, options, proposals=None):
+    """Outcome of the twin, which ran, and the price (E,) of every edge in the last matching."""
+    uses = frozenset(manymatch.options.INGREDIENTS) - set(options.without)
+    x0, x1 = camera.unproject(graph.points0), camera.unproject(graph.points1)
+    edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
+    sizes = len(x0), len(x1)
+    considered = min(len(edges), int(constant("kConsidered")))
+    kept = None
+    if "filter" in uses:
+        kept = np.zeros(len(edges), bool)
+        kept[:considered] = manymatch.gms_filter(graph.head(considered), (1, 1), (1, 1)).mask
+    levels, prior = levels_and_priors(graph, kept, options.q, "ranks" in uses)
+    allowed = np.ones(len(edges), bool) if proposals is None else proposals
+    named = np.zeros(len(edges), bool) if proposals is None else proposals
+
+    wide = named.copy()
+    wide[:considered] = True
+    if not holds_a_sample(edges, wide & allowed, *sizes):
+        wide[:] = True
+    narrow = named.copy()
+    explored = int(constant("kExplored")) if "narrow" in uses else considered
+    narrow[sorted(range(considered), key=lambda e: (-prior[e], e))[:explored]] = True
+    if not holds_a_sample(edges, narrow & allowed, *sizes):
+        narrow = wide
+
+    guides = []
+    for level, share in ((0, constant("kShareKept")), (1, constant("kShareRankOne"))):
+        chosen = narrow & allowed & (levels <= level)
+        enough = cardinality(edges[chosen], *sizes) >= constant("kFewestGuides")
+        if "mixture" in uses and enough:
+            guides.append((share, chosen[narrow]))
+    weight = np.log1p(prior / ((1.0 - prior) * options.delta))
+    loop = Auto(
+        x0,
+        x1,
+        np.ascontiguousarray(edges[narrow]),
+        options.threshold_px / camera.focal,
+        "hcm-mcm",
+        options,
+        allowed[narrow],
+        uses=uses,
+        prior=prior[narrow],
+        guides=guides,
+        wide=np.ascontiguousarray(edges[wide]),
+        wide_prior=prior[wide],
+        weight=weight[wide],
+    )
+    price = (weight.max() - weight) / constant("kResidualWeight")
+    return loop.run(), loop, price

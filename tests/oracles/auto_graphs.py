@@ -1,0 +1,100 @@
+"""Made graphs with ranks for the tests of method "auto", and the numbers that its sources name."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import manymatch
+from tests.oracles.problems import random_pose, two_view_points
+
+FOCAL = 800.0
+CENTRE = np.array([512.0, 384.0])
+K = np.array([[FOCAL, 0.0, CENTRE[0]], [0.0, FOCAL, CENTRE[1]], [0.0, 0.0, 1.0]])
+
+_CORE = Path(__file__).parents[2] / "cpp"
+_FILES = ("src/estimate_auto.cpp", "src/levels.cpp", "include/manymatch/levels.h")
+_FILES += ("include/manymatch/ransac/distinct.h",)
+
+
+@cache
+def constant(name):
+    """A number of the core by its name in the sources."""
+    found = []
+    for file in _FILES:
+        text = (_CORE / file).read_text(encoding="utf-8")
+        found += re.findall(rf"\bconstexpr [^;]*\b{name} = ([\d.e-]+)", text)
+    (value,) = found
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A graph in pixels, the true pose and which edges are true."""
+
+    graph: manymatch.AssociationGraph
+    R: np.ndarray
+    t: np.ndarray
+    true: np.ndarray
+
+
+def made_graph(
+    seed, n=60, candidates=3, first=0.5, present=0.7, noise=0.2, depth=(3.0, 8.0), ranked=True
+):
+    """n keypoints a side, each with some candidates, best first.
+
+    The true partner is a candidate with probability `present`, and then the first with probability
+    `first`. Noise is in pixels.
+    """
+    rng = np.random.default_rng([seed, 8])
+    R, t = random_pose(rng, 0.2)
+    x0, x1 = two_view_points(rng, n, R, t, depth)
+    rows = []
+    for i in range(n):
+        partners = rng.choice(n - 1, size=candidates, replace=False)
+        partners += partners >= i  # all wrong
+        if rng.random() < present:
+            partners[0 if rng.random() < first else rng.integers(candidates)] = i
+        rows += [(rank, rng.random(), i, int(j)) for rank, j in enumerate(partners, start=1)]
+    rows.sort()
+    edges = np.array([(i, j) for _, _, i, j in rows])
+    rank = np.array([rank for rank, *_ in rows]) if ranked else None
+    points = [FOCAL * x + CENTRE + rng.normal(scale=noise, size=x.shape) for x in (x0, x1)]
+    graph = manymatch.AssociationGraph(*points, edges, rank=rank)
+    return Made(graph, R, t, edges[:, 0] == edges[:, 1])
+
+
+def with_graph(graph, **changes):
+    """The graph with some of its parts changed."""
+    parts = {name: getattr(graph, name) for name in ("points0", "points1", "edges", "rank")}
+    return manymatch.AssociationGraph(**{**parts, **changes})
+
+
+def joined(*parts):
+    """One graph of several scenes (graph, rank), one after another, with keypoints of their own."""
+    points0, points1, edges, ranks = [], [], [], []
+    shift = np.zeros(2, dtype=np.int64)
+    for graph, rank in parts:
+        points0.append(graph.points0)
+        points1.append(graph.points1)
+        edges.append(graph.edges + shift)
+        ranks.append(np.full(graph.num_edges, rank))
+        shift += [len(graph.points0), len(graph.points1)]
+    return manymatch.AssociationGraph(
+        np.concatenate(points0),
+        np.concatenate(points1),
+        np.concatenate(edges),
+        rank=np.concatenate(ranks),
+    )
+
+
+def true_scene(seed, n, noise=0.2):
+    """n keypoints a side, each with its true partner only."""
+    return made_graph(seed, n, candidates=1, first=1.0, present=1.0, noise=noise)
+
+
+def wrong_scene(seed, n):
+    """n keypoints a side, each with one wrong partner."""
+    return made_graph(seed, n, candidates=1, present=0.0)
