@@ -20,7 +20,7 @@ namespace {
 // Edges beyond these, in the graph's order, are not looked at before the pose is known.
 constexpr std::size_t kConsidered = 2048;
 // Of these the likeliest are enough to explore with.
-constexpr std::size_t kExplored = 512;
+constexpr std::size_t kExplored = 384;
 // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
 constexpr double kShareKept = 0.5, kShareRankOne = 0.25;
 // Edges at least, one per keypoint, to draw samples from a level alone.

@@ -235,7 +235,8 @@ void test_clean_chance_by_count() {
     for (int g = 0; g < Mixture::kGroups; ++g) {
       const Counted c =
           count(mixture.graph, g < 2 ? mixture.group[g] : all_edges(mixture.graph), inliers);
-      expected += mixture.shares[g] * std::pow(std::max(c.share - c.deviation, 0.0), kSize);
+      expected += mixture.shares[g] *
+                  std::pow(std::max(c.share - Proposals::kCaution * c.deviation, 0.0), kSize);
     }
     CHECK_NEAR(mixture.proposals.clean_chance(inliers.data(), kSize), expected, 1e-12);
   }

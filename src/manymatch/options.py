@@ -21,7 +21,7 @@ INGREDIENTS: dict[str, str] = {
     "ranks": "An edge is worth less the higher its rank.",
     "mixture": "Most samples are drawn from the edges that are worth most.",
     "stopping": "The search ends by the chance that this sampler draws inliers only.",
-    "narrow": "The search sees the 512 edges that are worth most, the selection all 2048.",
+    "narrow": "The search sees the 384 edges that are worth most, the selection all 2048.",
     "distinct": "Seeds that share their inliers with a refined pose are not refined again.",
     "weights": "The heaviest matching selects the pose, not the largest.",
     "polish": "The last polish reaches beyond the threshold, again until the inliers stay.",

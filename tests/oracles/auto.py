@@ -152,7 +152,7 @@ class Auto(Loop):
         phat = 0.0
         for share, mask in [*self.guides, (rest, self.proposals)]:
             chance, deviation = inlier_chance(self.edges, mask, inliers)
-            phat += share * max(chance - deviation, 0.0) ** SAMPLE_SIZE
+            phat += share * max(chance - constant("kCaution") * deviation, 0.0) ** SAMPLE_SIZE
         if phat >= 1.0 - NEGLIGIBLE:
             return o.min_iterations
         if phat <= NEGLIGIBLE:

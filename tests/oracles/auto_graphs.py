@@ -15,8 +15,13 @@ CENTRE = np.array([512.0, 384.0])
 K = np.array([[FOCAL, 0.0, CENTRE[0]], [0.0, FOCAL, CENTRE[1]], [0.0, 0.0, 1.0]])
 
 _CORE = Path(__file__).parents[2] / "cpp"
-_FILES = ("src/estimate_auto.cpp", "src/levels.cpp", "include/manymatch/levels.h")
-_FILES += ("include/manymatch/ransac/distinct.h",)
+_FILES = (
+    "src/estimate_auto.cpp",
+    "src/levels.cpp",
+    "include/manymatch/levels.h",
+    "include/manymatch/ransac/proposals.h",
+    "include/manymatch/ransac/distinct.h",
+)
 
 
 @cache

@@ -21,6 +21,10 @@ inline int matching_of_edges(const Graph& graph, const std::vector<int>& edges) 
 
 class Proposals {
  public:
+  // The best of many models flatters itself, and on few vertices most: of the share of inliers that
+  // it shows, so many standard deviations are not believed.
+  static constexpr double kCaution = 0.5;
+
   struct Scratch {
     SamplerScratch all;
     std::vector<SamplerScratch> guides;
@@ -75,12 +79,10 @@ class Proposals {
     double share;
   };
 
-  // The best of many models flatters itself, and on few vertices most: what is believed is one
-  // standard deviation less.
   static double clean_chance(const ConstrainedSampler& sampler, const uint64_t* inliers, int size) {
     const double share = sampler.inlier_chance(inliers);
     const double deviation = std::sqrt(share * (1.0 - share) / std::max(sampler.num_active(), 1));
-    return std::pow(std::max(share - deviation, 0.0), size);
+    return std::pow(std::max(share - kCaution * deviation, 0.0), size);
   }
 
   // Guide of an iteration, their number for none.
