@@ -24,10 +24,11 @@ struct Pair {
   std::optional<Flags> proposals;
   double eps;
   std::optional<Points> points0, points1;
+  std::optional<Flags> kept;
 
   Pair(Points x0_, Points x1_, Edges edges_, std::optional<Ranks> rank_,
        std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_,
-       std::optional<Points> points1_)
+       std::optional<Points> points1_, std::optional<Flags> kept_)
       : x0(std::move(x0_)),
         x1(std::move(x1_)),
         edges(std::move(edges_)),
@@ -35,7 +36,8 @@ struct Pair {
         proposals(std::move(proposals_)),
         eps(eps_),
         points0(std::move(points0_)),
-        points1(std::move(points1_)) {
+        points1(std::move(points1_)),
+        kept(std::move(kept_)) {
     check_edges(edges, x0.shape(0), x1.shape(0));
     check_positive("eps", eps);
     if (rank) check_length("rank", rank->shape(0), edges.shape(0));
@@ -45,6 +47,7 @@ struct Pair {
     }
     if (points0) check_length("points0", points0->shape(0), x0.shape(0));
     if (points1) check_length("points1", points1->shape(0), x1.shape(0));
+    if (kept) check_length("kept", kept->shape(0), edges.shape(0));
   }
 
   PairInput input() const {
@@ -58,7 +61,8 @@ struct Pair {
             proposals ? reinterpret_cast<const uint8_t*>(proposals->data()) : nullptr,
             eps,
             points0 ? points0->data() : nullptr,
-            points1 ? points1->data() : nullptr};
+            points1 ? points1->data() : nullptr,
+            kept ? reinterpret_cast<const uint8_t*>(kept->data()) : nullptr};
   }
 };
 
@@ -97,7 +101,7 @@ std::tuple<double, int, Out<bool>, Out<double>> score(const Points& x0, const Po
                                                       const Edges& edges, double eps, double q,
                                                       double delta, const Matrix3& R,
                                                       const Vector3& t) {
-  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {});
+  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {}, {});
   PoseScore s = score_pose(pair.input(), to_pose(R, t), q, delta);
   return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
 }
@@ -120,10 +124,10 @@ void bind_estimate(nb::module_& m) {
       .def_rw("without", &Options::without, "Ingredients of \"auto\" that are left out, as bits.");
   nb::class_<Pair>(m, "Pair", "Points on the normalised planes, edges, threshold.")
       .def(nb::init<Points, Points, Edges, std::optional<Ranks>, std::optional<Flags>, double,
-                    std::optional<Points>, std::optional<Points>>(),
+                    std::optional<Points>, std::optional<Points>, std::optional<Flags>>(),
            nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("rank").none(),
            nb::arg("proposals").none(), nb::arg("eps"), nb::arg("points0").none() = nb::none(),
-           nb::arg("points1").none() = nb::none());
+           nb::arg("points1").none() = nb::none(), nb::arg("kept").none() = nb::none());
   nb::class_<Estimate>(m, "Estimate", "Result of one run.")
       .def_ro("success", &Estimate::success)
       .def_ro("failure", &Estimate::failure)

@@ -149,8 +149,12 @@ void estimate_auto(const PairInput& input, const Graph& graph, const std::vector
   constexpr int kSampleSize = RelativePoseProblem::kSampleSize;
   const auto start = std::chrono::steady_clock::now();
   const std::size_t considered = std::min(graph.num_edges(), kConsidered);
-  if (input.points0 && options.uses(ingredient::kFilter)) {
-    out.kept = kept_by_filter(input, graph, considered);
+  if (options.uses(ingredient::kFilter)) {
+    if (input.kept) {
+      out.kept.assign(input.kept, input.kept + input.num_edges);
+    } else if (input.points0) {
+      out.kept = kept_by_filter(input, graph, considered);
+    }
   }
   const Levels levels(graph, input.rank, out.kept.empty() ? nullptr : out.kept.data(), options.q,
                       options.uses(ingredient::kRanks));

@@ -23,6 +23,7 @@ struct Pair {
             nullptr,
             eps,
             nullptr,
+            nullptr,
             nullptr};
   }
 };

@@ -79,11 +79,11 @@ def random_matchings(
     used = np.unique(problem.edges[:, 1])
     # Pixels that cannot be undistorted are NaN, take no part in the search and would spread.
     used = used[np.isfinite(problem.x1[used]).all(axis=1)]
-    pairs, settings = [], []
+    moved, settings = [], []
     for _ in range(runs):
         x1 = problem.x1.copy()
         x1[used] = rearrange(problem.x1[used], rng)
-        pairs.append(problem.with_points1(x1))
+        moved.append(x1)
         settings.append(
             core_options(
                 options.replace(
@@ -93,8 +93,12 @@ def random_matchings(
                 )
             )
         )
-    method = checked_method(estimate.method)
-    results = _core.estimate(pairs, method, settings, num_threads(options.threads))
+    method, threads = checked_method(estimate.method), num_threads(options.threads)
+    results = _core.estimate([problem.with_points1(moved[0])], method, settings[:1], threads)
+    # The filter looks at the pixels, which have not moved: once is enough.
+    kept = results[0].kept if len(results[0].kept) else None
+    pairs = [problem.with_points1(x1, kept) for x1 in moved[1:]]
+    results += _core.estimate(pairs, method, settings[1:], threads)
     return np.array([result.cardinality for result in results], dtype=np.int64)
 
 

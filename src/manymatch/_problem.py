@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, bool_array, refusal, suggest
+from manymatch._validate import BoolArray, FloatArray, bool_array, refusal, suggest
 from manymatch.camera import Camera, as_camera
 from manymatch.gms import LARGEST_COORDINATE
 from manymatch.graph import AssociationGraph
@@ -65,13 +65,14 @@ class Problem:
         self.mask = mask
         self.pair = self.with_points1(self.x1)
 
-    def with_points1(self, x1: FloatArray) -> _core.Pair:
+    def with_points1(self, x1: FloatArray, kept: BoolArray | None = None) -> _core.Pair:
         """Return the pair for the core, with these points (N1, 2) on the plane of image 1.
 
-        What is known of its edges stays: rank, and what the motion filter says of the pixels.
+        What is known of its edges stays: rank, and what the motion filter says of the pixels. That
+        is `kept`, (E,), where it is known; else the filter runs if the method wants it.
         """
-        pixels = _filter_points(self.graph.points0, self.graph.points1)
-        return _core.Pair(self.x0, x1, self.edges, self.graph.rank, self.mask, self.eps, *pixels)
+        rank, pixels = self.graph.rank, _filter_points(self.graph.points0, self.graph.points1)
+        return _core.Pair(self.x0, x1, self.edges, rank, self.mask, self.eps, *pixels, kept)
 
 
 def _filter_points(

@@ -20,6 +20,7 @@ struct PairInput {
   const uint8_t* proposals;  // null: every edge
   double eps;
   const double *points0, *points1;  // pixels, for the motion filter of kAuto; null: no filter
+  const uint8_t* kept;              // what that filter keeps, if it is known; null: run it
 };
 
 Estimate estimate_relative_pose(const PairInput& input, Method method, const Options& options,
