@@ -72,7 +72,7 @@ class Problem:
         is `kept`, (E,), where it is known; else the filter runs if the method wants it.
         """
         rank, pixels = self.graph.rank, _filter_points(self.graph.points0, self.graph.points1)
-        return _core.Pair(self.x0, x1, self.edges, rank, self.mask, self.eps, *pixels, kept)
+        return _core.Pair(self.x0, x1, self.edges, rank, self.mask, self.eps, *pixels, kept=kept)
 
 
 def _filter_points(
