@@ -71,8 +71,9 @@ class Problem:
         What is known of its edges stays: rank, and what the motion filter says of the pixels. That
         is `kept`, (E,), where it is known; else the filter runs if the method wants it.
         """
-        rank, pixels = self.graph.rank, _filter_points(self.graph.points0, self.graph.points1)
-        return _core.Pair(self.x0, x1, self.edges, rank, self.mask, self.eps, *pixels, kept=kept)
+        points0, points1 = _filter_points(self.graph.points0, self.graph.points1)
+        rank, mask = self.graph.rank, self.mask
+        return _core.Pair(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept)
 
 
 def _filter_points(
