@@ -327,8 +327,7 @@ def test_longer_searches_find_what_the_short_ones_say(method):
         problem = Problem(graph, K, K, None, seeded, "")
         typical.append(_chance.chance_of_matching(problem, estimate, estimate.cardinality)[1])
         long.extend(_chance.random_matchings(problem, estimate, runs=2, iterations=4000))
-    # The samples of "auto" repeat themselves sooner, so that it finds less: that errs on the careful
-    # side.
+    # The samples of "auto" repeat themselves sooner, so that it finds less: the careful side.
     above = np.mean(typical) - np.mean(long)
     assert -1.5 < above < (2.5 if method == "auto" else 1.5)
 
