@@ -65,6 +65,7 @@ cross: $(VENV)/.build
 bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/run.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/adaptive.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/auto.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/scaling.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/pipeline.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/breakdown.py

@@ -6,6 +6,8 @@ Real graphs (the reference data), one thread, 1,000 iterations at least. Two-sta
 filter that makes its graph (the first 2048 edges, GMS, the first 1024), "auto" gets the first 2048
 and runs the filter itself. The two take turns; of every pair the least time of the repeats counts.
 Ratios are those of total time. Accuracy stands beside them. Writes ``auto.json`` and ``auto.md``.
+With ``--parts`` instead: "auto" without each of its ingredients against "auto", four pairs a set;
+prints only.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from benchmarks.speed import report
 from manymatch.evaluate import pose_auc, pose_error_deg
 from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.sources import open_sources
+from manymatch.options import INGREDIENTS
 from tests.data_folder import data_folder
 
 if TYPE_CHECKING:
@@ -71,6 +74,48 @@ def measure(folder: Path, pairs: int, repeats: int, options: manymatch.Options) 
     }
 
 
+def measure_parts(
+    folders: list[Path], repeats: int, options: manymatch.Options
+) -> dict[str, list[tuple[float, int, int]]]:
+    """Seconds, iterations and refinements of "auto" whole (an empty name) and without each part."""
+    rows: dict[str, list[tuple[float, int, int]]] = {name: [] for name in ("", *INGREDIENTS)}
+    for source in open_sources([str(folder) for folder in folders]):
+        for index in np.linspace(0, len(source) - 1, 4).astype(int):
+            posed = source[int(index)]
+            graph = Front.for_auto().graph(posed)
+            best: dict[str, tuple[float, int, int]] = {}
+            for _ in range(repeats):
+                for name in rows:
+                    estimate = manymatch.estimate_relative_pose(
+                        graph,
+                        posed.camera0,
+                        posed.camera1,
+                        "auto",
+                        options.replace(without=(name,) if name else ()),
+                    )
+                    seconds = estimate.timing["total"]
+                    run = (seconds, estimate.iterations, estimate.refinements)
+                    best[name] = min(run, best.get(name, run))
+            for name, run in best.items():
+                rows[name].append(run)
+    return rows
+
+
+def part_cells(rows: dict[str, list[tuple[float, int, int]]]) -> list[list[str]]:
+    """One row a part: milliseconds, ratio of total time, iterations, refinements."""
+    means = {name: np.mean(np.array(runs, dtype=float), axis=0) for name, runs in rows.items()}
+    return [
+        [
+            f"without {name}" if name else "auto",
+            f"{1e3 * mean[0]:.1f}",
+            f"{mean[0] / means[''][0]:.2f}",
+            f"{mean[1]:,.0f}",
+            f"{mean[2]:.0f}",
+        ]
+        for name, mean in means.items()
+    ]
+
+
 def cells(name: str, runs: list[dict[str, Any]]) -> list[str]:
     """One row of the table: totals over the pairs of some sets."""
     total, iterations, auc = {}, {}, {}
@@ -94,6 +139,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=100_000, help="most iterations")
     parser.add_argument("--pairs", type=int, default=15, help="pairs of each set")
     parser.add_argument("--repeats", type=int, default=3, help="runs of which the least counts")
+    parser.add_argument("--parts", action="store_true", help="time auto without each ingredient")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
     arguments = parser.parse_args()
     console = Console()
@@ -107,6 +153,11 @@ def main() -> None:
         for representation in ("effnet", "superpoint", "sift", "sam2")
         for folder in sorted((data / "graphs" / representation).iterdir())
     ]
+    if arguments.parts:
+        parts = part_cells(measure_parts(folders, arguments.repeats, options))
+        header = ["method", "ms", "ratio", "iterations", "refinements"]
+        report.show(console, "Time of auto by parts, one thread", header, parts)
+        return
     runs: dict[str, dict[str, Any]] = {}
     with Progress(console=console, transient=True) as progress:
         for folder in progress.track(folders, description="sets"):

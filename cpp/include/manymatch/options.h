@@ -7,7 +7,8 @@ namespace manymatch {
 
 enum class Method { kAuto, kHcmMcm, kHcm, kMcm, kCm };
 
-// Parts of Method::kAuto, as bits of Options::without. Their names are in manymatch.INGREDIENTS.
+// Parts of Method::kAuto, as bits of Options::without. Their names are in
+// manymatch.options.INGREDIENTS.
 namespace ingredient {
 inline constexpr unsigned kFilter = 1, kRanks = 2, kMixture = 4, kStopping = 8, kNarrow = 16,
                           kDistinct = 32, kWeights = 64, kPolish = 128;
