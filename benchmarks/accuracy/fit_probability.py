@@ -35,20 +35,12 @@ TRUTH_PX = 5.0
 RIDGE = 1e-4
 
 
-def distances(problem: Problem, R: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Sampson distances of all candidates in units of the threshold, infinite behind a camera."""
-    x0 = np.ascontiguousarray(problem.x0[problem.edges[:, 0]])
-    x1 = np.ascontiguousarray(problem.x1[problem.edges[:, 1]])
-    r2, in_front = _core.sampson(x0, x1, np.ascontiguousarray(R), np.ascontiguousarray(t))
-    return np.where(in_front & np.isfinite(r2), np.sqrt(r2) / problem.eps, np.inf)
-
-
 def matches_of(problem: Problem, true: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Features and truth of the matches of one pair; None where there are none."""
     result = _core.estimate([problem.pair], "auto", [core_options(problem.options)], 1)[0]
     if not len(result.matched):
         return None
-    distance = distances(problem, result.R, result.t)
+    distance = problem.distances(result.R, result.t) / problem.eps
     rank, matched = problem.graph.rank, result.matched
     features = match_features(problem.edges, rank, result.kept, distance, result.inliers, matched)
     return features, true[matched]
@@ -66,7 +58,8 @@ def problems(data: Path, iterations: int) -> list[tuple[Problem, np.ndarray]]:
             posed = source[index]
             graph = Front.for_auto().graph(posed)
             problem = Problem(graph, posed.camera0, posed.camera1, None, options, "")
-            found.append((problem, distances(problem, posed.R, posed.t) < TRUTH_PX))
+            off = problem.distances(posed.R, posed.t) / problem.eps
+            found.append((problem, off < TRUTH_PX))
     for path in sorted((data / "graphs" / "made").glob("g_*.npz"))[::2]:
         with np.load(path) as file:
             edges = np.column_stack([file["idx1"], file["idx2"]])

@@ -57,7 +57,9 @@ def load_ratio(folder: Path, ratio: str) -> list[Pair]:
     return pairs
 
 
-def run(folder: Path, ratios: list[str], store: Store, seeds: int) -> None:
+def run(
+    folder: Path, ratios: list[str], store: Store, seeds: int, options: manymatch.Options
+) -> None:
     """Run what is missing."""
     with protocol.progress_bar() as progress:
         task = progress.add_task("made", total=len(ratios) * len(METHODS))
@@ -67,7 +69,7 @@ def run(folder: Path, ratios: list[str], store: Store, seeds: int) -> None:
                 progress.update(task, description=f"made: ratio {ratio}, {method.name}")
                 key = f"{method.name}/{ratio}"
                 if store.get(key) is None:
-                    errors = protocol.errors_by_seed(method, pairs, OPTIONS, MAX_EDGES, seeds)
+                    errors = protocol.errors_by_seed(method, pairs, options, MAX_EDGES, seeds)
                     store.put(key, errors)
                 progress.advance(task)
 
@@ -104,6 +106,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
     parser.add_argument("--seeds", type=int, default=protocol.SEEDS, help="repetitions")
+    parser.add_argument(
+        "--iterations", type=int, default=OPTIONS.max_iterations, help="most iterations of a search"
+    )
     arguments = parser.parse_args()
     data = data_folder()
     if data is None or not (data / "graphs" / "made").is_dir():
@@ -112,14 +117,15 @@ def main() -> None:
     folder = data / "graphs" / "made"
     reference = json.loads((data / "graphs" / "made_reference.json").read_text())
     ratios = sorted({path.stem.split("_")[1] for path in folder.glob("g_*.npz")})
+    options = OPTIONS.replace(max_iterations=arguments.iterations)
     settings = {
-        "options": OPTIONS.to_dict(),
+        "options": options.to_dict(),
         "max_edges": MAX_EDGES,
         "seeds": arguments.seeds,
         "version": manymatch.__version__,
     }
     store = Store(arguments.out / "made.json", settings)
-    run(folder, ratios, store, arguments.seeds)
+    run(folder, ratios, store, arguments.seeds, options)
     text = tables(ratios, store, reference)
     (arguments.out / "made_graphs.md").write_text(text)
     sys.stdout.write(text)

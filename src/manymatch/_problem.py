@@ -75,6 +75,16 @@ class Problem:
         rank, mask = self.graph.rank, self.mask
         return _core.Pair(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept)
 
+    def distances(self, R: FloatArray, t: FloatArray) -> FloatArray:
+        """Sampson distances (E,) of all candidates from a pose, on the normalised plane.
+
+        Infinite where a depth is not positive or there is no distance.
+        """
+        x0 = np.ascontiguousarray(self.x0[self.edges[:, 0]])
+        x1 = np.ascontiguousarray(self.x1[self.edges[:, 1]])
+        r2, in_front = _core.sampson(x0, x1, R, t)
+        return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
+
 
 def _filter_points(
     points0: FloatArray, points1: FloatArray

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from manymatch import _core
 from manymatch._chance import SAMPLE, chance_of_matching
 from manymatch._planarity import Planarity, planarity
 from manymatch._pose_covariance import PoseCovariance, pose_covariance
@@ -18,7 +17,6 @@ from manymatch.estimate import Estimate
 
 if TYPE_CHECKING:
     from manymatch.graph import AssociationGraph
-    from manymatch.pose import RelativePose
 
 Verdict: TypeAlias = Literal["solved", "weak", "degenerate", "failed"]
 
@@ -177,7 +175,9 @@ def assess(
     if pose is not None:
         x0, x1 = _distinct(problem.x0[matches[:, 0]], problem.x1[matches[:, 1]])
         places = len(x0)
-        spread = pose_covariance(x0, x1, pose, problem.eps, _distances(problem, pose))
+        distances = problem.distances(pose.R, pose.t)
+        in_front = distances[np.isfinite(distances)]
+        spread = pose_covariance(x0, x1, pose, problem.eps, in_front)
         shape = planarity(x0, x1, pose, problem.eps, estimate.options.seed)
     chance, typical = chance_of_matching(problem, estimate, places)
     verdict, reason = _judge(estimate, places, chance, typical, shape, spread)
@@ -204,14 +204,6 @@ def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Leave one of several matches between the same two places, in order."""
     first = np.sort(np.unique(np.column_stack([x0, x1]), axis=0, return_index=True)[1])
     return np.ascontiguousarray(x0[first]), np.ascontiguousarray(x1[first])
-
-
-def _distances(problem: Problem, pose: RelativePose) -> FloatArray:
-    """Distances (F,) from the pose of all candidates in front of both cameras."""
-    x0 = np.ascontiguousarray(problem.x0[problem.edges[:, 0]])
-    x1 = np.ascontiguousarray(problem.x1[problem.edges[:, 1]])
-    r2, in_front = _core.sampson(x0, x1, pose.R, pose.t)
-    return np.sqrt(r2[in_front & np.isfinite(r2)])
 
 
 def _judge(

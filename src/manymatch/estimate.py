@@ -304,16 +304,12 @@ def _match_probability(problem: Problem, result: _core.Estimate, method: str) ->
         return None
     if not result.success:
         return read_only(np.zeros(0))
-    x0 = np.ascontiguousarray(problem.x0[problem.edges[:, 0]])
-    x1 = np.ascontiguousarray(problem.x1[problem.edges[:, 1]])
-    r2, in_front = _core.sampson(x0, x1, result.R, result.t)
-    distance = np.where(in_front & np.isfinite(r2), np.sqrt(r2) / problem.eps, np.inf)
     return read_only(
         match_probability(
             problem.edges,
             problem.graph.rank,
             result.kept,
-            distance,
+            problem.distances(result.R, result.t) / problem.eps,
             result.inliers,
             result.matched,
         )

@@ -5,6 +5,7 @@ import pytest
 
 import manymatch
 from manymatch import _core
+from manymatch._problem import Problem, core_options
 from manymatch.camera import Camera
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.options import INGREDIENTS
@@ -311,23 +312,40 @@ def test_the_smallest_delta(delta):
 
 def test_points_on_the_normalised_plane_are_filtered_like_pixels():
     scene = make_scene(EASY, seed=3)
-    options = manymatch.Options(threads=1, max_iterations=2000)
-    focal = scene.camera0.focal
-    graph = scene.graph
-    small = manymatch.AssociationGraph(
-        scene.camera0.unproject(graph.points0),
-        scene.camera1.unproject(graph.points1),
-        graph.edges,
-        graph.similarity,
-        graph.rank,
+    x0, x1 = (
+        scene.camera0.unproject(scene.graph.points0),
+        scene.camera1.unproject(scene.graph.points1),
     )
-    pixels = manymatch.estimate_relative_pose(graph, scene.camera0, scene.camera1, "auto", options)
-    plane = manymatch.estimate_relative_pose(
-        small, np.eye(3), np.eye(3), "auto", options.replace(threshold_px=1.0 / focal)
+
+    def graph(scale):
+        return manymatch.AssociationGraph(scale * x0, scale * x1, scene.graph.edges)
+
+    problem = Problem(graph(1.0), np.eye(3), np.eye(3), None, options(threshold_px=1e-3), "")
+    (result,) = _core.estimate([problem.pair], "auto", [core_options(problem.options)], 1)
+    span = max(np.ptp(x0, axis=0).max(), np.ptp(x1, axis=0).max())
+    size = (1.0, 1.0)
+    expected = manymatch.gms_filter(graph(1000.0 / span), size, size).mask
+    np.testing.assert_array_equal(result.kept, expected)
+    assert not np.array_equal(expected, manymatch.gms_filter(graph(1.0), size, size).mask)
+
+
+def test_distances_are_sampson_distances_in_front_of_both_cameras():
+    made = made_graph(5, 60, candidates=4)
+    problem = Problem(made.graph, K, K, None, options(), "")
+    found = problem.distances(made.R, made.t)
+    cross = np.array(
+        [[0, -made.t[2], made.t[1]], [made.t[2], 0, -made.t[0]], [-made.t[1], made.t[0], 0]]
     )
-    # Without the filter every edge would have one level less to tell it from others.
-    assert np.unique(plane.match_probability.round(6)).size > 1
-    assert np.degrees(np.arccos((np.trace(plane.pose.R.T @ pixels.pose.R) - 1) / 2)) < 0.1
-    np.testing.assert_allclose(
-        plane.match_probability.mean(), pixels.match_probability.mean(), atol=0.01
-    )
+    E = cross @ made.R
+    behind = 0
+    for e, (i, j) in enumerate(made.graph.edges):
+        a, b = np.append(problem.x0[i], 1.0), np.append(problem.x1[j], 1.0)
+        # Depths of the two rays where they come closest: solve d1 b = d0 R a + t.
+        depths = np.linalg.lstsq(np.column_stack([b, -made.R @ a]), made.t, rcond=None)[0]
+        if (depths <= 0).any():
+            behind += 1
+            assert np.isinf(found[e])
+            continue
+        gradient = np.hypot(*(E @ a)[:2]) ** 2 + np.hypot(*(E.T @ b)[:2]) ** 2
+        assert found[e] == pytest.approx(abs(b @ E @ a) / np.sqrt(gradient), rel=1e-9)
+    assert 0 < behind < made.graph.num_edges

@@ -316,6 +316,29 @@ def test_random_matchings_are_those_of_the_public_estimator_on_moved_pixels():
     assert found.max() < 0.5 * estimate.cardinality
 
 
+def test_the_filter_runs_once_for_all_searches_and_changes_none(monkeypatch):
+    scene = make_scene(ORDERING, seed=4)
+    options = manymatch.Options(max_iterations=1000)
+    estimate = manymatch.estimate_relative_pose(scene.graph, K, K, "auto", options)
+    problem = Problem(scene.graph, K, K, None, options, "")
+    once = _chance.random_matchings(problem, estimate, runs=8, iterations=60)
+    plain, given = Problem.with_points1, []
+
+    def every_time(self, x1, kept=None):
+        given.append(kept)
+        return plain(self, x1)
+
+    monkeypatch.setattr(Problem, "with_points1", every_time)
+    each = _chance.random_matchings(problem, estimate, runs=8, iterations=60)
+    np.testing.assert_array_equal(once, each)
+    kept = given[1]
+    assert given[0] is None
+    assert all(np.array_equal(mask, kept) for mask in given[1:])
+    size = (1.0, 1.0)
+    np.testing.assert_array_equal(kept, manymatch.gms_filter(scene.graph, size, size).mask)
+    assert 0 < kept.sum() < kept.size
+
+
 @BOTH
 def test_longer_searches_find_what_the_short_ones_say(method):
     graph = clutter(np.random.default_rng(8), 120)
