@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 import manymatch
-from manymatch.datasets.rendered import render_scene
 from manymatch.evaluate import pose_error_deg
-from manymatch.match_files import save_result
+from manymatch.matcher.files import save_result
+from tools.street.rendered import render_scene
 
 # Two made photographs of a street; paths of your own images work as well.
 street = render_scene(seed=3, size=(480, 360))

@@ -29,7 +29,6 @@ import manymatch
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.real_graphs import load_set
 from benchmarks.accuracy.real_pipeline import ASSOCIATED, KEPT, filtered
-from manymatch.confidence import Confidence, assess
 from manymatch.datasets.synthetic import (
     EASY,
     LOW_PARALLAX,
@@ -38,8 +37,9 @@ from manymatch.datasets.synthetic import (
     SceneConfig,
     make_scene,
 )
+from manymatch.estimate.confidence import Confidence, assess
 from manymatch.evaluate import pose_error_deg
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -30,7 +30,7 @@ from benchmarks.accuracy.real_graphs import OPTIONS
 from manymatch.datasets import read_pairs
 from manymatch.evaluate import paired_bootstrap_interval, pose_auc
 from manymatch.features import Extractor, FeatureConfig, Features
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 DETECTORS = ("sift", "disk", "aliked", "xfeat")
 SETS = (

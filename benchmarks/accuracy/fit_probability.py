@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from manymatch import _core
-from manymatch._match_probability import match_features
-from manymatch._problem import Problem, core_options
+from manymatch.estimate.match_probability import match_features
+from manymatch.estimate.problem import Problem, core_options
 from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.sources import open_sources
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 SETS = ("tum_fr3_office", "middlebury_temple")
 ITERATIONS = (300, 20_000)

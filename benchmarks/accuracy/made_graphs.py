@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.protocol import Method, Pair, Store
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=100_000)
 MAX_EDGES = 1024

@@ -15,9 +15,9 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import manymatch
-from manymatch.baselines import poselib
 from manymatch.evaluate import pose_auc, pose_error_deg
-from tests.data_folder import data_folder
+from manymatch.evaluate.baselines import poselib
+from tests.support.data_folder import data_folder
 
 SEEDS = 5
 REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from manymatch import datasets
 from manymatch.evaluate import rotation_error_deg
 from manymatch.io.image import load_image
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from manymatch.datasets import Pair

@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.speed import report
+from manymatch.estimate.options import INGREDIENTS
 from manymatch.evaluate import pose_auc, pose_error_deg
 from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.sources import open_sources
-from manymatch.options import INGREDIENTS
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph

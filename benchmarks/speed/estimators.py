@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import manymatch
-from manymatch.baselines import opencv, poselib, pycolmap
 from manymatch.evaluate import pose_error_deg
+from manymatch.evaluate.baselines import opencv, poselib, pycolmap
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,10 +22,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from manymatch import Options
-from manymatch._problem import num_threads
+from manymatch.estimate.problem import num_threads
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.sources import open_sources
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 SETS = ("strecha_fountain_herzjesu", "ngp_fox", "tum_fr3_office")
 

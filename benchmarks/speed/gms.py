@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.speed import report
 from manymatch.datasets import synthetic
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

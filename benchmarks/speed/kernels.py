@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import Options, _core
-from manymatch.baselines import require
+from manymatch.evaluate.baselines import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable

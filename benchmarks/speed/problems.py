@@ -9,8 +9,8 @@ import numpy as np
 
 import manymatch
 from manymatch.datasets import synthetic
-from tests.data_folder import data_folder
 from tests.golden.exact_graphs import CAMERA, make_graph
+from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

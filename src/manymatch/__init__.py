@@ -1,25 +1,25 @@
 """Many-to-many robust relative pose: keep several candidates per keypoint, let geometry resolve."""
 
 from manymatch import datasets, evaluate, features, io
-from manymatch.associate import associate
-from manymatch.camera import Camera
-from manymatch.confidence import Confidence, assess
-from manymatch.estimate import (
+from manymatch.associate.candidates import Candidates, candidates
+from manymatch.associate.gms import GmsResult, gms_filter
+from manymatch.associate.merge import merge_coincident
+from manymatch.associate.neighbours import associate
+from manymatch.estimate.confidence import Confidence, assess
+from manymatch.estimate.options import Options
+from manymatch.estimate.relative_pose import (
     Estimate,
     Score,
     estimate_relative_pose,
     estimate_relative_poses,
     score_pose,
 )
-from manymatch.frontend import Candidates, candidates
-from manymatch.gms import GmsResult, gms_filter
+from manymatch.geometry.camera import Camera
+from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
-from manymatch.match_result import MatchResult
-from manymatch.matcher_config import MatcherConfig
-from manymatch.merge import merge_coincident
-from manymatch.options import Options
-from manymatch.pipeline import Matcher, match
-from manymatch.pose import RelativePose
+from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.matcher import Matcher, match
+from manymatch.matcher.result import MatchResult
 
 __version__ = "0.1.0"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import manymatch
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 pytestmark = pytest.mark.data
 

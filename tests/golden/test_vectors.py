@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from manymatch import _core
-from tests.data_folder import data_folder
 from tests.oracles.geometry import angle_between, rotation_from_quaternion
+from tests.support.data_folder import data_folder
 
 pytestmark = pytest.mark.data
 

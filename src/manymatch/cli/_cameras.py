@@ -1,5 +1,5 @@
 """Cameras as people write them on a command line."""
 
-from manymatch._camera_text import parse_camera
+from manymatch.matcher._camera_text import parse_camera
 
 __all__ = ["parse_camera"]

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch._problem import METHODS
-from manymatch.matcher_config import PRESETS
+from manymatch.estimate.problem import METHODS
+from manymatch.matcher.config import PRESETS
 
 _PANEL = "Matcher"
 # Arguments of `Matcher` that are no part of its configuration.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from manymatch.options import INGREDIENTS
+from manymatch.estimate.options import INGREDIENTS
 
 _PANEL = "Estimator options"
 

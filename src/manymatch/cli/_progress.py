@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 if TYPE_CHECKING:
-    from manymatch.batch import BatchProgress
+    from manymatch.runs.batch import BatchProgress
 
 # Between two lines where there is no terminal, in seconds.
 _LINE_EVERY = 10.0

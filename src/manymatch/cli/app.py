@@ -8,18 +8,7 @@ from typing import Annotated
 import typer
 
 from manymatch import __version__, _core
-from manymatch.cli import (
-    batch,
-    compare,
-    datasets,
-    demo,
-    evaluate,
-    experiment,
-    match,
-    models,
-    pca,
-    solve,
-)
+from manymatch.cli import batch, compare, datasets, demo, evaluate, match, models, pca, solve
 from manymatch.cli._console import clean_exit, out
 from manymatch.features.versions import library_versions
 
@@ -39,7 +28,6 @@ app.command("batch", epilog=batch.EXAMPLE)(batch.batch)
 app.command("solve", epilog=solve.EXAMPLE)(solve.solve)
 app.command("eval", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command("compare", epilog=compare.EXAMPLE)(compare.compare)
-app.add_typer(experiment.app)
 app.command("datasets", epilog=datasets.EXAMPLE)(datasets.datasets)
 app.command("models", epilog=models.EXAMPLE)(models.models)
 app.command("pca", epilog=pca.EXAMPLE)(pca.pca)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.table import Table
 
-from manymatch.batch import AUC_THRESHOLDS, BatchInterrupted, BatchSummary, run_batch
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import (
     INTERRUPTED,
@@ -22,7 +21,8 @@ from manymatch.cli._console import (
 )
 from manymatch.cli._progress import Tracker, counts_text, time_text
 from manymatch.datasets import exhaustive_pairs, read_pairs
-from manymatch.matcher_config import MatcherConfig, default_preset
+from manymatch.matcher.config import MatcherConfig, default_preset
+from manymatch.runs.batch import AUC_THRESHOLDS, BatchInterrupted, BatchSummary, run_batch
 
 if TYPE_CHECKING:
     from manymatch.datasets import Pair

@@ -127,7 +127,7 @@ def _plain(text: str) -> str:
 def _make_split(
     entry: DatasetInfo, root: Path | None, target: Path, seed: int, *, as_json: bool
 ) -> None:
-    from manymatch.datasets.navi_split import make_navi_split
+    from manymatch_paper.datasets.navi_split import make_navi_split
 
     if entry.name != "navi-wild":
         raise ValueError(f"--make-split must come with navi-wild, got {entry.name}")

@@ -14,15 +14,15 @@ from manymatch._files import write_whole
 from manymatch._optional import require
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json, working
-from manymatch.datasets.rendered import RenderedScene, render_scene
 from manymatch.evaluate import pose_error_deg
-from manymatch.match_files import save_result
-from manymatch.pipeline import Matcher
+from manymatch.matcher.files import save_result
+from manymatch.matcher.matcher import Matcher
 from manymatch.viz import plot_candidates
+from tools.street.rendered import RenderedScene, render_scene
 
 if TYPE_CHECKING:
-    from manymatch.estimate import Estimate
-    from manymatch.match_result import MatchResult
+    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.matcher.result import MatchResult
 
 EXAMPLE = "Example: manymatch demo --preset classic --scene 3 --out out/demo"
 _RIGHT_DEG = 5.0

@@ -16,7 +16,7 @@ from manymatch.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig, run_sets
 from manymatch.evaluate.sources import open_sources
-from manymatch.matcher_config import MatcherConfig
+from manymatch.matcher.config import MatcherConfig
 
 if TYPE_CHECKING:
     from manymatch.evaluate.run_result import RunResult

@@ -12,13 +12,13 @@ from rich.table import Table
 
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json, working
-from manymatch.match_files import FORMATS, save_result
-from manymatch.match_result import matches_text
-from manymatch.pipeline import Matcher
-from manymatch.pose_words import describe_pose
+from manymatch.geometry.pose_words import describe_pose
+from manymatch.matcher.files import FORMATS, save_result
+from manymatch.matcher.matcher import Matcher
+from manymatch.matcher.result import matches_text
 
 if TYPE_CHECKING:
-    from manymatch.match_result import MatchResult
+    from manymatch.matcher.result import MatchResult
 
 EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --compare"
 _COLOURS = {"solved": "green", "weak": "yellow", "degenerate": "yellow", "failed": "red"}

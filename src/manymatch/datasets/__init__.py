@@ -1,11 +1,11 @@
 """Pairs of views with known pose."""
 
 from manymatch.datasets import synthetic
-from manymatch.datasets.base import Pair
 from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.depth import DepthView
-from manymatch.datasets.pairs import exhaustive_pairs, read_pairs
 from manymatch.datasets.registry import DatasetInfo, check, info, load, names
+from manymatch.io.pair import Pair
+from manymatch.io.pairs import exhaustive_pairs, read_pairs
 
 __all__ = [
     "Dataset",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._validate import BoolArray, FloatArray, bool_array, float_array, read_only, refusal
-from manymatch.camera import Camera
+from manymatch.geometry.camera import Camera
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -12,18 +12,18 @@ import numpy as np
 
 from manymatch._files import read_bytes, unreadable
 from manymatch._validate import FloatArray, real
-from manymatch.camera import Camera, as_camera
 from manymatch.datasets import _tree
 from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.depth import DepthView, rigid
-from manymatch.datasets.pairs import read_pairs
+from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.pairs import read_pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from manymatch.datasets.base import Pair
+    from manymatch.io.pair import Pair
 
 NAME, TITLE, NUM_PAIRS = "folder", "Folder", None
 ABOUT = "any folder with a list of pairs; depth if it has some"

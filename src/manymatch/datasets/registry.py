@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import suggest
-from manymatch.datasets import folder, made_street, megadepth, metu, navi, scannet
+from manymatch.datasets import folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,73 +51,45 @@ class DatasetInfo:
     options: tuple[str, ...] = ()
 
 
-def _navi(name: str) -> DatasetInfo:
-    return DatasetInfo(
-        name,
-        navi.TITLES[name],
-        navi.ABOUT[name],
-        navi.GET,
-        navi.TREE,
-        functools.partial(navi.load, name),
-        functools.partial(navi.check, name),
-        navi.NUM_PAIRS,
-        options=("splits",),
-    )
-
-
-def _metu(name: str) -> DatasetInfo:
-    return DatasetInfo(
-        name,
-        metu.TITLES[name],
-        metu.ABOUT[name],
-        metu.GET,
-        metu.TREE,
-        functools.partial(metu.load, name),
-        functools.partial(metu.check, name),
-        metu.NUM_PAIRS[name],
-    )
-
-
-def _plain(module: Any, options: tuple[str, ...] = ()) -> DatasetInfo:
-    return DatasetInfo(
-        module.NAME,
-        module.TITLE,
-        module.ABOUT,
-        module.GET,
-        module.TREE,
-        module.load,
-        module.check,
-        module.NUM_PAIRS,
-        options,
-    )
-
-
-_INFOS = (
-    _plain(scannet),
-    _plain(megadepth),
-    _navi("navi-multi"),
-    _navi("navi-wild"),
-    _navi("navi-wild-diagnostic"),
-    _metu("metu-cc"),
-    _metu("metu-cs"),
-    _plain(folder),
-    _plain(made_street, ("pairs", "size", "progress")),
+_FOLDER = DatasetInfo(
+    folder.NAME,
+    folder.TITLE,
+    folder.ABOUT,
+    folder.GET,
+    folder.TREE,
+    folder.load,
+    folder.check,
+    folder.NUM_PAIRS,
 )
-_BY_NAME = {info.name: info for info in _INFOS}
+
+
+@functools.cache
+def _by_name() -> dict[str, DatasetInfo]:
+    """All data sets: our own, and those of installed packages.
+
+    A package adds sets by an entry point of the group ``manymatch.datasets`` that names a sequence
+    of `DatasetInfo`.
+    """
+    found = [
+        entry
+        for point in metadata.entry_points(group="manymatch.datasets")
+        for entry in point.load()
+    ]
+    return {entry.name: entry for entry in (*found, _FOLDER)}
 
 
 def names() -> list[str]:
     """Names of all data sets, the paper's six first."""
-    return list(_BY_NAME)
+    return list(_by_name())
 
 
 def info(name: str) -> DatasetInfo:
     """Return what is known about a data set; an unknown name is an error with a suggestion."""
     try:
-        return _BY_NAME[name]
+        return _by_name()[name]
     except (KeyError, TypeError):
         raise ValueError(
-            f"name must be one of {', '.join(_BY_NAME)}{suggest(name, _BY_NAME)}, got {name!r}"
+            f"name must be one of {', '.join(names())}{suggest(name, names())}, got {name!r}"
         ) from None
 
 

@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import integer
-from manymatch.associate import associate
-from manymatch.camera import Camera
+from manymatch.associate.neighbours import associate
 from manymatch.datasets._config import (
     CONTROL,
     DEMO,
@@ -40,8 +39,9 @@ from manymatch.datasets._config import (
 )
 from manymatch.datasets._geometry import make_rig
 from manymatch.datasets._points import Tracks, make_tracks
+from manymatch.geometry.camera import Camera
+from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
-from manymatch.pose import RelativePose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._batch_journal import NAME
 from manymatch._files import as_path
 from manymatch.evaluate.run_result import RunResult
 from manymatch.evaluate.statistics import (
@@ -18,6 +17,7 @@ from manymatch.evaluate.statistics import (
     macro_difference,
     paired_difference,
 )
+from manymatch.runs.journal import NAME
 
 if TYPE_CHECKING:
     from manymatch._validate import FloatArray

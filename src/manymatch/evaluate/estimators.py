@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._problem import METHODS, checked_method
 from manymatch._validate import suggest
-from manymatch.baselines import BaselineResult, opencv, poselib, pycolmap
-from manymatch.estimate import estimate_relative_pose, score_pose
+from manymatch.estimate.problem import METHODS, checked_method
+from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
+from manymatch.evaluate.baselines import BaselineResult, opencv, poselib, pycolmap
 from manymatch.evaluate.metrics import FAILURE_DEG, rotation_error_deg, translation_error_deg
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from manymatch.estimate.options import Options
     from manymatch.evaluate.posed_graph import PosedGraph
+    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
-    from manymatch.options import Options
-    from manymatch.pose import RelativePose
 
 #: Other packages' estimators, which take every edge as a correspondence of its own.
 BASELINES: dict[str, Callable[..., BaselineResult]] = {

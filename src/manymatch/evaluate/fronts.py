@@ -6,12 +6,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import integer, refusal
-from manymatch.gms import gms_filter
+from manymatch.associate.gms import gms_filter
 
 if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.graph import AssociationGraph
-    from manymatch.matcher_config import Association
+    from manymatch.matcher.config import Association
 
 
 @dataclasses.dataclass(frozen=True)

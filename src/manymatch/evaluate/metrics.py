@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from manymatch.pose import RelativePose
+    from manymatch.geometry.pose import RelativePose
 
 #: Error of a pair that has no pose, in degrees.
 FAILURE_DEG = 180.0

@@ -6,11 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from manymatch._validate import bool_array, read_only
-from manymatch.pose import RelativePose
+from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
     from manymatch._validate import BoolArray, FloatArray
-    from manymatch.camera import Camera
+    from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
 
 

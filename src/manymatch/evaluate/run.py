@@ -8,18 +8,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import manymatch
-from manymatch._batch_journal import Journal
-from manymatch._batch_workers import Workers
 from manymatch._files import as_path
-from manymatch._problem import num_threads
 from manymatch._validate import integer, refusal
-from manymatch.batch import BatchProgress
+from manymatch.estimate.options import Options
+from manymatch.estimate.problem import num_threads
 from manymatch.evaluate.estimators import BASELINES, checked_estimator, trial
 from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.metrics import FAILURE_DEG
 from manymatch.evaluate.run_result import RunResult
-from manymatch.matcher_config import Association
-from manymatch.options import Options
+from manymatch.matcher.config import Association
+from manymatch.runs.batch import BatchProgress
+from manymatch.runs.journal import Journal
+from manymatch.runs.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._batch_journal import NAME
-from manymatch._batch_tables import require_pyarrow, write_csv, write_parquet
 from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import FloatArray, refusal
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
+from manymatch.runs.journal import NAME
+from manymatch.runs.tables import require_pyarrow, write_csv, write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ import numpy as np
 
 from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_whole
 from manymatch._validate import read_only
-from manymatch.camera import Camera
-from manymatch.datasets.base import Pair
 from manymatch.evaluate.posed_graph import PosedGraph, checked_true_edges
+from manymatch.geometry.camera import Camera
 from manymatch.graph import AssociationGraph
+from manymatch.io.pair import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

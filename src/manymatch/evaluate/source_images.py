@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from manymatch import __version__
-from manymatch._batch_features import View, Views
-from manymatch._batch_header import batch_header
-from manymatch.batch import tiled
-from manymatch.camera_source import resolve_camera
+from manymatch.associate.candidates import candidates
 from manymatch.evaluate.posed_graph import PosedGraph
-from manymatch.frontend import candidates
 from manymatch.graph import AssociationGraph
-from manymatch.matcher_config import MatcherConfig
-from manymatch.pipeline import association_arguments, working_pixels
+from manymatch.matcher.camera_source import resolve_camera
+from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.matcher import association_arguments, working_pixels
+from manymatch.runs.batch import tiled
+from manymatch.runs.features import View, Views
+from manymatch.runs.header import batch_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from manymatch.camera import Camera
-    from manymatch.datasets.base import Pair
     from manymatch.datasets.dataset import Dataset
     from manymatch.features.image_features import Features
-    from manymatch.pipeline import Matcher
+    from manymatch.geometry.camera import Camera
+    from manymatch.io.pair import Pair
+    from manymatch.matcher.matcher import Matcher
 
 
 class ImageSource:

@@ -11,8 +11,8 @@ from manymatch._validate import integer, suggest
 from manymatch.datasets.synthetic import CONFIGS
 from manymatch.evaluate.source_files import FileSource, graph_folders
 from manymatch.evaluate.source_images import ImageSource
-from manymatch.evaluate.source_made import MadeSource
-from manymatch.pipeline import Matcher
+from manymatch.evaluate.source_synthetic import MadeSource
+from manymatch.matcher.matcher import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Collection
 
-    from manymatch.camera import Camera
+    from manymatch.geometry.camera import Camera
 
 
 class FoundCamera(NamedTuple):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from manymatch import _files
 from manymatch._validate import float_array
-from manymatch.camera import COLMAP_PIXEL_CENTRE
+from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE
 from manymatch.io._correspondences import image_name, index_pairs
 
 if TYPE_CHECKING:

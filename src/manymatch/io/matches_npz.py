@@ -8,10 +8,10 @@ import numpy as np
 
 from manymatch import _files
 from manymatch._validate import refusal
+from manymatch.geometry.pose import RelativePose
 from manymatch.io._correspondences import correspondences
 from manymatch.io.matches import graph_from_partners
 from manymatch.io.pose_json import to_json
-from manymatch.pose import RelativePose
 
 if TYPE_CHECKING:
     import os

@@ -12,7 +12,7 @@ import numpy as np
 
 from manymatch import _files
 from manymatch._validate import refusal
-from manymatch.pose import RelativePose
+from manymatch.geometry.pose import RelativePose
 
 POSE_JSON = 'a JSON file with a "pose" of "R" and "t"'
 _CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray, IndexArray
-    from manymatch.camera import Camera
-    from manymatch.estimate import Estimate
+    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.geometry.camera import Camera
+    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
-    from manymatch.pose import RelativePose
 
 # A photograph is embedded with at most so many pixels an edge and, within what JPEG can do, bytes.
 _LONGEST_PX = 1280

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from manymatch.match_result import mean_probability
-from manymatch.pose_words import camera_centre, describe_pose, describe_rotation
+from manymatch.geometry.pose_words import camera_centre, describe_pose, describe_rotation
+from manymatch.matcher.result import mean_probability
 from manymatch.viz import _report_svg as svg
 from manymatch.viz._report_data import CHOSEN, CONSISTENT, MOST_EDGES
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray
-    from manymatch.camera import Camera
-    from manymatch.estimate import Estimate
+    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.geometry.camera import Camera
+    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
-    from manymatch.pose import RelativePose
 
 _CITATION = (
     "Haodong Jiang, Mingzhe Li, Junfeng Wu. Preserve, Then Resolve: Many-to-Many Association and "

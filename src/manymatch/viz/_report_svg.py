@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch.pose_words import camera_centre
+from manymatch.geometry.pose_words import camera_centre
 from manymatch.viz._report_data import CHOSEN, CONSISTENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray
-    from manymatch.pose import RelativePose
+    from manymatch.geometry.pose import RelativePose
 
 _BINS_TO_THRESHOLD = 10
 _THRESHOLDS = 3  # as far as the axis goes

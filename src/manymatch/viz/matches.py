@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.estimate import Estimate
+    from manymatch.estimate.relative_pose import Estimate
     from manymatch.graph import AssociationGraph
 
 # Ranks run from dark blue to pale pink; green and red are left for right and wrong.

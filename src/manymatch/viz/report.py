@@ -15,8 +15,8 @@ import numpy as np
 import manymatch
 from manymatch._files import as_path, write_whole
 from manymatch._validate import real, refusal
-from manymatch.camera import as_camera
-from manymatch.estimate import Estimate
+from manymatch.estimate.relative_pose import Estimate
+from manymatch.geometry.camera import as_camera
 from manymatch.graph import AssociationGraph
 from manymatch.viz import _report_data as data
 from manymatch.viz import _report_html as html

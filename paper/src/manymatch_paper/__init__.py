@@ -1,0 +1,1 @@
+"""The reproduction of the paper: data sets, systems, experiments."""

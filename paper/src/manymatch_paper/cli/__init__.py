@@ -1,0 +1,1 @@
+"""The ``manymatch-paper`` command."""

@@ -1,0 +1,72 @@
+"""``manymatch experiment q3``: rank-one against preserve-then-resolve, by representation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from manymatch.cli import _matcher_flags as flags
+from manymatch.cli import evaluate as common
+from manymatch.cli._console import clean_exit
+from manymatch.cli._progress import Tracker
+from manymatch_paper.cli import _pose_experiment as shared
+from manymatch_paper.cli._experiment_end import finish
+from manymatch_paper.experiments import q3 as experiment
+
+EXAMPLE = "Example: manymatch experiment q3 pairs_folder --preset classic --preset superpoint"
+
+
+def q3(
+    sets: common.Sets,
+    preset: shared.Presets = None,
+    root: common.Root = None,
+    seeds: common.Seeds = 5,
+    min_iterations: shared.MinIterations = 1_000,
+    max_iterations: shared.MaxIterations = 100_000,
+    gms: shared.Gms = True,
+    longest0: common.Longest0 = None,
+    longest1: common.Longest1 = None,
+    limit: common.Limit = None,
+    workers: common.Workers = 0,
+    out_folder: Annotated[
+        Path,
+        typer.Option("--out", help="Folder of the results; a run that was stopped goes on there."),
+    ] = Path("out/q3"),
+    as_json: common.Json = False,
+    device: flags.Device = "auto",
+    offline: flags.Offline = False,
+    cache: flags.Cache = None,
+) -> None:
+    """Compare rank-one matching with preserve-then-resolve within each representation.
+
+    Several presets, or folders of graphs by representation, become one panel each. The same
+    command goes on after an interruption.
+    """
+    with clean_exit():
+        sources, missing = shared.open_sets(
+            sets,
+            preset,
+            root=root,
+            k=5,
+            device=device,
+            offline=offline,
+            cache=cache,
+            quiet=as_json,
+            longest=(longest0, longest1),
+        )
+        with Tracker() as tracker:
+            data = experiment.run(
+                sources,
+                out_folder,
+                seeds=seeds,
+                min_iterations=min(min_iterations, max_iterations),
+                max_iterations=max_iterations,
+                gms=gms,
+                limit=limit,
+                workers=workers,
+                progress=tracker,
+                missing=missing,
+            )
+        finish("q3", data, out_folder, as_json=as_json)

@@ -1,0 +1,137 @@
+"""MegaDepth-1500: the text list of 1,491 evaluable pairs, or LoFTR's five files of 1,500."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+from manymatch._files import unreadable
+from manymatch._validate import integer
+from manymatch.datasets import _tree
+from manymatch.datasets.dataset import Dataset
+from manymatch.geometry.camera import as_camera
+from manymatch.io.pair import Pair
+from manymatch.io.pairs import read_pairs
+from manymatch_paper.datasets._object_npz import read_object_npz
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME, TITLE, NUM_PAIRS = "megadepth1500", "MegaDepth-1500", 1491
+ABOUT = "outdoor, RGB; two landmarks"
+GET = (
+    "Images: https://www.cs.cornell.edu/projects/megadepth/ (from the internet, see its terms), "
+    "as megadepth_test_1500 from https://github.com/zju3dv/LoFTR, whose assets have the five "
+    "megadepth_test_1500_scene_info/*.npz. The text list of 1,491 pairs that the paper used is "
+    "pairs_test_1500.txt, also called all_pairs_with_gt.txt."
+)
+TREE = """\
+megadepth1500/
+├── megadepth_1500_scales/all_pairs_with_gt.txt    (or pairs_test_1500.txt, also in the root)
+├── megadepth_test_1500_scene_info/                (LoFTR's, read if there is no text list)
+│   ├── 0015_0.1_0.3.npz, 0015_0.3_0.5.npz
+│   └── 0022_0.1_0.3.npz, 0022_0.3_0.5.npz, 0022_0.5_0.7.npz
+└── Undistorted_SfM/0015/images/... , 0022/...     (also below megadepth_test_1500/)"""
+
+_LISTS = tuple(
+    f"{folder}{name}"
+    for folder in ("megadepth_1500_scales/", "")
+    for name in ("all_pairs_with_gt.txt", "pairs_test_1500.txt")
+)
+_SCENE_INFO = tuple(
+    f"{scene}_{low}_{high}.npz"
+    for scene, low, high in (
+        ("0015", 0.1, 0.3),
+        ("0015", 0.3, 0.5),
+        ("0022", 0.1, 0.3),
+        ("0022", 0.3, 0.5),
+        ("0022", 0.5, 0.7),
+    )
+)
+_INFO_FOLDERS = ("megadepth_test_1500_scene_info", "assets/megadepth_test_1500_scene_info", ".")
+_BASES = (".", "megadepth_test_1500", "megadepth_1500_scales", "images", "MegaDepth_v1")
+_WANT = "one of LoFTR's files of MegaDepth-1500"
+
+
+def load(root: object = None) -> Dataset:
+    """Read the pairs from the text list if it is there, else from LoFTR's files."""
+    folder = _tree.root_folder(root, NAME)
+    infos = next(
+        (folder / f for f in _INFO_FOLDERS if (folder / f / _SCENE_INFO[0]).is_file()), None
+    )
+    if infos is not None and not any((folder / name).is_file() for name in _LISTS):
+        return _from_loftr(folder, infos)
+    path = _tree.find_file(folder, _LISTS, "the list")
+    pairs = read_pairs(path, folder)
+    base = _tree.place(folder, _BASES, [pair.name0 for pair in pairs])
+    found = []
+    for i, pair in enumerate(pairs):
+        if not pair.has_truth:
+            raise unreadable(path, "MegaDepth's list", f"pair {i + 1} has no pose")
+        found.append(
+            dataclasses.replace(
+                pair,
+                path0=base / pair.name0,
+                path1=base / pair.name1,
+                scene=_scene(pair.name0, path),
+                extra={"seed_index": i + 1},
+            )
+        )
+    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {_tree.sha256(path)[:12]})"]
+    if infos is not None:
+        notes.append("the text list was read, not LoFTR's files beside it")
+    return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
+
+
+def check(root: object) -> str | None:
+    """Name the first missing thing, or None."""
+    counts = [NUM_PAIRS, 1500]
+    return _tree.first_fault(
+        lambda: load(root), _tree.missing_image, lambda d: _tree.wrong_count(d, counts)
+    )
+
+
+def _scene(name: str, path: Path) -> str:
+    match = re.search(r"(?:^|/)(\d{4})(?:/|_)", name)
+    if match is None:
+        raise unreadable(path, "MegaDepth's list", f"{name!r} does not name a scene of four digits")
+    return match[1]
+
+
+def _from_loftr(folder: Path, infos: Path) -> Dataset:
+    pairs: list[Pair] = []
+    for file in _SCENE_INFO:
+        pairs += _pairs_of(infos / file, len(pairs) + 1)
+    base = _tree.place(folder, _BASES, [pair.name0 for pair in pairs])
+    placed = tuple(
+        dataclasses.replace(pair, path0=base / pair.name0, path1=base / pair.name1)
+        for pair in pairs
+    )
+    note = f"{len(pairs):,} pairs from LoFTR's five files; the paper used a list of {NUM_PAIRS:,}"
+    return Dataset(NAME, TITLE, placed, notes=(note,))
+
+
+def _pairs_of(path: Path, first_index: int) -> list[Pair]:
+    """Read one file: paths, intrinsics and world-to-camera poses by image, pairs by index.
+
+    Where the images are is not known yet; their paths are those of the file.
+    """
+    names = ("image_paths", "intrinsics", "poses", "pair_infos")
+    info = read_object_npz(path, _WANT, names)
+    count = len(info["image_paths"])
+    scene = path.name.partition("_")[0]
+    pairs = []
+    for number, row in enumerate(info["pair_infos"], 1):
+        try:
+            (first, second), overlap = row[0], float(row[1])
+            i, j = (integer(k, "an index", 0, count - 1) for k in (first, second))
+            name0, name1 = (str(info["image_paths"][k]) for k in (i, j))
+            R, t = _tree.relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            camera0, camera1 = (as_camera(info["intrinsics"][k], "K") for k in (i, j))
+            extra = {"seed_index": first_index + number - 1, "overlap": overlap}
+            pair = Pair(name0, name1, path, path, camera0, camera1, R, t, scene=scene, extra=extra)
+        except (ValueError, TypeError, IndexError, KeyError) as error:
+            raise unreadable(path, _WANT, f"pair {number}: {error}") from error
+        pairs.append(pair)
+    return pairs

@@ -1,0 +1,206 @@
+"""Matches of every pair of a set with their probabilities and what is true of them, resumable."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import integer
+from manymatch.estimate.problem import checked_method, num_threads
+from manymatch.estimate.relative_pose import estimate_relative_pose
+from manymatch.evaluate.metrics import pose_error_deg
+from manymatch.evaluate.run import RunInterrupted, run_header
+from manymatch.runs.batch import BatchProgress
+from manymatch.runs.journal import Journal
+from manymatch.runs.workers import Workers
+from manymatch_paper.measures.match_truth import epipolar_distance, known_truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from manymatch._validate import BoolArray, FloatArray, IndexArray
+    from manymatch.evaluate.posed_graph import PosedGraph
+    from manymatch.evaluate.run import RunConfig
+    from manymatch.evaluate.sources import GraphSource
+
+# What a journal keeps: far below anything that is looked at, and a third of the characters.
+_PROBABILITY_DIGITS = 6
+_PIXEL_DIGITS = 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetMatches:
+    """Matches of all pairs and repetitions of a set, one entry a match.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs that were run.
+    unreadable : int
+        Pairs of them that could not be read.
+    unmatched : int
+        Repetitions of the others that have no match.
+    pair : (M,) int64
+        Number of the pair in its set, from 0.
+    error_deg : (M,) float64
+        Pose error of the estimate that the match is of, in degrees.
+    probability : (M,) float64
+        What the estimator says of the match.
+    distance_px : (M,) float64
+        Sampson distance under the true pose, in pixels at working size; infinite where a depth is
+        not positive.
+    known : (M,) bool or None
+        Whether the match is true, where every pair knows it.
+    """
+
+    pairs: int
+    unreadable: int
+    unmatched: int
+    pair: IndexArray
+    error_deg: FloatArray
+    probability: FloatArray
+    distance_px: FloatArray
+    known: BoolArray | None
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+
+def run_matches(
+    source: GraphSource,
+    config: RunConfig,
+    folder: Path,
+    *,
+    workers: int = 0,
+    limit: int | None = None,
+    progress: Callable[[BatchProgress], object] | None = None,
+) -> SetMatches:
+    """Estimate every pair of a set and keep its matches, or go on where an earlier run ended.
+
+    Parameters
+    ----------
+    source : GraphSource
+        The set.
+    config : RunConfig
+        With an estimator that gives probabilities.
+    folder : Path
+        Of the journal; one of another run is refused.
+    workers, limit, progress
+        As in `run_set`.
+
+    Raises
+    ------
+    ValueError
+        If the folder belongs to another run, or the estimator gives no probabilities.
+    RunInterrupted
+        At Ctrl-C, when everything finished has been written.
+    """
+    total = len(source) if limit is None else min(integer(limit, "limit", 1), len(source))
+    count = num_threads(integer(workers, "workers", 0))
+    threads = 1 if count > 1 else 0
+    header = {**run_header(source, config), "kept": "matches"}
+    with Journal(folder, header) as journal:
+        done = {record["index"] for record in journal.records() if record["index"] < total}
+        left = [index for index in range(total) if index not in done]
+        computed = 0
+        begin = time.monotonic()
+
+        def tell() -> None:
+            if progress is not None:
+                finished = total - len(left) + computed
+                spent = time.monotonic() - begin
+                rest = spent / computed * (len(left) - computed) if computed else None
+                label = f"{source.representation}, {source.title}"
+                progress(BatchProgress(finished, total, {"finished": finished}, rest, label))
+
+        tell()
+        pool = Workers(
+            min(count, max(len(left), 1)), lambda index: _work(source, config, index, threads)
+        )
+        if left:
+            with contextlib.closing(pool.rows(source.order(left))) as parts:
+                for rows in parts:
+                    if rows:
+                        journal.append(rows)
+                        computed += len(rows)
+                        tell()
+        if pool.stopped and computed < len(left):
+            raise RunInterrupted(total - len(left) + computed, total, busy=pool.busy)
+        return _collected([r for r in journal.records() if r["index"] < total])
+
+
+def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> dict[str, Any]:
+    """Run one pair."""
+    try:
+        posed = source[index]
+    except (OSError, ImportError):
+        # No fault of the pair: a full disk, a missing package. Unreadable images are values.
+        raise
+    except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
+        sentence = " ".join(str(error).split()) or type(error).__name__
+        return {"index": index, "error": sentence, "trials": []}
+    graph = config.front.graph(posed)
+    trials = []
+    for repetition in range(config.seeds):
+        options = config.options.replace(
+            seed=posed.seed_index + repetition,
+            threshold_px=config.options.threshold_px * posed.pixels,
+            threads=threads,
+        )
+        estimate = estimate_relative_pose(
+            graph, posed.camera0, posed.camera1, checked_method(config.estimator), options
+        )
+        if estimate.match_probability is None:
+            raise ValueError(
+                f"estimator must give probabilities of its matches, got {config.estimator!r}"
+            )
+        trials.append(
+            {
+                "seed": options.seed,
+                "error_deg": pose_error_deg(estimate.pose, posed.R, posed.t),
+                "probability": estimate.match_probability.round(_PROBABILITY_DIGITS).tolist(),
+                **_truth(posed, estimate.matches),
+            }
+        )
+    return {"index": index, "name0": posed.name0, "name1": posed.name1, "trials": trials}
+
+
+def _truth(posed: PosedGraph, matches: IndexArray) -> dict[str, Any]:
+    """Say what is true of matches in JSON types, where infinity is None."""
+    distance = epipolar_distance(posed, matches).round(_PIXEL_DIGITS).tolist()
+    known = known_truth(posed, matches)
+    return {
+        "distance_px": [value if np.isfinite(value) else None for value in distance],
+        "known": None if known is None else known.astype(int).tolist(),
+    }
+
+
+def _collected(records: Sequence[dict[str, Any]]) -> SetMatches:
+    """Put the matches of all records one after the other."""
+    trials = [(record["index"], trial) for record in records for trial in record["trials"]]
+    sizes = [len(trial["probability"]) for _, trial in trials]
+
+    def joined(name: str, kind: type) -> Any:
+        return np.array([value for _, trial in trials for value in trial[name]], dtype=kind)
+
+    distance = joined("distance_px", np.float64)
+    return SetMatches(
+        pairs=len(records),
+        unreadable=sum("error" in record for record in records),
+        unmatched=sizes.count(0),
+        pair=np.repeat(np.array([index for index, _ in trials], dtype=np.int64), sizes),
+        error_deg=np.repeat(np.array([trial["error_deg"] for _, trial in trials]), sizes),
+        probability=joined("probability", np.float64),
+        # None became NaN.
+        distance_px=np.where(np.isnan(distance), np.inf, distance),
+        known=(
+            joined("known", np.bool_)
+            if trials and all(trial["known"] is not None for _, trial in trials)
+            else None
+        ),
+    )

@@ -1,0 +1,113 @@
+"""How long one evaluation of a hypothesis takes, on the graphs of a set."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch import _core
+from manymatch._files import write_whole
+from manymatch.estimate.problem import Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from manymatch.estimate.options import Options
+    from manymatch.evaluate.fronts import Front
+    from manymatch.evaluate.posed_graph import PosedGraph
+    from manymatch.evaluate.sources import GraphSource
+
+# Minimal samples a graph, of which each gives up to ten hypotheses, and rounds over all of them.
+_SAMPLES, _REPEATS = 400, 5
+
+
+def scorer_times(
+    source: GraphSource,
+    front: Front,
+    options: Options,
+    pairs: int,
+    timed: int,
+    folder: Path,
+) -> dict[str, float] | None:
+    """Mean microseconds of an HCM and of an MCM evaluation on sampled hypotheses, one thread.
+
+    Parameters
+    ----------
+    source : GraphSource
+        The set.
+    front : Front
+        What the estimator sees of a graph.
+    options : Options
+        Threshold, q and delta.
+    pairs : int
+        Pairs of the set that are used at all, from the first.
+    timed : int
+        How many of them are timed, evenly spread; 0 for none.
+    folder : Path
+        Where the times are kept, so that a run that is drawn again shows the same.
+
+    Returns
+    -------
+    {"hcm", "mcm", "pairs"} or None
+        None if nothing was timed, or no pair has enough candidates.
+    """
+    if timed == 0:
+        return None
+    chosen = sorted(set(np.linspace(0, pairs - 1, min(timed, pairs)).round().astype(int).tolist()))
+    key = {
+        "source": source.identity,
+        "front": front.to_dict(),
+        "options": {name: getattr(options, name) for name in ("threshold_px", "q", "delta")},
+        "pairs": chosen,
+    }
+    path = folder / "scorers.json"
+    kept = _kept(path)
+    # A round trip through JSON, as keys of mappings and tuples change on it.
+    if kept is not None and kept["key"] == json.loads(json.dumps(key)):
+        return kept["times"] or None
+    measured = [pair for i in chosen if (pair := _time_pair(source[i], front, options))]
+    times = (
+        {
+            "hcm": float(np.mean([hcm for hcm, _ in measured])),
+            "mcm": float(np.mean([mcm for _, mcm in measured])),
+            "pairs": len(measured),
+        }
+        if measured
+        else None
+    )
+    text = json.dumps({"key": key, "times": times}, indent=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda file: file.write(text.encode()))
+    return times
+
+
+def _time_pair(posed: PosedGraph, front: Front, options: Options) -> tuple[float, float] | None:
+    """Microseconds of both scorers on one pair; None without a hypothesis."""
+    graph = front.graph(posed).compact()[0]
+    scaled = options.replace(threshold_px=options.threshold_px * posed.pixels)
+    problem = Problem(graph, posed.camera0, posed.camera1, None, scaled, "")
+    rows = _core.sample(problem.edges, None, 0, _SAMPLES, uniform_edges=False)
+    ends = problem.edges[rows[(rows >= 0).all(axis=1)]]
+    if len(ends) == 0:
+        return None
+    one = np.ones((len(ends), 5, 1))
+    rays0 = np.concatenate([problem.x0[ends[..., 0]], one], axis=2)
+    rays1 = np.concatenate([problem.x1[ends[..., 1]], one], axis=2)
+    _, R, t = _core.five_point(rays0, rays1)
+    if len(R) == 0:
+        return None
+    pair = (problem.x0, problem.x1, problem.edges, problem.eps)
+    hcm, _ = _core.benchmark_hcm(*pair, options.q, options.delta, R, t, _REPEATS)
+    mcm, _ = _core.benchmark_mcm(*pair, R, t, _REPEATS)
+    return 1e6 * hcm, 1e6 * mcm
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    known = isinstance(content, dict) and {"key", "times"} <= content.keys()
+    return content if known else None

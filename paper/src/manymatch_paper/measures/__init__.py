@@ -1,0 +1,1 @@
+"""Measures that only the experiments use."""

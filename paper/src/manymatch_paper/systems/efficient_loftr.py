@@ -1,0 +1,121 @@
+"""Efficient LoFTR: semi-dense matching without a detector, with the networks of transformers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._optional import require
+from manymatch.features.catalogue import Model
+from manymatch.features.device import choose_device, require_torch, weights_hash
+from manymatch.features.weights import find_weights, freeze
+from manymatch_paper.systems._loftr import LoftrSettings, coarse_matches, fine_offsets
+from manymatch_paper.systems.base import System
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from numpy.typing import ArrayLike, NDArray
+
+EFFICIENT_LOFTR = Model(
+    "efficient-loftr",
+    "detector",
+    "efficient-loftr",
+    hub_id="zju-community/efficientloftr",
+    licence="Apache-2.0",
+)
+
+# Cells of 8 pixels, of which the attention takes 4 x 4 at once.
+_CELL, _MULTIPLE = 8, 32
+_GREY = (0.299, 0.587, 0.114)
+# Three halvings put the centre of a cell on its first pixel, and doubling bilinearly moves every
+# place of its window back by half a cell less half a pixel; the network was trained so.
+_WINDOW_START = -(_CELL - 1) / 2
+
+
+class EfficientLoftr(System):
+    """Every cell of 8 x 8 pixels may match one of the other image, then to a part of a pixel."""
+
+    name = "efficient-loftr"
+    title = "ELoFTR"
+    paper = "eloftr"
+    packages: Sequence[str] = ("torch", "transformers")
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """Weights on the hub."""
+        return (EFFICIENT_LOFTR,)
+
+    @functools.cached_property
+    def network(self) -> torch.nn.Module:
+        """The networks, loaded when first used."""
+        source = find_weights(EFFICIENT_LOFTR, offline=self.offline)
+        transformers = require("transformers", f"the matcher {self.name!r}", "features")
+        network = transformers.EfficientLoFTRForKeypointMatching.from_pretrained(
+            source, local_files_only=True
+        )
+        return freeze(network).to(choose_device(self.device))
+
+    def settings(self) -> dict[str, Any]:
+        """Weights and constants."""
+        return {
+            "matching": "Efficient LoFTR",
+            "weights": weights_hash(self.network),
+            **dataclasses.asdict(self._constants()),
+        }
+
+    def _constants(self) -> LoftrSettings:
+        config: Any = self.network.config
+        return LoftrSettings(
+            temperature=config.coarse_matching_temperature,
+            threshold=config.coarse_matching_threshold,
+            border=config.coarse_matching_border_removal,
+            second=config.fine_matching_slice_dim,
+            second_temperature=config.fine_matching_regress_temperature,
+        )
+
+    def _match(
+        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
+    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        torch = require_torch()
+        network: Any = self.network
+        constants = self._constants()
+        with torch.inference_mode():
+            pixels = _pair(image0, image1).to(choose_device(self.device))
+            # Both images in one tensor, padded at the right and the bottom: coordinates stay.
+            coarse, *residual = network.efficientloftr(pixels).feature_maps
+            cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], constants)
+            if not len(cells0):
+                return np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0)
+            windows0, windows1 = network.refinement_layer(
+                coarse / network.config.hidden_size**0.5, residual
+            )
+            places = fine_offsets(windows0[0, cells0], windows1[0, cells1], constants)
+            columns = coarse.shape[-1]
+            points = [
+                torch.stack([cells % columns, cells // columns], dim=1) * _CELL
+                + place
+                + _WINDOW_START
+                for cells, place in zip((cells0, cells1), places, strict=True)
+            ]
+        return points[0].cpu().numpy(), points[1].cpu().numpy(), scores.cpu().numpy()
+
+
+def _pair(image0: NDArray[np.uint8], image1: NDArray[np.uint8]) -> torch.Tensor:
+    """Grey values of both images in [0, 1], (1, 2, 3, H, W), zero beyond their edges.
+
+    Cells beyond an image may match each other there; such matches are outside and are dropped.
+    """
+    torch = require_torch()
+    height, width = (
+        -(-max(image0.shape[axis], image1.shape[axis]) // _MULTIPLE) * _MULTIPLE for axis in (0, 1)
+    )
+    pixels = np.zeros((1, 2, 3, height, width), dtype=np.float32)
+    for side, image in enumerate((image0, image1)):
+        grey = image.astype(np.float32) @ np.array(_GREY, dtype=np.float32) / 255.0
+        pixels[0, side, :, : image.shape[0], : image.shape[1]] = grey
+    return torch.from_numpy(pixels)

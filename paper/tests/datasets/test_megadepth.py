@@ -1,0 +1,136 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from manymatch import datasets
+from paper.tests.datasets.test_object_npz import Attack, raw_npz
+from tests.support.synthetic_trees import make_megadepth, objects, transform, words, write_image
+
+INFO = "megadepth_test_1500_scene_info"
+
+
+def make_list(root, count, name="megadepth_1500_scales/all_pairs_with_gt.txt"):
+    rng = np.random.default_rng(5)
+    K = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
+    truths = [transform(rng) for _ in range(count)]
+    lines = [
+        f"Undistorted_SfM/{('0015', '0022')[i % 2]}/images/{i % 3}_o.jpg "
+        f"Undistorted_SfM/{('0015', '0022')[i % 2]}/images/{(i + 1) % 3}_o.jpg 0 0 {words(K, K, T)}"
+        for i, T in enumerate(truths)
+    ]
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return truths
+
+
+def make_images(root):
+    for scene in ("0015", "0022"):
+        for k in range(3):
+            write_image(root / "Undistorted_SfM" / scene / "images" / f"{k}_o.jpg")
+
+
+def test_the_papers_list(tmp_path):
+    truths = make_list(tmp_path, 1491)
+    make_images(tmp_path)
+    assert datasets.check("megadepth1500", tmp_path) is None
+    dataset = datasets.load("megadepth1500", tmp_path)
+    assert [pair.scene for pair in dataset[:2]] == ["0015", "0022"]
+    assert dataset[7].extra == {"seed_index": 8}
+    np.testing.assert_allclose(dataset[7].R, truths[7][:3, :3], atol=1e-12)
+    assert "1,491 pairs from all_pairs_with_gt.txt" in dataset.notes[0]
+
+
+@pytest.mark.parametrize("base", [".", "megadepth_test_1500", "images"])
+def test_images_are_found_where_people_put_them(tmp_path, base):
+    make_list(tmp_path, 4, "pairs_test_1500.txt")
+    make_images(tmp_path / base)
+    assert all(pair.path0.is_file() for pair in datasets.load("megadepth1500", tmp_path))
+
+
+def test_loftrs_files(tmp_path):
+    truths = make_megadepth(tmp_path, 300)
+    assert datasets.check("megadepth1500", tmp_path) is None
+    dataset = datasets.load("megadepth1500", tmp_path)
+    assert len(dataset) == 1500
+    assert {pair.scene for pair in dataset[:600]} == {"0015"}
+    assert {pair.scene for pair in dataset[600:]} == {"0022"}
+    assert [pair.extra["seed_index"] for pair in dataset] == list(range(1, 1501))
+    pair, poses = dataset[601], truths["0022_0.1_0.3"]
+    assert pair.name0 == "Undistorted_SfM/0022/images/1_o.jpg"
+    assert pair.camera0.fx == 501.0
+    assert pair.camera1.fx == 502.0
+    world = np.array([0.1, 0.2, 3.0, 1.0])
+    x0, x1 = (poses[1] @ world)[:3], (poses[2] @ world)[:3]
+    np.testing.assert_allclose(pair.R @ x0 + pair.t, x1, atol=1e-9)
+    assert pair.extra["overlap"] == 0.25
+    assert "LoFTR's five files; the paper used a list of 1,491" in dataset.notes[0]
+
+
+def test_the_text_list_comes_first_and_says_so(tmp_path):
+    make_megadepth(tmp_path)
+    make_list(tmp_path, 4)
+    dataset = datasets.load("megadepth1500", tmp_path)
+    assert len(dataset) == 4
+    assert "not LoFTR's" in dataset.notes[1]
+
+
+def change(root, **arrays):
+    path = root / INFO / "0022_0.3_0.5.npz"
+    with np.load(path, allow_pickle=True) as file:
+        content = dict(file)
+    np.savez(path, **{**content, **arrays})
+
+
+NAN = np.full((4, 4), np.nan)
+K = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (
+            lambda root: (root / INFO / "0022_0.5_0.7.npz").unlink(),
+            "0022_0.5_0.7.npz' (there is no",
+        ),
+        (lambda root: change(root, poses=objects([NAN] * 4)), "pair 1: a pose must hold finite"),
+        (lambda root: change(root, poses=objects([2 * np.eye(4)] * 4)), "pair 1: a pose must have"),
+        (lambda root: change(root, poses=objects([np.diag([2.0, 1, 1, 1])] * 4)), "a rotation"),
+        (lambda root: change(root, poses=objects([None] * 4)), "pair 1: a pose must be a 4x4"),
+        (lambda root: change(root, poses=objects([np.eye(4)] * 4)), "pair 1: t must be"),
+        (lambda root: change(root, intrinsics=objects([-K] * 4)), "positive focal"),
+        (lambda root: change(root, pair_infos=objects([((0, 9), 0.5)])), "an index must be"),
+        (lambda root: change(root, pair_infos=objects([3])), "pair 1"),
+        (
+            lambda root: raw_npz(
+                root / INFO / "0015_0.3_0.5.npz",
+                "image_paths",
+                pickle.dumps(Attack(eval, "1 / 0")),
+            ),
+            "wants to use builtins.eval",
+        ),
+        (
+            lambda root: (root / "Undistorted_SfM/0022/images/2_o.jpg").unlink(),
+            "2_o.jpg is missing",
+        ),
+        (lambda _: None, "10 pairs instead of 1,491 or 1,500"),
+    ],
+)
+def test_the_first_fault_is_named(tmp_path, damage, says):
+    make_megadepth(tmp_path)
+    damage(tmp_path)
+    said = datasets.check("megadepth1500", tmp_path)
+    assert says in said
+    assert "\n" not in said
+
+
+def test_nothing_there(tmp_path):
+    said = datasets.check("megadepth1500", tmp_path)
+    assert "the list megadepth_1500_scales/all_pairs_with_gt.txt (or " in said
+    (tmp_path / "pairs_test_1500.txt").write_text("a.jpg b.jpg 0 0 " + words(K, K, np.eye(4)))
+    assert "t must be" in datasets.check("megadepth1500", tmp_path)
+    T = np.eye(4)
+    T[0, 3] = 1
+    (tmp_path / "pairs_test_1500.txt").write_text("a.jpg b.jpg 0 0 " + words(K, K, T))
+    assert "does not name a scene" in datasets.check("megadepth1500", tmp_path)

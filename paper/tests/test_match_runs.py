@@ -1,0 +1,127 @@
+"""Runs that keep matches: what they keep, going on, Ctrl-C, pairs that say nothing."""
+
+import dataclasses
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from manymatch.estimate.options import Options
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.run import RunConfig, RunInterrupted
+from manymatch_paper.experiments._match_runs import run_matches
+from manymatch_paper.measures.match_truth import epipolar_distance, known_truth
+from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator
+from tests.support.synthetic_runs import KnowingSource, SmallSource
+
+QUICK = Options(min_iterations=50, max_iterations=50)
+
+
+def quick_config(seeds=1):
+    return RunConfig(estimator="auto", front=Front.for_auto(), options=QUICK, seeds=seeds)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    return use_fake_estimator(monkeypatch)
+
+
+def test_matches_are_those_of_the_estimator(tmp_path, fake):
+    source = KnowingSource(3)
+    found = run_matches(source, quick_config(2), tmp_path, workers=1)
+    assert sorted(fake) == sorted(
+        ("auto", seed, 1.0, source[index].graph.num_edges)
+        for index in range(3)
+        for seed in (index + 1, index + 2)
+    )
+    assert (found.pairs, found.unreadable, found.unmatched) == (3, 0, 0)
+    place = 0
+    for index in range(3):
+        posed = source[index]
+        for seed in (index + 1, index + 2):
+            matches = posed.graph.edges[seed % 2 :: 2]
+            part = slice(place, place + len(matches))
+            place += len(matches)
+            assert (found.pair[part] == index).all()
+            np.testing.assert_allclose(found.probability[part], said(matches), atol=1e-6)
+            np.testing.assert_allclose(
+                found.distance_px[part], epipolar_distance(posed, matches), atol=1e-4
+            )
+            assert found.known[part].tolist() == known_truth(posed, matches).tolist()
+            assert len(set(found.error_deg[part].tolist())) == 1
+    assert len(found) == place
+    assert np.isinf(found.distance_px).any()
+
+
+def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
+    class Enlarged(SmallSource):
+        def __getitem__(self, index):
+            return dataclasses.replace(super().__getitem__(index), pixels=2.0)
+
+    plain = run_matches(SmallSource(1), quick_config(), tmp_path / "a")
+    large = run_matches(Enlarged(1), quick_config(), tmp_path / "b")
+    assert [call[2] for call in fake] == [1.0, 2.0]
+    np.testing.assert_allclose(large.distance_px, plain.distance_px / 2, atol=1e-4)
+    assert large.known is None
+
+
+def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
+    first = run_matches(KnowingSource(4), quick_config(), tmp_path, limit=2)
+    assert (first.pairs, len(fake)) == (2, 2)
+    shown = []
+    whole = run_matches(KnowingSource(4), quick_config(), tmp_path, progress=shown.append)
+    assert (whole.pairs, len(fake)) == (4, 4)
+    assert [shown[0].finished, shown[-1].finished, shown[-1].total] == [2, 4, 4]
+    again = run_matches(KnowingSource(4), quick_config(), tmp_path)
+    assert len(fake) == 4
+    np.testing.assert_array_equal(again.probability, whole.probability)
+    # The first pairs stay the first pairs, whatever is in the folder.
+    part = run_matches(KnowingSource(4), quick_config(), tmp_path, limit=2)
+    np.testing.assert_array_equal(part.distance_px, first.distance_px)
+    with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2"):
+        run_matches(KnowingSource(4), quick_config(2), tmp_path)
+
+
+def test_same_matches_for_any_number_of_workers(tmp_path, fake):
+    one = run_matches(KnowingSource(5), quick_config(), tmp_path / "1", workers=1)
+    three = run_matches(KnowingSource(5), quick_config(), tmp_path / "3", workers=3)
+    assert len(fake) == 10
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(three, field.name))
+
+
+def test_unreadable_pairs_are_counted(tmp_path, fake):
+    source = SmallSource(3, broken=frozenset({1}))
+    found = run_matches(source, quick_config(), tmp_path)
+    assert (found.pairs, found.unreadable) == (3, 1)
+    assert set(found.pair.tolist()) == {0, 2}
+    assert len(fake) == 2
+
+
+def test_estimates_without_matches(tmp_path, monkeypatch):
+    use_blind_estimator(monkeypatch)
+    found = run_matches(KnowingSource(2), quick_config(2), tmp_path)
+    assert (len(found), found.pairs, found.unmatched) == (0, 2, 4)
+
+
+def test_an_estimator_without_probabilities_is_refused(tmp_path):
+    config = dataclasses.replace(quick_config(), estimator="hcm-mcm")
+    with pytest.raises(ValueError, match=r"estimator must give probabilities.*'hcm-mcm'"):
+        run_matches(SmallSource(1), config, tmp_path)
+
+
+@pytest.mark.usefixtures("fake")
+def test_ctrl_c_keeps_what_is_finished(tmp_path):
+    class Stopping(SmallSource):
+        def __getitem__(self, index):
+            if index == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__getitem__(index)
+
+    with pytest.raises(RunInterrupted) as stop:
+        run_matches(Stopping(8), quick_config(), tmp_path, workers=1)
+    assert 0 < stop.value.finished < 8
+    source = SmallSource(8)
+    assert run_matches(source, quick_config(), tmp_path).pairs == 8
+    assert len(source.asked) == 8 - stop.value.finished

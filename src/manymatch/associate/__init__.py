@@ -1,0 +1,1 @@
+"""From descriptors to a graph of candidates."""

@@ -1,0 +1,177 @@
+"""Lists of image pairs: SuperGlue's text, two plain columns, or all pairs of a folder."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manymatch._files import as_path, read_bytes, unreadable
+from manymatch.geometry.camera import as_camera
+from manymatch.io.pair import Pair
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Endings, in lower case, of the files that count as images of a folder.
+IMAGE_SUFFIXES = frozenset(
+    {".bmp", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+)
+
+_WANT = "a list of image pairs"
+_COLUMNS = (
+    "two names, two names with two quarter turns, or these with K0 (9), K1 (9) and T_0to1 (16)"
+)
+# A name in quotes, which may have spaces, or a word.
+_FIELD = re.compile(r'"([^"]*)"(?=\s|$)|(\S+)')
+_LAST_ROW_TOLERANCE = 1e-6
+
+
+def read_pairs(path: object, images: object) -> list[Pair]:
+    """Read a list of image pairs, one pair a line.
+
+    A line has two names; or two names and two quarter turns; or SuperGlue's "pairs with ground
+    truth", ``name0 name1 rot0 rot1 K0 K1 T_0to1`` with the matrices row by row. Columns are
+    separated by spaces, or by tabs where a line has any; a name with spaces needs either tabs or
+    double quotes around it. Empty lines and lines that begin with ``#`` are skipped.
+
+    Cameras and poses are those of the images as they are, not of the turned ones, as in
+    SuperGlue's own lists; see `Pair`. Pixels have the centre of the top-left one at (0, 0).
+
+    Parameters
+    ----------
+    path : path
+        The list, UTF-8 text.
+    images : path
+        Folder in which the names are; a name may also be an absolute path.
+
+    Returns
+    -------
+    list of Pair
+        In the order of the list; images that do not exist are found out when they are read.
+
+    Raises
+    ------
+    ValueError
+        If the list cannot be read, has no pair or a malformed line (the first one is named by its
+        number), or the folder does not exist.
+
+    Examples
+    --------
+    >>> pairs = read_pairs("pairs.txt", "images")                    # doctest: +SKIP
+    >>> pairs[0]                                                     # doctest: +SKIP
+    Pair(a.jpg - b.jpg: cameras, pose)
+    """
+    folder = _folder(images, "images")
+    try:
+        text = read_bytes(path, _WANT).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise unreadable(path, _WANT, f"it is no UTF-8 text: {error.reason}") from error
+    pairs = []
+    # Only at ends of lines: file names may contain other separators.
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            pairs.append(_pair(line, folder))
+        except ValueError as error:
+            raise unreadable(path, _WANT, f"line {number}: {error}") from error
+    if not pairs:
+        raise unreadable(path, _WANT, "it has no pair")
+    return pairs
+
+
+def exhaustive_pairs(folder: object) -> list[Pair]:
+    """Pair every image of a folder with every later one, in the order of their names.
+
+    Parameters
+    ----------
+    folder : path
+        Its files count that end as images do (`IMAGE_SUFFIXES`); hidden ones and subfolders do
+        not.
+
+    Raises
+    ------
+    ValueError
+        If the folder does not exist or has fewer than two images.
+    """
+    place = _folder(folder, "folder")
+    images = sorted(
+        path
+        for path in place.iterdir()
+        if path.suffix.lower() in IMAGE_SUFFIXES
+        and not path.name.startswith(".")
+        and path.is_file()
+    )
+    if len(images) < 2:
+        raise ValueError(
+            f"folder must have at least two images, got {len(images)} in {str(place)!r}"
+        )
+    return [Pair(a.name, b.name, a, b) for a, b in itertools.combinations(images, 2)]
+
+
+def _folder(value: object, name: str) -> Path:
+    folder = as_path(value, name)
+    if not folder.is_dir():
+        raise ValueError(f"{name} must be an existing folder, got {str(folder)!r}")
+    return folder
+
+
+def _pair(line: str, folder: Path) -> Pair:
+    names, rest = _split(line)
+    if len(names) < 2 or len(rest) not in (0, 2, 36):
+        raise ValueError(f"it must have {_COLUMNS}, got {len(names) + len(rest)} columns")
+    name0, name1 = names
+    paths = folder / name0, folder / name1
+    if not rest:
+        return Pair(name0, name1, *paths)
+    turns = [_turn(word, name) for word, name in zip(rest, ("rot0", "rot1"), strict=False)]
+    if len(rest) == 2:
+        return Pair(name0, name1, *paths, rot0=turns[0], rot1=turns[1])
+    numbers = np.array([_number(word) for word in rest[2:]])
+    T = numbers[18:].reshape(4, 4)
+    if not np.allclose(T[3], (0.0, 0.0, 0.0, 1.0), rtol=0.0, atol=_LAST_ROW_TOLERANCE):
+        raise ValueError(f"T_0to1 must have the last row 0 0 0 1, got {T[3].tolist()}")
+    return Pair(
+        name0,
+        name1,
+        *paths,
+        camera0=as_camera(numbers[:9].reshape(3, 3), "K0"),
+        camera1=as_camera(numbers[9:18].reshape(3, 3), "K1"),
+        R=T[:3, :3],
+        t=T[:3, 3],
+        rot0=turns[0],
+        rot1=turns[1],
+    )
+
+
+def _split(line: str) -> tuple[list[str], list[str]]:
+    """Return the names, two if there are, and the words after them."""
+    if "\t" in line.strip():
+        columns = [column.strip() for column in line.strip().split("\t")]
+        names = [column.removeprefix('"').removesuffix('"') for column in columns[:2]]
+        return [name for name in names if name], " ".join(columns[2:]).split()
+    found = list(_FIELD.finditer(line))
+    for match in found[:2]:
+        if match[2] is not None and match[2].startswith('"'):
+            raise ValueError(f"a quoted name must end with a quote, got {match[2]!r}")
+    fields = [match[1] if match[2] is None else match[2] for match in found]
+    return [name for name in fields[:2] if name], fields[2:]
+
+
+def _turn(word: str, name: str) -> int:
+    if word not in {"0", "1", "2", "3"}:
+        raise ValueError(f"{name} must be 0, 1, 2 or 3 quarter turns, got {word!r}")
+    return int(word)
+
+
+def _number(word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = np.nan
+    if not np.isfinite(number):
+        raise ValueError(f"matrices must hold finite numbers, got {word!r}")
+    return number

@@ -1,0 +1,1 @@
+"""Two images in, a result out: configuration, `Matcher`, `MatchResult`."""

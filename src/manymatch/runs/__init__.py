@@ -1,0 +1,1 @@
+"""Many pairs: journal, workers, resumption, tables."""

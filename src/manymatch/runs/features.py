@@ -1,0 +1,148 @@
+"""Features of many images, each computed once while it is needed, in bounded memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch.features.extractor import Extractor
+from manymatch.io.image import load_image
+from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from manymatch._validate import FloatArray
+    from manymatch.features.image_features import Features
+    from manymatch.matcher.matcher import Matcher
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """Features of one image, in its own pixels, and the camera it has if none is given.
+
+    There is no `camera` where the one that all images share does not fit this image, which matters
+    only for pairs that have no camera of their own.
+    """
+
+    features: Features
+    camera: ResolvedCamera | None
+    why_no_camera: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays in bytes."""
+        features = self.features
+        return features.points.nbytes + features.scores.nbytes + features.descriptors.nbytes
+
+
+class Views:
+    """Views by file, the most recently used ones kept.
+
+    Parameters
+    ----------
+    matcher : Matcher
+        Whose features are computed.
+    budget : int
+        Bytes of features to keep; those that are in use are held beside.
+    cameras
+        Camera of every image whose pair has none, as `resolve_camera` takes it.
+    """
+
+    def __init__(self, matcher: Matcher, budget: int, cameras: object = None) -> None:
+        self._shared = matcher.extractor
+        self._local = threading.local()
+        self._cameras = cameras
+        self._budget = budget
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[Path, int, int | None], Future[View]] = OrderedDict()
+
+    def get(self, path: Path, turns: int, longest: int | None = None) -> View:
+        """Return the view of a file, features computed after some quarter turns.
+
+        Threads that want the same view wait for the one that came first. With `longest` the
+        image has another working size, as in `Matcher.match`.
+        """
+        key = (path, turns, longest)
+        with self._lock:
+            future = self._kept.get(key)
+            first = future is None
+            if future is None:
+                future = self._kept[key] = Future()
+            self._kept.move_to_end(key)
+        if first:
+            self._fill(key, future)
+        return future.result()
+
+    def _fill(self, key: tuple[Path, int, int | None], future: Future[View]) -> None:
+        try:
+            view = self._view(*key)
+        except BaseException as error:  # noqa: BLE001 - raised by result(), here and elsewhere
+            # Whoever asks next tries again.
+            with self._lock:
+                del self._kept[key]
+            future.set_exception(error)
+            return
+        future.set_result(view)
+        with self._lock:
+            self._bytes += view.nbytes
+            while self._bytes > self._budget:
+                # The oldest one that is complete; at least this one is.
+                oldest = next(key for key, kept in self._kept.items() if kept.done())
+                self._bytes -= self._kept.pop(oldest).result().nbytes
+
+    def _view(self, path: Path, turns: int, longest: int | None) -> View:
+        image = load_image(path)
+        height, width = image.shape[:2]
+        features = self._extractor.extract(np.rot90(image, turns), longest=longest)
+        turned = dataclasses.replace(
+            features,
+            points=turned_back(features.points, turns, (width, height)),
+            size=(width, height),
+        )
+        try:
+            camera = resolve_camera(self._cameras, path, (width, height), "camera")
+        except ValueError as error:
+            return View(turned, None, str(error))
+        return View(turned, camera)
+
+    @property
+    def _extractor(self) -> Extractor:
+        """Extractor of this thread; one that runs a network is shared and takes turns."""
+        shared = self._shared
+        if shared.config.needs_torch:
+            return shared
+        own: Any = getattr(self._local, "extractor", None)
+        if own is None:
+            own = Extractor(shared.config, offline=shared.offline, cache=shared.cache)
+            self._local.extractor = own
+        return own  # type: ignore[no-any-return]
+
+
+def turned_back(points: FloatArray, turns: int, size: tuple[int, int]) -> FloatArray:
+    """Map pixels of ``np.rot90(image, turns)`` to pixels of the image.
+
+    Parameters
+    ----------
+    points : (N, 2) array
+        Pixels (x, y) of the turned image.
+    turns : int
+        Quarter turns, counter-clockwise.
+    size : (int, int)
+        Width and height of the image that was turned.
+    """
+    x, y = points[:, 0], points[:, 1]
+    width, height = size
+    back = {
+        0: (x, y),
+        1: (width - 1 - y, x),
+        2: (width - 1 - x, height - 1 - y),
+        3: (y, height - 1 - x),
+    }
+    return np.column_stack(back[turns % 4])

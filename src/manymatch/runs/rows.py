@@ -1,0 +1,176 @@
+"""What a batch says about a pair: one row, the same columns for every pair."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from manymatch.evaluate import (
+    FAILURE_DEG,
+    pose_error_deg,
+    rotation_error_deg,
+    translation_error_deg,
+)
+from manymatch.matcher.result import mean_probability
+
+if TYPE_CHECKING:
+    from manymatch.estimate.options import Options
+    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.io.pair import Pair
+    from manymatch.matcher.camera_source import ResolvedCamera
+    from manymatch.matcher.result import MatchResult
+
+#: Verdict on a pair that could not even be tried; the others are those of `Confidence`.
+ERROR = "error"
+#: All verdicts, best first.
+VERDICTS = ("solved", "weak", "degenerate", "failed", ERROR)
+
+_ROTATION = tuple(f"R{row}{column}" for row in range(3) for column in range(3))
+_TRANSLATION = ("t0", "t1", "t2")
+
+#: Columns of every table in their order, with the type of their values; any may be empty.
+COLUMNS: dict[str, type] = {
+    "index": int,
+    "name0": str,
+    "name1": str,
+    "success": bool,
+    "verdict": str,
+    "reason": str,
+    "failure": str,
+    "error": str,
+    **dict.fromkeys((*_ROTATION, *_TRANSLATION), float),
+    "keypoints0": int,
+    "keypoints1": int,
+    "candidates": int,
+    "inliers": int,
+    "matches": int,
+    "mean_probability": float,
+    "hcm": float,
+    "chance": float,
+    "parallax_deg": float,
+    "rotation_sd_deg": float,
+    "translation_sd_deg": float,
+    "iterations": int,
+    "pose_error_deg": float,
+    "rotation_error_deg": float,
+    "translation_error_deg": float,
+    "camera0_source": str,
+    "camera1_source": str,
+    "focal0_px": float,
+    "focal1_px": float,
+    "seed": int,
+    "seconds": float,
+    "estimate_seconds": float,
+}
+#: Columns that are added when rank-one matching runs beside it.
+COMPARE_COLUMNS: dict[str, type] = {
+    "rank_one_success": bool,
+    "rank_one_candidates": int,
+    "rank_one_inliers": int,
+    "rank_one_matches": int,
+    "rank_one_pose_error_deg": float,
+}
+#: Columns that differ between two runs of the same batch.
+TIMING_COLUMNS = ("seconds", "estimate_seconds")
+
+
+def columns(compare: bool) -> dict[str, type]:
+    """Columns of a batch, with the type of their values."""
+    return {**COLUMNS, **COMPARE_COLUMNS} if compare else dict(COLUMNS)
+
+
+def result_row(
+    index: int,
+    pair: Pair,
+    result: MatchResult,
+    cameras: tuple[ResolvedCamera, ResolvedCamera],
+    seconds: float,
+) -> dict[str, Any]:
+    """Row of a pair that was matched, solved or not."""
+    estimate, confidence = result.estimate, result.confidence
+    row: dict[str, Any] = {
+        **_names(index, pair),
+        "success": estimate.success,
+        "verdict": confidence.verdict,
+        "reason": confidence.reason,
+        "failure": estimate.failure or None,
+        "keypoints0": len(result.keypoints0),
+        "keypoints1": len(result.keypoints1),
+        "candidates": result.graph.num_edges,
+        "inliers": int(estimate.num_inliers),
+        "matches": len(estimate.matches),
+        "mean_probability": mean_probability(estimate),
+        "hcm": float(estimate.hcm),
+        "chance": float(confidence.chance),
+        "parallax_deg": float(confidence.parallax_deg),
+        "rotation_sd_deg": float(confidence.rotation_sd_deg),
+        "translation_sd_deg": float(confidence.translation_sd_deg),
+        "iterations": int(estimate.iterations),
+        "pose_error_deg": _error_deg(estimate, pair),
+        "camera0_source": cameras[0].source,
+        "camera1_source": cameras[1].source,
+        "focal0_px": cameras[0].camera.focal,
+        "focal1_px": cameras[1].camera.focal,
+        "seed": estimate.options.seed,
+        "seconds": seconds,
+        "estimate_seconds": result.timing["estimate"],
+    }
+    pose = estimate.pose
+    if pose is not None:
+        row.update(zip(_ROTATION, pose.R.ravel().tolist(), strict=True))
+        row.update(zip(_TRANSLATION, pose.t.tolist(), strict=True))
+        if pair.R is not None and pair.t is not None:
+            row["rotation_error_deg"] = rotation_error_deg(pose.R, pair.R)
+            row["translation_error_deg"] = translation_error_deg(pose.t, pair.t)
+    for rival in result.rivals:
+        row["rank_one_success"] = rival.estimate.success
+        row["rank_one_candidates"] = rival.graph.num_edges
+        row["rank_one_inliers"] = int(rival.estimate.num_inliers)
+        row["rank_one_matches"] = len(rival.estimate.matches)
+        row["rank_one_pose_error_deg"] = _error_deg(rival.estimate, pair)
+    return _plain(row)
+
+
+def error_row(
+    index: int, pair: Pair, error: Exception, options: Options, seconds: float, *, compare: bool
+) -> dict[str, Any]:
+    """Row of a pair that could not be matched, such as one with a missing image."""
+    sentence = " ".join(str(error).split())
+    if not isinstance(error, ValueError) or not sentence:
+        sentence = f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__
+    # A pair with known pose counts as a failure in the area under the curve.
+    missed = FAILURE_DEG if pair.has_truth else None
+    row = {
+        **_names(index, pair),
+        "success": False,
+        "verdict": ERROR,
+        "error": sentence,
+        "pose_error_deg": missed,
+        "rank_one_success": False if compare else None,
+        "rank_one_pose_error_deg": missed if compare else None,
+        "seed": options.seed,
+        "seconds": seconds,
+    }
+    return _plain(row)
+
+
+def _names(index: int, pair: Pair) -> dict[str, Any]:
+    return {"index": index, "name0": pair.name0, "name1": pair.name1}
+
+
+def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
+    if pair.R is None or pair.t is None:
+        return None
+    return pose_error_deg(estimate.pose, pair.R, pair.t)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is unknown; JSON has neither NaN nor infinity, tables no stray bytes."""
+    return {
+        # File names need not be text; what is none is written in escapes.
+        name: value.encode("utf-8", "backslashreplace").decode()
+        if isinstance(value, str)
+        else value
+        for name, value in row.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }

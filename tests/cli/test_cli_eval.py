@@ -1,0 +1,181 @@
+"""``manymatch eval`` and ``manymatch compare`` as people type them."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from manymatch.cli.app import app
+from manymatch.evaluate import source_images
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.run_result import RunResult
+from manymatch.evaluate.sources import open_sources
+from manymatch.matcher.config import MatcherConfig
+from tools.street.rendered import render_scene
+
+QUICK = [
+    "--seeds",
+    "2",
+    "--limit",
+    "3",
+    "--set",
+    "max_iterations=100",
+    "--set",
+    "min_iterations=50",
+]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("eval")
+    for method in ("hcm-mcm", "mcm"):
+        result = run("eval", "made:easy", "--no-gms", "--method", method, "--out", folder, *QUICK)
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_table_and_files(out):
+    text = (out / "hcm-mcm.md").read_text()
+    assert "made, easy" in text
+    assert "AUC@5°" in text
+    assert r"\begin{tabular}" in (out / "hcm-mcm.tex").read_text()
+    result = RunResult.load(out / "made" / "made-easy" / "hcm-mcm")
+    assert result.errors.shape == (2, 3)
+
+
+def test_again_says_the_same_and_json_is_json(out):
+    arguments = ["eval", "made:easy", "--no-gms", "--method", "hcm-mcm", "--out", out, *QUICK]
+    record = json.loads(run(*arguments, "--json").stdout)
+    errors = RunResult.load(out / "made" / "made-easy" / "hcm-mcm").errors
+    (method,) = record["methods"].values()
+    assert method["runs"]["made/made-easy"]["median_error_deg"] == np.median(errors)
+
+
+def front(folder, method):
+    header = RunResult.load(folder / "made" / "made-easy" / method).header
+    return header["config"]["front"]
+
+
+def test_auto_by_default(tmp_path):
+    result = run("eval", "made:easy", "--out", tmp_path, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert front(tmp_path, "auto") == Front.for_auto().to_dict()
+    assert "auto on mutual 5-nearest candidates" in (tmp_path / "auto.md").read_text()
+
+
+def test_several_methods_each_see_what_they_want(tmp_path):
+    methods = ("auto", "hcm-mcm")
+    chosen = [flag for name in methods for flag in ("--method", name)]
+    record = json.loads(
+        run("eval", "made:easy", "--out", tmp_path, *chosen, *QUICK, "--json").stdout
+    )
+    assert list(record["methods"]) == list(methods)
+    assert front(tmp_path, "auto") == Front.for_auto().to_dict()
+    assert front(tmp_path, "hcm-mcm") == Front().to_dict()
+    for method in methods:
+        assert (tmp_path / f"{method}.md").is_file()
+        assert record["methods"][method]["config"]["estimator"] == method
+    # What is said is done, by every method.
+    again = tmp_path / "gms"
+    run("eval", "made:easy", "--out", again, *chosen, *QUICK, "--gms")
+    assert front(again, "auto") == front(again, "hcm-mcm") == Front().to_dict()
+
+
+def test_the_configuration_names_the_method(tmp_path):
+    MatcherConfig.of("classic", method="mcm").save(tmp_path / "a.toml")
+    arguments = ["eval", "made:easy", "--config", tmp_path / "a.toml", "--out", tmp_path, *QUICK]
+    assert run(*arguments).exit_code == 0
+    assert front(tmp_path, "mcm") == Front().to_dict()
+
+
+def test_compare(out):
+    folder = out / "made" / "made-easy"
+    result = run("compare", folder / "hcm-mcm", folder / "mcm", "--markdown", out / "c.md")
+    assert result.exit_code == 0
+    assert "Δ AUC@10°" in result.stdout
+    assert "made, easy" in (out / "c.md").read_text()
+    record = json.loads(run("compare", folder / "hcm-mcm", folder / "mcm", "--json").stdout)
+    assert record["sets"]["made, easy"]["pairs"] == 3
+
+
+def test_rank_one_is_another_run(out):
+    arguments = ["eval", "made:easy", "--method", "cm", "--rank-one", "--out", out, *QUICK]
+    assert run(*arguments).exit_code == 0
+    result = RunResult.load(out / "made" / "made-easy" / "rank-one-cm")
+    assert result.header["config"]["front"]["k"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["eval", "made:esy"], "did you mean 'easy'"),
+        (["eval", "made:easy", "--method", "hmc"], "estimator must be one of"),
+        (["eval", "scannet1500"], "scannet1500"),
+        (["eval", "/no/such/folder"], "set must be"),
+        (["compare", "/no/such/run", "/no/such/run"], "first must be the folder of a run"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_another_configuration_is_refused(out):
+    arguments = ["eval", "made:easy", "--no-gms", "--method", "mcm", "--out", out, *QUICK]
+    result = run(*arguments, "--threshold-px", "2")
+    assert result.exit_code == 2
+    assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
+
+
+def write_streets(folder, count):
+    pil = pytest.importorskip("PIL.Image")
+    lines = []
+    for seed in range(count):
+        scene = render_scene(seed, (320, 240), supersample=1)
+        names = [f"{seed}-{side}.png" for side in (0, 1)]
+        for name, image in zip(names, (scene.image0, scene.image1), strict=True):
+            pil.fromarray(image).save(folder / name)
+        T = np.eye(4)
+        T[:3, :3], T[:3, 3] = scene.pose.R, scene.pose.t
+        numbers = [*scene.camera0.K.ravel(), *scene.camera1.K.ravel(), *T.ravel()]
+        lines.append(" ".join([*names, "0", "0", *map(repr, map(float, numbers))]))
+    (folder / "pairs.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_images_end_to_end(tmp_path):
+    pytest.importorskip("cv2")
+    write_streets(tmp_path, 2)
+    arguments = ["eval", tmp_path, "--preset", "classic", "--seeds", "2", "--out", tmp_path / "out"]
+    arguments += ["--set", "max_iterations=2000", "--cache", tmp_path / "cache", "--json"]
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    (summary,) = json.loads(result.stdout)["methods"]["auto"]["runs"].values()
+    assert summary["pairs"] == 2
+    assert summary["auc"]["mean"][2] > 20
+
+
+def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch):
+    pytest.importorskip("cv2")
+    pytest.importorskip("h5py")
+    made = []
+    original = source_images.candidates
+    monkeypatch.setattr(
+        source_images, "candidates", lambda **how: made.append(1) or original(**how)
+    )
+    folder = write_streets(tmp_path, 1)
+    graphs = []
+    for k in (5, 5, 3):
+        (source,) = open_sources([str(folder)], ["classic"], cache=tmp_path / "cache", k=k)
+        graphs.append(source[0].graph)
+    assert graphs[0] == graphs[1]
+    assert graphs[2].num_edges < graphs[0].num_edges
+    assert len(made) == 2

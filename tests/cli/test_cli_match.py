@@ -1,0 +1,199 @@
+"""``manymatch match`` on what people give it: results, or one sentence and the right exit code."""
+
+import errno
+import json
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from manymatch import _files
+from manymatch.cli.app import app
+from manymatch.matcher.matcher import Matcher
+from tests.support.synthetic_views import image_pair
+
+pytest.importorskip("cv2")
+Image = pytest.importorskip("PIL.Image")
+
+QUICK = ("--preset", "classic", "--max-keypoints", "300", "--set", "longest=360",
+         "--set", "max_iterations=3000")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    pair = image_pair(size=(360, 270))
+    for name, image in (("a.png", pair.image0), ("b.png", pair.image1)):
+        Image.fromarray(image).save(folder / name)
+    f, cx, cy = pair.camera.fx, pair.camera.cx, pair.camera.cy
+    return folder, f"{f},{f},{cx},{cy}"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["match", *map(str, arguments)])
+
+
+def refused(result, code=2):
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("manymatch: ")
+    return result.stderr
+
+
+def test_a_pair_is_told_and_written(photos, tmp_path):
+    folder, camera = photos
+    out = tmp_path / "out"
+    result = run(folder / "a.png", folder / "b.png", "--camera0", camera, "--camera1", camera,
+                 "--out", out, "--compare", "--format", "npz,colmap", *QUICK)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "Camera 1 is turned" in result.stdout
+    assert "rank-one matches, plain consensus" in result.stdout
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "result.json", "config.toml", "matches.npz", "matches.txt", "a.png.txt", "b.png.txt",
+        "matches.png", "report.html",
+    }  # fmt: skip
+    again = run(folder / "a.png", folder / "b.png", "--camera0", camera, "--camera1", camera,
+                "--out", tmp_path / "two", "--config", out / "config.toml", "--json",
+                "--no-picture", "--no-report")  # fmt: skip
+    record = json.loads(again.stdout)
+    assert record["pose"] == json.loads((out / "result.json").read_text())["pose"]
+    assert record["config"]["features"]["max_keypoints"] == 300
+    assert set(record["files"]) == {"json", "config", "npz"}
+
+
+def test_guessed_cameras_are_called_guessed(photos, tmp_path):
+    folder, _ = photos
+    result = run(folder / "a.png", folder / "b.png", "--out", tmp_path, "--no-picture", *QUICK)
+    assert result.stdout.count("is guessed") == 2
+
+
+def _png(width, height):
+    """A PNG that only claims its size."""
+
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"0"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no such file"),
+        (b"", "it is empty"),
+        (b"not an image at all", "in no format"),
+        (_png(100_000, 100_000), "pixels"),
+        (_png(64, 64), "cannot be decoded"),
+    ],
+)
+def test_files_that_are_no_images(photos, tmp_path, content, words):
+    bad = tmp_path / "bad.png"
+    if content is not None:
+        bad.write_bytes(content)
+    for images, name in (
+        ((bad, photos[0] / "a.png"), "image0"),
+        ((photos[0] / "a.png", bad), "image1"),
+    ):
+        sentence = refused(run(*images, "--out", tmp_path / "out", *QUICK))
+        assert name in sentence
+        assert words in sentence
+        assert "bad.png" in sentence
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_is_no_image(photos, tmp_path):
+    sentence = refused(run(photos[0], photos[0] / "a.png", "--out", tmp_path / "out", *QUICK))
+    assert "it is a folder" in sentence
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "I;16", "P", "1", "CMYK"])
+def test_every_kind_of_pixel(photos, tmp_path, mode):
+    path = tmp_path / ("x.tif" if mode == "CMYK" else "x.png")
+    if mode == "I;16":
+        grey = np.asarray(Image.open(photos[0] / "b.png").convert("L"), dtype=np.uint16)
+        Image.fromarray(grey * 100).save(path)
+    else:
+        Image.open(photos[0] / "b.png").convert(mode).save(path)
+    result = run(photos[0] / "a.png", path, "--out", tmp_path / "o", "--json", "--no-picture",
+                 "--no-report", *QUICK)  # fmt: skip
+    assert result.exit_code in (0, 1), result.output
+    assert json.loads(result.stdout)["counts"]["keypoints1"] > 20
+
+
+def test_a_single_pixel_is_a_pair_without_a_pose(tmp_path):
+    Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
+    result = run(tmp_path / "dot.png", tmp_path / "dot.png", "--out", tmp_path / "o", *QUICK)
+    assert result.exit_code == 1
+    assert "Failed" in result.stdout
+    assert (tmp_path / "o" / "report.html").is_file()
+
+
+def test_unreadable_exif_is_no_reason_to_stop(photos, tmp_path):
+    path = tmp_path / "exif.jpg"
+    Image.open(photos[0] / "a.png").save(path, exif=b"Exif\x00\x00MM\x00\x2a\xff\xff\xff\xff")
+    result = run(path, photos[0] / "b.png", "--out", tmp_path / "o", "--no-picture",
+                 "--no-report", *QUICK)  # fmt: skip
+    assert result.exit_code in (0, 1), result.output
+    assert "guessed" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--camera0", "PINHOLE,64,64,50,50,32,32"), "camera0"),
+        (("--camera1", "800,800"), "camera1 must be"),
+        (("--camera0", "nowhere.txt"), "camera0"),
+        (("--format", "xml"), "formats must be"),
+        (("--set", "kk=3"), "settings must be among"),
+        (("--set", "k"), "--set must be followed by name=value"),
+        (("--k", "0"), "k must be"),
+        (("--detector", "harris"), "detector must be one of"),
+        (("--descriptor", "resnet"), "backbone must be one of"),
+        (("--method", "best"), "method must be"),
+        (("--config", "nowhere.toml"), "must not be given together"),
+        (("--device", "abacus", "--descriptor", "efficientnet-lite0"), "device must be"),
+    ],
+)
+def test_bad_flags_are_named(photos, tmp_path, arguments, words):
+    folder, _ = photos
+    out = tmp_path / "out"
+    sentence = refused(run(folder / "a.png", folder / "b.png", "--out", out, *QUICK, *arguments))
+    assert words in sentence
+    assert not out.exists()
+
+
+def test_no_space_left(photos, tmp_path, monkeypatch):
+    folder, _ = photos
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_files.os, "fsync", full)
+    out = tmp_path / "out"
+    sentence = refused(run(folder / "a.png", folder / "b.png", "--out", out, *QUICK))
+    assert "No space left on device" in sentence
+    assert list(out.iterdir()) == []
+
+
+def test_ctrl_c(photos, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Matcher, "match", interrupted)
+    out = tmp_path / "out"
+    sentence = refused(run(photos[0] / "a.png", photos[0] / "b.png", "--out", out, *QUICK), 130)
+    assert "stopped" in sentence
+    assert not out.exists()
+
+
+def test_a_folder_that_cannot_be_made(photos, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    out = tmp_path / "file" / "out"
+    assert "file" in refused(run(photos[0] / "a.png", photos[0] / "b.png", "--out", out, *QUICK))

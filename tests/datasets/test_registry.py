@@ -1,0 +1,182 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from manymatch import datasets
+from manymatch.cli import datasets as command
+from tests.support.synthetic_trees import cheap_scene, make_metu, make_navi, make_navi_objects
+from tools.street import rendered
+
+NAMES = [
+    "scannet1500",
+    "megadepth1500",
+    "navi-multi",
+    "navi-wild",
+    "navi-wild-diagnostic",
+    "metu-cc",
+    "metu-cs",
+    "folder",
+    "made-street",
+]
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer()
+    app.command()(command.datasets)
+
+    def invoke(*arguments):
+        return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(word) for word in arguments])
+
+    return invoke
+
+
+def test_names_and_infos():
+    assert datasets.names() == NAMES
+    for name in NAMES:
+        info = datasets.info(name)
+        assert info.name == name
+        assert all((info.title, info.about, info.get, info.tree))
+        # The table has to fit a terminal, the tree a page.
+        assert len(info.about) <= 60
+        assert all(len(line) <= 100 for line in info.tree.splitlines())
+    assert [datasets.info(name).num_pairs for name in NAMES] == [
+        *(1500, 1491, 1500, 1500, 1500, 1382, 1208),
+        None,
+        12,
+    ]
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(ValueError, match=r"did you mean 'navi-wild', got 'navi-wld'"):
+        datasets.load("navi-wld", ".")
+    for call in (datasets.info, lambda name: datasets.check(name, ".")):
+        with pytest.raises(ValueError, match=r"^name must be one of scannet1500, "):
+            call("?")
+    with pytest.raises(ValueError, match="name must be one of"):
+        datasets.info(["navi-wild"])
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])
+def test_roots_are_checked(name, tmp_path):
+    with pytest.raises(ValueError, match=f"root must be the folder of {name}, got None"):
+        datasets.load(name)
+    with pytest.raises(ValueError, match="root must be an existing folder"):
+        datasets.load(name, tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="root must be"):
+        datasets.load(name, 3)
+    said = datasets.check(name, tmp_path)
+    assert said.startswith("root must have")
+    assert "\n" not in said
+
+
+def test_unknown_options_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="scannet1500 takes no option, got splits"):
+        datasets.load("scannet1500", tmp_path, splits=tmp_path)
+    with pytest.raises(ValueError, match="navi-wild takes the options splits, got split"):
+        datasets.load("navi-wild", tmp_path, split=tmp_path)
+
+
+def test_importing_needs_no_image_library():
+    code = (
+        "import sys, manymatch; manymatch.datasets.names(); "
+        "assert not {'PIL', 'cv2', 'torch', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
+
+
+def test_the_list(run):
+    result = run()
+    assert result.exit_code == 0
+    for name in NAMES:
+        assert name in result.stdout
+    assert "1,491" in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+    record = json.loads(run("--json").stdout)
+    assert [entry["name"] for entry in record["datasets"]] == NAMES
+
+
+def test_one_without_a_root(run):
+    result = run("metu-cs")
+    assert result.exit_code == 0
+    assert "CC BY-NC-SA" in result.stdout
+    assert "index/scene_info_test" in result.stdout
+    assert json.loads(run("metu-cs", "--json").stdout)["pairs"] == 1208
+
+
+def test_checks_and_exit_codes(run, tmp_path):
+    result = run("navi-wild", "--root", tmp_path)
+    assert result.exit_code == 2
+    assert (
+        "Not complete: root must have the list estimation/pairs_wildset_0-40.csv" in result.stdout
+    )
+    make_navi(tmp_path, per_bin=500)
+    result = run("navi-wild", "--root", tmp_path)
+    assert result.exit_code == 0
+    assert "Complete in" in result.stdout
+    assert "1,500 pairs of 1 objects" in result.stdout
+    (tmp_path / "splits").rename(tmp_path / "lists")
+    assert run("navi-wild", "--root", tmp_path).exit_code == 2
+    result = run("navi-wild", "--root", tmp_path, "--splits", tmp_path / "lists/navi", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["missing"] is None
+    make_metu(tmp_path)
+    result = run("metu-cc", "--root", tmp_path, "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["missing"].endswith("4 pairs instead of 1,382")
+
+
+def test_names_with_brackets_are_shown(run, tmp_path):
+    folder = tmp_path / "[bold]"
+    folder.mkdir()
+    assert "[bold]" in run("folder", "--root", folder).stdout
+
+
+def test_made_pairs_are_not_made_by_looking(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(rendered, "render_scene", cheap_scene)
+    assert run("made-street", "--root", tmp_path).exit_code == 2
+    assert not any(tmp_path.iterdir())
+    datasets.load("made-street", tmp_path / "a", pairs=1, size=(24, 16))
+    before = len(list((tmp_path / "a" / "images").iterdir()))
+    assert run("made-street", "--root", tmp_path / "a").exit_code == 0
+    assert len(list((tmp_path / "a" / "images").iterdir())) == before
+
+
+def test_making_a_split(run, tmp_path, monkeypatch):
+    from manymatch_paper.datasets import navi_split
+
+    make_navi_objects(tmp_path, {"cup": 30})
+    small = navi_split.make_navi_split
+    monkeypatch.setattr(
+        navi_split, "make_navi_split", lambda *a, **options: small(*a, pairs=4, **options)
+    )
+    out = tmp_path / "splits" / "navi"
+    result = run("navi-wild", "--root", tmp_path, "--make-split", out, "--seed", 3)
+    assert result.exit_code == 0
+    assert "no image is in both splits: yes" in result.stdout
+    assert json.loads((out / "manifest.json").read_text())["seed"] == 3
+    assert len(datasets.load("navi-wild", tmp_path)) == 12
+    result = run("navi-wild", "--root", tmp_path, "--make-split", out, "--json")
+    assert json.loads(result.stdout)["pairs_per_bin"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["navi-wil"], "did you mean 'navi-wild'"),
+        (["--root", "x"], "--root must come with the name"),
+        (["metu-cc", "--splits", "x"], "--splits must come with a NAVI data set"),
+        (["navi-multi", "--root", ".", "--make-split", "x"], "must come with navi-wild"),
+        (["navi-wild", "--make-split", "x"], "must come with --root"),
+        (["navi-wild", "--root", "nowhere", "--make-split", "x"], "root must be an existing"),
+    ],
+)
+def test_wrong_calls_are_one_sentence(run, arguments, says):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

@@ -1,0 +1,351 @@
+"""Method "auto": what it promises of its result, odd graphs, proposals, threads."""
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch import _core
+from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.estimate.options import INGREDIENTS
+from manymatch.estimate.problem import Problem, core_options
+from manymatch.geometry.camera import Camera
+from tests.oracles.auto_graphs import (
+    CENTRE,
+    FOCAL,
+    K,
+    constant,
+    joined,
+    made_graph,
+    true_scene,
+    with_graph,
+    wrong_scene,
+)
+from tests.oracles.geometry import angle_between
+from tests.oracles.matching import is_matching
+
+CONSIDERED, EXPLORED = int(constant("kConsidered")), int(constant("kExplored"))
+# Beyond r (1 - r^2 / 5) = 0.86 no ray has a pixel.
+FOLDED = Camera("SIMPLE_RADIAL", 1024, 768, [FOCAL, *CENTRE, -0.2])
+OTHERS = ("hcm-mcm", "hcm", "mcm", "cm")
+
+
+def options(**changes):
+    return manymatch.Options(**{"min_iterations": 200, "max_iterations": 2000, **changes})
+
+
+def solve(graph, settings=None, proposals=None, camera=K):
+    settings = settings or options()
+    return manymatch.estimate_relative_pose(graph, camera, camera, "auto", settings, proposals)
+
+
+def off_by(estimate, made):
+    """Angle in degrees between the estimate's rotation and the true one."""
+    return np.degrees(angle_between(estimate.pose.R, made.R))
+
+
+def assert_same(a, b):
+    """Every part of two estimates has the same bits, but for what they took."""
+    assert (a.success, a.failure) == (b.success, b.failure)
+    if a.success:
+        np.testing.assert_array_equal(a.pose.R, b.pose.R)
+        np.testing.assert_array_equal(a.pose.t, b.pose.t)
+    for name in ("inliers", "matches", "match_probability"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    for name in ("hcm", "cardinality", "num_inliers", "low_parallax"):
+        assert getattr(a, name) == getattr(b, name)
+    for name in ("iterations", "refinements", "pooled", "worst_pooled"):
+        assert getattr(a, name) == getattr(b, name)
+
+
+def assert_contract(graph, estimate, camera=K):
+    """Inliers and scores are those of the pose on the whole graph, matches resolve the inliers."""
+    assert estimate.success
+    assert not estimate.failure
+    score = manymatch.score_pose(graph, camera, camera, estimate.pose, estimate.options)
+    np.testing.assert_array_equal(estimate.inliers, score.inliers)
+    assert estimate.hcm == score.hcm
+    assert estimate.num_inliers == score.num_inliers
+    assert estimate.cardinality == score.cardinality == len(estimate.matches)
+    assert is_matching(estimate.matches)
+    numbers = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
+    chosen = np.array([numbers[tuple(match)] for match in estimate.matches.tolist()], dtype=int)
+    assert estimate.inliers[chosen].all()
+    assert (np.diff(chosen) > 0).all()
+    probability = estimate.match_probability
+    assert probability.shape == (len(estimate.matches),)
+    assert probability.dtype == np.float64
+    assert ((probability >= 0.0) & (probability <= 1.0)).all()
+    for array in (probability, estimate.inliers, estimate.matches):
+        assert not array.flags.writeable
+
+
+def assert_failed(estimate, reason):
+    """No pose and no matches, but arrays of the right shapes."""
+    assert not estimate.success
+    assert reason in estimate.failure
+    assert estimate.pose is None
+    assert estimate.match_probability.shape == (0,)
+    assert not estimate.match_probability.flags.writeable
+    assert estimate.matches.shape == (0, 2)
+    assert not estimate.inliers.any()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_change_no_bit(threads):
+    for seed, n in ((1, 60), (2, 300)):
+        graph = made_graph(seed, n, candidates=4, first=0.6).graph
+        assert_same(
+            solve(graph, options(threads=threads, seed=seed)),
+            solve(graph, options(threads=1, seed=seed)),
+        )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_batch_changes_no_bit(threads):
+    graphs = [made_graph(seed, 50, ranked=seed % 2 == 0).graph for seed in range(5)]
+    graphs.insert(2, graphs[0].head(3))
+    settings = [options(seed=seed) for seed in range(6)]
+    together = manymatch.estimate_relative_poses(
+        [(graph, K, K) for graph in graphs], "auto", settings, threads=threads
+    )
+    for estimate, graph, own in zip(together, graphs, settings, strict=True):
+        assert_same(estimate, solve(graph, own))
+    assert not together[2].success
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ranked", [True, False])
+def test_contract(seed, ranked):
+    made = made_graph(seed, 70, candidates=3, first=0.7, noise=0.4, ranked=ranked)
+    estimate = solve(made.graph, options(seed=seed, q=0.4, delta=0.02, threshold_px=1.5))
+    assert_contract(made.graph, estimate)
+    assert estimate.method == "auto"
+
+
+def test_only_auto_has_probabilities():
+    graph = made_graph(1).graph
+    for method in OTHERS:
+        estimate = manymatch.estimate_relative_pose(graph, K, K, method, options())
+        assert estimate.success
+        assert estimate.match_probability is None
+
+
+def test_similarity_and_guidance_play_no_part():
+    graph = made_graph(3).graph
+    similarity = np.random.default_rng(0).random(graph.num_edges)
+    given = with_graph(graph, similarity=similarity)
+    assert_same(solve(given, options(guidance=0.9)), solve(graph))
+
+
+def test_ranks_above_the_last_level_count_as_it():
+    graph = made_graph(4, 40, candidates=9, first=0.8).graph
+    last = int(constant("kRanks"))
+    assert graph.rank.max() > last
+    clipped = with_graph(graph, rank=np.minimum(graph.rank, last))
+    assert_same(solve(graph), solve(clipped))
+    below = with_graph(graph, rank=np.minimum(graph.rank, last - 1))
+    assert solve(below).worst_pooled != solve(graph).worst_pooled
+
+
+@pytest.mark.parametrize("count", range(6))
+@pytest.mark.parametrize("ranked", [True, False])
+def test_up_to_five_edges(count, ranked):
+    graph = true_scene(5, 12).graph
+    estimate = solve(with_graph(graph, rank=graph.rank if ranked else None).head(count))
+    if count < 5:
+        assert_failed(estimate, "five are needed")
+        assert estimate.inliers.shape == (count,)
+    elif estimate.success:
+        assert estimate.cardinality == estimate.num_inliers == 5
+
+
+def test_no_keypoints():
+    nothing = np.zeros((0, 2))
+    assert_failed(solve(manymatch.AssociationGraph(nothing, nothing, nothing.astype(int))), "five")
+
+
+def test_a_star_has_no_sample():
+    edges = [(0, j) for j in range(30)]
+    graph = true_scene(6, 30).graph
+    assert_failed(solve(with_graph(graph, edges=edges, rank=None)), "at most 1")
+
+
+def test_inliers_beyond_the_considered_edges_are_reported():
+    made = made_graph(7, 700, candidates=4, first=0.7)
+    assert made.graph.num_edges > CONSIDERED
+    estimate = solve(made.graph)
+    assert_contract(made.graph, estimate)
+    assert off_by(estimate, made) < 0.5
+    beyond = made.true[CONSIDERED:]
+    assert beyond.sum() > 20
+    assert estimate.inliers[CONSIDERED:][beyond].mean() > 0.9
+    # They were not looked at before: the same graph without them gives the same pose.
+    assert solve(made.graph.head(CONSIDERED)).pose == estimate.pose
+    assert solve(made.graph.head(CONSIDERED - 100)).pose != estimate.pose
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_first_edges_that_all_touch_one_keypoint(side):
+    made = true_scene(8, 80)
+    rng = np.random.default_rng(8)
+    hub = CONSIDERED + 10
+    points = [made.graph.points0, made.graph.points1]
+    far = rng.uniform((0, 0), (1024, 768), size=(hub, 2))
+    edges = np.zeros((hub, 2), dtype=int)
+    edges[:, 1 - side] = 80 + np.arange(hub)
+    points[1 - side] = np.concatenate([points[1 - side], far])
+    for rank in (None, np.ones(hub + 80, dtype=int)):
+        all_edges = np.concatenate([edges, made.graph.edges])
+        graph = manymatch.AssociationGraph(*points, all_edges, rank=rank)
+        estimate = solve(graph)
+        assert_contract(graph, estimate)
+        assert off_by(estimate, made) < 0.5
+        assert estimate.inliers[hub:].mean() > 0.9
+
+
+@pytest.mark.parametrize("value", [2e9, 1e30])
+def test_huge_coordinates_switch_the_filter_off(value):
+    made = made_graph(9, 150, candidates=2, depth=(30.0, 40.0))
+    points0 = made.graph.points0.copy()
+    points0[[3, 50]] = value, -value
+    graph = with_graph(made.graph, points0=points0)
+    estimate = solve(graph)
+    assert_contract(graph, estimate)
+    without = solve(graph, options(without=("filter",)))
+    assert_same(estimate, without)
+    points0[[3, 50]] = 9e8, -9e8  # still fine for the filter, which is then seen to work
+    graph = with_graph(made.graph, points0=points0)
+    assert solve(graph).worst_pooled != solve(graph, options(without=("filter",))).worst_pooled
+
+
+def test_pixels_that_cannot_be_unprojected():
+    made = made_graph(10, 120, candidates=2, first=0.8, noise=0.05)
+    points = []
+    for pixels in (made.graph.points0, made.graph.points1):
+        x = (pixels - CENTRE) / FOCAL
+        x = np.where(np.abs(x) > 0.8, 0.0, x)  # far out nothing is seen; these become wrong
+        points.append(FOCAL * x * (1 - 0.2 * (x**2).sum(axis=1, keepdims=True)) + CENTRE)
+    points[0][:20] += 5000.0
+    points[1][15:30] -= 5000.0
+    graph = with_graph(made.graph, points0=points[0], points1=points[1])
+    assert np.isnan(FOLDED.unproject(graph.points0)).any(axis=1).sum() == 20
+    estimate = solve(graph, camera=FOLDED)
+    assert_contract(graph, estimate, FOLDED)
+    assert off_by(estimate, made) < 1.0
+    assert not (estimate.matches[:, 0] < 20).any()
+    assert not ((estimate.matches[:, 1] >= 15) & (estimate.matches[:, 1] < 30)).any()
+
+
+def test_nothing_can_be_unprojected():
+    graph = true_scene(11, 40).graph
+    far = with_graph(graph, points0=graph.points0 + 5000.0)
+    assert_failed(solve(far, camera=FOLDED), "no sample gave a pose")
+
+
+def proposals_of(graph, first, last):
+    mask = np.zeros(graph.num_edges, bool)
+    mask[first:last] = True
+    return mask
+
+
+@pytest.mark.parametrize("before", [200, EXPLORED + 20, CONSIDERED + 20])
+def test_proposals_are_honoured_wherever_they_stand(before):
+    # Two motions. The first has more and better edges; samples come from the second alone.
+    crowd, few = true_scene(12, before), true_scene(13, 150)
+    graph = joined((crowd.graph, 1), (few.graph, 5))
+    settings = options(max_iterations=500)
+    assert off_by(solve(graph, settings), crowd) < 0.5
+    estimate = solve(graph, settings, proposals_of(graph, before, before + 150))
+    assert_contract(graph, estimate)
+    assert off_by(estimate, few) < 0.5
+    assert estimate.inliers[before:].mean() > 0.9
+    assert off_by(solve(graph, settings, proposals_of(graph, 0, 60)), crowd) < 0.5
+
+
+def test_proposals_that_hold_no_sample():
+    graph = true_scene(14, CONSIDERED + 40).graph
+    for first in (0, CONSIDERED):
+        assert_failed(
+            solve(graph, proposals=proposals_of(graph, first, first + 4)), "proposals leave 4"
+        )
+
+
+def test_wrong_edges_around_the_true_ones_are_left_alone():
+    made = true_scene(16, 60)
+    graph = joined((made.graph, 1), (wrong_scene(17, 300).graph, 2))
+    estimate = solve(graph)
+    assert off_by(estimate, made) < 0.5
+    true = estimate.matches[:, 0] < 60
+    assert true.sum() > 50
+    assert estimate.match_probability[true].mean() > estimate.match_probability[~true].mean()
+
+
+def test_without_everything_the_search_is_the_papers():
+    for seed in range(8):
+        graph = made_graph(30 + seed, 90, candidates=3, first=0.6, noise=0.4).graph
+        settings = options(seed=seed, without=tuple(INGREDIENTS))
+        bare = solve(graph, settings)
+        paper = manymatch.estimate_relative_pose(graph, K, K, "hcm-mcm", settings)
+        for name in ("iterations", "refinements", "pooled", "worst_pooled"):
+            assert getattr(bare, name) == getattr(paper, name)
+        # The found pose, which the paper forgets, competes with the pool: it can only help.
+        assert bare.cardinality >= paper.cardinality
+
+
+def test_bits_of_the_core_are_those_of_the_names():
+    for bit, name in enumerate(INGREDIENTS):
+        core = manymatch._problem.core_options(options(without=(name,)))
+        assert core.without == 1 << bit
+    everything = manymatch._problem.core_options(options(without=tuple(INGREDIENTS)))
+    assert everything.without == 2 ** len(INGREDIENTS) - 1
+    assert _core.Options().without == 0
+
+
+@pytest.mark.parametrize("delta", [1e-310, 5e-324])
+def test_the_smallest_delta(delta):
+    made = made_graph(3, 60, candidates=4)
+    options = manymatch.Options(min_iterations=50, max_iterations=300, delta=delta)
+    estimate = manymatch.estimate_relative_pose(made.graph, K, K, "auto", options)
+    assert estimate.success
+    assert np.isfinite(estimate.match_probability).all()
+
+
+def test_points_on_the_normalised_plane_are_filtered_like_pixels():
+    scene = make_scene(EASY, seed=3)
+    x0, x1 = (
+        scene.camera0.unproject(scene.graph.points0),
+        scene.camera1.unproject(scene.graph.points1),
+    )
+
+    def graph(scale):
+        return manymatch.AssociationGraph(scale * x0, scale * x1, scene.graph.edges)
+
+    problem = Problem(graph(1.0), np.eye(3), np.eye(3), None, options(threshold_px=1e-3), "")
+    (result,) = _core.estimate([problem.pair], "auto", [core_options(problem.options)], 1)
+    span = max(np.ptp(x0, axis=0).max(), np.ptp(x1, axis=0).max())
+    size = (1.0, 1.0)
+    expected = manymatch.gms_filter(graph(1000.0 / span), size, size).mask
+    np.testing.assert_array_equal(result.kept, expected)
+    assert not np.array_equal(expected, manymatch.gms_filter(graph(1.0), size, size).mask)
+
+
+def test_distances_are_sampson_distances_in_front_of_both_cameras():
+    made = made_graph(5, 60, candidates=4)
+    problem = Problem(made.graph, K, K, None, options(), "")
+    found = problem.distances(made.R, made.t)
+    cross = np.array(
+        [[0, -made.t[2], made.t[1]], [made.t[2], 0, -made.t[0]], [-made.t[1], made.t[0], 0]]
+    )
+    E = cross @ made.R
+    behind = 0
+    for e, (i, j) in enumerate(made.graph.edges):
+        a, b = np.append(problem.x0[i], 1.0), np.append(problem.x1[j], 1.0)
+        # Depths of the two rays where they come closest: solve d1 b = d0 R a + t.
+        depths = np.linalg.lstsq(np.column_stack([b, -made.R @ a]), made.t, rcond=None)[0]
+        if (depths <= 0).any():
+            behind += 1
+            assert np.isinf(found[e])
+            continue
+        gradient = np.hypot(*(E @ a)[:2]) ** 2 + np.hypot(*(E.T @ b)[:2]) ** 2
+        assert found[e] == pytest.approx(abs(b @ E @ a) / np.sqrt(gradient), rel=1e-9)
+    assert 0 < behind < made.graph.num_edges

@@ -1,0 +1,155 @@
+"""What each ingredient of method "auto" is for: a graph on which it changes what it must change."""
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch.estimate.options import INGREDIENTS
+from tests.oracles.auto_graphs import K, constant, joined, made_graph, true_scene, wrong_scene
+from tests.oracles.geometry import angle_between
+
+
+def options(**changes):
+    return manymatch.Options(**{"min_iterations": 100, "max_iterations": 20_000, **changes})
+
+
+def with_and_without(name, graph, also=(), **changes):
+    """Estimates with an ingredient and without it; `also` are left out of both."""
+    return [
+        manymatch.estimate_relative_pose(
+            graph, K, K, "auto", options(without=(*also, *extra), **changes)
+        )
+        for extra in ((), (name,))
+    ]
+
+
+def off_by(estimate, made):
+    """Angle in degrees between the estimate's rotation and the true one."""
+    return np.degrees(angle_between(estimate.pose.R, made.R))
+
+
+def test_every_ingredient_has_its_test():
+    missing = [name for name in INGREDIENTS if f"test_{name}" not in globals()]
+    assert not missing
+
+
+def test_filter():
+    # Half of the best candidates are wrong. Those that move with their neighbours are not, and
+    # sampling them first needs less iterations.
+    made = made_graph(1, 900, candidates=2, first=0.7, depth=(30.0, 40.0))
+    kept = manymatch.gms_filter(made.graph, (1, 1), (1, 1)).mask
+    assert made.true[kept].mean() > 0.8
+    assert made.true[made.graph.rank == 1].mean() < 0.7
+    yes, no = with_and_without("filter", made.graph)
+    assert yes.iterations < 0.7 * no.iterations
+    assert max(off_by(yes, made), off_by(no, made)) < 1.0
+
+
+def two_motions():
+    """A motion of forty first candidates, and one of sixty that were found last."""
+    better, larger = true_scene(2, 40), true_scene(3, 60)
+    return joined((better.graph, 1), (larger.graph, int(constant("kRanks")))), better, larger
+
+
+@pytest.mark.parametrize("name", ["ranks", "weights"])
+def test_of_two_motions_the_better_founded_wins(name):
+    graph, better, larger = two_motions()
+    yes, no = with_and_without(name, graph, min_iterations=2000, pool_size=2000)
+    assert off_by(yes, better) < 0.5
+    assert off_by(no, larger) < 0.5
+    assert yes.cardinality < no.cardinality
+
+
+def test_ranks():
+    # The search itself scores by rank: pools of the same samples hold other scores.
+    graph, *_ = two_motions()
+    yes, no = with_and_without("ranks", graph, also=("mixture",), pool_size=20)
+    assert yes.worst_pooled != no.worst_pooled
+
+
+def test_weights():
+    # Only the selection knows of weights: the search is the same.
+    graph, *_ = two_motions()
+    yes, no = with_and_without("weights", graph, min_iterations=2000, pool_size=2000)
+    assert yes.iterations == no.iterations
+    assert yes.worst_pooled == no.worst_pooled
+    assert yes.pose != no.pose
+
+
+def test_mixture():
+    # The first candidates are right, the others are not.
+    made = made_graph(4, 80, candidates=4, first=1.0, present=0.9)
+    yes, no = with_and_without("mixture", made.graph)
+    assert 5 * yes.iterations < no.iterations
+    assert max(off_by(yes, made), off_by(no, made)) < 0.5
+
+
+def test_stopping():
+    # Most edges are wrong, but samples are mostly of those that are right.
+    made = made_graph(5, 80, candidates=4, first=1.0, present=0.9)
+    yes, no = with_and_without("stopping", made.graph)
+    assert max(off_by(yes, made), off_by(no, made)) < 0.5
+    assert 5 * yes.iterations < no.iterations
+    assert no.iterations == options().max_iterations
+
+
+def test_stopping_by_the_sampler_and_not_by_the_edges():
+    # Ten wrong edges at each of a few keypoints are many edges but few draws.
+    made, hubs = true_scene(6, 60), wrong_scene(7, 60)
+    wrong = [(i, j) for i in range(6) for j in range(60) if i != j][: 6 * 40]
+    crowd = manymatch.AssociationGraph(hubs.graph.points0, hubs.graph.points1, wrong)
+    graph = joined((made.graph, 1), (crowd, 1))
+    yes, no = with_and_without("stopping", graph, also=("mixture", "filter"))
+    assert 5 * yes.iterations < no.iterations
+
+
+def test_narrow():
+    # Of the likeliest edges six in ten are true, of those behind them none.
+    explored, considered = int(constant("kExplored")), int(constant("kConsidered"))
+    made = true_scene(8, 6 * explored // 10)
+    likely = joined((made.graph, 1), (wrong_scene(9, explored - made.graph.num_edges).graph, 1))
+    graph = joined((likely, 1), (wrong_scene(10, considered - explored).graph, 5))
+    yes, no = with_and_without("narrow", graph, also=("mixture",))
+    assert 3 * yes.iterations < no.iterations
+    assert off_by(yes, made) < 0.5
+    # Where everything is explored anyway it changes nothing.
+    few = made_graph(11, 60).graph
+    yes, no = with_and_without("narrow", few)
+    assert yes.pose == no.pose
+    assert yes.iterations == no.iterations
+
+
+def test_distinct():
+    made = made_graph(12, 80, candidates=3, first=0.8)
+    yes, no = with_and_without("distinct", made.graph, pool_size=50)
+    assert yes.iterations == no.iterations
+    assert yes.pooled == no.pooled == 50
+    # Of the good seeds one is refined, and some bad ones; without it, every one.
+    assert yes.refinements < no.refinements - 20
+    assert max(off_by(yes, made), off_by(no, made)) < 0.5
+
+
+def test_polish():
+    # Noise as large as the threshold: what lies beyond it still tells of the pose.
+    errors = np.zeros((12, 2))
+    for seed, row in enumerate(errors):
+        made = made_graph(40 + seed, 120, candidates=1, present=1.0, first=1.0, noise=0.8)
+        runs = with_and_without("polish", made.graph, threshold_px=0.8, min_iterations=500)
+        assert runs[0].iterations == runs[1].iterations
+        assert runs[0].refinements == runs[1].refinements
+        row[:] = [off_by(run, made) for run in runs]
+    assert errors[:, 0].mean() < 0.9 * errors[:, 1].mean()
+
+
+@pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm", "cm"])
+def test_other_methods_have_none_of_them(method):
+    graph = made_graph(13).graph
+    runs = [
+        manymatch.estimate_relative_pose(
+            graph, K, K, method, options(max_iterations=500, without=names)
+        )
+        for names in ((), tuple(INGREDIENTS))
+    ]
+    assert runs[0].pose == runs[1].pose
+    assert runs[0].iterations == runs[1].iterations
+    assert runs[0].refinements == runs[1].refinements

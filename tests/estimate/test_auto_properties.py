@@ -1,0 +1,165 @@
+"""Method "auto" against a slow loop that follows it one step at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manymatch
+from manymatch.estimate.options import INGREDIENTS
+from tests.oracles.auto import auto
+from tests.oracles.auto_graphs import K, constant, made_graph, with_graph
+from tests.oracles.geometry import angle_between, residuals
+from tests.oracles.matching import is_matching, minimum_cost_maximum_matching
+
+CAMERA = manymatch.Camera.from_matrix(K)
+
+
+def options(**changes):
+    return manymatch.Options(
+        **{"min_iterations": 150, "max_iterations": 400, "pool_size": 15, **changes}
+    )
+
+
+def assert_same_run(graph, settings, proposals=None):
+    """One run of the estimator equals one run of the twin."""
+    estimate = manymatch.estimate_relative_pose(graph, K, K, "auto", settings, proposals)
+    twin, loop, price = auto(graph, CAMERA, settings, proposals)
+    assert estimate.iterations == twin.iterations
+    assert estimate.refinements == twin.local_refinements + twin.pool_refinements
+    assert estimate.pooled == len(twin.pool)
+    assert estimate.worst_pooled == pytest.approx(min(m.hcm for m, _ in twin.pool), rel=1e-12)
+    assert angle_between(estimate.pose.R, twin.R) < 1e-8
+    assert np.linalg.norm(estimate.pose.t - twin.t) < 1e-8
+    assert_cheapest(graph, estimate, loop, price)
+    return estimate, twin, loop
+
+
+def assert_cheapest(graph, estimate, loop, price):
+    """The matches are a largest matching of all inliers, the one of the least price of those."""
+    pose = estimate.pose
+    r2, _ = residuals(loop.x0, loop.x1, graph.edges, pose.R, pose.t)
+    inliers = np.flatnonzero(estimate.inliers)
+    cost = r2 / loop.eps**2 + price
+    size, least = minimum_cost_maximum_matching(
+        graph.edges[inliers], cost[inliers], len(loop.x0), len(loop.x1)
+    )
+    number = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
+    chosen = [number[tuple(match)] for match in estimate.matches.tolist()]
+    assert len(chosen) == size
+    assert cost[chosen].sum() == pytest.approx(least, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_estimator_equals_its_slow_twin(seed):
+    made = made_graph(seed, n=50, candidates=2 + seed % 2, first=0.7, present=0.9)
+    estimate, twin, loop = assert_same_run(made.graph, options(seed=seed, max_iterations=1500))
+    assert 150 < estimate.iterations < 1500
+    assert loop.guides
+    assert twin.pool_refinements < len(twin.pool)
+    assert angle_between(estimate.pose.R, made.R) < np.radians(2.0)
+
+
+@pytest.mark.parametrize("name", INGREDIENTS)
+def test_the_twin_without_an_ingredient(name):
+    made = made_graph(20, n=60, candidates=3, noise=0.4)
+    assert_same_run(made.graph, options(seed=1, without=(name,)))
+
+
+def test_the_twin_without_all():
+    made = made_graph(21, n=60, candidates=3, noise=0.4)
+    assert_same_run(made.graph, options(seed=2, without=tuple(INGREDIENTS)))
+
+
+def test_without_ranks():
+    made = made_graph(22, n=60, candidates=2, ranked=False)
+    assert_same_run(made.graph, options())
+
+
+@pytest.mark.parametrize("name", [None, "filter"])
+def test_points_that_move_together(name):
+    # Far points move alike: the motion filter keeps most true edges, which guide then.
+    made = made_graph(23, n=150, candidates=2, depth=(30.0, 40.0))
+    kept = manymatch.gms_filter(made.graph, (1, 1), (1, 1)).mask
+    assert 20 < kept.sum() < made.graph.num_edges
+    settings = options(without=() if name is None else (name,))
+    _, _, loop = assert_same_run(made.graph, settings)
+    assert len(loop.guides) == 2
+    assert loop.guides[0][1].sum() <= loop.guides[1][1].sum()
+
+
+def test_proposals():
+    made = made_graph(24, n=60)
+    proposals = np.random.default_rng(1).random(made.graph.num_edges) < 0.6
+    _, _, loop = assert_same_run(made.graph, options(), proposals)
+    assert len(loop.edges) == made.graph.num_edges
+
+
+def test_ranks_beyond_the_last_level():
+    made = made_graph(25, n=40, candidates=8)
+    assert made.graph.rank.max() > constant("kRanks")
+    assert_same_run(made.graph, options(max_iterations=250))
+
+
+def test_more_edges_than_are_explored():
+    # The narrow part is a choice by prior, not the first edges: ranks do not ascend here.
+    made = made_graph(26, n=260, candidates=5, first=0.8)
+    order = np.random.default_rng(2).permutation(made.graph.num_edges)
+    graph = with_graph(made.graph, edges=made.graph.edges[order], rank=made.graph.rank[order])
+    _, _, loop = assert_same_run(graph, options(max_iterations=160))
+    assert len(loop.edges) == constant("kExplored") < len(loop.wide) == graph.num_edges
+
+
+def test_more_edges_than_are_considered():
+    made = made_graph(27, n=450, candidates=5, first=0.8)
+    proposals = np.zeros(made.graph.num_edges, bool)
+    proposals[:500] = True
+    proposals[-40:] = True
+    for named in (None, proposals):
+        _, _, loop = assert_same_run(made.graph, options(max_iterations=151), named)
+        if named is None:
+            assert len(loop.wide) == constant("kConsidered")
+            assert len(loop.edges) == constant("kExplored")
+        else:  # what is named is looked at wherever it stands
+            assert len(loop.wide) == constant("kConsidered") + 40
+            assert loop.proposals.sum() == 540 < len(loop.edges) < len(loop.wide)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_any_graph_gives_an_answer_or_a_reason(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n0, n1 = (data.draw(st.sampled_from([1, 4, 6, 15, 40])) for _ in range(2))
+    count = data.draw(st.integers(0, 80))
+    # Some points coincide, lie on a line, or nowhere near an image.
+    spread = data.draw(st.sampled_from([0.0, 1.0, 1000.0, 1e12]))
+    points = [spread * rng.random((n, 2)) for n in (n0, n1)]
+    if data.draw(st.booleans()):
+        points = [np.round(p, -2) for p in points]
+    edges = np.column_stack([rng.integers(0, n0, count), rng.integers(0, n1, count)])
+    rank = rng.integers(1, 9, count) if data.draw(st.booleans()) else None
+    graph = manymatch.AssociationGraph(*points, edges, rank=rank)
+    proposals = None
+    if data.draw(st.booleans()):
+        proposals = rng.random(graph.num_edges) < data.draw(st.floats(0.0, 1.0))
+    chosen = manymatch.Options(
+        min_iterations=1,
+        max_iterations=data.draw(st.sampled_from([1, 64, 150])),
+        threshold_px=data.draw(st.sampled_from([1e-3, 1.0, 50.0])),
+        q=data.draw(st.sampled_from([1e-6, 0.3, 0.999])),
+        delta=data.draw(st.sampled_from([1e-6, 0.01, 0.999])),
+        pool_size=data.draw(st.sampled_from([1, 20])),
+        without=data.draw(st.sets(st.sampled_from(list(INGREDIENTS)))),
+        threads=1,
+    )
+    estimate = manymatch.estimate_relative_pose(graph, K, K, "auto", chosen, proposals)
+    assert estimate.success == (not estimate.failure)
+    assert is_matching(estimate.matches)
+    assert estimate.match_probability.shape == (len(estimate.matches),)
+    assert ((estimate.match_probability >= 0.0) & (estimate.match_probability <= 1.0)).all()
+    if estimate.success:
+        score = manymatch.score_pose(graph, K, K, estimate.pose, chosen)
+        assert (score.hcm, score.cardinality) == (estimate.hcm, estimate.cardinality)
+        np.testing.assert_array_equal(score.inliers, estimate.inliers)
+    else:
+        assert len(estimate.matches) == 0

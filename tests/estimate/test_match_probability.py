@@ -1,0 +1,250 @@
+"""Probabilities of matches: a plain twin, what may not change them, and whether they are true."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import manymatch
+from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
+from manymatch.estimate.match_probability import match_features, match_probability
+from manymatch.estimate import match_probability as module
+from tests.oracles.auto_graphs import K, constant, wrong_scene
+from tests.oracles.matching import is_matching
+
+NEAR, FAR = module._RING
+
+
+def twin_features(edges, rank, kept, distance, inliers, matched):
+    """Evidence of each match (M, 4), one match and one edge after the other."""
+    count = len(edges)
+    levels, priors = [], []
+    for e in range(count):
+        r = 1 if rank is None else min(max(int(rank[e]), 1), module._RANKS)
+        doubtful = len(kept) > 0 and not kept[e]
+        levels.append((r, doubtful))
+        priors.append(module._PRIOR * (module._NOT_KEPT if doubtful else 1.0) / r)
+    found, chance = {}, {}
+    for e in range(count):
+        if inliers[e]:
+            found[levels[e]] = found.get(levels[e], 0) + 1
+        if NEAR < distance[e] < FAR:
+            chance[levels[e]] = chance.get(levels[e], 0.0) + 1.0 / (FAR - NEAR)
+    all_found, all_chance = sum(found.values()), sum(chance.values())
+
+    def odds(level):
+        pooled = (all_chance + 0.5) / (all_found + 1.0)
+        wrong = chance.get(level, 0.0) + module._SHRINK * pooled
+        wrong = min(max(wrong / (found.get(level, 0) + module._SHRINK), 1e-3), 0.98)
+        return (1.0 - wrong) / wrong
+
+    features = []
+    for m in matched:
+        competition = 1.0
+        for side in (0, 1):
+            rivals = [e for e in range(count) if edges[e][side] == edges[m][side] and e != m]
+            competition *= 1.0 + sum(odds(levels[e]) for e in rivals if inliers[e])
+        excess = max(all_found - module._SAMPLE - all_chance, 1.0) / (math.sqrt(all_chance) + 3.0)
+        size = max(len(matched) - module._SAMPLE, 1) / math.sqrt(count)
+        features.append([math.log(v) for v in (competition, excess, size, priors[m])])
+    return np.array(features).reshape(len(matched), 4)
+
+
+def twin(*case):
+    """Probability of each match (M,), by the logistic function of its evidence."""
+    constant_, *slopes = module._COEFFICIENTS
+    return np.array(
+        [
+            1.0
+            / (1.0 + math.exp(-constant_ - sum(s * f for s, f in zip(slopes, row, strict=True))))
+            for row in twin_features(*case)
+        ]
+    )
+
+
+def random_case(seed, n=20, edges=60):
+    """Arguments of the function: random edges and residuals, some of the inliers are matches."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, edges + 1))
+    pairs = rng.permutation(n * n)[:count]
+    ends = np.column_stack([pairs // n, pairs % n]).astype(np.int32)
+    rank = rng.integers(1, 8, count).astype(np.int32) if rng.random() < 0.8 else None
+    kept = rng.random(count) < 0.5 if rng.random() < 0.7 else np.zeros(0, bool)
+    distance = np.where(rng.random(count) < 0.1, np.inf, rng.gamma(1.0, 2.0, count))
+    inliers = distance < 1.0
+    matched, used = [], (set(), set())
+    for e in np.flatnonzero(inliers):
+        if ends[e, 0] not in used[0] and ends[e, 1] not in used[1]:
+            matched.append(e)
+            used[0].add(ends[e, 0])
+            used[1].add(ends[e, 1])
+    return [ends, rank, kept, distance, inliers, np.array(matched, dtype=np.int64)]
+
+
+SEEDS = st.integers(0, 2**32)
+
+
+@given(SEEDS)
+def test_equals_its_plain_twin(seed):
+    case = random_case(seed)
+    assert is_matching(case[0][case[5]])
+    got = match_probability(*case)
+    np.testing.assert_allclose(got, twin(*case), rtol=1e-12, atol=0)
+    features = match_features(*case)
+    assert features.shape == (len(got), len(module._COEFFICIENTS) - 1)
+    np.testing.assert_allclose(features, twin_features(*case), rtol=1e-12, atol=1e-12)
+    assert got.dtype == np.float64
+
+
+def test_constants_are_those_of_the_estimator():
+    assert constant("kRanks") == module._RANKS
+    assert constant("kNotKept") == module._NOT_KEPT
+
+
+def test_nothing_matched():
+    case = random_case(1)
+    case[5] = np.zeros(0, np.int64)
+    assert match_probability(*case).shape == (0,)
+    none, flags = np.zeros((0, 2), np.int32), np.zeros(0, bool)
+    assert match_probability(none, None, flags, np.zeros(0), flags, case[5]).shape == (0,)
+
+
+@given(SEEDS, st.randoms(use_true_random=False))
+def test_order_and_numbering_play_no_part(seed, random):
+    ends, rank, kept, distance, inliers, matched = case = random_case(seed)
+    order = np.array(random.sample(range(len(ends)), len(ends)), dtype=int)
+    place = np.empty(len(ends), np.int64)
+    place[order] = np.arange(len(ends))
+    numbers = [np.array(random.sample(range(50), 20), dtype=np.int32) for _ in range(2)]
+    renamed = np.column_stack([numbers[0][ends[:, 0]], numbers[1][ends[:, 1]]])
+    moved = match_probability(
+        renamed[order],
+        None if rank is None else rank[order],
+        kept[order] if len(kept) else kept,
+        distance[order],
+        inliers[order],
+        place[matched],
+    )
+    np.testing.assert_allclose(moved, match_probability(*case), rtol=1e-12)
+    # The images may change places, too.
+    swapped = match_probability(np.ascontiguousarray(ends[:, ::-1]), *case[1:])
+    np.testing.assert_allclose(swapped, match_probability(*case), rtol=1e-12)
+
+
+@given(SEEDS, st.integers(0, 10_000), st.sampled_from([0, 1]))
+def test_a_competitor_never_raises_it(seed, pick, side):
+    # An inlier that competes with nobody moves to the keypoint of a match; all counts stay.
+    ends, rank, kept, distance, inliers, matched = random_case(seed)
+    loners = np.setdiff1d(np.flatnonzero(inliers), matched)
+    if len(matched) == 0 or len(loners) == 0:
+        return
+    loner, rival = loners[pick % len(loners)], pick % len(matched)
+    before = ends.copy()
+    before[loner] = 20, 20
+    after = before.copy()
+    after[loner, side] = ends[matched[rival], side]
+    rest = (rank, kept, distance, inliers, matched)
+    alone, contested = match_probability(before, *rest), match_probability(after, *rest)
+    assert contested[rival] < alone[rival]
+    others = np.arange(len(matched)) != rival
+    np.testing.assert_allclose(contested[others], alone[others], rtol=1e-12)
+
+
+@given(SEEDS, st.integers(0, 10_000), st.integers(0, 10_000))
+def test_a_better_level_never_lowers_it(seed, a, b):
+    # Two matches trade their levels; all counts stay, and matches do not compete.
+    ends, rank, kept, distance, inliers, matched = random_case(seed)
+    if rank is None or len(matched) < 2:
+        return
+    a, b = a % len(matched), b % len(matched)
+    trade = np.arange(len(ends))
+    trade[[matched[a], matched[b]]] = matched[b], matched[a]
+    before = match_probability(ends, rank, kept, distance, inliers, matched)
+    traded_kept = kept[trade] if len(kept) else kept
+    after = match_probability(ends, rank[trade], traded_kept, distance, inliers, matched)
+
+    def worth(m):
+        less = module._NOT_KEPT if len(kept) and not kept[m] else 1.0
+        return less / min(rank[m], module._RANKS)
+
+    first, second = worth(matched[a]), worth(matched[b])
+    assert np.sign(after[a] - before[a]) == np.sign(round(second - first, 9))
+    assert np.sign(after[b] - before[b]) == np.sign(round(first - second, 9))
+
+
+@given(SEEDS)
+def test_more_wrong_candidates_around_never_raise_it(seed):
+    # Candidates near the pose but beyond the threshold tell how many are within it by chance. For
+    # a match without competitors nothing else changes when there are more of them.
+    ends, rank, kept, distance, inliers, matched = case = random_case(seed)
+    if rank is None or len(kept) == 0 or len(matched) == 0:
+        return
+    alone = [e for e in matched if np.all((ends[inliers] == ends[e]).sum(axis=0) == 1)]
+    near = np.where(inliers | np.isinf(distance), distance, 0.5 * (NEAR + FAR))
+    before, after = match_probability(*case), match_probability(ends, rank, kept, near, *case[4:])
+    chosen = np.isin(matched, alone)
+    assert (after[chosen] <= before[chosen] + 1e-12).all()
+
+
+@given(st.data())
+def test_any_arrays_give_probabilities(data):
+    count = data.draw(st.integers(1, 30))
+    rng = np.random.default_rng(data.draw(SEEDS))
+    ends = rng.integers(0, data.draw(st.sampled_from([1, 3, 1000])), (count, 2)).astype(np.int32)
+    rank = data.draw(
+        st.none()
+        | st.lists(st.sampled_from([1, 2, 5, 6, 2**31 - 1]), min_size=count, max_size=count).map(
+            lambda r: np.array(r, np.int32)
+        )
+    )
+    kept = data.draw(st.sampled_from([np.zeros(0, bool), rng.random(count) < 0.5]))
+    scale = data.draw(st.sampled_from([1e-300, 1.0, 3.0, 1e300, np.inf]))
+    distance = np.full(count, np.inf) if scale == np.inf else scale * rng.random(count)
+    inliers = data.draw(
+        st.sampled_from([np.ones(count, bool), np.zeros(count, bool), rng.random(count) < 0.5])
+    )
+    matched = np.sort(rng.permutation(count)[: int(rng.integers(0, count + 1))])
+    probability = match_probability(ends, rank, kept, distance, inliers, matched)
+    assert probability.shape == matched.shape
+    assert ((probability >= 0.0) & (probability <= 1.0)).all()
+
+
+def pooled(config, seeds, settings):
+    """Probabilities and truth of all matches of some scenes."""
+    probability, truth = [], []
+    for seed in seeds:
+        scene = make_scene(config, seed)
+        estimate = manymatch.estimate_relative_pose(
+            scene.graph, scene.camera0, scene.camera1, "auto", settings
+        )
+        true = {tuple(match) for match in scene.true_matches.tolist()}
+        probability.append(estimate.match_probability)
+        truth += [tuple(match) in true for match in estimate.matches.tolist()]
+    return np.concatenate(probability), np.array(truth)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        EASY,
+        SceneConfig(),
+        SceneConfig(family_size=4, num_points=200, num_outliers=100),
+        SceneConfig(num_points=60, num_outliers=200, descriptor_noise=0.6),
+    ],
+)
+def test_the_mean_is_near_the_true_share(config):
+    settings = manymatch.Options(threshold_px=1.5, max_iterations=3000)
+    probability, truth = pooled(config, range(8), settings)
+    assert len(truth) > 400
+    assert abs(probability.mean() - truth.mean()) < 0.08
+
+
+def test_where_there_is_no_motion_little_is_believed():
+    for seed in range(4):
+        graph = wrong_scene(seed, 150).graph
+        settings = manymatch.Options(max_iterations=2000)
+        estimate = manymatch.estimate_relative_pose(graph, K, K, "auto", settings)
+        assert estimate.success
+        assert estimate.match_probability.mean() < 0.5

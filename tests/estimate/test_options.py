@@ -1,0 +1,210 @@
+"""Options: defaults, types, ranges, unknown names."""
+
+import dataclasses
+import inspect
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from manymatch.estimate.options import INGREDIENTS, Options
+
+DEFAULTS = {
+    "threshold_px": 1.0,
+    "min_iterations": 1_000,
+    "max_iterations": 100_000,
+    "confidence": 0.9999,
+    "safety": 3.0,
+    "pool_size": 100,
+    "q": 0.3,
+    "delta": 0.01,
+    "guidance": 0.0,
+    "seed": 0,
+    "threads": 0,
+    "without": [],
+}
+INTEGERS = ("min_iterations", "max_iterations", "pool_size", "seed", "threads")
+REALS = tuple(name for name in DEFAULTS if name not in (*INTEGERS, "without"))
+NAN, INF = float("nan"), float("inf")
+
+
+def test_defaults_are_those_of_the_interface():
+    assert Options().to_dict() == DEFAULTS
+
+
+@pytest.mark.parametrize("name", [*INTEGERS, *REALS])
+@pytest.mark.parametrize(
+    "value", [None, "1", True, np.True_, 1j, [1], (1, 2), {}, np.array([1, 2]), object()]
+)
+def test_wrong_type_names_the_field(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be .*, got "):
+        Options(**{name: value})
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("value", [1.0, 1.5, np.float64(2.0), NAN])
+def test_integer_field_refuses_floats(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be an integer"):
+        Options(**{name: value})
+
+
+OUT_OF_RANGE = {
+    "threshold_px": [0, -1.0, NAN, INF, -INF, 10**400],
+    "min_iterations": [0, -1, 100_001, 2**31],
+    "max_iterations": [0, -1, 2**31, 2**40],
+    "confidence": [0, 1, 1.5, -0.1, NAN, INF],
+    "safety": [0, -3.0, NAN, INF],
+    "pool_size": [0, -1, 2**31],
+    "q": [0, 1, -0.3, 2, NAN],
+    "delta": [0.0, 1.0, -0.01, NAN],
+    "guidance": [-0.001, 1.001, NAN, INF],
+    "seed": [-1, 2**64],
+    "threads": [-1, 2**31],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in OUT_OF_RANGE.items() for value in values]
+)
+def test_out_of_range_names_the_field(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be .*, got "):
+        Options(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threshold_px", 1e-12),
+        ("min_iterations", 1),
+        ("min_iterations", 100_000),
+        ("max_iterations", 2**31 - 1),
+        ("confidence", 1e-9),
+        ("pool_size", 1),
+        ("q", 0.999),
+        ("guidance", 0),
+        ("guidance", 1),
+        ("seed", 2**64 - 1),
+        ("threads", 64),
+    ],
+)
+def test_limits_are_legal(name, value):
+    assert getattr(Options(**{name: value}), name) == value
+
+
+def test_min_above_max_shows_both():
+    with pytest.raises(ValueError, match=r"min_iterations=20 and max_iterations=10"):
+        Options(min_iterations=20, max_iterations=10)
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_numpy_integers_become_python_integers(name):
+    value = getattr(Options(**{name: np.uint16(1_000)}), name)
+    assert type(value) is int
+    assert value == 1_000
+
+
+@pytest.mark.parametrize("name", REALS)
+def test_numpy_floats_become_python_floats(name):
+    value = getattr(Options(**{name: np.float32(0.25)}), name)
+    assert type(value) is float
+    assert value == 0.25
+
+
+def test_integer_given_for_a_real_field_becomes_a_float():
+    assert type(Options(threshold_px=2).threshold_px) is float
+
+
+@pytest.mark.parametrize("make", [Options, Options().replace, lambda **k: Options.from_dict(k)])
+def test_unknown_field_names_the_known_ones_and_the_closest(make):
+    with pytest.raises(ValueError, match=r"^threshold is no field of Options") as error:
+        make(threshold=1.0)
+    assert "did you mean 'threshold_px'" in str(error.value)
+    assert all(name in str(error.value) for name in DEFAULTS)
+
+
+def test_unknown_field_without_a_close_one_suggests_nothing():
+    with pytest.raises(ValueError, match=r"^zzz is no field of Options; the fields are"):
+        Options(zzz=1)
+
+
+@pytest.mark.parametrize("values", [None, 3, "abc", [1, 2], {1: 2}])
+def test_from_dict_refuses_what_is_no_mapping_of_names(values):
+    with pytest.raises(ValueError, match=r"^values must"):
+        Options.from_dict(values)
+
+
+def test_dict_round_trip_through_json():
+    options = Options(
+        threshold_px=0.75, seed=2**64 - 1, guidance=0.5, without=list(INGREDIENTS)[:2]
+    )
+    assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+
+
+@pytest.mark.parametrize("names", [(), [], set(), {}, iter(()), np.array([], dtype=str)])
+def test_without_nothing(names):
+    assert Options(without=names) == Options()
+    assert Options().without == ()
+
+
+@pytest.mark.parametrize("name", INGREDIENTS)
+def test_without_one_ingredient(name):
+    for names in ([name], (name,), {name}, {name: 1}, iter([name]), np.array([name])):
+        assert Options(without=names).without == (name,)
+    assert INGREDIENTS[name].endswith(".")
+
+
+def test_without_is_kept_in_one_order_and_each_name_once():
+    names = list(INGREDIENTS)
+    options = Options(without=[*reversed(names), names[0], names[-1]])
+    assert options.without == tuple(names)
+    assert options == Options(without=names)
+    assert hash(options) == hash(Options(without=names))
+    assert options != Options(without=names[1:])
+    assert all(type(name) is str for name in Options(without=np.array(names)).without)
+    assert options.replace(seed=1).without == tuple(names)
+    assert options.to_dict()["without"] == names
+
+
+def test_without_refuses_an_unknown_name_and_suggests_the_closest():
+    known = next(iter(INGREDIENTS))
+    with pytest.raises(ValueError, match=r"^without must hold names among ") as error:
+        Options(without=[known, known[:-1]])
+    assert f"got {known[:-1]!r}" in str(error.value)
+    assert f"did you mean {known!r}" in str(error.value)
+    assert all(name in str(error.value) for name in INGREDIENTS)
+
+
+@pytest.mark.parametrize(
+    "names", [[None], [1], [b"filter"], ["Filter"], [""], [np.nan], [["filter"]], [{}]]
+)
+def test_without_refuses_what_is_no_name(names):
+    with pytest.raises(ValueError, match=r"^without must "):
+        Options(without=names)
+
+
+@pytest.mark.parametrize("names", [None, 1, True, 0.5, object(), next(iter(INGREDIENTS))])
+def test_without_refuses_what_is_no_sequence(names):
+    # The letters of a single name would be names.
+    with pytest.raises(ValueError, match=r"^without must be a sequence of names among .*, got "):
+        Options(without=names)
+
+
+def test_replace_keeps_the_rest_and_checks_the_whole():
+    options = Options(q=0.4, max_iterations=5_000)
+    assert options.replace(seed=3) == Options(q=0.4, max_iterations=5_000, seed=3)
+    with pytest.raises(ValueError, match=r"^min_iterations"):
+        options.replace(max_iterations=10)
+
+
+def test_frozen_hashable_and_picklable():
+    options = Options(seed=5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.seed = 6
+    assert hash(options) == hash(Options(seed=5))
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301
+
+
+def test_signature_and_docstring_cover_every_field():
+    assert list(inspect.signature(Options).parameters) == list(DEFAULTS)
+    assert all(f"    {name} : " in Options.__doc__ for name in DEFAULTS)

@@ -1,0 +1,97 @@
+"""Two runs, pair by pair."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from manymatch import Options
+from manymatch.evaluate.auc_table import comparison_table, run_table
+from manymatch.evaluate.compare import SetComparison, compare_runs
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.run import RunConfig, run_set, run_sets
+from manymatch.evaluate.statistics import paired_difference
+from tests.support.synthetic_runs import SmallSource
+
+QUICK = RunConfig(
+    "hcm-mcm", Front.uncapped(5), Options(min_iterations=40, max_iterations=40), seeds=2
+)
+OTHER = replace(QUICK, estimator="mcm")
+
+
+def test_difference_is_that_of_the_errors(tmp_path):
+    results = run_set(SmallSource(5), {"a": QUICK, "b": OTHER}, tmp_path)
+    found = compare_runs(tmp_path / "a", tmp_path / "b")
+    (one,) = found.sets
+    assert one.difference == paired_difference(results["a"].errors, results["b"].errors)
+    assert one.left_out == 0
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["sets"]["Small"]["pairs"] == 5
+    assert "Small" in comparison_table(found).markdown()
+
+
+def test_only_common_pairs_count(tmp_path):
+    run_set(SmallSource(5), {"a": QUICK}, tmp_path)
+    run_set(SmallSource(5), {"b": OTHER}, tmp_path, limit=3)
+    (one,) = compare_runs(tmp_path / "a", tmp_path / "b").sets
+    assert (len(one.names), one.left_out) == (3, 2)
+
+
+def test_several_sets_have_a_macro_row(tmp_path):
+    sources = [SmallSource(2), SmallSource(3, name="other", title="Other")]
+    for label, config in (("a", QUICK), ("b", OTHER)):
+        run_sets(sources, {"run": config}, tmp_path / label)
+    found = compare_runs(tmp_path / "a", tmp_path / "b")
+    assert [one.title for one in found.sets] == ["Other", "Small"]
+    mean = np.mean([one.difference.mean for one in found.sets], axis=0)
+    np.testing.assert_allclose(found.macro.mean, mean)
+    assert comparison_table(found).rows[-1][0] == "macro"
+
+
+def test_counts_by_hand():
+    one = SetComparison(
+        "x",
+        [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")],
+        np.array([[1.0, 9.0, 3.0, 90.0]]),
+        np.array([[4.0, 2.0, 3.5, 170.0]]),
+    )
+    assert one.counts() == {"better": 1, "worse": 1, "alike": 2}
+    assert one.largest_changes(2) == [("c", "d", 9.0, 2.0), ("a", "b", 1.0, 4.0)]
+
+
+def test_bold_only_where_the_interval_leaves_out_zero():
+    rng = np.random.default_rng(0)
+    worse = rng.exponential(5.0, (2, 40)) + 2.0
+    one = SetComparison("x", [(str(i), str(i)) for i in range(40)], worse - 2.0, worse)
+    table = comparison_table(type("C", (), {"sets": [one], "first": "p", "second": "q"})())
+    assert all(cell.bold for cell in table.rows[0][4:7])
+    same = replace(one, second=one.first[:, ::-1])
+    table = comparison_table(type("C", (), {"sets": [same], "first": "p", "second": "q"})())
+    assert not any(cell.bold for cell in table.rows[0][4:7])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sentence"),
+    [
+        ("a", "nothing", "second must be the folder of a run"),
+        (".", "a", "first must have one run on every set, got two on small: a and b"),
+        ("a", "c", "second must have as many repetitions as first on small, 2, got 1"),
+        ("a", "other", "second must have a set of first \\(small\\), got other"),
+    ],
+)
+def test_runs_that_do_not_belong_together(tmp_path, first, second, sentence):
+    run_set(SmallSource(2), {"a": QUICK, "b": OTHER}, tmp_path / "x")
+    run_set(SmallSource(2), {"c": replace(QUICK, seeds=1)}, tmp_path)
+    run_set(SmallSource(2, name="other"), {"other": QUICK}, tmp_path)
+    base = {"a": tmp_path / "x" / "a", ".": tmp_path / "x"}
+    with pytest.raises(ValueError, match=sentence):
+        compare_runs(base.get(first, tmp_path / first), base.get(second, tmp_path / second))
+
+
+def test_run_table_has_bins_and_macro(tmp_path):
+    sources = [SmallSource(2, bins=("near", "far")), SmallSource(2, name="other", title="Other")]
+    found = run_sets(sources, {"a": QUICK}, tmp_path)
+    table = run_table("t", {key: value["a"] for key, value in found.items()})
+    names = [row[0].text for row in table.cells()]
+    assert names == ["Small", "  near", "  far", "Other", "macro"]
+    assert table.cells()[-1][1].text == "4"

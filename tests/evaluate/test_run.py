@@ -1,0 +1,252 @@
+"""Runs over a set: seeds, resuming, refusing, the same answer for any number of workers."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from manymatch import Options, estimate_relative_pose, score_pose
+from manymatch.evaluate import pose_error_deg
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.run import RunConfig, RunInterrupted, run_set, run_sets
+from manymatch.evaluate.run_result import COLUMNS, RunResult
+from tests.support.synthetic_runs import SmallSource
+
+QUICK = Options(min_iterations=50, max_iterations=50)
+ALL = Front.uncapped(5)
+CONFIG = RunConfig("hcm-mcm", ALL, QUICK, seeds=2)
+
+
+def without_seconds(result):
+    return [
+        {**r, "trials": [{k: v for k, v in t.items() if k != "seconds"} for t in r["trials"]]}
+        for r in result.records
+    ]
+
+
+def test_errors_are_those_of_the_estimator_with_the_pairs_seeds(tmp_path):
+    source = SmallSource(3)
+    result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    assert result.errors.shape == (2, 3)
+    for index in range(3):
+        posed = source[index]
+        for repetition in range(2):
+            options = QUICK.replace(seed=index + 1 + repetition)
+            estimate = estimate_relative_pose(
+                posed.graph, posed.camera0, posed.camera1, "hcm-mcm", options
+            )
+            expected = pose_error_deg(estimate.pose, posed.R, posed.t)
+            assert result.errors[repetition, index] == expected
+            assert result.column("seed")[repetition, index] == index + 1 + repetition
+            assert result.column("cardinality")[repetition, index] == estimate.cardinality
+
+
+def test_the_threshold_counts_pixels_at_working_size(tmp_path):
+    class Enlarged(SmallSource):
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), pixels=2.0)
+
+    wide = replace(CONFIG, options=QUICK.replace(threshold_px=2.0))
+    expected = run_set(SmallSource(2), {"a": wide}, tmp_path / "wide")["a"]
+    found = run_set(Enlarged(2), {"a": CONFIG}, tmp_path / "enlarged")["a"]
+    np.testing.assert_array_equal(found.errors, expected.errors)
+    narrow = run_set(SmallSource(2), {"a": CONFIG}, tmp_path / "narrow")["a"]
+    assert (narrow.column("num_inliers") < expected.column("num_inliers")).any()
+
+
+def test_seeds_follow_the_number_of_the_pair_in_its_list(tmp_path):
+    result = run_set(SmallSource(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
+    assert result.column("seed").tolist() == [[10, 11], [11, 12]]
+
+
+def test_same_rows_for_any_number_of_workers(tmp_path):
+    one = run_set(SmallSource(5), {"a": CONFIG}, tmp_path / "1", workers=1)["a"]
+    three = run_set(SmallSource(5), {"a": CONFIG}, tmp_path / "3", workers=3)["a"]
+    assert without_seconds(one) == without_seconds(three)
+    assert one.indices == list(range(5))
+
+
+def test_a_finished_run_computes_nothing(tmp_path):
+    source = SmallSource(3)
+    first = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    source.asked.clear()
+    again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    assert source.asked == []
+    assert again.records == first.records
+
+
+def test_limit_then_the_rest(tmp_path):
+    source = SmallSource(4)
+    assert len(run_set(source, {"a": CONFIG}, tmp_path, limit=2)["a"]) == 2
+    source.asked.clear()
+    whole = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    assert sorted(source.asked) == [2, 3]
+    assert without_seconds(whole) == without_seconds(
+        run_set(SmallSource(4), {"a": CONFIG}, tmp_path / "new")["a"]
+    )
+
+
+def test_a_new_configuration_beside_an_old_one_computes_only_itself(tmp_path):
+    run_set(SmallSource(2), {"a": CONFIG}, tmp_path)
+    both = {"a": CONFIG, "b": replace(CONFIG, estimator="mcm")}
+    results = run_set(SmallSource(2), both, tmp_path)
+    lines = (tmp_path / "a" / "journal.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    assert len(results["b"]) == 2
+
+
+def test_a_torn_last_line_is_dropped_and_computed_again(tmp_path):
+    whole = run_set(SmallSource(3), {"a": CONFIG}, tmp_path)["a"]
+    path = tmp_path / "a" / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-25])
+    source = SmallSource(3)
+    again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    assert len(source.asked) == 1
+    assert without_seconds(again) == without_seconds(whole)
+
+
+@pytest.mark.parametrize(
+    ("source", "config", "part"),
+    [
+        (SmallSource(2), replace(CONFIG, seeds=3), "config.seeds was 2 and is 3"),
+        (
+            SmallSource(2),
+            replace(CONFIG, options=Options(max_iterations=60, min_iterations=50)),
+            "max_iterations",
+        ),
+        (SmallSource(2), replace(CONFIG, front=Front()), "config.front"),
+        (SmallSource(2, label="b"), CONFIG, "source.label"),
+    ],
+)
+def test_results_of_another_configuration_are_not_mixed(tmp_path, source, config, part):
+    run_set(SmallSource(2), {"a": CONFIG}, tmp_path)
+    with pytest.raises(ValueError, match=part):
+        run_set(source, {"a": config}, tmp_path)
+
+
+def test_a_pair_that_cannot_be_read_counts_180_and_says_why(tmp_path):
+    result = run_set(SmallSource(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)["a"]
+    assert result.errors[:, 1].tolist() == [180.0, 180.0]
+    assert "image 1 must be an image" in result.records[1]["error"]
+    assert result.summary()["unreadable_pairs"] == 1
+    assert result.summary()["failed_trials"] == 2
+
+
+def test_a_pair_without_pose_counts_180(tmp_path):
+    nothing = Front(5, 0, gms=False, keep=None)
+    result = run_set(SmallSource(1), {"a": replace(CONFIG, front=nothing)}, tmp_path)["a"]
+    assert result.errors.tolist() == [[180.0], [180.0]]
+    assert result.records[0]["trials"][0]["failure"]
+
+
+def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
+    options = Options(min_iterations=300, max_iterations=300, pool_size=20)
+    config = RunConfig("hcm-mcm", ALL, options, seeds=1, probe=True, proposals_rank=1)
+    source = SmallSource(4)
+    result = run_set(source, {"a": config}, tmp_path)["a"]
+    for index in range(4):
+        posed = source[index]
+        truth = score_pose(posed.graph, posed.camera0, posed.camera1, posed.pose, options).hcm
+        row = result.records[index]["trials"][0]
+        assert row["probe_hcm"] == truth
+        assert row["enters"] == (not row["pool_full"] or truth > row["pool_worst"])
+    assert result.column("pool_full").all()
+
+
+def test_rank_one_with_another_estimator(tmp_path):
+    pytest.importorskip("poselib")
+    config = RunConfig("poselib", Front.rank_one(), Options(max_iterations=1000), seeds=1)
+    result = run_set(SmallSource(3), {"a": config}, tmp_path)["a"]
+    assert np.median(result.errors) < 5
+    assert np.isnan(result.column("cardinality")).all()
+
+
+def test_tables_are_written(tmp_path):
+    run_set(SmallSource(2, bins=("near", "far")), {"a": CONFIG}, tmp_path)
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert summary["pairs"] == 2
+    assert set(summary["bins"]) == {"near", "far"}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(tmp_path / "a" / "pairs.parquet")
+    assert table.column_names == list(COLUMNS)
+    assert table.num_rows == 4
+    assert json.loads(table.schema.metadata[b"manymatch"])["config"]["seeds"] == 2
+
+
+def test_interruption_keeps_what_is_finished(tmp_path):
+    class Stopping(SmallSource):
+        def __getitem__(self, index):
+            if len(self.asked) == 2:
+                import os
+                import signal
+
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__getitem__(index)
+
+    with pytest.raises(RunInterrupted) as stop:
+        run_set(Stopping(8), {"a": CONFIG}, tmp_path, workers=1)
+    assert 0 < stop.value.finished < 8
+    source = SmallSource(8)
+    result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    assert len(source.asked) == 8 - stop.value.finished
+    assert len(result) == 8
+
+
+def test_progress_ends_with_everything(tmp_path):
+    seen = []
+    run_set(SmallSource(3), {"a": CONFIG}, tmp_path, progress=seen.append)
+    assert seen[0].finished == 0
+    assert seen[-1].finished == seen[-1].total == 3
+    assert sum(seen[-1].counts.values()) == 3
+
+
+def test_several_sets(tmp_path):
+    sources = [SmallSource(1), SmallSource(2, name="other")]
+    found = run_sets(sources, {"a": CONFIG}, tmp_path)
+    assert [len(found[key]["a"]) for key in found] == [1, 2]
+    assert (tmp_path / "made" / "other" / "a" / "journal.jsonl").is_file()
+
+
+def test_every_estimator_gets_the_front_it_wants():
+    assert RunConfig().estimator == "auto"
+    assert RunConfig().front == Front.for_auto() == Front(5, 2048, gms=False, keep=None)
+    for estimator in ("hcm-mcm", "cm", "poselib"):
+        assert RunConfig(estimator).front == Front()
+    assert RunConfig("auto", Front()).front == Front()
+    # A copy keeps what it had: another estimator on the same candidates.
+    assert replace(RunConfig(), estimator="cm").front == Front.for_auto()
+
+
+def test_parts_that_are_left_out_make_another_run(tmp_path):
+    config = RunConfig(options=QUICK, seeds=1)
+    assert "without" not in config.to_dict()["options"]
+    part = replace(config, options=QUICK.replace(without=("ranks",)))
+    assert part.to_dict()["options"]["without"] == ["ranks"]
+    run_set(SmallSource(1), {"a": config}, tmp_path)
+    with pytest.raises(ValueError, match=r"options\.without was null and is \[\"ranks\"\] now"):
+        run_set(SmallSource(1), {"a": part}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"estimator": "hcn"}, "estimator must be one of"),
+        ({"seeds": 0}, "seeds must be"),
+        ({"estimator": "mcm", "probe": True}, "probe must be False"),
+        ({"probe": True}, "probe must be False with auto"),
+        ({"estimator": "poselib", "proposals_rank": 1}, "proposals_rank must be None"),
+        ({"proposals_rank": 0}, "proposals_rank must be"),
+    ],
+)
+def test_bad_settings_are_one_sentence(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        RunConfig(**settings)
+
+
+def test_a_folder_without_a_run_is_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match="run must be the folder of a finished run"):
+        RunResult.load(tmp_path)
+    (tmp_path / "journal.jsonl").write_text("{}\n")
+    with pytest.raises(ValueError, match="no header of an evaluation"):
+        RunResult.load(tmp_path)

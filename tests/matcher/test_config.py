@@ -1,0 +1,216 @@
+"""Presets and configurations: printable, written to TOML and read back, unknown keys refused."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manymatch.estimate.options import INGREDIENTS, Options
+from manymatch.estimate.problem import METHODS
+from manymatch.evaluate.fronts import Front
+from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
+from manymatch.matcher.config import PRESETS, Association, MatcherConfig, default_preset
+
+OLD_FILE = """
+preset = "classic"
+
+[association]
+k = 5
+operator = "mutual"
+max_edges = 2048
+gms = true
+keep = 1024
+
+[estimation]
+method = "hcm-mcm"
+threshold_px = 1.0
+min_iterations = 1000
+max_iterations = 100000
+confidence = 0.9999
+safety = 3.0
+pool_size = 100
+q = 0.3
+delta = 0.01
+guidance = 0.5
+seed = 3
+threads = 0
+"""
+
+
+def test_the_presets_of_the_paper():
+    assert set(PRESETS) == {
+        "classic", "embedded", "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open",
+    }  # fmt: skip
+    dinov3 = FEATURE_PRESETS["dinov3"]
+    assert (dinov3.descriptor, dinov3.layer, dinov3.debias) == ("dinov3-vitl16", 19, 200)
+    assert FEATURE_PRESETS["dinov2"].layer == 24
+    assert {FEATURE_PRESETS[name].debias for name in PRESETS if name != "dinov3"} == {0}
+    assert not FEATURE_PRESETS["classic"].needs_torch
+    assert FEATURE_PRESETS["superpoint"].needs_torch
+    common = MatcherConfig.of("dinov2")
+    assert dataclasses.astuple(common.association) == (5, "mutual", 2048, None, 1024)
+    assert common.options == Options()
+    assert common.method == MatcherConfig().method == "auto"
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("gms", [None, True, False])
+def test_the_method_decides_what_the_filter_leaves_open(method, gms):
+    part = Association(k=3, gms=gms, keep=77)
+    decided = part.for_method(method)
+    if gms is not None:
+        assert decided == part
+    elif method == "auto":
+        assert decided == Association(k=3, gms=False, keep=None)
+    else:
+        assert decided == Association(k=3, gms=True, keep=77)
+    assert decided.for_method("cm") == decided.for_method("auto") == decided
+    assert Front.of(part, method) == Front(3, 2048, bool(decided.gms), decided.keep)
+
+
+def test_the_default_is_what_auto_wants():
+    assert Front.of(MatcherConfig().association, "auto") == Front.for_auto()
+    # The paper's practical configuration.
+    assert Front.of(MatcherConfig().association, "hcm-mcm") == Front()
+
+
+def test_files_of_before_there_was_auto_still_load(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text(OLD_FILE)
+    config = MatcherConfig.load(path)
+    assert config.method == "hcm-mcm"
+    assert config.association == Association(gms=True)
+    assert config.association.for_method("auto") == config.association
+    assert config.options == Options(seed=3, guidance=0.5)
+    # Whoever named no method gets the one of today.
+    path.write_text("[features]\nmax_keypoints = 100\n")
+    assert MatcherConfig.load(path).method == "auto"
+
+
+def test_nothing_and_lists_in_toml():
+    import tomllib
+
+    config = MatcherConfig.of("classic", without=["weights", "ranks"])
+    tables = tomllib.loads(config.to_toml())
+    assert tables["association"]["gms"] == "none"
+    assert tables["estimation"]["without"] == ["ranks", "weights"]
+    assert tomllib.loads(MatcherConfig.of("classic").to_toml())["estimation"]["without"] == []
+    assert config.to_dict()["association"]["gms"] is None
+    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_written_and_read_back(tmp_path, preset):
+    config = MatcherConfig.of(preset, max_edges=None, threshold=None, seed=2**63)
+    config.save(tmp_path / "a.toml")
+    assert MatcherConfig.load(tmp_path / "a.toml") == config
+    assert MatcherConfig.of(str(tmp_path / "a.toml")) == config
+    assert MatcherConfig.of(tmp_path / "a.toml", k=2).association.k == 2
+    assert str(config) == (tmp_path / "a.toml").read_text()
+    assert MatcherConfig.from_dict(config.to_dict()) == config
+
+
+@given(
+    st.builds(
+        dict,
+        k=st.integers(1, 40),
+        keep=st.none() | st.integers(0, 10**6),
+        operator=st.sampled_from(["mutual", "oneway", "union"]),
+        gms=st.none() | st.booleans(),
+        threshold=st.none() | st.floats(0, 1e6),
+        longest=st.integers(0, 65_536),
+        weights=st.none() | st.text(min_size=1).filter(lambda text: text != "none"),
+        confidence=st.floats(1e-9, 1 - 1e-9),
+        method=st.sampled_from(METHODS),
+        without=st.lists(st.sampled_from(list(INGREDIENTS)), max_size=4),
+        seed=st.integers(0, 2**64 - 1),
+    )
+)
+def test_any_setting_survives_toml(settings):
+    import tomllib
+
+    config = MatcherConfig.of("classic", **settings)
+    assert MatcherConfig.from_dict(tomllib.loads(config.to_toml())) == config
+
+
+def test_any_part_by_keyword():
+    config = MatcherConfig.of(
+        "dinov3", layer=12, debias=0, k=3, options=Options(seed=4), threshold_px=2, method="mcm"
+    )
+    assert (config.features.layer, config.features.debias) == (12, 0)
+    assert (config.association.k, config.options.seed, config.options.threshold_px) == (3, 4, 2.0)
+    assert config.method == "mcm"
+    assert MatcherConfig.of(config) == config
+    assert MatcherConfig.of("classic", options={"seed": 9}).options.seed == 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"preset": "dino"}, "preset must be one of .*did you mean 'dinov"),
+        ({"preset": 3}, "preset must be a name"),
+        ({"preset": "missing.toml"}, "there is no such file"),
+        ({"kk": 3}, "settings must be among .*got 'kk'"),
+        ({"k": 0}, "k must be"),
+        ({"k": True}, "k must be"),
+        ({"operator": "both"}, "operator must be"),
+        ({"gms": 1}, "gms must be"),
+        ({"keep": -1}, "keep must be"),
+        ({"method": "ransac"}, "method must be"),
+        ({"without": "ranks"}, "without must be a sequence of names"),
+        ({"without": ["rank"]}, "without must hold names .*did you mean 'ranks'"),
+        ({"options": 3}, "options must be"),
+        ({"options": {"sed": 3}}, "sed is no field"),
+        ({"max_keypoints": 0}, "max_keypoints must be"),
+        ({"layer": 3}, "layer and debias must be left out"),
+        ({"precision": "double"}, "precision must be"),
+        ({"weights": ""}, "weights must be"),
+        ({"norm": "yes"}, "norm must be"),
+        ({"longest": 10**6}, "longest must be"),
+        ({"detector": ""}, "detector must be"),
+        ({"threshold": float("nan")}, "threshold must be"),
+    ],
+)
+def test_bad_settings_are_named(settings, words):
+    settings = {"preset": "classic", **settings}
+    with pytest.raises(ValueError, match=words):
+        MatcherConfig.of(settings.pop("preset"), **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("preset = 'classic'\n[feature]\n", "configuration must have the sections"),
+        ("[features]\ndetectr = 'sift'\n", "features must have fields among .*did you mean"),
+        ("[association]\nseed = 1\n", "association must have fields"),
+        ("[estimation]\nk = 1\n", "estimation must have fields"),
+        ("preset = 'x'\n", "preset must be one of"),
+        ("features = 3\n", "features must be a table"),
+        ("not toml at all", "a configuration in TOML"),
+        ("", "it is empty"),
+        ("preset = '\xff'", "a configuration in TOML"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, text, words):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=words) as caught:
+        MatcherConfig.load(path)
+    assert "bad.toml" in str(caught.value)
+
+
+def test_the_default_says_why(monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert default_preset() == ("classic", "torch is not installed")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert default_preset()[0] == "embedded"
+
+
+def test_unknown_feature_field():
+    with pytest.raises(ValueError, match="features must have fields among"):
+        FeatureConfig().replace(detecter="sift")
+    assert Association() == Association(5)

@@ -1,0 +1,221 @@
+"""Two images in, a pose out."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch.evaluate import pose_error_deg
+from manymatch.matcher.files import save_result
+from manymatch.matcher.matcher import Matcher, match
+from tests.support.synthetic_views import image_pair
+
+pytest.importorskip("cv2")
+Image = pytest.importorskip("PIL.Image")
+
+QUICK = {"max_keypoints": 400, "longest": 480, "max_iterations": 5_000}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return image_pair()
+
+
+@pytest.fixture(scope="module")
+def matcher():
+    return Matcher("classic", **QUICK)
+
+
+@pytest.fixture(scope="module")
+def result(pair, matcher):
+    return matcher.match(pair.image0, pair.image1, pair.camera, pair.camera, compare=True)
+
+
+def test_the_pose_is_found(pair, result):
+    assert result.estimate.success
+    assert pose_error_deg(result.estimate.pose, pair.pose.R, pair.pose.t) < 2.0
+    assert result.confidence.verdict == "solved"
+    assert result.keypoints0.shape == (400, 2)
+    assert result.timing["total"] >= result.timing["features"] > 0
+    assert "Solved: " in str(result)
+    assert "Camera 1 is turned" in str(result)
+    (rival,) = result.rivals
+    assert rival.estimate.method == "cm"
+    assert (rival.graph.rank == 1).all()
+
+
+def test_the_method_decides_what_it_sees_of_the_candidates(pair, matcher, result):
+    features = matcher.extractor.extract_many([pair.image0, pair.image1])
+    found = {}
+    for name, settings in {
+        "auto": {},
+        "paper": {"method": "hcm-mcm"},
+        "filtered": {"gms": True, "keep": 100},
+        "plain": {"method": "hcm-mcm", "gms": False},
+    }.items():
+        other = Matcher("classic", **QUICK, **settings)
+        found[name] = other.match_features(*features, pair.camera, pair.camera)
+    assert matcher.config.method == result.estimate.method == "auto"
+    counts = {name: one.counts for name, one in found.items()}
+    assert counts["auto"]["after_cap"] == counts["auto"]["kept"] == found["auto"].graph.num_edges
+    assert counts["paper"]["after_gms"] < counts["paper"]["after_cap"]
+    assert counts["paper"]["kept"] == min(counts["paper"]["after_gms"], 1024)
+    assert counts["filtered"]["after_gms"] == counts["paper"]["after_gms"]
+    assert counts["filtered"]["kept"] == 100
+    assert counts["plain"]["after_gms"] == counts["plain"]["after_cap"]
+    assert found["auto"].estimate.match_probability is not None
+    assert found["paper"].estimate.match_probability is None
+    assert found["paper"].to_dict()["mean_probability"] is None
+    assert "expected to be right" in str(found["auto"])
+    assert "expected to be right" not in str(found["paper"])
+
+
+def test_the_scores_can_be_had_again_from_the_result(result):
+    again = manymatch.score_pose(
+        result.graph, result.camera0, result.camera1, result.estimate.pose, result.estimate.options
+    )
+    assert again.cardinality == result.estimate.cardinality
+    assert np.array_equal(again.inliers, result.estimate.inliers)
+
+
+def test_everything_is_in_pixels_of_the_images_as_given(pair, matcher, result):
+    double = [np.repeat(np.repeat(i, 2, 0), 2, 1) for i in (pair.image0, pair.image1)]
+    camera = pair.camera.scaled(2.0)
+    large = matcher.match(*double, camera, camera)
+    assert large.camera0 == camera
+    assert large.size0 == (960, 720)
+    # One pixel at working size is two of the image as given.
+    assert large.estimate.options.threshold_px == pytest.approx(2.0)
+    assert result.estimate.options.threshold_px == pytest.approx(1.0)
+    assert pose_error_deg(large.estimate.pose, pair.pose.R, pair.pose.t) < 2.0
+    x0, x1 = large.matched_points
+    E = pair.pose.essential()
+    rays0, rays1 = (np.column_stack([camera.unproject(x), np.ones(len(x))]) for x in (x0, x1))
+    residual = np.abs(np.einsum("ij,jk,ik->i", rays1, E, rays0)) * camera.focal
+    assert np.median(residual) < 4.0
+
+
+def test_images_may_be_resized_differently(pair, matcher):
+    half = np.asarray(Image.fromarray(pair.image1).resize((240, 180), Image.Resampling.BOX))
+    camera1 = pair.camera.scaled(0.5)
+    found = matcher.match(pair.image0, half, pair.camera, camera1, longest1=0)
+    assert pose_error_deg(found.estimate.pose, pair.pose.R, pair.pose.t) < 5.0
+    # Both images are at their own size: a pixel is a pixel.
+    assert found.estimate.options.threshold_px == pytest.approx(1.0)
+    enlarged = matcher.match(pair.image0, half, pair.camera, camera1)
+    f0, f1 = pair.camera.focal, camera1.focal
+    wanted = (1 / f0 + 1 / (2 * f1)) / (1 / f0 + 1 / f1)
+    assert enlarged.estimate.options.threshold_px == pytest.approx(wanted)
+
+
+def test_files_arrays_and_turned_photographs_agree(pair, matcher, tmp_path):
+    plain, turned = tmp_path / "a.png", tmp_path / "turned.png"
+    Image.fromarray(pair.image0).save(plain)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown turned by 90 degrees
+    Image.fromarray(np.rot90(pair.image1, 1)).save(turned, exif=exif)
+    from_files = matcher.match(plain, turned, pair.camera, pair.camera)
+    from_arrays = matcher.match(pair.image0, pair.image1, pair.camera, pair.camera)
+    assert np.array_equal(from_files.estimate.pose.R, from_arrays.estimate.pose.R)
+    assert np.array_equal(from_files.keypoints1, from_arrays.keypoints1)
+    assert from_files.names == ("a.png", "turned.png")
+
+
+def test_names_tell_images_apart(pair, matcher, tmp_path):
+    (tmp_path / "b").mkdir()
+    for path in (tmp_path / "x.png", tmp_path / "b" / "x.png"):
+        Image.fromarray(pair.image0[:64, :64]).save(path)
+    outer, inner = tmp_path / "x.png", tmp_path / "b" / "x.png"
+    assert matcher.match(outer, inner).names == (f"{tmp_path.name}/x.png", "b/x.png")
+    assert len(set(matcher.match(outer, outer).names)) == 2
+    assert matcher.match(outer, pair.image1).names == ("x.png", "image1")
+
+
+def test_the_result_does_not_depend_on_threads_or_history(pair, result):
+    again = Matcher("classic", threads=1, **QUICK).match(
+        pair.image0, pair.image1, pair.camera, pair.camera
+    )
+    assert np.array_equal(again.estimate.pose.R, result.estimate.pose.R)
+    assert np.array_equal(again.estimate.matches, result.estimate.matches)
+    assert again.confidence.chance == result.confidence.chance
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (200, 300, 3), (1, 500), (40, 30, 4)])
+def test_images_with_nothing_on_them(matcher, shape):
+    blank = np.zeros(shape, np.uint8)
+    found = matcher.match(blank, blank)
+    assert not found.estimate.success
+    assert found.confidence.verdict == "failed"
+    assert found.estimate.failure
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert "guessed" in " ".join(found.notes)
+
+
+def test_all_files_are_written_and_read_back(result, tmp_path):
+    for name in ("h5py", "matplotlib"):
+        pytest.importorskip(name)
+    written = save_result(result, tmp_path / "new" / "folder", formats=("npz", "h5", "colmap"))
+    assert all(path.is_file() for path in written.values())
+    record = json.loads(written["json"].read_text())
+    assert np.allclose(record["pose"]["R"], result.estimate.pose.R)
+    assert record["config"]["versions"]["manymatch"] == manymatch.__version__
+    assert record["config"]["estimation"]["seed"] == 0
+    assert manymatch.MatcherConfig.load(written["config"]) == result.config
+    for graph in (
+        manymatch.io.load_graph(written["npz"]),
+        manymatch.io.read_hloc(written["h5 matches"], written["h5 features"], *result.names),
+    ):
+        ours = {tuple(edge) for edge in result.estimate.matches}
+        assert {tuple(edge) for edge in graph.edges} == ours
+        assert np.allclose(graph.points0, result.keypoints0, atol=1e-3)
+        probability = dict(zip(map(tuple, graph.edges.tolist()), graph.similarity, strict=True))
+        np.testing.assert_allclose(
+            [probability[tuple(match)] for match in result.estimate.matches.tolist()],
+            result.estimate.match_probability,
+            rtol=1e-6,
+        )
+    assert record["mean_probability"] == result.estimate.match_probability.mean()
+    assert b"<html" in written["report"].read_bytes()[:300].lower()
+    again = save_result(result, tmp_path / "new" / "folder", formats=("h5",))
+    assert set(again) == {"json", "config", "h5 features", "h5 matches", "picture", "report"}
+    assert not list((tmp_path / "new" / "folder").glob(".*"))
+
+
+def test_nothing_is_written_for_what_cannot_be(result, tmp_path):
+    with pytest.raises(ValueError, match="formats must be"):
+        save_result(result, tmp_path / "a", formats=("npz", "xml"))
+    spaced = dataclasses.replace(result, names=("my photo.jpg", "b.jpg"))
+    with pytest.raises(ValueError, match="must have no spaces for COLMAP"):
+        save_result(spaced, tmp_path / "a", formats=("colmap",))
+    assert not (tmp_path / "a").exists()
+
+
+def test_features_that_are_there_already(pair, matcher, result):
+    features = matcher.extractor.extract_many([pair.image0, pair.image1])
+    found = matcher.match_features(*features, pair.camera, pair.camera)
+    assert np.array_equal(found.estimate.pose.R, result.estimate.pose.R)
+    with pytest.raises(ValueError, match="features0 must be a Features"):
+        matcher.match_features(3, features[1])
+
+
+def test_the_short_way(pair):
+    found = match(pair.image0, pair.image1, preset="classic", **QUICK)
+    assert found.estimate.success
+    assert sum("guessed" in note for note in found.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("missing.jpg", "missing.jpg"), "image0 must be"),
+        ((np.zeros((3, 3, 7), np.uint8), np.zeros((3, 3), np.uint8)), "image0 must be"),
+        ((np.zeros((9, 9), np.uint8), 5), "image1 must be"),
+        ((np.zeros((9, 9), np.uint8),) * 2 + (3,), "camera0 must be"),
+        ((np.zeros((9, 9), np.uint8),) * 2 + (None, "1,2"), "camera1 must be"),
+    ],
+)
+def test_bad_arguments_are_named(matcher, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        matcher.match(*arguments)

@@ -1,0 +1,169 @@
+import json
+
+import pytest
+
+from manymatch.runs.journal import NAME, Journal
+
+HEADER = {
+    "config": {"features": {"max_keypoints": 512, "layer": None}},
+    "pair_count": 9,
+    "pair_list_hash": "abc",
+}
+
+
+def record(index, **more):
+    return {"index": index, "verdict": "solved", "name0": "ä b\n", **more}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "deep" / "run"
+    with Journal(folder, HEADER) as journal:
+        journal.append([record(3, hcm=0.1 + 0.2), record(1)])
+        journal.append([record(7)])
+    return folder
+
+
+def indices(folder):
+    with Journal(folder, HEADER) as journal:
+        return [row["index"] for row in journal.records()]
+
+
+def test_records_come_back_by_index(folder):
+    with Journal(folder, HEADER) as journal:
+        journal.append([record(0)])
+        assert list(journal.records()) == [
+            record(0),
+            record(1),
+            record(3, hcm=0.1 + 0.2),
+            record(7),
+        ]
+
+
+def test_every_cut_keeps_whole_records(folder, monkeypatch):
+    """Whatever length the file is cut to, whole records are kept and the rest can be added."""
+    monkeypatch.setattr("os.fsync", lambda _: None)  # hundreds of them
+    path = folder / NAME
+    whole = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    order = [3, 1, 7]
+    for length in range(ends[0], len(whole) + 1):
+        path.write_bytes(whole[:length])
+        kept = order[: sum(end <= length for end in ends[1:])]
+        with Journal(folder, HEADER) as journal:
+            assert [row["index"] for row in journal.records()] == sorted(kept)
+            journal.append([record(i) for i in order if i not in kept])
+        assert indices(folder) == [1, 3, 7]
+        assert all(json.loads(line) for line in path.read_bytes().splitlines())
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 40, b"\0\0\n\0\n", b"{}\n", b'{"index":', b"7\n"])
+def test_garbage_at_the_end_is_dropped(folder, tail):
+    path = folder / NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    assert indices(folder) == [1, 3, 7]
+    assert path.read_bytes() == whole
+
+
+def test_the_last_record_of_a_pair_counts(folder):
+    with Journal(folder, HEADER) as journal:
+        journal.append([record(3, verdict="weak")])
+    with Journal(folder, HEADER) as journal:
+        assert [row["verdict"] for row in journal.records()] == ["solved", "weak", "solved"]
+
+
+def test_damage_in_the_middle_is_an_error(folder):
+    path = folder / NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"garbage\n", *lines[2:]]))
+    with pytest.raises(ValueError, match=r"whole journal, got .*line 2 is no record"):
+        Journal(folder, HEADER)
+    path.write_bytes(b"garbage\n")
+    with pytest.raises(ValueError, match="its first line is no header"):
+        Journal(folder, HEADER)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="its first line is no header"):
+        Journal(folder, HEADER)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"config": {"features": {"max_keypoints": 256, "layer": None}}},
+            "config.features.max_keypoints was 512 and is 256 now",
+        ),
+        (
+            {"config": {"features": {"max_keypoints": 512, "layer": 3}}},
+            "config.features.layer was null and is 3 now",
+        ),
+        ({"config": {"features": {}}}, "config.features.max_keypoints was 512 and is null now"),
+        ({"pair_count": 10}, "pair_count was 9 and is 10 now"),
+        ({"pair_list_hash": "abd"}, "the pair list was another one"),
+        ({"further": 1}, "further was null and is 1 now"),
+    ],
+)
+def test_other_headers_are_refused(folder, change, says):
+    before = (folder / NAME).read_bytes()
+    with pytest.raises(ValueError, match=r"^out must be a new folder or one of the same run") as e:
+        Journal(folder, {**HEADER, **change})
+    assert str(e.value).endswith(f"where {says}")
+    assert (folder / NAME).read_bytes() == before
+
+
+def test_one_run_at_a_time(folder):
+    with (
+        Journal(folder, HEADER),
+        pytest.raises(ValueError, match="that no other run is using"),
+    ):
+        Journal(folder, HEADER)
+    assert indices(folder) == [1, 3, 7]
+
+
+def test_a_file_is_no_folder(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="out must be a folder, got the file"):
+        Journal(path, HEADER)
+
+
+def test_left_overs_of_a_killed_run_are_removed(folder):
+    (folder / "matches").mkdir()
+    left_over = f".{'0a' * 16}.tmp"
+    keep = [folder / "notes.tmp", folder / ".mine.tmp", folder / "matches" / "000001_a_b.npz"]
+    gone = [folder / left_over, folder / "matches" / left_over]
+    for path in keep + gone:
+        path.write_bytes(b"x")
+    assert indices(folder) == [1, 3, 7]
+    assert all(path.exists() for path in keep)
+    assert not any(path.exists() for path in gone)
+
+
+def test_what_cannot_be_written_is_not_counted(folder, monkeypatch):
+    class Full:
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    with Journal(folder, HEADER) as journal:
+        monkeypatch.setattr(journal, "_file", Full())
+        with pytest.raises(OSError, match="No space left"):
+            journal.append([record(5)])
+        assert len(list(journal.records())) == 3
+    assert indices(folder) == [1, 3, 7]
+
+
+def test_short_writes_are_completed(folder, monkeypatch):
+    with Journal(folder, HEADER) as journal:
+        real = journal._file
+
+        class Slow:
+            def write(self, data):
+                return real.write(data[:7])
+
+            def fileno(self):
+                return real.fileno()
+
+        monkeypatch.setattr(journal, "_file", Slow())
+        journal.append([record(5), record(2)])
+    assert indices(folder) == [1, 2, 3, 5, 7]

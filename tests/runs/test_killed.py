@@ -1,0 +1,196 @@
+"""A batch that is killed or interrupted at any moment goes on without loss or repetition."""
+
+import contextlib
+import csv
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from manymatch.datasets import read_pairs
+from manymatch.matcher.config import MatcherConfig
+from manymatch.runs.batch import BatchInterrupted, run_batch
+from manymatch.runs.rows import TIMING_COLUMNS
+from tests.support.synthetic_images import make_images
+
+pytest.importorskip("cv2")
+pytest.importorskip("PIL")
+
+COMMAND = [sys.executable, "-c", "from manymatch.cli.app import main; main()", "batch"]
+CONFIG = MatcherConfig.of("classic", max_keypoints=100, longest=160, max_iterations=1000)
+SETTINGS = ["--preset", "classic", "--max-keypoints", "100", "--set", "longest=160"]
+SETTINGS += ["--set", "max_iterations=1000", "--workers", "2", "--matches"]
+IMAGES = 30
+PAIRS = 29
+# Only keeps a broken program from hanging here for hours.
+HANGS_S = 120
+
+
+@pytest.fixture(scope="module")
+def pair_list(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    names = make_images(folder, IMAGES)
+    path = folder / "pairs.txt"
+    path.write_text("".join(f"{a} {b}\n" for a, b in itertools.pairwise(names)))
+    return path
+
+
+def in_one_go(pair_list, out):
+    """Run what the command runs, without interruption, or to its end."""
+    return run_batch(CONFIG, read_pairs(pair_list, pair_list.parent), out, matches=True)
+
+
+@pytest.fixture(scope="module")
+def whole(pair_list, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    assert in_one_go(pair_list, folder).computed == PAIRS
+    return folder
+
+
+@contextlib.contextmanager
+def running(*arguments):
+    process = subprocess.Popen(  # noqa: S603
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finished(folder):
+    """Indices in the journal so far; the last line may be torn."""
+    path = folder / "journal.jsonl"
+    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
+    return [json.loads(line)["index"] for line in lines]
+
+
+def wait_for(process, folder, count):
+    """Wait until so many pairs are finished, or everything is."""
+    deadline = time.monotonic() + HANGS_S
+    while len(finished(folder)) < count and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def table(folder):
+    with (folder / "pairs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        for name in TIMING_COLUMNS:
+            del row[name]
+    return rows
+
+
+def test_killed_again_and_again(pair_list, whole, tmp_path):
+    rng = np.random.default_rng(1)
+    kept = []
+    # How many pairs are finished when it is killed; the last time by whatever moment it is then.
+    for count in (1, *sorted(rng.integers(2, PAIRS // 2, 2)), 0):
+        with running(pair_list, "--out", tmp_path, *SETTINGS) as process:
+            wait_for(process, tmp_path, count)
+            time.sleep(rng.uniform(0.0, 0.05))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        now = finished(tmp_path)
+        assert now[: len(kept)] == kept
+        assert len(set(now)) == len(now) >= count
+        kept = now
+    assert len(kept) < PAIRS
+    assert not (tmp_path / "pairs.csv").exists()
+    summary = in_one_go(pair_list, tmp_path)
+    assert summary.computed == PAIRS - len(kept)
+    assert finished(tmp_path)[: len(kept)] == kept
+    assert sorted(finished(tmp_path)) == list(range(PAIRS))
+    assert table(tmp_path) == table(whole)
+    names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(names) == sorted(path.name for path in whole.rglob("*") if path.is_file())
+    for path in (whole / "matches").iterdir():
+        assert path.read_bytes() == (tmp_path / "matches" / path.name).read_bytes()
+
+
+def test_ctrl_c_keeps_what_is_finished(pair_list, whole, tmp_path):
+    with running(pair_list, "--out", tmp_path, *SETTINGS) as process:
+        wait_for(process, tmp_path, 5)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=HANGS_S)
+    count = len(finished(tmp_path))
+    assert 5 <= count < PAIRS
+    assert process.returncode == 130
+    assert f"{count} of {PAIRS} pairs finished; the same command goes on from there" in errors
+    assert "Traceback" not in errors
+    assert f"{count} of {PAIRS} pairs in" in output
+    assert len(table(tmp_path)) == count
+    assert in_one_go(pair_list, tmp_path).computed == PAIRS - count
+    assert table(tmp_path) == table(whole)
+
+
+def test_ctrl_c_does_not_wait_for_an_endless_pair(pair_list, tmp_path):
+    """Two pairs end at once, the others would take hours."""
+    from PIL import Image
+
+    Image.new("L", (1, 1)).save(tmp_path / "dot.png")
+    folder = pair_list.parent
+    (tmp_path / "list.txt").write_text(
+        f"dot.png dot.png\n{folder}/view000.png dot.png\n"
+        f"{folder}/view000.png {folder}/view001.png\n{folder}/view001.png {folder}/view002.png\n"
+    )
+    endless = ["--set", "min_iterations=2147483647", "--set", "max_iterations=2147483647"]
+    out = tmp_path / "out"
+    arguments = [tmp_path / "list.txt", "--out", out, *SETTINGS, *endless]
+    with running(*arguments) as process:
+        wait_for(process, out, 2)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=HANGS_S)
+    assert process.returncode == 130
+    assert "2 of 4 pairs finished" in errors
+    assert "2 failed" in output
+    assert [row["verdict"] for row in table(out)] == ["failed", "failed"]
+
+
+def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
+    pairs = read_pairs(pair_list, pair_list.parent)
+    before = signal.getsignal(signal.SIGINT)
+    pressed = []
+
+    def press(progress):
+        if progress.finished >= 3 and not pressed:
+            pressed.append(progress.finished)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run_batch(CONFIG, pairs, tmp_path, workers=1, matches=True, progress=press)
+    assert isinstance(caught.value, BatchInterrupted)
+    summary = caught.value.summary
+    assert summary.interrupted
+    assert pressed[0] <= summary.finished == len(table(tmp_path)) < PAIRS
+    assert signal.getsignal(signal.SIGINT) is before
+    in_one_go(pair_list, tmp_path)
+    assert table(tmp_path) == table(whole)
+
+
+def test_a_second_ctrl_c_is_as_usual(pair_list, tmp_path):
+    """Whoever presses twice does not want to wait, and loses nothing but the tables."""
+    pairs = read_pairs(pair_list, pair_list.parent)
+
+    def press(progress):
+        if progress.finished >= 3:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run_batch(CONFIG, pairs, tmp_path, workers=2, progress=press)
+    assert not isinstance(caught.value, BatchInterrupted)
+    assert 3 <= len(finished(tmp_path)) < PAIRS
+    assert not (tmp_path / "pairs.csv").exists()

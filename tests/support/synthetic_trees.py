@@ -1,0 +1,327 @@
+"""Miniature data sets with the real layout, for tests of the loaders."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from manymatch.geometry.camera import Camera
+from manymatch.geometry.pose import RelativePose
+from tools.street.rendered import RenderedScene
+
+WIDTH, HEIGHT = 64, 48
+
+
+def write_image(path: Path, size: tuple[int, int] = (WIDTH, HEIGHT)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((size[1], size[0], 3), 90, dtype=np.uint8)).save(path)
+
+
+def rotation(rng: np.random.Generator) -> np.ndarray:
+    """Any rotation, by the QR decomposition of a random matrix."""
+    R = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    return R * np.sign(np.linalg.det(R))
+
+
+def transform(rng: np.random.Generator) -> np.ndarray:
+    T = np.eye(4)
+    T[:3, :3] = rotation(rng)
+    T[:3, 3] = rng.normal(size=3)
+    return T
+
+
+def words(*arrays: np.ndarray) -> str:
+    return " ".join(repr(float(x)) for array in arrays for x in np.ravel(array))
+
+
+# --- ScanNet ---------------------------------------------------------------------------------
+
+SCANNET_K = np.array([[1165.72, 0, 649.095], [0, 1165.74, 484.765], [0, 0, 1.0]])
+
+
+def make_scannet_list(root: Path, count: int, name: str = "{scene}_frame-{frame:06d}.jpg") -> list:
+    """SuperGlue's list over two scenes of three frames; returns T_0to1 of every line."""
+    rng = np.random.default_rng(0)
+    lines, truths = [], []
+    for i in range(count):
+        scene = f"scene{707 + i % 2:04d}_00"
+        names = [name.format(scene=scene, frame=15 * f) for f in (i % 3 + 1, (i + 1) % 3 + 1)]
+        T = transform(rng)
+        truths.append(T)
+        lines.append(f"{names[0]} {names[1]} 0 0 {words(SCANNET_K, SCANNET_K, T)}")
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "scannet_test_pairs_with_gt.txt").write_text("\n".join(lines) + "\n")
+    return truths
+
+
+def make_scannet_images(root: Path, size: tuple[int, int] = (1296, 968)) -> None:
+    for scene in ("scene0707_00", "scene0708_00"):
+        for frame in (15, 30, 45):
+            write_image(root / scene / "color" / f"{frame}.jpg", size)
+
+
+def make_scannet_loftr(root: Path) -> dict[tuple[str, int], np.ndarray]:
+    """LoFTR's files; returns the camera-to-world poses."""
+    rng = np.random.default_rng(1)
+    poses = {}
+    for scene in ("scene0707_00", "scene0708_00"):
+        for frame in (15, 30, 45):
+            T = transform(rng)
+            poses[scene, frame] = T
+            path = root / scene / "pose" / f"{frame}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(words(row) for row in T) + "\n")
+    names = np.array([[707, 0, 15, 30], [707, 0, 30, 45], [708, 0, 45, 15]])
+    np.savez(root / "test.npz", name=names)
+    K = np.array([[577.0, 0, 318.9], [0, 577.0, 242.7], [0, 0, 1.0]])
+    np.savez(root / "intrinsics.npz", scene0707_00=K, scene0708_00=K)
+    return poses
+
+
+# --- MegaDepth -------------------------------------------------------------------------------
+
+MEGADEPTH_FILES = (
+    "0015_0.1_0.3",
+    "0015_0.3_0.5",
+    "0022_0.1_0.3",
+    "0022_0.3_0.5",
+    "0022_0.5_0.7",
+)
+
+
+def objects(values: list) -> np.ndarray:
+    array = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+def make_megadepth(root: Path, pairs_per_file: int = 2) -> dict[str, list[np.ndarray]]:
+    """LoFTR's five files with object arrays; returns the world-to-camera poses by file."""
+    rng = np.random.default_rng(2)
+    truths = {}
+    folder = root / "megadepth_test_1500_scene_info"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in MEGADEPTH_FILES:
+        scene = file[:4]
+        names = [f"Undistorted_SfM/{scene}/images/{k}_o.jpg" for k in range(3)]
+        poses = [transform(rng) for _ in names]
+        Ks = [np.array([[500.0 + k, 0, 320], [0, 501.0 + k, 240], [0, 0, 1]]) for k in range(3)]
+        # Files hold all images of the scene, some without pose.
+        info = {
+            "image_paths": objects([*names, None]),
+            "depth_paths": objects([None] * 4),
+            "intrinsics": objects([*Ks, None]),
+            "poses": objects([*poses, None]),
+            "pair_infos": objects(
+                [((i % 2, 2), 0.25, np.zeros((2, 2))) for i in range(pairs_per_file)]
+            ),
+        }
+        np.savez(folder / f"{file}.npz", **info)
+        truths[file] = poses
+        for name in names:
+            write_image(root / name)
+    return truths
+
+
+# --- METU-VisTIR -----------------------------------------------------------------------------
+
+
+def make_metu(root: Path, coefficients: int = 5, weather: str = "cloudy_cloudy") -> dict:
+    """Two scenes of three places; returns poses and distortion by scene."""
+    rng = np.random.default_rng(3)
+    truths = {}
+    folder = root / "index" / "scene_info_test"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Two digits, so that the order of names is not that of numbers.
+    for number in (2, 10):
+        paths = [
+            [
+                f"cloudy/scene_{number}/{kind}/images/IM_{k:05d}.jpg"
+                for kind in ("visible", "thermal")
+            ]
+            for k in range(3)
+        ]
+        K = [np.array([[900.0, 0, 480], [0, 905, 360], [0, 0, 1]])]
+        K.append(np.array([[600.0, 0, 320], [0, 600, 256], [0, 0, 1]]))
+        k = np.zeros((3, 2, coefficients))
+        k[:, :, :4] = rng.normal(size=(3, 2, 4)) * (0.05, 0.02, 0.001, 0.001)
+        poses = np.stack([transform(rng) for _ in range(3)])
+        np.savez(
+            folder / f"{weather}_scene_{number}.npz",
+            image_paths=np.array(paths, dtype=object),
+            intrinsics=np.stack([np.stack(K)] * 3),
+            distortion_coefs=k,
+            poses=poses,
+            pair_infos=np.array([[0, 1], [2, 0]]),
+        )
+        truths[number] = poses, k
+        for pair in paths:
+            write_image(root / pair[0], (96, 72))
+            write_image(root / pair[1], (64, 51))
+    return truths
+
+
+# --- NAVI ------------------------------------------------------------------------------------
+
+HEADER = (
+    "image_1,image_2,angular_distance_degrees,image_1_height,image_1_width,"
+    "image_2_height,image_2_width"
+)
+BINS = ("0-40", "40-80", "80-120")
+
+
+def quaternion(R: np.ndarray) -> np.ndarray:
+    """(w, x, y, z) of a rotation: the eigenvector of Bar-Itzhack's matrix."""
+    m = R
+    N = (
+        np.array(
+            [
+                [
+                    m[0, 0] + m[1, 1] + m[2, 2],
+                    m[2, 1] - m[1, 2],
+                    m[0, 2] - m[2, 0],
+                    m[1, 0] - m[0, 1],
+                ],
+                [0, m[0, 0] - m[1, 1] - m[2, 2], m[0, 1] + m[1, 0], m[0, 2] + m[2, 0]],
+                [0, 0, m[1, 1] - m[0, 0] - m[2, 2], m[1, 2] + m[2, 1]],
+                [0, 0, 0, m[2, 2] - m[0, 0] - m[1, 1]],
+            ]
+        )
+        / 3
+    )
+    N = N + np.triu(N, 1).T
+    return np.linalg.eigh(N)[1][:, -1]
+
+
+def look(direction: np.ndarray, distance: float) -> np.ndarray:
+    """World-to-camera map of a camera at ``distance * direction`` that looks at the origin."""
+    z = -direction / np.linalg.norm(direction)
+    x = np.cross([0.0, 0.0, 1.0], z)
+    x /= np.linalg.norm(x)
+    R = np.stack([x, np.cross(z, x), z])
+    T = np.eye(4)
+    T[:3, :3] = R
+    T[:3, 3] = -R @ (distance * direction / np.linalg.norm(direction))
+    return T
+
+
+def sphere_depth(T: np.ndarray, focal: float, radius: float) -> np.ndarray:
+    """Depth (H, W) of a sphere at the origin in metres, NaN beside it; pixel centre by centre."""
+    depth = np.full((HEIGHT, WIDTH), np.nan)
+    centre = T[:3, 3]
+    for y in range(HEIGHT):
+        for x in range(WIDTH):
+            ray = np.array([(x - (WIDTH - 1) / 2) / focal, (y - (HEIGHT - 1) / 2) / focal, 1.0])
+            a, b, c = ray @ ray, ray @ centre, centre @ centre - radius**2
+            if b * b >= a * c:
+                depth[y, x] = (b - np.sqrt(b * b - a * c)) / a
+    return depth
+
+
+def make_navi(root: Path, *, per_bin: int = 2, scene: str = "wild_set") -> dict[str, np.ndarray]:
+    """One sphere seen from six sides, its lists in splits/navi; returns object-to-camera maps."""
+    rng = np.random.default_rng(4)
+    folder = root / "ball" / scene
+    records, truths = [], {}
+    for k in range(6):
+        T = look(np.array([np.cos(0.5 * k), np.sin(0.5 * k), 0.3]), 0.8 + 0.05 * k)
+        name = f"ball/{scene}/images/{k:03d}.jpg"
+        truths[name] = T
+        q = quaternion(T[:3, :3]) * rng.uniform(0.5, 2.0)
+        records.append(
+            {
+                "object_id": "ball",
+                "camera": {
+                    "q": q.tolist(),
+                    "t": (1000 * T[:3, 3]).tolist(),
+                    "focal_length": 70.0,
+                    "camera_model": "pixel_5",
+                },
+                "filename": f"{k:03d}.jpg",
+                "image_size": [HEIGHT, WIDTH],
+                "scene_name": scene,
+                "split": "train",
+                "occluded": False,
+            }
+        )
+        write_image(root / name)
+        depth = sphere_depth(T, 70.0, 0.2)
+        raw = np.where(np.isfinite(depth), np.round(655.35 / np.nan_to_num(depth, nan=1.0)), 0)
+        for kind, pixels in (
+            ("depth", raw.astype(np.uint16)),
+            ("masks", (raw > 0).astype(np.uint8) * 255),
+        ):
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / kind / f"{k:03d}.png")
+    (folder / "annotations.json").write_text(json.dumps(records))
+    for kind, prefix in (
+        ("estimation", "wildset"),
+        ("estimation", "multiview"),
+        ("correspondence", "wildset"),
+    ):
+        lists = root / "splits" / "navi" / kind
+        lists.mkdir(parents=True, exist_ok=True)
+        for b, bin_name in enumerate(BINS):
+            rows = [
+                f"ball/{scene}/images/{i % 5:03d}.jpg,ball/{scene}/images/{i % 5 + 1:03d}.jpg,"
+                f"{40 * b + 7.25},{HEIGHT},{WIDTH},{HEIGHT},{WIDTH}"
+                for i in range(per_bin)
+            ]
+            (lists / f"pairs_{prefix}_{bin_name}.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    return truths
+
+
+def make_navi_objects(
+    root: Path, counts: dict[str, int], *, with_list: bool = True, seed: int = 0
+) -> None:
+    """Objects with annotations only, seen from all sides, and NAVI's list of wild pairs."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for name, count in counts.items():
+        records, rotations = [], []
+        for k in range(count):
+            direction = rng.normal(size=3) * (1, 1, 0.4) + (0, 0, 0.3)
+            T = look(direction, rng.uniform(0.5, 1.0))
+            rotations.append(T[:3, :3])
+            model = int(rng.integers(3))
+            records.append(
+                {
+                    "camera": {
+                        "q": quaternion(T[:3, :3]).tolist(),
+                        "t": (1000 * T[:3, 3]).tolist(),
+                        "focal_length": 70.0,
+                        "camera_model": f"model_{model}",
+                    },
+                    "filename": f"{k:03d}.jpg",
+                    "image_size": [[48, 64], [48, 72], [64, 48]][model],
+                    "split": "val" if rng.random() < 0.2 else "train",
+                    "occluded": bool(k == count - 1),
+                }
+            )
+        folder = root / name / "wild_set"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "annotations.json").write_text(json.dumps(records))
+        for a in range(count - 1):
+            for b in range(a + 1, count - 1):
+                cosine = (np.sum(rotations[a] * rotations[b]) - 1) / 2
+                angle = float(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
+                images = [f"{name}/wild_set/images/{k:03d}.jpg" for k in (a, b)]
+                lines.append(f"{images[0]} {images[1]} {angle!r}")
+    if with_list:
+        (root / "pairs-wild_set.txt").write_text("\n".join(lines) + "\n")
+
+
+# --- made streets ----------------------------------------------------------------------------
+
+
+def cheap_scene(seed: int, size: tuple[int, int]) -> RenderedScene:
+    """What rendering returns, without rendering: noise before a wall, some sky."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (2, size[1], size[0], 3), dtype=np.uint8)
+    depths = rng.uniform(2.0, 9.0, (2, size[1], size[0])).astype(np.float32)
+    depths[:, 0] = np.inf
+    camera = Camera("PINHOLE", *size, [0.8 * size[0], 0.8 * size[0], 0.5 * size[0], 0.5 * size[1]])
+    pose = RelativePose(rotation(rng), rng.normal(size=3))
+    return RenderedScene(*images, camera, camera, pose, 1.25, *depths, seed)

@@ -1,0 +1,1 @@
+"""The renderer of the street photographs."""

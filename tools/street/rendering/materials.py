@@ -1,0 +1,207 @@
+"""Materials of made pictures: procedural albedo of walls, ground, wood, metal and plants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tools.street.rendering.letters import lettering
+from tools.street.rendering.noise import Noise, hashed, rgb, smoothstep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Array: TypeAlias = NDArray[Any]
+
+PLASTER, ASHLAR, BRICK, PAINT, METAL, GLASS, GROUND, BARK, LEAF, SLATE, SIGN, AWNING, WOOD, LAMP = (
+    range(14)
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Samples of one material.
+
+    ``point`` and ``normal``, ``view`` (direction of the ray, unit) are lists of x, y, z (N,) in the
+    world; ``local`` and ``sight`` are the place and the view in the shape's own frame, and ``half``
+    its half extents, in metres;
+    ``u``, ``v`` coordinates on the face in metres, v downwards on walls; ``spacing`` the distance
+    of neighbouring samples; ``colour`` (N, 3), ``aux`` (N, 4) and ``key`` (N,) belong to the shape.
+    """
+
+    point: list[Array]
+    normal: list[Array]
+    view: list[Array]
+    local: list[Array]
+    sight: list[Array]
+    half: list[Array]
+    u: Array
+    v: Array
+    spacing: Array
+    colour: Array
+    aux: Array
+    key: NDArray[np.int32]
+
+
+def albedo(material: int, s: Surface, noise: Noise) -> Array:
+    """Linear albedo (N, 3) of a material other than glass."""
+    return _MATERIALS[material](s, noise)
+
+
+def line(offset: Array, width: float, spacing: Array) -> Array:
+    """Coverage of a line of this width at a distance (N,) from its middle, anti-aliased."""
+    edge = (np.float32(0.5 * width) - np.abs(offset)) / np.maximum(spacing, 1e-4) + np.float32(0.5)
+    # A line thinner than the spacing fades instead of growing.
+    return np.clip(edge, 0, 1) * np.minimum(width / np.maximum(spacing, 1e-4), 1.0)
+
+
+def _period(x: Array, period: float) -> tuple[Array, Array]:
+    """Return the number of the cell, and the offset from the nearest cell border."""
+    cell = np.floor(x * np.float32(1 / period))
+    inside = x - cell * np.float32(period)
+    return cell, np.minimum(inside, np.float32(period) - inside)
+
+
+def _bonded(s: Surface, width: float, height: float, joint: float) -> tuple[Array, Array, Array]:
+    """Lay stones in running bond: coverage of the joints, row and column of the stone."""
+    row, to_row = _period(s.v, height)
+    column, to_column = _period(s.u + np.float32(0.5 * width) * (row % 2), width)
+    joints = np.maximum(line(to_row, joint, s.spacing), line(to_column, joint, s.spacing))
+    return joints, row, column
+
+
+def _scaled(s: Surface, factor: Array) -> Array:
+    return np.asarray(s.colour * factor[:, None], dtype=np.float32)
+
+
+def _plaster(s: Surface, noise: Noise) -> Array:
+    fine = noise(s.u, s.v, 1.7, s.spacing)
+    broad = noise(s.u + 3.1, s.v * 0.5 + 7.7, 11.0, s.spacing)
+    # Rain leaves streaks: noise stretched downwards.
+    streak = smoothstep(0.7, 2.2, noise(s.u * 3.0, s.v * 0.25, 7.3, s.spacing))
+    foot = smoothstep(-1.6, 0.0, s.point[1])
+    return _scaled(s, 1.0 + 0.035 * fine + 0.05 * broad - 0.16 * streak - 0.15 * foot)
+
+
+def _ashlar(s: Surface, noise: Noise) -> Array:
+    joints, row, column = _bonded(s, 0.9, 0.42, 0.022)
+    tone = 0.16 * (hashed(row, column) - 0.5)
+    grain = 0.05 * noise(s.u, s.v, 1.3, s.spacing) + 0.05 * noise(s.u, s.v, 9.1, s.spacing)
+    foot = smoothstep(-0.9, 0.0, s.point[1])
+    return _scaled(s, (1.0 + tone + grain - 0.25 * foot) * (1 - 0.5 * joints))
+
+
+def _brick(s: Surface, noise: Noise) -> Array:
+    joints, row, column = _bonded(s, 0.24, 0.075, 0.012)
+    shade = hashed(row, column)
+    tone = 0.75 + 0.5 * shade + 0.07 * noise(s.u, s.v, 1.1, s.spacing)
+    tone += 0.08 * noise(s.u, s.v, 8.0, s.spacing)
+    burnt = (hashed(row, column, 7) > 0.9).astype(np.float32)
+    body = _scaled(s, tone * (1 - 0.45 * burnt))
+    mortar = np.array([0.42, 0.39, 0.35], dtype=np.float32)
+    return np.asarray(body * (1 - joints[:, None]) + mortar * joints[:, None], dtype=np.float32)
+
+
+def _paint(s: Surface, noise: Noise) -> Array:
+    dirt = smoothstep(0.5, 2.0, noise(s.u, s.v, 3.3, s.spacing))
+    tone = 1.0 + 0.03 * noise(s.u, s.v, 0.9, s.spacing) - 0.12 * dirt
+    # aux[0] is the pitch of louvres in metres, 0 for a flat panel.
+    pitch = np.maximum(s.aux[:, 0], 1e-3)
+    phase = s.v / pitch
+    phase -= np.floor(phase)
+    visible = np.clip(0.5 * pitch / s.spacing - 0.5, 0, 1) * (s.aux[:, 0] > 0)
+    return _scaled(s, tone * (1 - visible * 0.55 * smoothstep(0.45, 1.0, phase)))
+
+
+def _metal(s: Surface, noise: Noise) -> Array:
+    rust = smoothstep(1.0, 2.4, noise(s.u, s.v, 1.9, s.spacing))[:, None]
+    base = _scaled(s, 1.0 + 0.12 * noise(s.u, s.v, 0.7, s.spacing))
+    return np.asarray(base * (1 - rust) + rust * rgb(0.16, 0.07, 0.03), dtype=np.float32)
+
+
+def _ground(s: Surface, noise: Noise) -> Array:
+    x, z = s.point[0], s.point[2]
+    grit = noise(x, z, 1.1, s.spacing)
+    broad = noise(x, z, 13.0, s.spacing)
+    # Pavement near the house (z above aux[0]), setts in the street.
+    slab_x, to_x = _period(x, 0.6)
+    slab_z, to_z = _period(z, 0.6)
+    joints = np.maximum(line(to_x, 0.014, s.spacing), line(to_z, 0.014, s.spacing))
+    slab = 0.36 * (1 + 0.22 * (hashed(slab_x, slab_z) - 0.5) + 0.07 * grit + 0.07 * broad)
+    slab *= 1 - 0.5 * joints
+    row, to_row = _period(z, 0.16)
+    sett, to_sett = _period(x + np.float32(0.37) * hashed(row), 0.17)
+    gap = np.maximum(line(to_row, 0.03, s.spacing), line(to_sett, 0.03, s.spacing))
+    dome = 0.82 + 0.36 * smoothstep(0.0, 0.07, np.minimum(to_row, to_sett))
+    stone = 0.21 * (1 + 0.55 * (hashed(row, sett) - 0.5) + 0.08 * grit + 0.14 * broad) * dome
+    stone *= 1 - 0.6 * gap
+    paved = (z > s.aux[:, 0]).astype(np.float32)
+    tone = np.where(paved > 0, slab, stone)
+    stain = smoothstep(0.9, 2.2, noise(x + 5.0, z + 2.0, 6.1, s.spacing))
+    tone = tone * (1 - 0.35 * stain)
+    return np.asarray(tone[:, None] * rgb(1.03, 1.0, 0.95), dtype=np.float32)
+
+
+def _bark(s: Surface, noise: Noise) -> Array:
+    angle = np.arctan2(s.local[2], s.local[0])
+    ridge = noise(angle * 0.35, s.v * 0.12, 0.8, s.spacing)
+    patch = smoothstep(0.3, 0.9, noise(angle * 0.3, s.v * 0.4, 2.1, s.spacing))
+    base = _scaled(s, 1.0 + 0.3 * ridge)
+    pale = rgb(0.36, 0.33, 0.25)
+    return np.asarray(base * (1 - 0.6 * patch[:, None]) + 0.6 * patch[:, None] * pale, np.float32)
+
+
+def _leaf(s: Surface, noise: Noise) -> Array:  # noqa: ARG001
+    return s.colour
+
+
+def _slate(s: Surface, noise: Noise) -> Array:
+    joints, row, column = _bonded(s, 0.3, 0.22, 0.016)
+    lap = s.v / np.float32(0.22)
+    lap -= np.floor(lap)
+    tone = 1.0 + 0.5 * (hashed(row, column) - 0.5) + 0.08 * noise(s.u, s.v, 2.0, s.spacing)
+    moss = smoothstep(0.8, 2.2, noise(s.u, s.v, 7.0, s.spacing))
+    return _scaled(s, tone * (1 - 0.4 * joints) * (0.85 + 0.25 * lap) * (1 - 0.2 * moss))
+
+
+def _sign(s: Surface, noise: Noise) -> Array:
+    # Letters on the front; aux: number of the word, then the colour of the letters.
+    ink = lettering(s.local[0], s.local[1], s.half[0], s.half[1], s.aux[:, 0], s.spacing)
+    ink = ink * (np.abs(s.local[2]) > s.half[2] - 1e-3)
+    board = _scaled(s, 1.0 + 0.04 * noise(s.u, s.v, 1.5, s.spacing))
+    return np.asarray(board * (1 - ink[:, None]) + s.aux[:, 1:4] * ink[:, None], np.float32)
+
+
+def _awning(s: Surface, noise: Noise) -> Array:
+    band = np.floor(s.local[0] * np.float32(1 / 0.28))
+    light = (band % 2)[:, None]
+    tone = (1.0 + 0.04 * noise(s.u, s.v, 2.3, s.spacing))[:, None]
+    cream = rgb(0.72, 0.68, 0.58)
+    return np.asarray((s.colour * (1 - light) + cream * light) * tone, dtype=np.float32)
+
+
+def _wood(s: Surface, noise: Noise) -> Array:
+    plank, to_plank = _period(s.u, 0.14)
+    grain = noise(s.u * 2.2 + plank * np.float32(0.37), s.v * 0.18, 1.4, s.spacing)
+    tone = 1.0 + 0.14 * grain + 0.3 * (hashed(plank, s.key) - 0.5)
+    return _scaled(s, tone * (1 - 0.6 * line(to_plank, 0.012, s.spacing)))
+
+
+_MATERIALS: dict[int, Callable[[Surface, Noise], Array]] = {
+    PLASTER: _plaster,
+    ASHLAR: _ashlar,
+    BRICK: _brick,
+    PAINT: _paint,
+    METAL: _metal,
+    GROUND: _ground,
+    BARK: _bark,
+    LEAF: _leaf,
+    SLATE: _slate,
+    SIGN: _sign,
+    AWNING: _awning,
+    WOOD: _wood,
+    LAMP: _leaf,
+}
