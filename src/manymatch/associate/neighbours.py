@@ -193,7 +193,7 @@ def _associate_tensors(
     desc0: Any, desc1: Any, k: int, operator: str, max_edges: int | None
 ) -> _Edges:
     """Associate torch tensors where they are."""
-    from manymatch.associate.neighbours import _torch as on_device
+    from manymatch.associate import _torch as on_device
 
     x0, x1 = on_device.checked(desc0, desc1, _WANT)
     check_dimensions(tuple(x0.shape), tuple(x1.shape))
