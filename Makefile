@@ -78,7 +78,7 @@ compare: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 
 accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/ordering.py
-	$(ISOLATED) $(BIN)/python benchmarks/accuracy/made_graphs.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/synthetic_graphs.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_graphs.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_pipeline.py
 	$(BIN)/python benchmarks/accuracy/embedded.py

@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/confidence.py --out out/accuracy
 
-Made scenes: clutter without any pose (how often is the claimed chance at most p?), solvable scenes
+Synthetic scenes: clutter without any pose (how often is the claimed chance at most p?), solvable scenes
 (how often is the true pose inside the claimed ellipsoid?), and all kinds (what are poses worth by
 verdict?). With the reference data also the verdicts on the graphs of real images, practical
 pipeline: 2048 edges for "auto", for other methods what GMS leaves of them, at most 1024. Estimator:
@@ -336,7 +336,7 @@ def main() -> None:
         f"# Confidence\n\n{method}, {arguments.scenes} scenes of each kind.\n\n## Chance\n\n"
         f"{chance_table(claimed)}\n\n## Covariance\n\n"
         f"{covariance_table({kind: scenes[kind] for kind in COVARIANCE_SCENES})}\n\n"
-        "## Verdict, made scenes: number, and percent with an error below 5°\n\n"
+        "## Verdict, synthetic scenes: number, and percent with an error below 5°\n\n"
         f"{verdict_table({kind: scenes[kind] for kind in VERDICT_SCENES})}\n"
     )
     for name, records in pairs.items():

@@ -3,8 +3,8 @@
     python benchmarks/accuracy/fit_probability.py
 
 Matches of "auto" on two posed sets (indoor desk and turntable, every representation) and on every
-other made graph of the reference data, after 20,000 and, for more wrong poses, after 300
-iterations. A match is true if the made graph says so, or if it lies within 5 px of the true
+other synthetic graph of the reference data, after 20,000 and, for more wrong poses, after 300
+iterations. A match is true if the synthetic graph says so, or if it lies within 5 px of the true
 epipolar geometry. Logistic regression in which every pair counts alike; prints the coefficients.
 `manymatch experiment calibration` measures the result on other sets.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/breakdown.py [--iterations 20000] [--out out/bench]
 
-The two-stage estimator on made graphs of 1024 edges, a tenth of them true. Instructions by
+The two-stage estimator on synthetic graphs of 1024 edges, a tenth of them true. Instructions by
 function, with all that a function calls, counted by valgrind on the AVX2 path; nanoseconds by stage
 from the estimator's own clock, on a graph of the same kind. Writes ``breakdown.json`` and
 ``breakdown.md``.

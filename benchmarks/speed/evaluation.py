@@ -5,7 +5,7 @@
 A first run fills the cache of features and candidates. A second one, in a new folder, evaluates
 from it with all cores, and its wall-clock time is compared with the time inside the estimator: what
 is left is decoding images, reading features and candidates, filtering and bookkeeping. Without SET
-the posed pairs of the data folder are used where they are there, else made photographs.
+the posed pairs of the data folder are used where they are there, else synthetic photographs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/gms.py [--out out/bench]
 
-Takes graphs of real images where the reference data is present, and made scenes where it is not or
+Takes graphs of real images where the reference data is present, and synthetic scenes where it is not or
 where no real graph has as many edges. One thread, CPU time, the minimum of interleaved runs, and of
 these the median over the graphs. OpenCV's
 matchGMS, where it is installed, does another job: it takes every edge as a one-to-one match of its
@@ -50,7 +50,7 @@ def real_cases() -> list[Case]:
     ]
 
 
-def made_cases() -> list[Case]:
+def synthetic_cases() -> list[Case]:
     """Make three scenes of more edges than the largest number that is timed."""
     config = synthetic.SceneConfig(num_points=1900, num_outliers=300, family_size=5)
     scenes = [synthetic.make_scene(config, seed) for seed in range(3)]
@@ -114,14 +114,14 @@ def cut(cases: list[Case], count: int) -> list[Case]:
 
 def time_all(repeats: int) -> list[dict[str, Any]]:
     """One record per number of edges."""
-    real, made = real_cases(), made_cases()
+    real, synthetic = real_cases(), synthetic_cases()
     records = []
     for count in NUM_EDGES:
         usable = cut(real, count)
-        enough = usable or cut(made, count)
+        enough = usable or cut(synthetic, count)
         record = {
             "edges": count,
-            "graphs": f"{len(enough)} {'real' if usable else 'made'}",
+            "graphs": f"{len(enough)} {'real' if usable else 'synthetic'}",
             OURS: milliseconds([ours(case) for case in enough], repeats),
         }
         theirs = [call for call in map(opencv, enough) if call is not None]

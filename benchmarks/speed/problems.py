@@ -40,7 +40,7 @@ class Problem:
 
 
 def load_problems(quick: bool) -> list[Problem]:
-    """Take the reference graphs where they are, made scenes otherwise."""
+    """Take the reference graphs where they are, synthetic scenes otherwise."""
     data = data_folder()
     folder = data / "graphs" / "made" if data else None
     if folder is not None and folder.is_dir():

@@ -1,10 +1,10 @@
-"""Pose errors on the made graphs, beside the reference results.
+"""Pose errors on the synthetic graphs, beside the reference results.
 
-    python benchmarks/accuracy/made_graphs.py --out out/accuracy
+    python benchmarks/accuracy/synthetic_graphs.py --out out/accuracy
 
 80 graphs of 1024 edges at four edge-inlier ratios, 1,000 to 100,000 iterations, 1 px, five seeds.
-Writes ``made.json`` with every error, from which an interrupted run goes on, and
-``made_graphs.md`` with the tables.
+Writes ``synthetic.json`` with every error, from which an interrupted run goes on, and
+``synthetic_graphs.md`` with the tables.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def run(
 ) -> None:
     """Run what is missing."""
     with protocol.progress_bar() as progress:
-        task = progress.add_task("made", total=len(ratios) * len(METHODS))
+        task = progress.add_task("synthetic", total=len(ratios) * len(METHODS))
         for ratio in ratios:
             pairs = load_ratio(folder, ratio)
             for method in METHODS:
-                progress.update(task, description=f"made: ratio {ratio}, {method.name}")
+                progress.update(task, description=f"synthetic: ratio {ratio}, {method.name}")
                 key = f"{method.name}/{ratio}"
                 if store.get(key) is None:
                     errors = protocol.errors_by_seed(method, pairs, options, MAX_EDGES, seeds)
@@ -95,7 +95,7 @@ def tables(ratios: list[str], store: Store, reference: dict[str, Any]) -> str:
             row.append(f"{auc} (median {np.median(errors):.2f}°)")
         rows.append(row)
     return (
-        "# Made graphs\n\nPose AUC@5/10/20 in percent by edge-inlier ratio, mean ± standard "
+        "# Synthetic graphs\n\nPose AUC@5/10/20 in percent by edge-inlier ratio, mean ± standard "
         "deviation over seeds; the reference is one seed.\n\n"
         + protocol.markdown_table(["method", *ratios], rows)
         + "\n"
@@ -112,7 +112,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = data_folder()
     if data is None or not (data / "graphs" / "made").is_dir():
-        sys.stdout.write("made graphs: not here, set MANYMATCH_DATA to the folder that has them\n")
+        sys.stdout.write("synthetic graphs: not here, set MANYMATCH_DATA to the folder that has them\n")
         return
     folder = data / "graphs" / "made"
     reference = json.loads((data / "graphs" / "made_reference.json").read_text())
@@ -124,10 +124,10 @@ def main() -> None:
         "seeds": arguments.seeds,
         "version": manymatch.__version__,
     }
-    store = Store(arguments.out / "made.json", settings)
+    store = Store(arguments.out / "synthetic.json", settings)
     run(folder, ratios, store, arguments.seeds, options)
     text = tables(ratios, store, reference)
-    (arguments.out / "made_graphs.md").write_text(text)
+    (arguments.out / "synthetic_graphs.md").write_text(text)
     sys.stdout.write(text)
 
 
