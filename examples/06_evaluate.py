@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 from manymatch import Options
+from manymatch.associate.candidates import Association
 from manymatch.datasets.synthetic import ORDERING, make_scenes
 from manymatch.evaluate.compare import compare_runs
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.source_files import write_posed_graph
@@ -34,8 +34,8 @@ with tempfile.TemporaryDirectory() as folder:
     (source,) = open_sources([str(graphs)])
     options = Options(max_iterations=3_000)
     configs = {
-        "two-stage": RunConfig("hcm-mcm", Front.uncapped(5), options, seeds=2),
-        "consensus": RunConfig("cm", Front.uncapped(5), options, seeds=2),
+        "two-stage": RunConfig("hcm-mcm", Association.uncapped(5), options, seeds=2),
+        "consensus": RunConfig("cm", Association.uncapped(5), options, seeds=2),
     }
     run_set(source, configs, place / "out")
     comparison = compare_runs(place / "out" / "two-stage", place / "out" / "consensus")

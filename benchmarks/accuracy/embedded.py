@@ -64,7 +64,7 @@ def systems(
     sizes = [found.size for found in features]
     descriptors = [found.descriptors for found in features]
     plain = manymatch.candidates(*points, *descriptors, *sizes, k=1, gms=False, keep=KEPT)
-    many = manymatch.candidates(*points, *descriptors, *sizes, keep=KEPT)
+    many = manymatch.candidates(*points, *descriptors, *sizes, method="hcm-mcm", keep=KEPT)
     R = protocol.nearest_rotation(pair.R)
     first, second = (Pair(found.graph, *cameras, R, pair.t) for found in (plain, many))
     return first, second

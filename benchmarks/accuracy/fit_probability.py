@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from manymatch import _core
+from manymatch.associate.candidates import Association
 from manymatch.estimate.match_probability import match_features
 from manymatch.estimate.problem import Problem, core_options
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.sources import open_sources
 from tests.support.data_folder import data_folder
 
@@ -56,7 +56,8 @@ def problems(data: Path, iterations: int) -> list[tuple[Problem, np.ndarray]]:
     for source in open_sources([str(folder) for folder in folders]):
         for index in range(len(source)):
             posed = source[index]
-            graph = Front.for_auto().graph(posed)
+            seen = Association().for_method("auto")
+            graph = seen.apply(posed.graph, posed.size0, posed.size1)
             problem = Problem(graph, posed.camera0, posed.camera1, None, options, "")
             off = problem.distances(posed.R, posed.t) / problem.eps
             found.append((problem, off < TRUTH_PX))

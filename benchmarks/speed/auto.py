@@ -26,22 +26,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.speed import report
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import INGREDIENTS
 from manymatch.evaluate import pose_auc, pose_error_deg
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.sources import open_sources
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph
 
-FRONTS = {"hcm-mcm": Front(), "auto": Front.for_auto()}
+METHODS = ("hcm-mcm", "auto")
+
+
+def seen(method: str, posed: PosedGraph) -> manymatch.AssociationGraph:
+    """Candidates of a pair as a method wants them."""
+    return Association().for_method(method).apply(posed.graph, posed.size0, posed.size1)
 
 
 def timed(method: str, posed: PosedGraph, options: manymatch.Options) -> tuple[float, float, int]:
-    """Seconds with the front end, error in degrees, and iterations."""
+    """Seconds with caps and filter, error in degrees, and iterations."""
     start = time.perf_counter()
-    graph = FRONTS[method].graph(posed)
+    graph = seen(method, posed)
     estimate = manymatch.estimate_relative_pose(
         graph, posed.camera0, posed.camera1, method, options
     )
@@ -54,12 +59,12 @@ def measure(folder: Path, pairs: int, repeats: int, options: manymatch.Options) 
     """Seconds, errors and iterations of both methods on evenly spread pairs of a set."""
     (source,) = open_sources([str(folder)])
     chosen = np.unique(np.linspace(0, len(source) - 1, min(pairs, len(source))).astype(int))
-    rows: dict[str, list[tuple[float, float, int]]] = {method: [] for method in FRONTS}
+    rows: dict[str, list[tuple[float, float, int]]] = {method: [] for method in METHODS}
     for index in chosen:
         posed = source[int(index)]
         best: dict[str, tuple[float, float, int]] = {}
         for _ in range(repeats):
-            for method in FRONTS:
+            for method in METHODS:
                 run = timed(method, posed, options)
                 best[method] = min(run, best.get(method, run))
         for method, run in best.items():
@@ -82,7 +87,7 @@ def measure_parts(
     for source in open_sources([str(folder) for folder in folders]):
         for index in np.linspace(0, len(source) - 1, 4).astype(int):
             posed = source[int(index)]
-            graph = Front.for_auto().graph(posed)
+            graph = seen("auto", posed)
             best: dict[str, tuple[float, int, int]] = {}
             for _ in range(repeats):
                 for name in rows:
@@ -119,7 +124,7 @@ def part_cells(rows: dict[str, list[tuple[float, int, int]]]) -> list[list[str]]
 def cells(name: str, runs: list[dict[str, Any]]) -> list[str]:
     """One row of the table: totals over the pairs of some sets."""
     total, iterations, auc = {}, {}, {}
-    for method in FRONTS:
+    for method in METHODS:
         total[method] = sum(sum(run[method]["seconds"]) for run in runs)
         iterations[method] = np.mean(np.concatenate([run[method]["iterations"] for run in runs]))
         auc[method] = np.mean([pose_auc(run[method]["error_deg"], (10,))[0] for run in runs])
@@ -127,10 +132,10 @@ def cells(name: str, runs: list[dict[str, Any]]) -> list[str]:
     return [
         name,
         str(count),
-        *(f"{1e3 * total[method] / count:.1f}" for method in FRONTS),
+        *(f"{1e3 * total[method] / count:.1f}" for method in METHODS),
         f"{total['auto'] / total['hcm-mcm']:.2f}",
-        *(f"{iterations[method]:,.0f}" for method in FRONTS),
-        *(f"{auc[method]:.1f}" for method in FRONTS),
+        *(f"{iterations[method]:,.0f}" for method in METHODS),
+        *(f"{auc[method]:.1f}" for method in METHODS),
     ]
 
 

@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import INGREDIENTS, Options
 from manymatch.evaluate import run as run_module
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.metrics import pose_auc
 from manymatch.evaluate.run_result import RunResult
 from manymatch.evaluate.source_synthetic import MadeSource
@@ -54,7 +54,7 @@ def test_runs_what_q3_runs_and_auto(tmp_path, monkeypatch):
     for name, config in ours.items():
         if name not in OTHERS:
             assert config.estimator == "auto"
-            assert config.front == Front(k=5, max_edges=2048, gms=False, keep=None)
+            assert config.association == Association(k=5, max_edges=2048, gms=False, keep=None)
             left_out = () if name == "auto" else (name.removeprefix("without-"),)
             wanted = Options(min_iterations=7, max_iterations=70, without=left_out)
             assert (config.options, config.seeds) == (wanted, 3)

@@ -7,8 +7,8 @@ import signal
 import numpy as np
 import pytest
 
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig, RunInterrupted
 from manymatch_paper.experiments._match_runs import run_matches
 from manymatch_paper.measures.match_truth import epipolar_distance, known_truth
@@ -19,7 +19,9 @@ QUICK = Options(min_iterations=50, max_iterations=50)
 
 
 def quick_config(seeds=1):
-    return RunConfig(estimator="auto", front=Front.for_auto(), options=QUICK, seeds=seeds)
+    return RunConfig(
+        estimator="auto", association=Association().for_method("auto"), options=QUICK, seeds=seeds
+    )
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 
 from manymatch import _core
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.fronts import Front
 from manymatch_paper.experiments import q2
 from manymatch_paper.experiments._scorers import scorer_times
 from manymatch_paper.experiments.paper import paper_numbers
@@ -161,7 +161,7 @@ def test_figures(data):
 
 
 def test_times_are_measured_once(tmp_path, monkeypatch):
-    source, front, options = SmallSource(5), Front.uncapped(3), Options()
+    source, front, options = SmallSource(5), Association.uncapped(3), Options()
     times = scorer_times(source, front, options, 5, 3, tmp_path)
     assert times["pairs"] == 3
     assert times["hcm"] > 0
@@ -171,16 +171,16 @@ def test_times_are_measured_once(tmp_path, monkeypatch):
     monkeypatch.setattr(_core, "benchmark_hcm", lambda *_: (1e-6, None))
     monkeypatch.setattr(_core, "benchmark_mcm", lambda *_: (2e-6, None))
     assert scorer_times(source, front, options, 5, 3, tmp_path) == times
-    other = scorer_times(source, Front.uncapped(2), options, 5, 3, tmp_path)
+    other = scorer_times(source, Association.uncapped(2), options, 5, 3, tmp_path)
     assert other == pytest.approx({"hcm": 1.0, "mcm": 2.0, "pairs": 3})
 
 
 def test_nothing_to_time(tmp_path):
     source = SmallSource(2)
-    assert scorer_times(source, Front(), Options(), 2, 0, tmp_path) is None
+    assert scorer_times(source, Association.paper(), Options(), 2, 0, tmp_path) is None
     # Four edges are no sample.
-    assert scorer_times(source, Front(keep=4), Options(), 2, 2, tmp_path) is None
-    assert scorer_times(source, Front(keep=4), Options(), 2, 2, tmp_path) is None
+    assert scorer_times(source, Association(gms=True, keep=4), Options(), 2, 2, tmp_path) is None
+    assert scorer_times(source, Association(gms=True, keep=4), Options(), 2, 2, tmp_path) is None
 
 
 def test_paper_numbers_agree_with_its_text():

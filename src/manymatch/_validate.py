@@ -10,7 +10,7 @@ import difflib
 import math
 import numbers
 import operator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,10 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 Shape: TypeAlias = tuple[int | None, ...]
 
 INT32_MAX = 2**31 - 1
+
+#: Methods of the estimator; association takes them too, since they want different graphs.
+Method: TypeAlias = Literal["auto", "hcm-mcm", "hcm", "mcm", "cm"]
+METHODS: tuple[str, ...] = get_args(Method)
 
 
 def describe(value: object) -> str:
@@ -47,6 +51,27 @@ def suggest(name: object, known: Iterable[str]) -> str:
     """Return ", did you mean 'x'" if a known name is close to `name`, else nothing."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f", did you mean {close[0]!r}" if close else ""
+
+
+def choice(value: object, name: str, known: Iterable[str]) -> str:
+    """Check that a value is one of a few names."""
+    names = list(known)
+    if not isinstance(value, str) or value not in names:
+        want = f"one of {', '.join(map(repr, names))}"
+        raise ValueError(f"{name} must be {want}, got {describe(value)}{suggest(value, names)}")
+    return value
+
+
+def checked_method(method: object) -> Method:
+    """Check the name of a method."""
+    return choice(method, "method", METHODS)  # type: ignore[return-value]
+
+
+def flag(value: object, name: str) -> bool:
+    """Check a yes or no."""
+    if not isinstance(value, bool | np.bool_):
+        raise refusal(name, "True or False", value)
+    return bool(value)
 
 
 def _to_array(value: object, name: str, want: str) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The practical front end: its steps in order, what they count, and its refusals."""
+"""Candidates from descriptors: steps in order, what they count, and its refusals."""
 
 import dataclasses
 import inspect
@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import manymatch
-from manymatch.associate.neighbours import associate
+from manymatch._validate import METHODS
 from manymatch.associate import candidates as frontend
+from manymatch.associate.candidates import Association
+from manymatch.associate.neighbours import associate
 from manymatch.datasets.synthetic import SceneConfig, make_scene
 
 COUNTS = ["keypoints0", "keypoints1", "associated", "after_cap", "after_gms", "kept"]
@@ -28,7 +30,7 @@ def inputs(scene):
 
 def test_steps_are_those_taken_one_by_one(inputs):
     points0, points1, desc0, desc1, size0, size1 = inputs
-    result = manymatch.candidates(*inputs, k=4, max_edges=700, keep=250)
+    result = manymatch.candidates(*inputs, 4, "hcm-mcm", max_edges=700, keep=250)
     whole = manymatch.AssociationGraph(points0, points1, *associate(desc0, desc1, 4))
     capped = whole.head(700)
     left = capped.filter(manymatch.gms_filter(capped, size0, size1).mask)
@@ -41,9 +43,23 @@ def test_steps_are_those_taken_one_by_one(inputs):
     assert result.gms.num_kept == len(left)
 
 
-def test_defaults_are_the_practical_configuration(inputs):
-    explicit = manymatch.candidates(*inputs, k=5, max_edges=2048, gms=True, keep=1024)
-    assert manymatch.candidates(*inputs).graph == explicit.graph
+@pytest.mark.parametrize("method", METHODS)
+def test_the_method_decides_what_is_left_open(inputs, method):
+    decided = {"gms": False, "keep": None} if method == "auto" else {"gms": True, "keep": 1024}
+    explicit = manymatch.candidates(*inputs, k=5, max_edges=2048, **decided)
+    found = manymatch.candidates(*inputs, method=method)
+    assert found.graph == explicit.graph
+    assert (found.gms is None) == (method == "auto")
+
+
+def test_the_configuration_of_the_paper_has_a_name(inputs):
+    points0, points1, desc0, desc1, size0, size1 = inputs
+    whole = manymatch.AssociationGraph(points0, points1, *associate(desc0, desc1))
+    named = Association.paper().apply(whole, size0, size1)
+    assert manymatch.candidates(*inputs, method="hcm-mcm").graph == named
+    assert manymatch.candidates(*inputs, **Association.paper().to_dict()).graph == named
+    with pytest.raises(ValueError, match="gms must be True or False here, got None"):
+        Association().apply(whole, size0, size1)
 
 
 def test_everything_off_is_the_association(inputs):
@@ -77,18 +93,16 @@ def test_options_reach_their_steps(inputs, monkeypatch):
 
     for function in (associate, manymatch.gms_filter):
         monkeypatch.setattr(frontend, function.__name__, record(function))
-    result = manymatch.candidates(*inputs, k=2, operator="union", keep=None, **chosen)
+    result = manymatch.candidates(*inputs, k=2, operator="union", keep=None, gms=chosen)
     first, second = calls
     assert (first["k"], first["operator"], first["max_edges"]) == (2, "union", None)
     assert {name: second[name] for name in chosen} == chosen
     assert result.graph == second["graph"].filter(result.gms.mask)
 
 
-@pytest.mark.parametrize(
-    ("method", "wanted"), [("auto", {"gms": False, "keep": None}), ("hcm-mcm", {})]
-)
-def test_the_estimator_takes_the_result(scene, inputs, method, wanted):
-    graph = manymatch.candidates(*inputs, **wanted).graph
+@pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
+def test_the_estimator_takes_the_result(scene, inputs, method):
+    graph = manymatch.candidates(*inputs, method=method).graph
     options = manymatch.Options(max_iterations=2_000, seed=1)
     estimate = manymatch.estimate_relative_pose(
         graph, scene.camera0, scene.camera1, method, options
@@ -98,7 +112,7 @@ def test_the_estimator_takes_the_result(scene, inputs, method, wanted):
 
 
 def test_result_is_frozen_and_prints(inputs):
-    result = manymatch.candidates(*inputs, max_edges=700, keep=250)
+    result = manymatch.candidates(*inputs, max_edges=700, gms=True, keep=250)
     c = result.counts
     assert repr(result) == (
         f"Candidates({c['keypoints0']} x {c['keypoints1']} keypoints; edges: {c['associated']} "
@@ -128,10 +142,11 @@ BAD = [
     ({"max_edges": -1}, "max_edges must be an integer of at least 0, got -1"),
     ({"keep": 1.5}, "keep must be an integer of at least 0, got 1.5"),
     ({"gms": 1}, "gms must be True or False, got 1"),
+    ({"method": "ransac"}, "method must be one of"),
     ({"operator": "mutal"}, "operator must be one of"),
     ({"size0": (0, 10)}, "size0 must be two positive finite numbers"),
     ({"size1": None, "gms": False}, "size1 must be two positive finite numbers"),
-    ({"grid": 0, "gms": False}, r"grid must be an integer in \[2, 256\], got 0"),
+    ({"gms": {"grid": 0}}, r"grid must be an integer in \[2, 256\], got 0"),
 ]
 
 

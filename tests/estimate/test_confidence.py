@@ -9,9 +9,9 @@ import pytest
 
 import manymatch
 from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, ORDERING, PLANAR, make_scene
+from manymatch.estimate import _chance
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.problem import Problem
-from manymatch.estimate import _chance
 from manymatch.evaluate import pose_error_deg
 
 K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])

@@ -13,9 +13,9 @@ from hypothesis.extra.numpy import arrays
 import manymatch
 from manymatch.datasets._geometry import rotation_matrix
 from manymatch.datasets.synthetic import EASY, ORDERING, make_scene
+from manymatch.estimate import _chance
 from manymatch.estimate._planarity import planar_twin
 from manymatch.estimate.confidence import assess
-from manymatch.estimate import _chance
 
 OPTIONS = manymatch.Options(min_iterations=500, max_iterations=2000)
 methods = st.sampled_from(["auto", "hcm-mcm"])

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from manymatch import Options
+from manymatch.associate.candidates import Association
 from manymatch.evaluate.auc_table import comparison_table, run_table
 from manymatch.evaluate.compare import SetComparison, compare_runs
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig, run_set, run_sets
 from manymatch.evaluate.statistics import paired_difference
 from tests.support.synthetic_runs import SmallSource
 
 QUICK = RunConfig(
-    "hcm-mcm", Front.uncapped(5), Options(min_iterations=40, max_iterations=40), seeds=2
+    "hcm-mcm", Association.uncapped(5), Options(min_iterations=40, max_iterations=40), seeds=2
 )
 OTHER = replace(QUICK, estimator="mcm")
 

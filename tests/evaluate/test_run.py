@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from manymatch import Options, estimate_relative_pose, score_pose
+from manymatch.associate.candidates import Association
 from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig, RunInterrupted, run_set, run_sets
 from manymatch.evaluate.run_result import COLUMNS, RunResult
 from tests.support.synthetic_runs import SmallSource
 
 QUICK = Options(min_iterations=50, max_iterations=50)
-ALL = Front.uncapped(5)
+ALL = Association.uncapped(5)
 CONFIG = RunConfig("hcm-mcm", ALL, QUICK, seeds=2)
 
 
@@ -115,7 +115,7 @@ def test_a_torn_last_line_is_dropped_and_computed_again(tmp_path):
             replace(CONFIG, options=Options(max_iterations=60, min_iterations=50)),
             "max_iterations",
         ),
-        (SmallSource(2), replace(CONFIG, front=Front()), "config.front"),
+        (SmallSource(2), replace(CONFIG, association=Association.paper()), "config.front"),
         (SmallSource(2, label="b"), CONFIG, "source.label"),
     ],
 )
@@ -134,8 +134,8 @@ def test_a_pair_that_cannot_be_read_counts_180_and_says_why(tmp_path):
 
 
 def test_a_pair_without_pose_counts_180(tmp_path):
-    nothing = Front(5, 0, gms=False, keep=None)
-    result = run_set(SmallSource(1), {"a": replace(CONFIG, front=nothing)}, tmp_path)["a"]
+    nothing = Association(5, max_edges=0, gms=False, keep=None)
+    result = run_set(SmallSource(1), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
     assert result.errors.tolist() == [[180.0], [180.0]]
     assert result.records[0]["trials"][0]["failure"]
 
@@ -156,7 +156,7 @@ def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
 
 def test_rank_one_with_another_estimator(tmp_path):
     pytest.importorskip("poselib")
-    config = RunConfig("poselib", Front.rank_one(), Options(max_iterations=1000), seeds=1)
+    config = RunConfig("poselib", Association.rank_one(), Options(max_iterations=1000), seeds=1)
     result = run_set(SmallSource(3), {"a": config}, tmp_path)["a"]
     assert np.median(result.errors) < 5
     assert np.isnan(result.column("cardinality")).all()
@@ -210,12 +210,16 @@ def test_several_sets(tmp_path):
 
 def test_every_estimator_gets_the_front_it_wants():
     assert RunConfig().estimator == "auto"
-    assert RunConfig().front == Front.for_auto() == Front(5, 2048, gms=False, keep=None)
+    assert (
+        RunConfig().association
+        == Association().for_method("auto")
+        == Association(5, max_edges=2048, gms=False, keep=None)
+    )
     for estimator in ("hcm-mcm", "cm", "poselib"):
-        assert RunConfig(estimator).front == Front()
-    assert RunConfig("auto", Front()).front == Front()
+        assert RunConfig(estimator).association == Association.paper()
+    assert RunConfig("auto", Association.paper()).association == Association.paper()
     # A copy keeps what it had: another estimator on the same candidates.
-    assert replace(RunConfig(), estimator="cm").front == Front.for_auto()
+    assert replace(RunConfig(), estimator="cm").association == Association().for_method("auto")
 
 
 def test_parts_that_are_left_out_make_another_run(tmp_path):

@@ -1,4 +1,4 @@
-"""Opening sets by what people call them; fronts; posed graphs in files."""
+"""Opening sets by what people call them; associations; posed graphs in files."""
 
 import dataclasses
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from manymatch import AssociationGraph, candidates, gms_filter
+from manymatch.associate.candidates import Association
 from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.source_files import (
     FileSource,
     graph_folders,
@@ -24,13 +24,17 @@ def posed():
     return SmallSource()[0]
 
 
+def seen(association, posed):
+    return association.apply(posed.graph, posed.size0, posed.size1)
+
+
 def write_set(folder, count=2):
     folder.mkdir(parents=True)
     for index, item in zip(range(count), SmallSource(count), strict=False):
         write_posed_graph(folder / f"{index:03d}.npz", item)
 
 
-def test_practical_front_is_the_front_end(posed):
+def test_a_filter_of_a_given_graph_is_that_of_candidates(posed):
     scene = make_scene(EASY, 0)
     expected = candidates(
         scene.graph.points0,
@@ -40,25 +44,26 @@ def test_practical_front_is_the_front_end(posed):
         scene.size,
         scene.size,
         max_edges=60,
+        gms=True,
         keep=20,
     )
-    graph = Front(5, 60, gms=True, keep=20).graph(posed)
+    graph = seen(Association(5, max_edges=60, gms=True, keep=20), posed)
     assert graph.num_edges == expected.counts["kept"]
     np.testing.assert_array_equal(graph.edges, expected.graph.edges)
 
 
-def test_fronts_cut_in_order(posed):
+def test_associations_cut_in_order(posed):
     whole = posed.graph
-    assert Front.uncapped(5).graph(posed) == whole
+    assert seen(Association.uncapped(5), posed) == whole
     for k in (1, 2, 3):
         np.testing.assert_array_equal(
-            Front.uncapped(k).graph(posed).edges, whole.edges[whole.rank <= k]
+            seen(Association.uncapped(k), posed).edges, whole.edges[whole.rank <= k]
         )
-    ones = Front.rank_one(10).graph(posed)
+    ones = seen(Association.rank_one(10), posed)
     np.testing.assert_array_equal(ones.edges, whole.edges[whole.rank == 1][:10])
     kept = gms_filter(whole.head(50), posed.size0, posed.size1).mask
     np.testing.assert_array_equal(
-        Front(5, 50, gms=True, keep=None).graph(posed).edges, whole.edges[:50][kept]
+        seen(Association(5, max_edges=50, gms=True, keep=None), posed).edges, whole.edges[:50][kept]
     )
 
 

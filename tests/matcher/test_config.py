@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manymatch._validate import METHODS
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import INGREDIENTS, Options
-from manymatch.estimate.problem import METHODS
-from manymatch.evaluate.fronts import Front
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
-from manymatch.matcher.config import PRESETS, Association, MatcherConfig, default_preset
+from manymatch.matcher.config import PRESETS, MatcherConfig, default_preset
 
 OLD_FILE = """
 preset = "classic"
@@ -67,13 +67,12 @@ def test_the_method_decides_what_the_filter_leaves_open(method, gms):
     else:
         assert decided == Association(k=3, gms=True, keep=77)
     assert decided.for_method("cm") == decided.for_method("auto") == decided
-    assert Front.of(part, method) == Front(3, 2048, bool(decided.gms), decided.keep)
 
 
 def test_the_default_is_what_auto_wants():
-    assert Front.of(MatcherConfig().association, "auto") == Front.for_auto()
+    assert MatcherConfig().association.for_method("auto") == Association(gms=False, keep=None)
     # The paper's practical configuration.
-    assert Front.of(MatcherConfig().association, "hcm-mcm") == Front()
+    assert MatcherConfig().association.for_method("hcm-mcm") == Association.paper()
 
 
 def test_files_of_before_there_was_auto_still_load(tmp_path):

@@ -1,20 +1,128 @@
-"""Preserve: the practical front end, from descriptors to the graph the estimator takes."""
+"""Preserve: from descriptors to the graph that the estimator takes."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import FloatArray, float_array, integer
-from manymatch.associate.gms import GmsResult, flag, gms_filter
-from manymatch.associate.neighbours import associate
+from manymatch._settings import setting, settings
+from manymatch._validate import FloatArray, checked_method, choice, flag, float_array, integer
+from manymatch.associate.gms import GmsResult, gms_filter
+from manymatch.associate.neighbours import OPERATORS, associate
 from manymatch.associate.owned import associate_owned
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+_PANEL = "Association"
+
+
+@settings
+@dataclasses.dataclass(frozen=True)
+class Association:
+    """How descriptors become the graph that an estimator sees: operator, caps and filter.
+
+    Raises
+    ------
+    ValueError
+        If a field is unknown, of another type or out of its range.
+
+    Examples
+    --------
+    >>> Association().for_method("auto").gms, Association().for_method("hcm-mcm").gms
+    (False, True)
+    """
+
+    k: int = setting(5, "Candidates per keypoint, the largest rank of an edge.", panel=_PANEL)
+    operator: str = setting(
+        "mutual",
+        "Which pairs are candidates: those where each is among the k nearest of the other "
+        "(mutual), where one is (union), or from image 0 to image 1 only (oneway).",
+        panel=_PANEL,
+        choices=OPERATORS,
+    )
+    max_edges: int | None = setting(
+        2048, "Edges that reach the filter, best first; none for all.", panel=_PANEL
+    )
+    gms: bool | None = setting(
+        None,
+        "Filter the edges by grid motion statistics (GMS). By default as the method wants it: "
+        '"auto" runs the filter itself and gets every edge of the cap; the other methods get the '
+        "edges that the filter keeps.",
+        panel=_PANEL,
+    )
+    keep: int | None = setting(
+        1024,
+        "Edges that reach the estimator, best first; none for all. Not used where the method "
+        'decides about the filter and is "auto".',
+        panel=_PANEL,
+    )
+
+    def __post_init__(self) -> None:
+        integer(self.k, "k", 1)
+        choice(self.operator, "operator", OPERATORS)
+        for name in ("max_edges", "keep"):
+            if getattr(self, name) is not None:
+                integer(getattr(self, name), name, 0)
+        if self.gms is not None:
+            flag(self.gms, "gms")
+
+    @classmethod
+    def paper(cls) -> Association:
+        """Return the paper's practical configuration, for the methods of the paper.
+
+        Mutual 5-nearest neighbours, the first 2048 edges, many-to-many GMS, and the first 1024 of
+        the edges that are left.
+        """
+        return cls(k=5, operator="mutual", max_edges=2048, gms=True, keep=1024)
+
+    @classmethod
+    def rank_one(cls, keep: int | None = 1024) -> Association:
+        """Return the usual 1-to-1 input: mutual nearest neighbours only."""
+        return cls(k=1, max_edges=None, gms=False, keep=keep)
+
+    @classmethod
+    def uncapped(cls, k: int) -> Association:
+        """Return every edge up to rank k: the graph E_k of the paper's first question."""
+        return cls(k=k, max_edges=None, gms=False, keep=None)
+
+    def for_method(self, method: str) -> Association:
+        """Decide what ``gms=None`` leaves open; the result has True or False there.
+
+        Parameters
+        ----------
+        method : str
+            As in `manymatch.estimate_relative_pose`, or the name of another package's estimator,
+            which gets the same as the methods of the paper.
+        """
+        if self.gms is not None:
+            return self
+        if method == "auto":
+            return dataclasses.replace(self, gms=False, keep=None)
+        return dataclasses.replace(self, gms=True)
+
+    def apply(
+        self, graph: AssociationGraph, size0: ArrayLike, size1: ArrayLike
+    ) -> AssociationGraph:
+        """Cut and filter a graph that is there already; the edges that are left keep their order.
+
+        Parameters
+        ----------
+        graph : AssociationGraph
+            All candidates with their ranks, in pixels, best first. They were chosen by an
+            operator, so that `operator` is not used.
+        size0, size1 : (2,) array_like
+            Width and height of the images in the same pixels.
+        """
+        return _cut(graph.up_to_rank(self.k), self, size0, size1, {}).graph
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,25 +163,22 @@ def candidates(
     size0: ArrayLike,
     size1: ArrayLike,
     k: int = 5,
-    max_edges: int | None = 2048,
-    gms: bool = True,
-    keep: int | None = 1024,
+    method: str = "auto",
     *,
     operator: str = "mutual",
-    threshold: float = 4.0,
-    grid: int = 20,
-    scales: bool = True,
-    rotations: bool = True,
-    crop: bool = True,
-    integer_mean: bool = True,
+    max_edges: int | None = 2048,
+    gms: bool | Mapping[str, Any] | None = None,
+    keep: int | None = 1024,
     owners0: ArrayLike | None = None,
     owners1: ArrayLike | None = None,
 ) -> Candidates:
-    """Associate descriptors, cap, filter and cut: the paper's practical configuration.
+    """Associate descriptors and make the graph that a method of the estimator wants.
+
+    With the defaults, the graph is the one that `estimate_relative_pose` wants by default. With
+    ``method="hcm-mcm"`` it is the paper's practical configuration (`Association.paper`).
 
     Edges keep their order throughout (rank, then similarity): the cap and the cut take the first
-    ones, and the filter only removes. Method "auto" wants ``gms=False, keep=None``: it runs the
-    filter itself, and an edge that the filter does not keep is worth less there, not nothing.
+    ones, and the filter only removes.
 
     Parameters
     ----------
@@ -85,16 +190,20 @@ def candidates(
         Width and height of the images in pixels.
     k : int
         Candidates per keypoint, as in `associate`.
-    max_edges : int, optional
-        Edges that reach the filter; None for all.
-    gms : bool
-        Filter with `gms_filter`.
-    keep : int, optional
-        Edges of the result; None for all that are left.
+    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
+        Method of the estimator that will see the graph, which decides what `gms` and `keep` leave
+        open: "auto" wants all edges of the cap, unfiltered; the others want the filter, and the
+        first 1024 of the edges that it keeps.
     operator : {"mutual", "oneway", "union"}
         As in `associate`.
-    threshold, grid, scales, rotations, crop, integer_mean
-        As in `gms_filter`.
+    max_edges : int, optional
+        Edges that reach the filter; None for all.
+    gms : bool or dict, optional
+        Whether to filter with `gms_filter`, or the keyword arguments to filter with. None, the
+        default, is as the method wants it.
+    keep : int, optional
+        Edges of the result; None for all that are left. Not used where `gms` is None and the method
+        is "auto".
     owners0, owners1 : (M0,) and (M1,) array_like of int, optional
         Both or neither, for keypoints with several descriptors: the keypoint that each row of
         `desc0` and `desc1` belongs to, see `manymatch.associate_owned`.
@@ -112,33 +221,46 @@ def candidates(
     """
     pixels0 = _keypoints(points0, desc0, owners0, "0")
     pixels1 = _keypoints(points1, desc1, owners1, "1")
-    use_gms = flag(gms, "gms")
-    cap = None if max_edges is None else integer(max_edges, "max_edges", 0)
-    cut = None if keep is None else integer(keep, "keep", 0)
+    filter_arguments = gms if isinstance(gms, Mapping) else {}
+    wanted = True if isinstance(gms, Mapping) else gms
+    association = Association(k, operator, max_edges, wanted, keep)
+    decided = association.for_method(checked_method(method))
     if owners0 is None or owners1 is None:
         if (owners0 is None) != (owners1 is None):
             raise ValueError("owners0 and owners1 must be given together, got one of them")
-        found_edges = associate(desc0, desc1, k, operator)
+        found = associate(desc0, desc1, k, operator)
     else:
-        found_edges = associate_owned(desc0, owners0, desc1, owners1, k, operator)
-    whole = AssociationGraph(pixels0, pixels1, *found_edges)
-    capped = whole if cap is None else whole.head(cap)
-    # Run also when switched off on nothing: the arguments are then checked all the same.
-    subject = capped if use_gms else capped.head(0)
+        found = associate_owned(desc0, owners0, desc1, owners1, k, operator)
+    graph = AssociationGraph(pixels0, pixels1, *found)
+    return _cut(graph, decided, size0, size1, filter_arguments)
+
+
+def _cut(
+    graph: AssociationGraph,
+    association: Association,
+    size0: ArrayLike,
+    size1: ArrayLike,
+    filter_arguments: Mapping[str, Any],
+) -> Candidates:
+    """Cap, filter and cut a graph, counting what each step keeps."""
+    if association.gms is None:
+        raise ValueError("gms must be True or False here, got None: see Association.for_method")
+    capped = graph if association.max_edges is None else graph.head(association.max_edges)
+    # Where the filter is switched off, it runs on no edges, which checks the sizes all the same.
     found = gms_filter(
-        subject, size0, size1, threshold, grid, scales, rotations, crop, integer_mean
+        capped if association.gms else capped.head(0), size0, size1, **filter_arguments
     )
-    left = capped.filter(found.mask) if use_gms else capped
-    graph = left if cut is None else left.head(cut)
+    left = capped.filter(found.mask) if association.gms else capped
+    kept = left if association.keep is None else left.head(association.keep)
     counts = {
-        "keypoints0": len(pixels0),
-        "keypoints1": len(pixels1),
-        "associated": whole.num_edges,
+        "keypoints0": len(graph.points0),
+        "keypoints1": len(graph.points1),
+        "associated": graph.num_edges,
         "after_cap": capped.num_edges,
         "after_gms": left.num_edges,
-        "kept": graph.num_edges,
+        "kept": kept.num_edges,
     }
-    return Candidates(graph, counts, found if use_gms else None)
+    return Candidates(kept, counts, found if association.gms else None)
 
 
 def _keypoints(

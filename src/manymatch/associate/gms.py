@@ -11,6 +11,7 @@ from manymatch import _core
 from manymatch._validate import (
     BoolArray,
     FloatArray,
+    flag,
     float_array,
     integer,
     read_only,
@@ -153,10 +154,3 @@ def _image_size(value: ArrayLike, name: str) -> FloatArray:
     if not ((size > 0.0) & (size <= LARGEST_COORDINATE)).all():
         raise ValueError(f"{name} must be {want} up to 1e9, got {size.tolist()}")
     return size
-
-
-def flag(value: object, name: str) -> bool:
-    """Check a switch."""
-    if not isinstance(value, bool | np.bool_):
-        raise refusal(name, "True or False", value)
-    return bool(value)

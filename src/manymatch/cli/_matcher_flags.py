@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch.estimate.problem import METHODS
+from manymatch._validate import METHODS
 from manymatch.matcher.config import PRESETS
 
 _PANEL = "Matcher"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._files import write_whole
+from manymatch.associate.candidates import Association
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json, show_table, working
 from manymatch.cli._progress import Tracker
 from manymatch.evaluate.auc_table import run_table
 from manymatch.evaluate.estimators import ESTIMATORS, checked_estimator
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig, run_sets
 from manymatch.evaluate.sources import open_sources
 from manymatch.matcher.config import MatcherConfig
@@ -135,7 +135,7 @@ def evaluate(
         configs = {
             f"rank-one-{name}" if rank_one else name: RunConfig(
                 estimator=checked_estimator(name),
-                front=front_of(chosen, name, rank_one=rank_one),
+                association=association_of(chosen, name, rank_one=rank_one),
                 options=chosen.options,
                 seeds=seeds,
             )
@@ -179,17 +179,17 @@ def evaluate(
     raise typer.Exit(OK if solved else UNSOLVED)
 
 
-def front_of(config: MatcherConfig, estimator: str, *, rank_one: bool = False) -> Front:
+def association_of(config: MatcherConfig, estimator: str, *, rank_one: bool = False) -> Association:
     """Take from a configuration what an estimator sees of the candidates."""
     if rank_one:
-        return Front.rank_one(config.association.keep)
-    return Front.of(config.association, estimator)
+        return Association.rank_one(config.association.keep)
+    return config.association.for_method(estimator)
 
 
 def _title(run: RunConfig) -> str:
-    front = run.front
-    seen = "rank-one" if front.k == 1 else f"mutual {front.k}-nearest"
-    return f"{run.estimator} on {seen} candidates{', GMS' if front.gms else ''}"
+    association = run.association
+    seen = "rank-one" if association.k == 1 else f"mutual {association.k}-nearest"
+    return f"{run.estimator} on {seen} candidates{', GMS' if association.gms else ''}"
 
 
 def _record(

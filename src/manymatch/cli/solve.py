@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import numpy as np
 import typer
 
+from manymatch._validate import METHODS
 from manymatch.cli import _options as flags  # noqa: TC001 - Typer reads the annotations
 from manymatch.cli._cameras import parse_camera
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
 from manymatch.estimate.options import Options
-from manymatch.estimate.problem import METHODS
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.geometry.pose_words import describe_pose
 from manymatch.io import load_graph
 from manymatch.matcher.result import estimate_record, matches_text
 
 if TYPE_CHECKING:
-    from manymatch.estimate.problem import Method
+    from manymatch._validate import Method
     from manymatch.estimate.relative_pose import Estimate
     from manymatch.graph import AssociationGraph
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch import _core
-from manymatch.estimate.problem import Problem, checked_method, core_options, num_threads
+from manymatch._validate import checked_method
+from manymatch.estimate.problem import Problem, core_options, num_threads
 
 if TYPE_CHECKING:
     from manymatch._validate import FloatArray, IndexArray

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import BoolArray, FloatArray, bool_array, refusal, suggest
+from manymatch._validate import BoolArray, FloatArray, bool_array, refusal
 from manymatch.associate.gms import LARGEST_COORDINATE
 from manymatch.estimate.options import INGREDIENTS, Options
 from manymatch.geometry.camera import Camera, as_camera
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 # Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
 CameraLike: TypeAlias = object
-
-Method: TypeAlias = Literal["auto", "hcm-mcm", "hcm", "mcm", "cm"]
-METHODS: tuple[str, ...] = get_args(Method)
 
 # Keypoints that span less than this many pixels are not in pixels; to what they are blown up then.
 _SMALLEST_IMAGE, _BLOWN_UP = 32.0, 1000.0
@@ -109,14 +106,6 @@ def checked_options(options: object, name: str = "options") -> Options:
     if not isinstance(options, Options):
         raise refusal(name, "an Options or None", options)
     return options
-
-
-def checked_method(method: object) -> Method:
-    """Check the name of a method."""
-    if method not in METHODS:
-        known = ", ".join(repr(m) for m in METHODS)
-        raise ValueError(f"method must be one of {known}, got {method!r}{suggest(method, METHODS)}")
-    return method  # type: ignore[return-value]
 
 
 def checked_problems(problems: object) -> list[tuple[Any, Any, Any, Any]]:

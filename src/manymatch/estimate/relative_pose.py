@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import BoolArray, FloatArray, IndexArray, integer, read_only, refusal
+from manymatch._validate import (
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    Method,
+    checked_method,
+    integer,
+    read_only,
+    refusal,
+)
 from manymatch.estimate.match_probability import match_probability
 from manymatch.estimate.problem import (
     CameraLike,
-    Method,
     Problem,
-    checked_method,
     checked_options,
     checked_problems,
     core_options,

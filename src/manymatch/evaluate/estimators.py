@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import suggest
-from manymatch.estimate.problem import METHODS, checked_method
+from manymatch._validate import METHODS, checked_method, suggest
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.evaluate.baselines import BaselineResult, opencv, poselib, pycolmap
 from manymatch.evaluate.metrics import FAILURE_DEG, rotation_error_deg, translation_error_deg

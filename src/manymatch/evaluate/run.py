@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import manymatch
 from manymatch._files import as_path
 from manymatch._validate import integer, refusal
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.estimate.problem import num_threads
 from manymatch.evaluate.estimators import BASELINES, checked_estimator, trial
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.metrics import FAILURE_DEG
 from manymatch.evaluate.run_result import RunResult
-from manymatch.matcher.config import Association
 from manymatch.runs.batch import BatchProgress
 from manymatch.runs.journal import Journal
 from manymatch.runs.workers import Workers
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.evaluate.sources import GraphSource
 
-# Stands for the front that the estimator wants, until it is known which one that is.
-_AS_WANTED: Any = None
-
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -41,9 +37,9 @@ class RunConfig:
     estimator : str
         "auto", "hcm-mcm", "hcm", "mcm", "cm"; or "poselib", "opencv", "pycolmap", for which every
         edge is a correspondence of its own.
-    front : Front, optional
-        What the estimator sees of the candidates. By default as it wants them: `Front.for_auto()`
-        for "auto", the paper's practical configuration for all others.
+    association : Association
+        What the estimator sees of the candidates; what it leaves open is as the estimator wants
+        it (`Association.for_method`).
     options : Options
         Threshold in pixels at working size, iterations and the rest. The seed is that of the
         trial: number of the pair, from 1, plus number of the repetition, from 0.
@@ -56,7 +52,7 @@ class RunConfig:
     """
 
     estimator: str = "auto"
-    front: Front = _AS_WANTED
+    association: Association = dataclasses.field(default_factory=Association)
     options: Options = dataclasses.field(default_factory=Options)
     seeds: int = 5
     proposals_rank: int | None = None
@@ -64,8 +60,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         checked_estimator(self.estimator)
-        if self.front is _AS_WANTED:
-            object.__setattr__(self, "front", Front.of(Association(), self.estimator))
+        decided = self.association.for_method(self.estimator)
+        object.__setattr__(self, "association", decided)
         integer(self.seeds, "seeds", 1)
         if self.proposals_rank is not None:
             integer(self.proposals_rank, "proposals_rank", 1)
@@ -81,9 +77,12 @@ class RunConfig:
         # Only "auto" has parts that can be left out; runs of other estimators stay what they were.
         if not options["without"]:
             del options["without"]
+        # The operator belongs to the source, which has applied it.
+        front = self.association.to_dict()
+        del front["operator"]
         return {
             "estimator": self.estimator,
-            "front": self.front.to_dict(),
+            "front": front,
             "options": options,
             "seeds": self.seeds,
             "proposals_rank": self.proposals_rank,
@@ -255,11 +254,14 @@ class _Run:
                 "records": {name: self._failed(name, index, sentence) for name in wanted},
             }
         # Configurations often share what they see.
-        graphs = {front: front.graph(posed) for front in {self._configs[n].front for n in wanted}}
+        graphs = {
+            association: association.apply(posed.graph, posed.size0, posed.size1)
+            for association in {self._configs[name].association for name in wanted}
+        }
         records = {}
         for name in wanted:
             config = self._configs[name]
-            graph = graphs[config.front]
+            graph = graphs[config.association]
             records[name] = {
                 "index": index,
                 "name0": posed.name0,

@@ -9,10 +9,9 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from manymatch._files import as_path, read_bytes, unreadable, write_whole
-from manymatch._validate import integer, refusal, suggest
-from manymatch.associate.neighbours import OPERATORS
+from manymatch._validate import checked_method, refusal, suggest
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.estimate.problem import checked_method
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 
 if TYPE_CHECKING:
@@ -23,57 +22,6 @@ _SECTIONS = ("features", "association", "estimation")
 _WANT = "a configuration in TOML"
 # TOML has no null.
 _NONE = "none"
-
-
-@dataclasses.dataclass(frozen=True)
-class Association:
-    """How descriptors become a graph; see `manymatch.candidates`.
-
-    Parameters
-    ----------
-    k : int
-        Candidates per keypoint.
-    operator : {"mutual", "oneway", "union"}
-        As in `manymatch.associate`.
-    max_edges : int, optional
-        Edges that reach the filter; None for all.
-    gms : bool, optional
-        Filter by grid motion statistics. None, the default, is as the method wants it: "auto" runs
-        the filter itself and gets every edge of the cap, the others get what it leaves.
-    keep : int, optional
-        Edges that reach the estimator; None for all. Not used where `gms` is None and the method
-        is "auto".
-    """
-
-    k: int = 5
-    operator: str = "mutual"
-    max_edges: int | None = 2048
-    gms: bool | None = None
-    keep: int | None = 1024
-
-    def __post_init__(self) -> None:
-        integer(self.k, "k", 1)
-        if self.operator not in OPERATORS:
-            raise refusal("operator", f"one of {', '.join(OPERATORS)}", self.operator)
-        for name in ("max_edges", "keep"):
-            if getattr(self, name) is not None:
-                integer(getattr(self, name), name, 0)
-        if self.gms is not None and not isinstance(self.gms, bool):
-            raise refusal("gms", "True, False or None", self.gms)
-
-    def for_method(self, method: str) -> Association:
-        """Decide what `gms` leaves open: the same association with True or False there.
-
-        Parameters
-        ----------
-        method : str
-            As in `manymatch.estimate_relative_pose`, or another package's estimator.
-        """
-        if self.gms is not None:
-            return self
-        if method == "auto":
-            return dataclasses.replace(self, gms=False, keep=None)
-        return dataclasses.replace(self, gms=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +50,7 @@ class MatcherConfig:
 
     preset: str = "classic"
     features: FeatureConfig = FEATURE_PRESETS["classic"]
-    association: Association = Association()
+    association: Association = dataclasses.field(default_factory=Association)
     method: str = "auto"
     options: Options = dataclasses.field(default_factory=Options)
 
@@ -169,7 +117,7 @@ class MatcherConfig:
         return {
             "preset": self.preset,
             "features": self.features.to_dict(),
-            "association": dataclasses.asdict(self.association),
+            "association": self.association.to_dict(),
             "estimation": {"method": self.method, **self.options.to_dict()},
         }
 

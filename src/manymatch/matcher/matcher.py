@@ -202,14 +202,10 @@ class Matcher:
         )
 
     def _candidates(self, features0: Features, features1: Features) -> Candidates:
-        part = self.config.association.for_method(self.config.method)
         return candidates(
             **association_arguments(features0, features1),
-            k=part.k,
-            max_edges=part.max_edges,
-            gms=bool(part.gms),
-            keep=part.keep,
-            operator=part.operator,
+            **self.config.association.to_dict(),
+            method=self.config.method,
         )
 
     def _rank_one(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import integer
-from manymatch.estimate.problem import checked_method, num_threads
+from manymatch._validate import checked_method, integer
+from manymatch.estimate.problem import num_threads
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.evaluate.metrics import pose_error_deg
 from manymatch.evaluate.run import RunInterrupted, run_header
@@ -144,7 +144,7 @@ def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> d
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
         sentence = " ".join(str(error).split()) or type(error).__name__
         return {"index": index, "error": sentence, "trials": []}
-    graph = config.front.graph(posed)
+    graph = config.association.apply(posed.graph, posed.size0, posed.size1)
     trials = []
     for repetition in range(config.seeds):
         options = config.options.replace(

@@ -74,7 +74,7 @@ def settings_of(options: Options, seeds: int, limit: int | None) -> dict[str, An
 
 
 def front_text(front: Mapping[str, Any]) -> str:
-    """Say what the estimator sees of the candidates, from the settings of a `Front`."""
+    """Say what the estimator sees of the candidates, from the settings of an `Association`."""
     parts = [f"mutual {front['k']} nearest neighbours"]
     if front["max_edges"] is not None:
         parts.append(f"the first {front['max_edges']} edges")

@@ -14,8 +14,8 @@ from manymatch.estimate.problem import Problem
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from manymatch.associate.candidates import Association
     from manymatch.estimate.options import Options
-    from manymatch.evaluate.fronts import Front
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.evaluate.sources import GraphSource
 
@@ -25,7 +25,7 @@ _SAMPLES, _REPEATS = 400, 5
 
 def scorer_times(
     source: GraphSource,
-    front: Front,
+    association: Association,
     options: Options,
     pairs: int,
     timed: int,
@@ -37,7 +37,7 @@ def scorer_times(
     ----------
     source : GraphSource
         The set.
-    front : Front
+    association : Association
         What the estimator sees of a graph.
     options : Options
         Threshold, q and delta.
@@ -58,7 +58,7 @@ def scorer_times(
     chosen = sorted(set(np.linspace(0, pairs - 1, min(timed, pairs)).round().astype(int).tolist()))
     key = {
         "source": source.identity,
-        "front": front.to_dict(),
+        "front": association.to_dict(),
         "options": {name: getattr(options, name) for name in ("threshold_px", "q", "delta")},
         "pairs": chosen,
     }
@@ -67,7 +67,7 @@ def scorer_times(
     # A round trip through JSON, as keys of mappings and tuples change on it.
     if kept is not None and kept["key"] == json.loads(json.dumps(key)):
         return kept["times"] or None
-    measured = [pair for i in chosen if (pair := _time_pair(source[i], front, options))]
+    measured = [pair for i in chosen if (pair := _time_pair(source[i], association, options))]
     times = (
         {
             "hcm": float(np.mean([hcm for hcm, _ in measured])),
@@ -83,9 +83,11 @@ def scorer_times(
     return times
 
 
-def _time_pair(posed: PosedGraph, front: Front, options: Options) -> tuple[float, float] | None:
+def _time_pair(
+    posed: PosedGraph, association: Association, options: Options
+) -> tuple[float, float] | None:
     """Microseconds of both scorers on one pair; None without a hypothesis."""
-    graph = front.graph(posed).compact()[0]
+    graph = association.apply(posed.graph, posed.size0, posed.size1).compact()[0]
     scaled = options.replace(threshold_px=options.threshold_px * posed.pixels)
     problem = Problem(graph, posed.camera0, posed.camera1, None, scaled, "")
     rows = _core.sample(problem.edges, None, 0, _SAMPLES, uniform_edges=False)

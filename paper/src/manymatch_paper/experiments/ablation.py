@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import suggest
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import INGREDIENTS, Options
 from manymatch.estimate.problem import num_threads
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import macro_difference, macro_spread
 from manymatch_paper.experiments._runs import (
@@ -100,27 +100,29 @@ def run(
     names = [source.name for source in sources] + [entry["set"] for entry in missing]
     tuned = _checked(tuned_on, names, "tuned_on")
     options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
-    front, unfiltered = Front(gms=gms), Front.for_auto()
+    association, unfiltered = Association(gms=gms), Association().for_method("auto")
     configs = {
         "rank-one": RunConfig(
             estimator="poselib",
-            front=Front.rank_one(front.keep),
+            association=Association.rank_one(association.keep),
             options=options,
             seeds=seeds,
         ),
-        "many": RunConfig(estimator="hcm-mcm", front=front, options=options, seeds=seeds),
-        "auto": RunConfig(estimator="auto", front=unfiltered, options=options, seeds=seeds),
+        "many": RunConfig(
+            estimator="hcm-mcm", association=association, options=options, seeds=seeds
+        ),
+        "auto": RunConfig(estimator="auto", association=unfiltered, options=options, seeds=seeds),
     }
     for name in left_out:
         without = options.replace(without=(name,))
         configs[f"without-{name}"] = RunConfig(
-            estimator="auto", front=unfiltered, options=without, seeds=seeds
+            estimator="auto", association=unfiltered, options=without, seeds=seeds
         )
     found = run_sources(sources, configs, folder, workers=workers, limit=limit, progress=progress)
     return {
         "settings": {
             **settings_of(options, seeds, limit),
-            "front": front.to_dict(),
+            "front": association.to_dict(),
             "auto_front": unfiltered.to_dict(),
             "workers": num_threads(workers),
             "ingredients": {name: INGREDIENTS[name] for name in left_out},

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import integer, real, suggest
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig
 from manymatch_paper.experiments._match_runs import run_matches
 from manymatch_paper.experiments._runs import missing_list, run_folder, settings_of
@@ -99,8 +99,8 @@ def run(
     tuned = _checked(tuned_on, [*(s.name for s in sources), *(m["set"] for m in missing)])
     truth_px, bins = real(truth_px, "truth_px", 0.0), integer(bins, "bins", 1)
     options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
-    front = Front.for_auto()
-    config = RunConfig(estimator="auto", front=front, options=options, seeds=seeds)
+    association = Association().for_method("auto")
+    config = RunConfig(estimator="auto", association=association, options=options, seeds=seeds)
     found: dict[str, list[Entry]] = {}
     for source in sources:
         matches = run_matches(
@@ -115,7 +115,7 @@ def run(
     return {
         "settings": {
             **settings_of(options, seeds, limit),
-            "front": front.to_dict(),
+            "front": association.to_dict(),
             "truth_px": truth_px,
             "bins": bins,
             "tuned_on": tuned,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch.evaluate.tables import Table
@@ -97,7 +97,7 @@ def run(
     configs = {
         f"K{rank}": RunConfig(
             estimator="hcm-mcm",
-            front=Front.uncapped(rank),
+            association=Association.uncapped(rank),
             options=options,
             seeds=seeds,
             proposals_rank=1,

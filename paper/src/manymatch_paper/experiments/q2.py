@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.estimate.problem import num_threads
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import auc_spread, macro_difference, macro_spread
 from manymatch.evaluate.tables import Table
@@ -92,9 +92,9 @@ def run(
         What `tables` and the figures need, as JSON types.
     """
     options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
-    front = Front(gms=gms)
+    association = Association(gms=gms)
     configs = {
-        name: RunConfig(estimator=estimator, front=front, options=options, seeds=seeds)
+        name: RunConfig(estimator=estimator, association=association, options=options, seeds=seeds)
         for name, estimator in _ESTIMATORS.items()
     }
     found = run_sources(sources, configs, folder, workers=workers, limit=limit, progress=progress)
@@ -103,14 +103,19 @@ def run(
         sets = []
         for about, (source, results) in zip(described(entries), entries, strict=True):
             times = scorer_times(
-                source, front, options, about["pairs"], timed_pairs, run_folder(folder, source)
+                source,
+                association,
+                options,
+                about["pairs"],
+                timed_pairs,
+                run_folder(folder, source),
             )
             sets.append({**about, **_measured(results), "us": times})
         runs.append({"representation": representation, "sets": sets, **_macro(entries)})
     return {
         "settings": {
             **settings_of(options, seeds, limit),
-            "front": front.to_dict(),
+            "front": association.to_dict(),
             "workers": num_threads(workers),
         },
         "runs": runs,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import macro_difference, macro_spread
 from manymatch.evaluate.tables import Cell, Table
@@ -88,19 +88,21 @@ def run(
         What `tables` and the figure need, as JSON types.
     """
     options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
-    front = Front(gms=gms)
+    association = Association(gms=gms)
     configs = {
         "rank-one": RunConfig(
             estimator="poselib",
-            front=Front.rank_one(front.keep),
+            association=Association.rank_one(association.keep),
             options=options,
             seeds=seeds,
         ),
-        "many": RunConfig(estimator="hcm-mcm", front=front, options=options, seeds=seeds),
+        "many": RunConfig(
+            estimator="hcm-mcm", association=association, options=options, seeds=seeds
+        ),
     }
     found = run_sources(sources, configs, folder, workers=workers, limit=limit, progress=progress)
     return {
-        "settings": {**settings_of(options, seeds, limit), "front": front.to_dict()},
+        "settings": {**settings_of(options, seeds, limit), "front": association.to_dict()},
         "runs": [
             {
                 "representation": representation,

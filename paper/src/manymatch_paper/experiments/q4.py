@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.source_images import ImageSource
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
@@ -83,8 +83,12 @@ def run(
         What `tables` and the figures need, as JSON types.
     """
     options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
-    plain = RunConfig(estimator="poselib", front=Front.uncapped(1), options=options, seeds=seeds)
-    own = RunConfig(estimator="hcm-mcm", front=Front(), options=options, seeds=seeds)
+    plain = RunConfig(
+        estimator="poselib", association=Association.uncapped(1), options=options, seeds=seeds
+    )
+    own = RunConfig(
+        estimator="hcm-mcm", association=Association.paper(), options=options, seeds=seeds
+    )
     kept = folder / "correspondences"
     rows: list[dict[str, Any]] = []
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.fronts import Front
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, macro_spread
 from manymatch.evaluate.tables import Table
@@ -93,14 +93,16 @@ def run(
         What `tables` and the figure need, as JSON types.
     """
     options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
-    front = Front(gms=gms)
+    association = Association(gms=gms)
     grid = _settings(qs, deltas, options)
-    configs = {"mcm": RunConfig(estimator="mcm", front=front, options=options, seeds=seeds)}
+    configs = {
+        "mcm": RunConfig(estimator="mcm", association=association, options=options, seeds=seeds)
+    }
     for q, delta in grid:
         for estimator in _SWEPT:
             configs[_name(estimator, q, delta)] = RunConfig(
                 estimator=estimator,
-                front=front,
+                association=association,
                 options=options.replace(q=q, delta=delta),
                 seeds=seeds,
             )
@@ -108,7 +110,7 @@ def run(
     return {
         "settings": {
             **settings_of(options, seeds, limit),
-            "front": front.to_dict(),
+            "front": association.to_dict(),
             "grid": [{"q": q, "delta": delta} for q, delta in grid],
             "default": {"q": options.q, "delta": options.delta},
         },
