@@ -81,8 +81,11 @@ def _with_parameters(doc: str, fields: tuple[dataclasses.Field[Any], ...]) -> st
     """Insert the section "Parameters" before the first section of a docstring."""
     lines = ["Parameters", "----------"]
     for field in fields:
-        choices = ", ".join(f'"{choice}"' for choice in field.metadata.get("choices", ()))
-        lines.append(f"{field.name} : {f'{{{choices}}}' if choices else field.type}")
+        kind = str(field.type)
+        if choices := field.metadata.get("choices"):
+            several = "tuple of " if kind.startswith("tuple") else ""
+            kind = f"{several}{{{', '.join(map(repr, choices))}}}"
+        lines.append(f"{field.name} : {kind}")
         lines.append(textwrap.indent(textwrap.fill(field.metadata["help"], _DOC_WIDTH), "    "))
     heading = re.search(r"^\w+\n-{3,}$", doc, flags=re.MULTILINE)
     at = heading.start() if heading else len(doc)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from manymatch._settings import setting, settings
 from manymatch._validate import INT32_MAX, describe, integer, real, refusal, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-T = TypeVar("T")
 
 #: Parts of method "auto" that `Options.without` can leave out, and what each of them is. In the
 #: order of the bits in ``cpp/include/manymatch/options.h``.
@@ -28,67 +26,16 @@ INGREDIENTS: dict[str, str] = {
 }
 
 
-def _refuse_unknown_fields(cls: type[T]) -> type[T]:
-    """Make the constructor of a dataclass raise `ValueError` for a field it does not have.
-
-    The generated ``__init__`` would raise `TypeError`, which says "programming error"; a setting
-    that comes out of a file or a command line with a misspelt name is bad input instead.
-    """
-    original = cls.__init__
-    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-
-    @functools.wraps(original)
-    def checked(self: T, *args: Any, **kwargs: Any) -> None:
-        for name in kwargs:
-            if name not in known:
-                raise ValueError(
-                    f"{name} is no field of {cls.__name__}{suggest(name, known)}; "
-                    f"the fields are {', '.join(known)}"
-                )
-        original(self, *args, **kwargs)
-
-    cls.__init__ = checked  # type: ignore[assignment]
-    return cls
+_PANEL, _ADVANCED = "Estimation", "Estimation, advanced"
 
 
-@_refuse_unknown_fields
+@settings
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Settings of `estimate_relative_pose`, checked when made and never changed.
+    """Settings of the estimator, checked when made and never changed.
 
     Together with the graph and the cameras they decide the result; `threads` decides only how
     long it takes.
-
-    Parameters
-    ----------
-    threshold_px : float
-        Inlier threshold on the Sampson error, in pixels, above 0. It is carried to the normalised
-        plane as ``eps = 0.5 (1/f0 + 1/f1) threshold_px`` with the mean focal lengths f0 and f1.
-    min_iterations : int
-        Iterations that always run (T_min), from 1 to `max_iterations`.
-    max_iterations : int
-        Iterations after which the search ends (T_max), up to 2**31 - 1.
-    confidence : float
-        Wanted probability, in (0, 1), to have drawn one sample of inliers only (eta).
-    safety : float
-        Factor on the number of iterations that `confidence` asks for (kappa), above 0.
-    pool_size : int
-        Raw hypotheses that stage 1 of the two-stage method keeps for stage 2, at least 1.
-    q : float
-        Prior probability, in (0, 1), that a keypoint has a true candidate; the prior of an edge is
-        ``p_ij = q / (2 d_i) + q / (2 d_j)`` with the degrees d of its two keypoints.
-    delta : float
-        Probability, in (0, 1), that a wrong candidate agrees with a pose by chance.
-    guidance : float
-        Share, in [0, 1], of the minimal samples that is drawn from rank-one edges only; needs
-        `AssociationGraph.rank` when above 0. With 0 the sampler is the paper's.
-    seed : int
-        Key of the random numbers, from 0 to 2**64 - 1.
-    threads : int
-        Threads to use, 0 for all cores. The result does not depend on it.
-    without : tuple of str
-        Parts of method "auto" that are left out, names of `INGREDIENTS`, to see what they are
-        worth. Other methods have none of them.
 
     Raises
     ------
@@ -101,18 +48,63 @@ class Options:
     7
     """
 
-    threshold_px: float = 1.0
-    min_iterations: int = 1_000
-    max_iterations: int = 100_000
-    confidence: float = 0.9999
-    safety: float = 3.0
-    pool_size: int = 100
-    q: float = 0.3
-    delta: float = 0.01
-    guidance: float = 0.0
-    seed: int = 0
-    threads: int = 0
-    without: tuple[str, ...] = ()
+    threshold_px: float = setting(
+        1.0,
+        "Inlier threshold in pixels, above 0. For a relative pose it bounds the Sampson error and "
+        "is carried to the normalised plane as 0.5 (1/f0 + 1/f1) threshold_px with the mean focal "
+        "lengths f0 and f1.",
+        panel=_PANEL,
+    )
+    min_iterations: int = setting(
+        1_000, "Iterations that always run (T_min), from 1 to max_iterations.", panel=_PANEL
+    )
+    max_iterations: int = setting(
+        100_000, "Iterations after which the search ends (T_max), up to 2**31 - 1.", panel=_PANEL
+    )
+    confidence: float = setting(
+        0.9999,
+        "Wanted probability, in (0, 1), to have drawn one sample of inliers only (eta).",
+        panel=_ADVANCED,
+    )
+    safety: float = setting(
+        3.0,
+        "Factor, above 0, on the number of iterations that the confidence asks for (kappa).",
+        panel=_ADVANCED,
+    )
+    pool_size: int = setting(
+        100,
+        "Raw hypotheses that stage 1 of the two-stage methods keeps for stage 2, at least 1.",
+        panel=_ADVANCED,
+    )
+    q: float = setting(
+        0.3,
+        "Prior probability, in (0, 1), that a keypoint has a true candidate. The methods of the "
+        "paper give an edge the prior q / (2 d_i) + q / (2 d_j) with the degrees d of its two "
+        'keypoints; "auto" gives it a prior by its rank and by the motion filter.',
+        panel=_ADVANCED,
+    )
+    delta: float = setting(
+        0.01,
+        "Probability, in (0, 1), that a wrong candidate agrees with a model by chance.",
+        panel=_ADVANCED,
+    )
+    guidance: float = setting(
+        0.0,
+        "Share, in [0, 1], of the minimal samples that is drawn from rank-one edges only; above 0 "
+        'the graph must have ranks. 0 is the sampler of the paper. "auto" does not use it.',
+        panel=_ADVANCED,
+    )
+    seed: int = setting(0, "Key of the random numbers, from 0 to 2**64 - 1.", panel=_PANEL)
+    threads: int = setting(
+        0, "Threads, 0 for all cores. The result does not depend on it.", panel=_PANEL
+    )
+    without: tuple[str, ...] = setting(
+        (),
+        'Parts of method "auto" that are left out, to measure what they contribute. Other methods '
+        "have none of them.",
+        panel=_ADVANCED,
+        choices=tuple(INGREDIENTS),
+    )
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
