@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import INGREDIENTS, Options
 from manymatch.evaluate import run as run_module
-from manymatch.evaluate.metrics import pose_auc
 from manymatch.evaluate.run_result import RunResult
 from manymatch.evaluate.source_synthetic import MadeSource
+from manymatch.geometry.pose_error import pose_auc
 from manymatch_paper.cli import experiment_ablation
 from manymatch_paper.experiments import ablation, q3
 from manymatch_paper.experiments.registry import load_report

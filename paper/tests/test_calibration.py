@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from manymatch import AssociationGraph, RelativePose
 from manymatch.cli.app import app
 from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.evaluate.run import RunInterrupted
+from manymatch.runs.runner import RunInterrupted
 from manymatch_paper.experiments import _match_runs, calibration
 from manymatch_paper.experiments.registry import load_report
 from manymatch_paper.experiments.report import render
@@ -366,7 +366,7 @@ def test_interruption_is_passed_on(tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "run_matches", interrupted)
     result = command("made:easy", "--out", tmp_path)
     assert result.exit_code == 130
-    assert "1 of 3 pairs of this set finished; the same command goes on" in result.stderr
+    assert "1 of 3 pairs finished; the same command goes on" in result.stderr
 
 
 def test_command_with_the_real_estimator(tmp_path):

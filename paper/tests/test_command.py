@@ -13,8 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from manymatch.evaluate import run as run_module
-from manymatch.evaluate.run import RunInterrupted
 from manymatch.evaluate.run_result import RunResult
+from manymatch.runs.runner import RunInterrupted
 from manymatch_paper.cli import experiment_q1, experiment_q2, experiment_q3, experiment_sensitivity
 from manymatch_paper.experiments import q1
 from manymatch_paper.experiments.registry import load_report
@@ -144,7 +144,7 @@ def test_interruption_ends_with_130(tmp_path, monkeypatch):
     monkeypatch.setattr(q1, "run_sources", interrupted)
     result = run("q1", "made:easy", *QUICK, "--out", tmp_path)
     assert result.exit_code == 130
-    assert "1 of 3 pairs of this set finished; the same command goes on" in result.stderr
+    assert "1 of 3 pairs finished; the same command goes on" in result.stderr
 
 
 PROGRAM = """

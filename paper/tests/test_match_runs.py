@@ -9,7 +9,8 @@ import pytest
 
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.evaluate.run import RunConfig, RunInterrupted
+from manymatch.evaluate.run import RunConfig
+from manymatch.runs.runner import RunInterrupted
 from manymatch_paper.experiments._match_runs import run_matches
 from manymatch_paper.measures.match_truth import epipolar_distance, known_truth
 from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator

@@ -22,8 +22,8 @@ from manymatch.matcher.matcher import Matcher
 from manymatch.runs import batch
 from manymatch.runs import tables as _batch_tables
 from manymatch.runs.batch import run_batch
-from manymatch.runs.features import Views, turned_back
 from manymatch.runs.rows import COLUMNS, TIMING_COLUMNS
+from manymatch.runs.views import Views, turned_back
 from tests.support.synthetic_images import HEIGHT, WIDTH, make_images, texture
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -485,7 +485,7 @@ def test_a_full_disk_ends_the_run(pairs, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("manymatch.runs.task.write_matches_npz", full)
+    monkeypatch.setattr("manymatch.runs.batch.write_matches_npz", full)
     with pytest.raises(OSError, match="No space left"):
         run_batch(CONFIG, pairs, tmp_path, matches=True, workers=2)
     # Nothing was finished, so nothing is missing when it goes on.

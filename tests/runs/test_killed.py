@@ -14,8 +14,9 @@ import pytest
 
 from manymatch.datasets import read_pairs
 from manymatch.matcher.config import MatcherConfig
-from manymatch.runs.batch import BatchInterrupted, run_batch
+from manymatch.runs.batch import run_batch
 from manymatch.runs.rows import TIMING_COLUMNS
+from manymatch.runs.runner import RunInterrupted
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
@@ -171,8 +172,8 @@ def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
 
     with pytest.raises(KeyboardInterrupt) as caught:
         run_batch(CONFIG, pairs, tmp_path, workers=1, matches=True, progress=press)
-    assert isinstance(caught.value, BatchInterrupted)
-    summary = caught.value.summary
+    assert isinstance(caught.value, RunInterrupted)
+    summary = caught.value.result
     assert summary.interrupted
     assert pressed[0] <= summary.finished == len(table(tmp_path)) < PAIRS
     assert signal.getsignal(signal.SIGINT) is before
@@ -191,6 +192,6 @@ def test_a_second_ctrl_c_is_as_usual(pair_list, tmp_path):
 
     with pytest.raises(KeyboardInterrupt) as caught:
         run_batch(CONFIG, pairs, tmp_path, workers=2, progress=press)
-    assert not isinstance(caught.value, BatchInterrupted)
+    assert not isinstance(caught.value, RunInterrupted)
     assert 3 <= len(finished(tmp_path)) < PAIRS
     assert not (tmp_path / "pairs.csv").exists()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from rich.console import Console
 
-from manymatch.evaluate.run import RunInterrupted
+from manymatch.runs.runner import RunInterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,8 +72,8 @@ def clean_exit() -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
     except RunInterrupted as stop:
         say_error(
-            f"stopped with {stop.finished} of {stop.total} pairs of this set finished; the same "
-            "command goes on from there."
+            f"stopped with {stop.finished} of {stop.total} pairs finished; the same command goes "
+            "on from there."
         )
         if stop.busy:
             end_now(INTERRUPTED)

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 if TYPE_CHECKING:
-    from manymatch.runs.batch import BatchProgress
+    from manymatch.runs.runner import RunProgress
 
 # Between two lines where there is no terminal, in seconds.
 _LINE_EVERY = 10.0
 
 
 class Tracker:
-    """Shows `BatchProgress` on standard error; a context manager, called with each."""
+    """Shows `RunProgress` on standard error; a context manager, called with each."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -41,7 +41,7 @@ class Tracker:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, progress: BatchProgress) -> None:
+    def __call__(self, progress: RunProgress) -> None:
         """Show how far it is."""
         label = f"{progress.label}: " if progress.label else ""
         words = f"{label}{counts_text(progress.counts)}, {_left(progress)}"
@@ -76,7 +76,7 @@ def time_text(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def _left(progress: BatchProgress) -> str:
+def _left(progress: RunProgress) -> str:
     if progress.finished == progress.total:
         return "done"
     if progress.seconds_left is None:

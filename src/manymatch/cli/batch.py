@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from manymatch.cli import _matcher_flags as flags
-from manymatch.cli._console import (
-    INTERRUPTED,
-    OK,
-    UNSOLVED,
-    clean_exit,
-    end_now,
-    out,
-    print_json,
-    say_error,
-)
+from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
 from manymatch.cli._progress import Tracker, counts_text, time_text
 from manymatch.datasets import exhaustive_pairs, read_pairs
 from manymatch.matcher.config import MatcherConfig, default_preset
-from manymatch.runs.batch import AUC_THRESHOLDS, BatchInterrupted, BatchSummary, run_batch
+from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
+from manymatch.runs.runner import RunInterrupted
 
 if TYPE_CHECKING:
     from manymatch.datasets import Pair
@@ -132,8 +124,9 @@ def batch(
                     memory_mb=memory_mb,
                     progress=tracker,
                 )
-        except BatchInterrupted as interruption:
-            _stop(interruption.summary, as_json=as_json)
+        except RunInterrupted as interruption:
+            _tell(interruption.result, as_json=as_json)
+            raise
         _tell(summary, as_json=as_json)
     raise typer.Exit(OK if summary.with_pose else UNSOLVED)
 
@@ -164,19 +157,6 @@ def _announce(pairs: list[Pair], config: MatcherConfig, *, named: bool) -> None:
         f"k={config.association.k}, {config.method}.",
         markup=False,
     )
-
-
-def _stop(summary: BatchSummary, *, as_json: bool) -> NoReturn:
-    """End after Ctrl-C, without waiting for a pair that takes long."""
-    _tell(summary, as_json=as_json)
-    say_error(
-        f"stopped with {summary.finished} of {summary.total} pairs finished; the same command goes "
-        "on from there."
-    )
-    if summary.busy:
-        # An ordinary exit would wait for the pairs in work.
-        end_now(INTERRUPTED)
-    raise typer.Exit(INTERRUPTED)
 
 
 def _tell(summary: BatchSummary, *, as_json: bool) -> None:

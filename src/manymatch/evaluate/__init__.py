@@ -1,7 +1,7 @@
 """Pose errors, their area under the curve, and intervals."""
 
 from manymatch.evaluate.bootstrap import Interval, bootstrap_interval, paired_bootstrap_interval
-from manymatch.evaluate.metrics import (
+from manymatch.geometry.pose_error import (
     FAILURE_DEG,
     pose_auc,
     pose_error_deg,

@@ -9,7 +9,7 @@ import numpy as np
 from manymatch._validate import METHODS, checked_method, suggest
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.evaluate.baselines import BaselineResult, opencv, poselib, pycolmap
-from manymatch.evaluate.metrics import FAILURE_DEG, rotation_error_deg, translation_error_deg
+from manymatch.geometry.pose_error import FAILURE_DEG, rotation_error_deg, translation_error_deg
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from typing import TYPE_CHECKING, Any
 
 import manymatch
@@ -12,20 +11,23 @@ from manymatch._files import as_path
 from manymatch._validate import integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch.estimate.problem import num_threads
 from manymatch.evaluate.estimators import BASELINES, checked_estimator, trial
-from manymatch.evaluate.metrics import FAILURE_DEG
 from manymatch.evaluate.run_result import RunResult
-from manymatch.runs.batch import BatchProgress
+from manymatch.geometry.pose_error import FAILURE_DEG
 from manymatch.runs.journal import Journal
-from manymatch.runs.workers import Workers
+from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.evaluate.sources import GraphSource
+    from manymatch.graph import AssociationGraph
+    from manymatch.runs.runner import Record, RunProgress
+
+# How progress counts pairs, by the error of the first configuration's first repetition.
+_ERROR_RANGES = ("within 5°", "5° to 20°", "beyond")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,22 +92,6 @@ class RunConfig:
         }
 
 
-class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a run, after everything finished has been written.
-
-    Attributes
-    ----------
-    finished, total : int
-        Pairs.
-    busy : bool
-        Whether a pair is still in work, which a thread ends in the background.
-    """
-
-    def __init__(self, finished: int, total: int, *, busy: bool) -> None:
-        super().__init__("interrupted")
-        self.finished, self.total, self.busy = finished, total, busy
-
-
 def run_set(
     source: GraphSource,
     configs: Mapping[str, RunConfig],
@@ -113,7 +99,7 @@ def run_set(
     *,
     workers: int = 0,
     limit: int | None = None,
-    progress: Callable[[BatchProgress], object] | None = None,
+    progress: Callable[[RunProgress], object] | None = None,
 ) -> dict[str, RunResult]:
     """Run several configurations on a set, or go on where an earlier run ended.
 
@@ -136,18 +122,18 @@ def run_set(
     limit : int, optional
         Only the first pairs; a later run without it goes on.
     progress : callable, optional
-        Called with a `BatchProgress`.
+        Called with a `RunProgress`.
 
     Raises
     ------
     ValueError
         If an argument is wrong or the folder belongs to another run.
     RunInterrupted
-        At Ctrl-C, when everything finished has been written.
+        At Ctrl-C, when everything finished has been written, with the results so far.
     """
     target = as_path(folder, "out")
-    total = len(source) if limit is None else min(integer(limit, "limit", 1), len(source))
-    count = num_threads(integer(workers, "workers", 0))
+    total = num_pairs(len(source), limit)
+    count = num_workers(workers)
     if not configs:
         raise refusal("configs", "at least one configuration", configs)
     with contextlib.ExitStack() as stack:
@@ -155,25 +141,28 @@ def run_set(
             name: stack.enter_context(Journal(target / name, run_header(source, config)))
             for name, config in configs.items()
         }
-        run = _Run(source, configs, journals, total, threads=1 if count > 1 else 0)
-        left = run.left()
-        pool = Workers(min(count, max(len(left), 1)), run.work)
-        if progress is not None:
-            progress(run.progress(None))
-        begin = time.monotonic()
-        if left:
-            with contextlib.closing(pool.rows(source.order(left))) as finished:
-                for rows in finished:
-                    run.add(rows)
-                    if progress is not None and rows:
-                        speed = (time.monotonic() - begin) / run.computed
-                        progress(run.progress(speed * (len(left) - run.computed)))
+        run = Run(
+            journals,
+            total,
+            category=_first_error,
+            categories=_ERROR_RANGES,
+            label=f"{source.representation}, {source.title}",
+        )
+        run.execute(
+            lambda index, names: _work(
+                source,
+                index,
+                {name: configs[name] for name in names},
+                threads=1 if count > 1 else 0,
+            ),
+            workers=count,
+            order=source.order,
+            progress=progress,
+        )
         results = {name: RunResult.load(target / name, limit=total) for name in configs}
         for result in results.values():
             result.write_tables()
-        if pool.stopped and run.computed < len(left):
-            raise RunInterrupted(total - len(left) + run.computed, total, busy=pool.busy)
-        return results
+        return run.deliver(results)
 
 
 def run_header(source: GraphSource, config: RunConfig) -> dict[str, Any]:
@@ -208,123 +197,71 @@ _OPENCV = (
 )
 
 
-class _Run:
-    """State of a run: what is finished, and how one pair is worked on."""
-
-    def __init__(
-        self,
-        source: GraphSource,
-        configs: Mapping[str, RunConfig],
-        journals: Mapping[str, Journal],
-        total: int,
-        *,
-        threads: int,
-    ) -> None:
-        self._source, self._configs, self._journals = source, configs, journals
-        self._total, self._threads = total, threads
-        self._done: dict[str, set[int]] = {name: set() for name in configs}
-        self.computed = 0
-        # Of the first configuration, to show how it goes.
-        self._errors: list[float] = []
-        for name, journal in journals.items():
-            for record in journal.records():
-                if record["index"] < total:
-                    self._note(name, record)
-
-    def left(self) -> list[int]:
-        """Return the pairs that some configuration lacks."""
-        return [
-            index
-            for index in range(self._total)
-            if not all(index in done for done in self._done.values())
-        ]
-
-    def work(self, index: int) -> dict[str, Any]:
-        """Run what is missing of a pair."""
-        wanted = [name for name, done in self._done.items() if index not in done]
-        try:
-            posed = self._source[index]
-        except (OSError, ImportError):
-            # No fault of the pair: a full disk, a missing package. Unreadable images are values.
-            raise
-        except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
-            sentence = " ".join(str(error).split()) or type(error).__name__
-            return {
-                "index": index,
-                "records": {name: self._failed(name, index, sentence) for name in wanted},
-            }
-        # Configurations often share what they see.
-        graphs = {
-            association: association.apply(posed.graph, posed.size0, posed.size1)
-            for association in {self._configs[name].association for name in wanted}
-        }
-        records = {}
-        for name in wanted:
-            config = self._configs[name]
-            graph = graphs[config.association]
-            records[name] = {
-                "index": index,
-                "name0": posed.name0,
-                "name1": posed.name1,
-                "scene": posed.scene,
-                "bin": posed.bin,
-                "num_edges": graph.num_edges,
-                "trials": self._trials(config, posed, graph),
-            }
-        return {"index": index, "records": records}
-
-    def _trials(self, config: RunConfig, posed: PosedGraph, graph: Any) -> list[dict[str, Any]]:
-        trials = []
-        for repetition in range(config.seeds):
-            options = config.options.replace(
-                seed=posed.seed_index + repetition,
-                threshold_px=config.options.threshold_px * posed.pixels,
-                threads=self._threads,
-            )
-            row = trial(
-                config.estimator, posed, graph, options, config.proposals_rank, config.probe
-            )
-            trials.append({"seed": options.seed, **row})
-        return trials
-
-    def _failed(self, name: str, index: int, sentence: str) -> dict[str, Any]:
-        missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
-        return {
+def _work(
+    source: GraphSource, index: int, configs: Mapping[str, RunConfig], *, threads: int
+) -> dict[str, Record]:
+    """Run configurations on one pair."""
+    try:
+        posed = source[index]
+    except (OSError, ImportError):
+        # No fault of the pair: a full disk, a missing package. Unreadable images are values.
+        raise
+    except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
+        sentence = error_sentence(error)
+        return {name: _failed(config, index, sentence) for name, config in configs.items()}
+    # Configurations often share what they see.
+    graphs = {
+        association: association.apply(posed.graph, posed.size0, posed.size1)
+        for association in {config.association for config in configs.values()}
+    }
+    return {
+        name: {
             "index": index,
-            "name0": "",
-            "name1": "",
-            "scene": "",
-            "bin": "",
-            "num_edges": 0,
-            "error": sentence,
-            "trials": [missed] * self._configs[name].seeds,
+            "name0": posed.name0,
+            "name1": posed.name1,
+            "scene": posed.scene,
+            "bin": posed.bin,
+            "num_edges": graphs[config.association].num_edges,
+            "trials": _trials(config, posed, graphs[config.association], threads),
         }
+        for name, config in configs.items()
+    }
 
-    def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Put finished pairs on disk, configuration by configuration."""
-        for name, journal in self._journals.items():
-            records = [row["records"][name] for row in rows if name in row["records"]]
-            if records:
-                journal.append(records)
-                for record in records:
-                    self._note(name, record)
-        self.computed += len(rows)
 
-    def _note(self, name: str, record: Mapping[str, Any]) -> None:
-        self._done[name].add(record["index"])
-        if name == next(iter(self._configs)):
-            self._errors.append(record["trials"][0]["error_deg"])
+def _trials(
+    config: RunConfig, posed: PosedGraph, graph: AssociationGraph, threads: int
+) -> list[dict[str, Any]]:
+    trials = []
+    for repetition in range(config.seeds):
+        options = config.options.replace(
+            seed=posed.seed_index + repetition,
+            threshold_px=config.options.threshold_px * posed.pixels,
+            threads=threads,
+        )
+        row = trial(config.estimator, posed, graph, options, config.proposals_rank, config.probe)
+        trials.append({"seed": options.seed, **row})
+    return trials
 
-    def progress(self, seconds_left: float | None) -> BatchProgress:
-        """Say how far it is, and how good the first configuration's first repetition is."""
-        finished = self._total - len(self.left())
-        counts = {
-            "within 5°": sum(e < 5 for e in self._errors),
-            "5° to 20°": sum(5 <= e < 20 for e in self._errors),
-            "beyond": sum(e >= 20 for e in self._errors),
-        }
-        label = f"{self._source.representation}, {self._source.title}"
-        return BatchProgress(finished, self._total, counts, seconds_left, label)
+
+def _failed(config: RunConfig, index: int, sentence: str) -> Record:
+    """Make the record of a pair that cannot be read."""
+    missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
+    return {
+        "index": index,
+        "name0": "",
+        "name1": "",
+        "scene": "",
+        "bin": "",
+        "num_edges": 0,
+        "error": sentence,
+        "trials": [missed] * config.seeds,
+    }
+
+
+def _first_error(record: Record) -> str:
+    """Range of the error of a pair's first repetition, to show how good a run is so far."""
+    error = record["trials"][0]["error_deg"]
+    return _ERROR_RANGES[0 if error < 5 else 1 if error < 20 else 2]
 
 
 def run_sets(

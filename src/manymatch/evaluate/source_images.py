@@ -11,9 +11,8 @@ from manymatch.graph import AssociationGraph
 from manymatch.matcher.camera_source import resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import association_arguments, working_pixels
-from manymatch.runs.batch import tiled
-from manymatch.runs.features import View, Views
-from manymatch.runs.header import batch_header
+from manymatch.runs.batch import batch_header, tiled
+from manymatch.runs.views import View, Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

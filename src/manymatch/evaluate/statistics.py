@@ -9,7 +9,7 @@ import numpy as np
 
 from manymatch._validate import FloatArray, float_array, integer, real, refusal
 from manymatch.evaluate.bootstrap import Interval
-from manymatch.evaluate.metrics import pose_auc
+from manymatch.geometry.pose_error import pose_auc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

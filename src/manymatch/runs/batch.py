@@ -2,59 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import hashlib
 import json
+import re
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import manymatch
 from manymatch._files import as_path, write_whole
 from manymatch._validate import integer, refusal
-from manymatch.estimate.problem import num_threads
-from manymatch.evaluate import pose_auc
+from manymatch.features.device import choose_device
+from manymatch.features.versions import library_versions
+from manymatch.geometry.pose_error import pose_auc
+from manymatch.io.matches_npz import write_matches_npz
 from manymatch.io.pair import Pair
+from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch.runs.features import Views
-from manymatch.runs.header import batch_header
 from manymatch.runs.journal import Journal
-from manymatch.runs.rows import ERROR, VERDICTS, columns
+from manymatch.runs.rows import ERROR, VERDICTS, columns, error_row, result_row
+from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.tables import require_pyarrow, write_csv, write_parquet
-from manymatch.runs.task import Task
-from manymatch.runs.workers import Workers
+from manymatch.runs.views import Views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from manymatch.runs.runner import RunProgress
+    from manymatch.runs.views import View
+
 AUC_THRESHOLDS = (5, 10, 20)
 # Images of one tile of the order of work. Two tiles of the largest features, 8 MB an image, fit
 # into the default memory.
 _TILE = 30
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchProgress:
-    """How far a batch is.
-
-    Attributes
-    ----------
-    finished, total : int
-        Pairs, those of earlier runs included.
-    counts : dict of str to int
-        Finished pairs by verdict.
-    seconds_left : float or None
-        Estimated from this run's speed; None before its first pair.
-    label : str
-        Which part of a longer run this is; may be empty.
-    """
-
-    finished: int
-    total: int
-    counts: dict[str, int]
-    seconds_left: float | None
-    label: str = ""
+# Packages that compute numbers where no network runs.
+_WITHOUT_NETWORK = ("numpy", "opencv")
+# The only journal of a batch.
+_JOURNAL = "pairs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +72,6 @@ class BatchSummary:
         What one should know.
     interrupted : bool
         Whether Ctrl-C ended it.
-    busy : bool
-        Whether a pair was still in work by then, which a thread ends in the background.
     """
 
     folder: Path
@@ -102,27 +86,11 @@ class BatchSummary:
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
     interrupted: bool = False
-    busy: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
-        record = dataclasses.asdict(self)
-        del record["busy"]
-        return {**record, "folder": str(self.folder), "files": [str(path) for path in self.files]}
-
-
-class BatchInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a batch, after everything finished has been written.
-
-    Attributes
-    ----------
-    summary : BatchSummary
-        What is there.
-    """
-
-    def __init__(self, summary: BatchSummary) -> None:
-        super().__init__("interrupted")
-        self.summary = summary
+        files = [str(path) for path in self.files]
+        return {**dataclasses.asdict(self), "folder": str(self.folder), "files": files}
 
 
 def run_batch(
@@ -140,7 +108,7 @@ def run_batch(
     limit: int | None = None,
     retry_errors: bool = False,
     memory_mb: int = 512,
-    progress: Callable[[BatchProgress], object] | None = None,
+    progress: Callable[[RunProgress], object] | None = None,
 ) -> BatchSummary:
     """Match many pairs; or go on where an earlier run of the same batch ended.
 
@@ -176,7 +144,7 @@ def run_batch(
     memory_mb : int
         Features kept in memory for further pairs, in MB.
     progress : callable, optional
-        Called with a `BatchProgress` at the start and after every few pairs.
+        Called with a `RunProgress` at the start and after every few pairs.
 
     Returns
     -------
@@ -189,8 +157,8 @@ def run_batch(
         A pair that cannot be matched is no error but a row that says why.
     OSError
         If files cannot be written; the finished pairs stay.
-    BatchInterrupted
-        At Ctrl-C, when everything finished has been written.
+    RunInterrupted
+        At Ctrl-C, when everything finished has been written, with the `BatchSummary`.
 
     Examples
     --------
@@ -201,137 +169,92 @@ def run_batch(
     start = time.monotonic()
     listed = _checked_pairs(pairs)
     settings = MatcherConfig.of(config)
-    count = num_threads(integer(workers, "workers", 0))
+    count = num_workers(workers)
     budget = integer(memory_mb, "memory_mb", 0) * 1_000_000
-    total = len(listed) if limit is None else min(integer(limit, "limit", 1), len(listed))
+    total = num_pairs(len(listed), limit)
     header = batch_header(settings, listed, device, cameras, compare=compare, matches=matches)
     folder = as_path(out_folder, "out")
     with Journal(folder, header) as journal:
-        batch = _Batch(journal, listed, total, columns(compare), header)
-        left = batch.left(retry_errors=retry_errors)
-        if not left:
-            return batch.finish(start)
-        matcher = Matcher(settings, device=device, offline=offline, cache=cache)
-        # What is missing here is missing for all pairs.
-        _ = matcher.extractor.detector, matcher.extractor.backbone
-        if matches:
-            (folder / "matches").mkdir(exist_ok=True)
-        task = Task(
-            matcher=matcher,
-            pairs=listed,
-            views=Views(matcher, budget, cameras),
-            threads=settings.options.threads if count == 1 else 1,
-            compare=compare,
-            folder=folder / "matches" if matches else None,
+        run = Run(
+            {_JOURNAL: journal},
+            total,
+            category=lambda row: str(row["verdict"]),
+            categories=VERDICTS,
+            repeat=lambda row: retry_errors and row["verdict"] == ERROR,
         )
-        pool = Workers(min(count, len(left)), task)
-        begin = time.monotonic()
-        if progress is not None:
-            progress(batch.progress(None))
-        with contextlib.closing(pool.rows(tiled(left, listed))) as finished:
-            for rows in finished:
-                batch.add(rows)
-                if progress is not None and rows:
-                    speed = (time.monotonic() - begin) / batch.computed
-                    progress(batch.progress(speed * (len(left) - batch.computed)))
-        if pool.stopped and batch.computed < len(left):
-            raise BatchInterrupted(batch.finish(start, interrupted=True, busy=pool.busy))
-        return batch.finish(start)
-
-
-class _Batch:
-    """Rows of a batch: those in the journal, and what is to be said about them."""
-
-    def __init__(
-        self,
-        journal: Journal,
-        pairs: Sequence[Pair],
-        total: int,
-        table: dict[str, type],
-        header: dict[str, Any],
-    ) -> None:
-        self._journal = journal
-        self._pairs = pairs
-        self._total = total
-        self._table = table
-        self._header = header
-        self._verdicts: dict[int, str] = {}
-        self._counts: Counter[str] = Counter()
-        self.computed = 0
-        self._count(row for row in journal.records() if row["index"] < total)
-
-    def left(self, *, retry_errors: bool) -> list[int]:
-        """Return the indices of the pairs to compute."""
-        if retry_errors:
-            for index in [i for i, verdict in self._verdicts.items() if verdict == ERROR]:
-                self._counts[self._verdicts.pop(index)] -= 1
-        return [index for index in range(self._total) if index not in self._verdicts]
-
-    def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Put rows on disk."""
-        self._journal.append(rows)
-        self._count(rows)
-        self.computed += len(rows)
-
-    def _count(self, rows: Iterable[dict[str, Any]]) -> None:
-        for row in rows:
-            self._verdicts[row["index"]] = row["verdict"]
-            self._counts[row["verdict"]] += 1
-
-    def counts(self) -> dict[str, int]:
-        """Finished pairs by verdict."""
-        return {verdict: self._counts[verdict] for verdict in VERDICTS}
-
-    def progress(self, seconds_left: float | None) -> BatchProgress:
-        """Say how far it is."""
-        return BatchProgress(len(self._verdicts), self._total, self.counts(), seconds_left)
-
-    def finish(
-        self, start: float, *, interrupted: bool = False, busy: bool = False
-    ) -> BatchSummary:
-        """Write the tables, all rows of the journal in the order of the pairs."""
-        folder = self._journal.folder
-        files, notes = [folder / "pairs.csv"], []
-        write_csv(files[0], self._table, self._journal.records)
-        try:
-            require_pyarrow()
-        except ModuleNotFoundError as error:
-            notes.append(f"There is no Parquet table: {error}.")
-        else:
-            files.append(folder / "pairs.parquet")
-            write_parquet(files[1], self._table, self._journal.records, self._header)
-        errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
-        with_pose = guessed = 0
-        for row in self._journal.records():
-            if row["index"] < self._total:
-                with_pose += row["success"]
-                guessed += "guessed" in (row.get("camera0_source"), row.get("camera1_source"))
-                for name in errors.keys() & row.keys():
-                    errors[name].append(row[name])
-        if guessed:
-            notes.append(
-                f"In {guessed} of {len(self._verdicts)} pairs a focal length is guessed, and the "
-                "pose is only as good as the guess; cameras can be given."
+        if run.missing:
+            matcher = Matcher(settings, device=device, offline=offline, cache=cache)
+            # What is missing here is missing for all pairs.
+            _ = matcher.extractor.detector, matcher.extractor.backbone
+            if matches:
+                (folder / "matches").mkdir(exist_ok=True)
+            task = _Task(
+                matcher=matcher,
+                pairs=listed,
+                views=Views(matcher, budget, cameras),
+                threads=settings.options.threads if count == 1 else 1,
+                compare=compare,
+                folder=folder / "matches" if matches else None,
             )
-        auc, rank_one_auc = map(_auc, errors.values())
-        summary = BatchSummary(
-            folder=folder,
-            total=self._total,
-            finished=len(self._verdicts),
-            computed=self.computed,
-            with_pose=with_pose,
-            counts=self.counts(),
-            auc=auc,
-            rank_one_auc=rank_one_auc,
-            seconds=time.monotonic() - start,
-            files=tuple(files),
-            notes=tuple(notes),
-            interrupted=interrupted,
-            busy=busy,
+            run.execute(
+                lambda index, _: {_JOURNAL: task(index)},
+                workers=count,
+                order=lambda missing: tiled(missing, listed),
+                progress=progress,
+            )
+        return run.deliver(_finish(journal, run, total, columns(compare), header, start))
+
+
+def _finish(
+    journal: Journal,
+    run: Run,
+    total: int,
+    table: dict[str, type],
+    header: dict[str, Any],
+    start: float,
+) -> BatchSummary:
+    """Write the tables, all rows of the journal in the order of the pairs."""
+    folder = journal.folder
+    files, notes = [folder / "pairs.csv"], []
+    write_csv(files[0], table, journal.records)
+    try:
+        require_pyarrow()
+    except ModuleNotFoundError as error:
+        notes.append(f"There is no Parquet table: {error}.")
+    else:
+        files.append(folder / "pairs.parquet")
+        write_parquet(files[1], table, journal.records, header)
+    errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
+    with_pose = guessed = 0
+    for row in journal.records():
+        if row["index"] < total:
+            with_pose += row["success"]
+            guessed += "guessed" in (row.get("camera0_source"), row.get("camera1_source"))
+            for name in errors.keys() & row.keys():
+                errors[name].append(row[name])
+    if guessed:
+        notes.append(
+            f"In {guessed} of {run.finished} pairs a focal length is guessed, and the "
+            "pose is only as good as the guess; cameras can be given."
         )
-        text = json.dumps({**summary.to_dict(), **self._header}, indent=2, allow_nan=False)
-        write_whole(folder / "summary.json", lambda file: file.write(f"{text}\n".encode()))
-        return summary
+    auc, rank_one_auc = map(_auc, errors.values())
+    summary = BatchSummary(
+        folder=folder,
+        total=total,
+        finished=run.finished,
+        computed=run.computed,
+        with_pose=with_pose,
+        counts=run.counts,
+        auc=auc,
+        rank_one_auc=rank_one_auc,
+        seconds=time.monotonic() - start,
+        files=tuple(files),
+        notes=tuple(notes),
+        interrupted=run.interrupted,
+    )
+    text = json.dumps({**summary.to_dict(), **header}, indent=2, allow_nan=False)
+    write_whole(folder / "summary.json", lambda file: file.write(f"{text}\n".encode()))
+    return summary
 
 
 def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
@@ -361,3 +284,148 @@ def tiled(indices: Sequence[int], pairs: Sequence[Pair]) -> list[int]:
 
 def _auc(errors: list[float]) -> tuple[float, ...] | None:
     return tuple(pose_auc(errors, AUC_THRESHOLDS).tolist()) if errors else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """Matches one pair, in any thread.
+
+    Parameters
+    ----------
+    matcher : Matcher
+        Matches features.
+    pairs : sequence of Pair
+        All of them.
+    views : Views
+        Where features come from.
+    threads : int
+        Of the estimator.
+    compare : bool
+        Also match the plain way.
+    folder : Path or None
+        Where keypoints and matches are written.
+    """
+
+    matcher: Matcher
+    pairs: Sequence[Pair]
+    views: Views
+    threads: int
+    compare: bool
+    folder: Path | None
+
+    def __call__(self, index: int) -> dict[str, Any]:
+        pair = self.pairs[index]
+        start = time.perf_counter()
+        try:
+            return self._match(index, pair, start)
+        except (OSError, ImportError):
+            # No fault of the pair: a full disk, a missing package. Unreadable images are values.
+            raise
+        except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
+            options = self.matcher.config.options
+            seconds = time.perf_counter() - start
+            return error_row(index, pair, error, options, seconds, compare=self.compare)
+
+    def _match(self, index: int, pair: Pair, start: float) -> dict[str, Any]:
+        view0 = self.views.get(pair.path0, pair.rot0)
+        view1 = self.views.get(pair.path1, pair.rot1)
+        cameras = _camera(pair, view0, "0"), _camera(pair, view1, "1")
+        result = self.matcher.match_features(
+            view0.features,
+            view1.features,
+            *cameras,
+            compare=self.compare,
+            options=self.matcher.config.options.replace(threads=self.threads),
+        )
+        if self.folder is not None:
+            write_matches_npz(
+                self.folder / _file_name(index, pair),
+                result.keypoints0,
+                result.keypoints1,
+                result.estimate.matches,
+                confidence=result.estimate.match_probability,
+                pose=result.estimate.pose,
+                config=result.provenance(),
+            )
+        return result_row(index, pair, result, cameras, time.perf_counter() - start)
+
+
+def _camera(pair: Pair, view: View, image: str) -> ResolvedCamera:
+    """Camera of an image in this pair: the pair's own, else that of the image."""
+    name = f"camera{image}"
+    own = getattr(pair, name)
+    if own is not None:
+        return resolve_camera(own, getattr(pair, f"path{image}"), view.features.size, name)
+    if view.camera is None:
+        raise ValueError(view.why_no_camera)
+    return view.camera
+
+
+def _file_name(index: int, pair: Pair) -> str:
+    names = (re.sub(r"[^\w.-]+", "-", name)[-80:] for name in (pair.name0, pair.name1))
+    return f"{index:06d}_{'_'.join(names)}.npz"
+
+
+def batch_header(
+    config: MatcherConfig,
+    pairs: Sequence[Pair],
+    device: str,
+    cameras: object,
+    *,
+    compare: bool,
+    matches: bool,
+) -> dict[str, Any]:
+    """Everything that decides the rows; a folder in which any of it differs is refused."""
+    whole = config.to_dict()
+    estimation = whole["estimation"]
+    del estimation["threads"]  # changes nothing
+    if not estimation["without"]:
+        # Only "auto" has parts that can be left out; batches of other methods stay what they were.
+        del estimation["without"]
+    # In the order in which a difference is told: most others follow from the method. What the
+    # method wants is written as it is, so that naming it makes no other batch.
+    settings = {
+        "estimation": estimation,
+        "features": whole["features"],
+        "association": dataclasses.asdict(config.association.for_method(config.method)),
+    }
+    network = config.features.needs_torch
+    used = {
+        name: version
+        for name, version in library_versions().items()
+        if network or name in _WITHOUT_NETWORK
+    }
+    return {
+        "config": settings,
+        "config_hash": _hash([settings]),
+        "pair_count": len(pairs),
+        "pair_list_hash": _hash(map(_pair_record, pairs)),
+        "image_folder_hash": _hash(
+            [str(path.absolute()) for path in (pair.path0, pair.path1)] for pair in pairs
+        ),
+        "cameras": None if cameras is None else str(cameras),
+        "compare": compare,
+        "matches": matches,
+        "device": choose_device(device).type if network else None,
+        "versions": {"manymatch": manymatch.__version__, **used},
+    }
+
+
+def _pair_record(pair: Pair) -> list[Any]:
+    return [
+        pair.name0,
+        pair.name1,
+        pair.rot0,
+        pair.rot1,
+        None if pair.camera0 is None else pair.camera0.to_dict(),
+        None if pair.camera1 is None else pair.camera1.to_dict(),
+        None if pair.R is None else pair.R.tolist(),
+        None if pair.t is None else pair.t.tolist(),
+    ]
+
+
+def _hash(records: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(json.dumps(record, sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from manymatch.evaluate import (
+from manymatch.geometry.pose_error import (
     FAILURE_DEG,
     pose_error_deg,
     rotation_error_deg,
     translation_error_deg,
 )
 from manymatch.matcher.result import mean_probability
+from manymatch.runs.runner import error_sentence
 
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
@@ -135,16 +136,13 @@ def error_row(
     index: int, pair: Pair, error: Exception, options: Options, seconds: float, *, compare: bool
 ) -> dict[str, Any]:
     """Row of a pair that could not be matched, such as one with a missing image."""
-    sentence = " ".join(str(error).split())
-    if not isinstance(error, ValueError) or not sentence:
-        sentence = f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__
     # A pair with known pose counts as a failure in the area under the curve.
     missed = FAILURE_DEG if pair.has_truth else None
     row = {
         **_names(index, pair),
         "success": False,
         "verdict": ERROR,
-        "error": sentence,
+        "error": error_sentence(error),
         "pose_error_deg": missed,
         "rank_one_success": False if compare else None,
         "rank_one_pose_error_deg": missed if compare else None,

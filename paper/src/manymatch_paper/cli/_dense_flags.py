@@ -10,7 +10,7 @@ import typer
 
 from manymatch.cli._progress import Tracker
 from manymatch.evaluate.sources import open_datasets
-from manymatch.runs.batch import BatchProgress
+from manymatch.runs.runner import RunProgress
 from manymatch_paper.experiments._dense_pairs import with_depth
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class PairProgress:
         done, since = finished - self._first[0], now - self._first[1]
         left = (total - finished) * since / done if done else None
         counts = {"finished": finished}
-        self._tracker(BatchProgress(finished, total, counts, left, label))
+        self._tracker(RunProgress(finished, total, counts, left, label))
 
 
 def opened(specs: Sequence[str], root: Path | None, folder: Path) -> list[Dataset]:

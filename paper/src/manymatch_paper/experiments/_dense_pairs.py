@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import FloatArray, integer, refusal
-from manymatch.evaluate.metrics import rotation_error_deg
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning
 from manymatch.features.dense import checked_layers, dense_maps, module_device
 from manymatch.features.device import choose_device, weights_hash
@@ -20,8 +19,9 @@ from manymatch.features.positional import positional_bases
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
 from manymatch.features.versions import library_versions
+from manymatch.geometry.pose_error import rotation_error_deg
 from manymatch.io.image import load_image
-from manymatch.runs.features import turned_back
+from manymatch.runs.views import turned_back
 from manymatch_paper.measures.recall import TAUS_CM, PatchTruth
 
 if TYPE_CHECKING:

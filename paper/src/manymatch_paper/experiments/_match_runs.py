@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import checked_method, integer
-from manymatch.estimate.problem import num_threads
+from manymatch._validate import checked_method
 from manymatch.estimate.relative_pose import estimate_relative_pose
-from manymatch.evaluate.metrics import pose_error_deg
-from manymatch.evaluate.run import RunInterrupted, run_header
-from manymatch.runs.batch import BatchProgress
+from manymatch.evaluate.run import run_header
+from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.runs.journal import Journal
-from manymatch.runs.workers import Workers
+from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
 from manymatch_paper.measures.match_truth import epipolar_distance, known_truth
 
 if TYPE_CHECKING:
@@ -27,6 +23,7 @@ if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.evaluate.run import RunConfig
     from manymatch.evaluate.sources import GraphSource
+    from manymatch.runs.runner import RunProgress
 
 # What a journal keeps: far below anything that is looked at, and a third of the characters.
 _PROBABILITY_DIGITS = 6
@@ -78,7 +75,7 @@ def run_matches(
     *,
     workers: int = 0,
     limit: int | None = None,
-    progress: Callable[[BatchProgress], object] | None = None,
+    progress: Callable[[RunProgress], object] | None = None,
 ) -> SetMatches:
     """Estimate every pair of a set and keep its matches, or go on where an earlier run ended.
 
@@ -100,38 +97,19 @@ def run_matches(
     RunInterrupted
         At Ctrl-C, when everything finished has been written.
     """
-    total = len(source) if limit is None else min(integer(limit, "limit", 1), len(source))
-    count = num_threads(integer(workers, "workers", 0))
+    total = num_pairs(len(source), limit)
+    count = num_workers(workers)
     threads = 1 if count > 1 else 0
     header = {**run_header(source, config), "kept": "matches"}
     with Journal(folder, header) as journal:
-        done = {record["index"] for record in journal.records() if record["index"] < total}
-        left = [index for index in range(total) if index not in done]
-        computed = 0
-        begin = time.monotonic()
-
-        def tell() -> None:
-            if progress is not None:
-                finished = total - len(left) + computed
-                spent = time.monotonic() - begin
-                rest = spent / computed * (len(left) - computed) if computed else None
-                label = f"{source.representation}, {source.title}"
-                progress(BatchProgress(finished, total, {"finished": finished}, rest, label))
-
-        tell()
-        pool = Workers(
-            min(count, max(len(left), 1)), lambda index: _work(source, config, index, threads)
+        run = Run({"matches": journal}, total, label=f"{source.representation}, {source.title}")
+        run.execute(
+            lambda index, _: {"matches": _work(source, config, index, threads)},
+            workers=count,
+            order=source.order,
+            progress=progress,
         )
-        if left:
-            with contextlib.closing(pool.rows(source.order(left))) as parts:
-                for rows in parts:
-                    if rows:
-                        journal.append(rows)
-                        computed += len(rows)
-                        tell()
-        if pool.stopped and computed < len(left):
-            raise RunInterrupted(total - len(left) + computed, total, busy=pool.busy)
-        return _collected([r for r in journal.records() if r["index"] < total])
+        return run.deliver(_collected([r for r in journal.records() if r["index"] < total]))
 
 
 def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> dict[str, Any]:
@@ -142,8 +120,7 @@ def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> d
         # No fault of the pair: a full disk, a missing package. Unreadable images are values.
         raise
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
-        sentence = " ".join(str(error).split()) or type(error).__name__
-        return {"index": index, "error": sentence, "trials": []}
+        return {"index": index, "error": error_sentence(error), "trials": []}
     graph = config.association.apply(posed.graph, posed.size0, posed.size1)
     trials = []
     for repetition in range(config.seeds):

@@ -22,8 +22,8 @@ from manymatch.io.image import load_image
 from manymatch.matcher.camera_source import resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import working_pixels
-from manymatch.runs.features import turned_back
-from manymatch.runs.header import batch_header
+from manymatch.runs.batch import batch_header
+from manymatch.runs.views import turned_back
 from manymatch_paper.systems.base import Correspondences
 
 if TYPE_CHECKING:

@@ -1,0 +1,347 @@
+"""The runner of batches and evaluations: many pairs, several threads, resumable.
+
+A `Run` looks into its journals for the pairs that are missing, has them worked on by threads,
+appends each record as soon as it is finished, tells how far it is, and stops in order at Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import queue
+import signal
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from manymatch._validate import integer
+from manymatch.estimate.problem import num_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from manymatch.runs.journal import Journal
+
+T = TypeVar("T")
+#: What a journal keeps of a pair, in JSON types, with its "index".
+Record: TypeAlias = dict[str, Any]
+
+# How long pairs that are in work may take to end after Ctrl-C.
+_GRACE_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RunProgress:
+    """How far a run is.
+
+    Attributes
+    ----------
+    finished, total : int
+        Pairs, those of earlier runs included.
+    counts : dict of str to int
+        Finished pairs by category, such as their verdict.
+    seconds_left : float or None
+        Estimated from this run's speed; None before its first pair.
+    label : str
+        Which part of a longer run this is; may be empty.
+    """
+
+    finished: int
+    total: int
+    counts: dict[str, int]
+    seconds_left: float | None
+    label: str = ""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a run, after everything finished has been written.
+
+    Attributes
+    ----------
+    finished, total : int
+        Pairs.
+    busy : bool
+        Whether a pair is still in work, which a thread ends in the background.
+    result : object
+        What the interrupted function would have returned, for the finished pairs.
+    """
+
+    def __init__(
+        self, finished: int, total: int, *, busy: bool = False, result: Any = None
+    ) -> None:
+        super().__init__("interrupted")
+        self.finished, self.total, self.busy, self.result = finished, total, busy, result
+
+
+def num_workers(workers: object) -> int:
+    """Check how many pairs are worked on at the same time; 0 is one per core."""
+    return num_threads(integer(workers, "workers", 0))
+
+
+def num_pairs(count: int, limit: int | None) -> int:
+    """Check how many of `count` pairs are wanted; None is all."""
+    return count if limit is None else min(integer(limit, "limit", 1), count)
+
+
+def error_sentence(error: Exception) -> str:
+    """Say in one line why a pair could not be worked on."""
+    sentence = " ".join(str(error).split())
+    if isinstance(error, ValueError) and sentence:
+        return sentence
+    return f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__
+
+
+class Run:
+    """Pairs 0 to `total` - 1, each with one record in every journal.
+
+    Parameters
+    ----------
+    journals : mapping of str to Journal
+        Open journals by any name. They may hold records of further pairs.
+    total : int
+        Number of pairs.
+    category : callable, optional
+        From a record of the first journal to the name it is counted under.
+    categories : sequence of str
+        All these names, in the order in which they are shown.
+    repeat : callable, optional
+        Whether a pair with this record in an earlier run is to be computed again.
+    label : str
+        For `RunProgress`.
+
+    Attributes
+    ----------
+    missing : list of int
+        Pairs that some journal lacked at the beginning.
+    computed : int
+        Pairs that were finished since.
+    interrupted, busy : bool
+        Whether Ctrl-C ended the run early, and whether a pair was still in work by then.
+    """
+
+    def __init__(
+        self,
+        journals: Mapping[str, Journal],
+        total: int,
+        *,
+        category: Callable[[Record], str] = lambda _: "finished",
+        categories: Sequence[str] = ("finished",),
+        repeat: Callable[[Record], bool] = lambda _: False,
+        label: str = "",
+    ) -> None:
+        self._journals, self._total, self._label = journals, total, label
+        self._category, self._counts = category, Counter[str](dict.fromkeys(categories, 0))
+        self._first = next(iter(journals))
+        done: dict[str, set[int]] = {name: set() for name in journals}
+        for name, journal in journals.items():
+            for record in journal.records():
+                if record["index"] < total and not repeat(record):
+                    done[name].add(record["index"])
+                    self._count(name, record)
+        # By pair, the journals that lack it.
+        self._lacking = {
+            index: lacking
+            for index in range(total)
+            if (lacking := tuple(name for name in journals if index not in done[name]))
+        }
+        self.missing = list(self._lacking)
+        self.computed = 0
+        self.interrupted = self.busy = False
+
+    @property
+    def finished(self) -> int:
+        """Pairs that every journal has."""
+        return self._total - len(self.missing) + self.computed
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Finished pairs of the first journal by category."""
+        return dict(self._counts)
+
+    def execute(
+        self,
+        work: Callable[[int, Sequence[str]], Mapping[str, Record]],
+        *,
+        workers: int = 1,
+        order: Callable[[Sequence[int]], Iterable[int]] = lambda indices: indices,
+        progress: Callable[[RunProgress], object] | None = None,
+    ) -> None:
+        """Work on the missing pairs, until all are finished or Ctrl-C.
+
+        Parameters
+        ----------
+        work : callable
+            Gets the index of a pair and the names of the journals that lack it, and returns a
+            record for each of these. It is called by several threads. An exception ends the run,
+            after everything that was finished before has been written.
+        workers : int
+            Number of threads.
+        order : callable
+            Puts the missing pairs into the order in which they are best worked on.
+        progress : callable, optional
+            Called with a `RunProgress` at the start and after every few pairs.
+        """
+        begin = time.monotonic()
+        tell = progress if progress is not None else lambda _: None
+        tell(self._progress(None))
+        if not self.missing:
+            return
+        pool = _Workers(min(workers, len(self.missing)), lambda i: work(i, self._lacking[i]))
+        with contextlib.closing(pool.results(order(self.missing))) as finished:
+            for results in finished:
+                self._append(results)
+                if results:
+                    speed = (time.monotonic() - begin) / self.computed
+                    tell(self._progress(speed * (len(self.missing) - self.computed)))
+        self.interrupted = pool.stopped and self.computed < len(self.missing)
+        self.busy = pool.busy
+
+    def deliver(self, result: T) -> T:
+        """Return what was made of the records; or raise `RunInterrupted` with it after Ctrl-C."""
+        if self.interrupted:
+            raise RunInterrupted(self.finished, self._total, busy=self.busy, result=result)
+        return result
+
+    def _append(self, results: Sequence[Mapping[str, Record]]) -> None:
+        """Put finished pairs on disk, journal by journal."""
+        for name, journal in self._journals.items():
+            records = [result[name] for result in results if name in result]
+            if records:
+                journal.append(records)
+                for record in records:
+                    self._count(name, record)
+        self.computed += len(results)
+
+    def _count(self, name: str, record: Record) -> None:
+        if name == self._first:
+            self._counts[self._category(record)] += 1
+
+    def _progress(self, seconds_left: float | None) -> RunProgress:
+        return RunProgress(self.finished, self._total, self.counts, seconds_left, self._label)
+
+
+class _Workers:
+    """Threads that run a function on indices, and a way to stop them without losing results.
+
+    Parameters
+    ----------
+    count : int
+        Number of threads.
+    work : callable
+        From an index to a result. An exception ends the run.
+    """
+
+    def __init__(self, count: int, work: Callable[[int], Mapping[str, Record]]) -> None:
+        self._work = work
+        self._tasks: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        # Simple queues may be written by a signal handler, which puts None there.
+        self._done: queue.SimpleQueue[Mapping[str, Record] | BaseException | None] = (
+            queue.SimpleQueue()
+        )
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._in_flight = 0
+        self._ahead = 2 * count
+        self._threads = [
+            threading.Thread(target=self._run, name=f"manymatch-{i}") for i in range(count)
+        ]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the run."""
+        return self._stopped.is_set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a pair is still in work."""
+        return self._in_flight > 0
+
+    def results(self, indices: Iterable[int]) -> Generator[list[Mapping[str, Record]]]:
+        """Give the results of all indices as they are finished, several at once if there are.
+
+        After Ctrl-C what is finished within a moment still comes, and then no more. Only a few
+        indices are in work at any time, and no result is held that was given.
+        """
+        left = iter(indices)
+        for thread in self._threads:
+            thread.start()
+        try:
+            with self._interruptible():
+                self._submit(left)
+                while self._in_flight and not self.stopped:
+                    results = self._finished(None)
+                    self._submit(left)
+                    yield results
+                self._close()
+                deadline = time.monotonic() + _GRACE_SECONDS
+                while self._in_flight and (wait := deadline - time.monotonic()) > 0:
+                    yield self._finished(wait)
+        finally:
+            self._close()
+        if not self.busy:
+            for thread in self._threads:
+                thread.join()
+
+    def _submit(self, left: Iterator[int]) -> None:
+        while self._in_flight < self._ahead and not self.stopped:
+            index = next(left, None)
+            if index is None:
+                return
+            self._in_flight += 1
+            self._tasks.put(index)
+
+    def _finished(self, timeout: float | None) -> list[Mapping[str, Record]]:
+        """Wait for one result and take what else is there; an error comes after those before it."""
+        if self._error is not None:
+            raise self._error
+        results: list[Mapping[str, Record]] = []
+        with contextlib.suppress(queue.Empty):
+            result = self._done.get(timeout=timeout)
+            while not isinstance(result, BaseException):
+                if result is not None:
+                    self._in_flight -= 1
+                    results.append(result)
+                result = self._done.get_nowait()
+            self._error = result
+        return results
+
+    def _run(self) -> None:
+        while (index := self._tasks.get()) is not None:
+            try:
+                self._done.put(self._work(index))
+            except BaseException as error:  # noqa: BLE001 - raised where results are collected
+                self._done.put(error)
+
+    def _close(self) -> None:
+        """Let every thread end after what it is working on."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if self._tasks.get_nowait() is not None:
+                    self._in_flight -= 1
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Turn the first Ctrl-C into an orderly stop; a second one is as usual.
+
+        An exception could come in the middle of a write, and would not reach the threads.
+        """
+        before = signal.getsignal(signal.SIGINT) or signal.SIG_DFL
+        # Where signals do not arrive, or are ignored as in a shell's background jobs.
+        if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
+            yield
+            return
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            signal.signal(signal.SIGINT, before)
+            self._stopped.set()
+            self._done.put(None)
+
+        signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
