@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch import _graph_file
+from manymatch import _files
 from manymatch._validate import (
     INT32_MAX,
     BoolArray,
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_PIXELS = "an (N, 2) array of pixels"
+
+# The .npz file of a graph.
+_FORMAT, _VERSION = "manymatch.AssociationGraph", 1
+_FILE = "a graph file written by AssociationGraph.save"
+_REQUIRED = ("points0", "points1", "edges", "num_duplicates")
+_OPTIONAL = ("similarity", "rank")
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
@@ -82,8 +89,8 @@ class AssociationGraph:
         similarity: ArrayLike | None = None,
         rank: ArrayLike | None = None,
     ) -> None:
-        p0 = float_array(points0, "points0", "an (N, 2) array of pixels", (None, 2))
-        p1 = float_array(points1, "points1", "an (N, 2) array of pixels", (None, 2))
+        p0 = float_array(points0, "points0", _PIXELS, (None, 2))
+        p1 = float_array(points1, "points1", _PIXELS, (None, 2))
         e = int_array(edges, "edges", "an (E, 2) array of whole numbers", (None, 2))
         for side, points in enumerate((p0, p1)):
             want = f"indices into points{side} (0 to {len(points) - 1}) in column {side}"
@@ -97,6 +104,25 @@ class AssociationGraph:
         r = None if rank is None else _rank(rank, len(e))
         kept = _first_of_each(e, len(p1))
         _fill(self, p0, p1, e[kept], _take(s, kept), _take(r, kept), len(e) - len(kept))
+
+    @classmethod
+    def from_matches(cls, points0: ArrayLike, points1: ArrayLike) -> AssociationGraph:
+        """Make the graph of plain 1-to-1 matches.
+
+        Parameters
+        ----------
+        points0, points1 : (N, 2) array_like
+            Matched keypoints in pixels, ``points0[i]`` with ``points1[i]``, best first.
+
+        Returns
+        -------
+        AssociationGraph
+            N edges ``(i, i)``, all of rank 1.
+        """
+        p0 = float_array(points0, "points0", _PIXELS, (None, 2))
+        p1 = float_array(points1, "points1", f"an ({len(p0)}, 2) array of pixels", (len(p0), 2))
+        edges = np.repeat(np.arange(len(p0), dtype=np.int64)[:, None], 2, axis=1)
+        return _make(p0, p1, edges, None, np.ones(len(p0), dtype=np.int32), 0)
 
     def _with_edges(self, kept: slice | BoolArray) -> AssociationGraph:
         """Return the graph of some of the edges, sharing the (read-only) keypoints."""
@@ -170,7 +196,12 @@ class AssociationGraph:
             File to write, exactly under this name, in an existing folder.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        _graph_file.write(path, fields)
+        content: dict[str, Any] = {
+            name: np.asarray(value)
+            for name, value in {"format": _FORMAT, "version": _VERSION, **fields}.items()
+            if value is not None
+        }
+        _files.write_whole(path, lambda f: np.savez_compressed(f, allow_pickle=False, **content))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AssociationGraph:
@@ -181,12 +212,22 @@ class AssociationGraph:
         ValueError
             If the file does not exist, is damaged or is something else.
         """
-        fields = _graph_file.read(path)
+        data = _files.read_bytes(path, _FILE)
+        present = _files.npz_names(data, path, _FILE)
+        if "format" not in present:
+            raise _files.unreadable(path, _FILE, "it is an .npz file of something else")
+        names = ("format", "version", *_REQUIRED, *(n for n in _OPTIONAL if n in present))
+        fields = _files.read_npz(data, path, _FILE, names)
         try:
+            if fields.pop("format").tolist() != _FORMAT:
+                raise ValueError("it is an .npz file of something else")
+            version = integer(fields.pop("version").tolist(), "version", 1)
+            if version > _VERSION:
+                raise ValueError(f"it has version {version}, and up to {_VERSION} can be read")
             removed = integer(fields.pop("num_duplicates").tolist(), "num_duplicates", 0)
             graph = cls(**fields)
         except ValueError as error:
-            raise _graph_file.unreadable(path, str(error)) from error
+            raise _files.unreadable(path, _FILE, str(error)) from error
         object.__setattr__(graph, "num_duplicates", removed + graph.num_duplicates)
         return graph
 

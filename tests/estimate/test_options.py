@@ -207,4 +207,4 @@ def test_frozen_hashable_and_picklable():
 
 def test_signature_and_docstring_cover_every_field():
     assert list(inspect.signature(Options).parameters) == list(DEFAULTS)
-    assert all(f"    {name} : " in Options.__doc__ for name in DEFAULTS)
+    assert all(f"\n{name} : " in Options.__doc__ for name in DEFAULTS)
