@@ -33,6 +33,7 @@ _PIXELS = "an (N, 2) array of pixels"
 # The .npz file of a graph.
 _FORMAT, _VERSION = "manymatch.AssociationGraph", 1
 _FILE = "a graph file written by AssociationGraph.save"
+_OTHER_FILE = "it is an .npz file of something else"
 _REQUIRED = ("points0", "points1", "edges", "num_duplicates")
 _OPTIONAL = ("similarity", "rank")
 
@@ -214,22 +215,14 @@ class AssociationGraph:
         """
         data = _files.read_bytes(path, _FILE)
         present = _files.npz_names(data, path, _FILE)
-        if "format" not in present:
-            raise _files.unreadable(path, _FILE, "it is an .npz file of something else")
         names = ("format", "version", *_REQUIRED, *(n for n in _OPTIONAL if n in present))
+        if "format" not in present:
+            raise _files.unreadable(path, _FILE, _OTHER_FILE)
         fields = _files.read_npz(data, path, _FILE, names)
         try:
-            if fields.pop("format").tolist() != _FORMAT:
-                raise ValueError("it is an .npz file of something else")
-            version = integer(fields.pop("version").tolist(), "version", 1)
-            if version > _VERSION:
-                raise ValueError(f"it has version {version}, and up to {_VERSION} can be read")
-            removed = integer(fields.pop("num_duplicates").tolist(), "num_duplicates", 0)
-            graph = cls(**fields)
+            return _of_file(fields)
         except ValueError as error:
             raise _files.unreadable(path, _FILE, str(error)) from error
-        object.__setattr__(graph, "num_duplicates", removed + graph.num_duplicates)
-        return graph
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AssociationGraph):
@@ -285,6 +278,19 @@ def _make(*fields: Any) -> AssociationGraph:
     """Make a graph of fields that are already checked and owned."""
     graph = object.__new__(AssociationGraph)
     _fill(graph, *fields)
+    return graph
+
+
+def _of_file(fields: dict[str, NDArray[Any]]) -> AssociationGraph:
+    """Make a graph of the arrays of a file, checking them like any other input."""
+    if fields.pop("format").tolist() != _FORMAT:
+        raise ValueError(_OTHER_FILE)
+    version = integer(fields.pop("version").tolist(), "version", 1)
+    if version > _VERSION:
+        raise ValueError(f"it has version {version}, and up to {_VERSION} can be read")
+    removed = integer(fields.pop("num_duplicates").tolist(), "num_duplicates", 0)
+    graph = AssociationGraph(**fields)
+    object.__setattr__(graph, "num_duplicates", removed + graph.num_duplicates)
     return graph
 
 
