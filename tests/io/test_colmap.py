@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from manymatch import Camera
-from manymatch.geometry.camera_models import MODELS
+from manymatch.geometry.camera import MODELS
 from manymatch.io import camera_of_image, read_cameras, read_images, relative_pose
 from manymatch.io._colmap_records import MODEL_IDS, NUM_PARAMS
 from manymatch.io.colmap_lookup import find_camera

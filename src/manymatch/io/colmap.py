@@ -9,8 +9,7 @@ import numpy as np
 
 from manymatch import _files
 from manymatch._validate import FloatArray, read_only
-from manymatch.geometry.camera import Camera
-from manymatch.geometry.camera_models import MODELS
+from manymatch.geometry.camera import MODELS, Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import _colmap_binary, _colmap_text
 

@@ -80,7 +80,7 @@ def resolve_camera(
     found, source, origin = _read(camera, image_path, name)
     _check_size(found, (width, height), image_path, name)
     if found.width is None:
-        found = Camera(found.model, width, height, found.params)
+        found = dataclasses.replace(found, width=width, height=height)
     sentence = f"{name} is {origin}: {found.model}, focal length {found.focal:.0f} px."
     return ResolvedCamera(found, source, sentence)
 

@@ -112,7 +112,7 @@ def opencv_camera(K: object, coefficients: object) -> Camera:
         raise ValueError(f"distortion must have 4, 5 or 8 coefficients, got {k.size}")
     focal = (base.fx, base.fy, base.cx, base.cy)
     if not k.any():
-        return Camera("PINHOLE", None, None, focal)
+        return Camera("PINHOLE", None, None, focal, base.skew)
     if not k[4:].any():
-        return Camera("OPENCV", None, None, (*focal, *k[:4]))
-    return Camera("FULL_OPENCV", None, None, (*focal, *k, *np.zeros(8 - k.size)))
+        return Camera("OPENCV", None, None, (*focal, *k[:4]), base.skew)
+    return Camera("FULL_OPENCV", None, None, (*focal, *k, *np.zeros(8 - k.size)), base.skew)

@@ -57,6 +57,8 @@ def estimate(
 
 def _as_dict(camera: Camera) -> dict[str, Any]:
     """Write a camera as PoseLib reads it; PoseLib does not use the size."""
+    if camera.skew:
+        raise ValueError(f"camera must have no skew for PoseLib, got skew={camera.skew:g}")
     values = camera.to_dict()
     return {**values, "width": values["width"] or 0, "height": values["height"] or 0}
 
