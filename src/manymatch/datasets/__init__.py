@@ -2,6 +2,7 @@
 
 from manymatch.datasets import synthetic
 from manymatch.datasets.dataset import Dataset
+from manymatch.datasets.demo import demo_pair
 from manymatch.datasets.depth import DepthView
 from manymatch.datasets.registry import DatasetInfo, check, info, load, names
 from manymatch.io.pair import Pair
@@ -13,6 +14,7 @@ __all__ = [
     "DepthView",
     "Pair",
     "check",
+    "demo_pair",
     "exhaustive_pairs",
     "info",
     "load",

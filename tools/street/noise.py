@@ -1,4 +1,4 @@
-"""Noise for made pictures: tileable multi-octave tables with mip levels, and integer hashes."""
+"""Noise for textures: tileable multi-octave tables with mip levels, and integer hashes."""
 
 from __future__ import annotations
 

@@ -1,18 +1,13 @@
-"""Light for made pictures: sun with cast shadows, sky light with occlusion, the sky itself."""
+"""Light: sun with cast shadows, sky light with occlusion, the sky itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tools.street.rendering.cast import Leaves, Rays, Solids, cast
-from tools.street.rendering.noise import Noise, smoothstep
-
-Array: TypeAlias = NDArray[Any]
-FloatArray: TypeAlias = NDArray[np.float64]
+from tools.street.noise import Noise, smoothstep
+from tools.street.shapes import Array, FloatArray, Leaves, Rays, Solids, cast
 
 # Directions from which the sky shines, and texels on a side of their shadow maps.
 _SKY_DIRECTIONS = 18

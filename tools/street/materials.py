@@ -1,20 +1,19 @@
-"""Materials of made pictures: procedural albedo of walls, ground, wood, metal and plants."""
+"""Materials: procedural albedo of walls, ground, wood, metal and plants; lettering; windows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tools.street.rendering.letters import lettering
-from tools.street.rendering.noise import Noise, hashed, rgb, smoothstep
+from tools.street.light import Weather, sky
+from tools.street.noise import Noise, hashed, rgb, smoothstep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Array: TypeAlias = NDArray[Any]
+    from tools.street.shapes import Array, IdArray
 
 PLASTER, ASHLAR, BRICK, PAINT, METAL, GLASS, GROUND, BARK, LEAF, SLATE, SIGN, AWNING, WOOD, LAMP = (
     range(14)
@@ -43,7 +42,7 @@ class Surface:
     spacing: Array
     colour: Array
     aux: Array
-    key: NDArray[np.int32]
+    key: IdArray
 
 
 def albedo(material: int, s: Surface, noise: Noise) -> Array:
@@ -205,3 +204,169 @@ _MATERIALS: dict[int, Callable[[Surface, Noise], Array]] = {
     WOOD: _wood,
     LAMP: _leaf,
 }
+
+
+# --- lettering of shop signs ---
+
+WORDS = ("CAFE", "HOTEL", "BAKERY", "BOOKS", "FLORIST", "PHARMACY", "OPTICS", "TAILOR")
+
+_ROWS, _COLUMNS = 7, 5
+# Seven rows of five dots, as bits, top row first.
+_FONT = {
+    "A": (14, 17, 17, 31, 17, 17, 17),
+    "B": (30, 17, 17, 30, 17, 17, 30),
+    "C": (14, 17, 16, 16, 16, 17, 14),
+    "E": (31, 16, 16, 30, 16, 16, 31),
+    "F": (31, 16, 16, 30, 16, 16, 16),
+    "H": (17, 17, 17, 31, 17, 17, 17),
+    "I": (14, 4, 4, 4, 4, 4, 14),
+    "K": (17, 18, 20, 24, 20, 18, 17),
+    "L": (16, 16, 16, 16, 16, 16, 31),
+    "M": (17, 27, 21, 21, 17, 17, 17),
+    "O": (14, 17, 17, 17, 17, 17, 14),
+    "P": (30, 17, 17, 30, 16, 16, 16),
+    "R": (30, 17, 17, 30, 20, 18, 17),
+    "S": (15, 16, 16, 14, 1, 1, 30),
+    "T": (31, 4, 4, 4, 4, 4, 4),
+    "Y": (17, 17, 10, 4, 4, 4, 4),
+}
+_STEP = 8
+
+
+def _stencils() -> list[Array]:
+    """One smoothed picture per word, (9 * _STEP, width) with values in [0, 1]."""
+    pictures = []
+    for word in WORDS:
+        dots = np.zeros((_ROWS + 2, (_COLUMNS + 1) * len(word) + 1), dtype=np.float32)
+        for place, letter in enumerate(word):
+            for row, bits in enumerate(_FONT[letter]):
+                for column in range(_COLUMNS):
+                    if bits >> (_COLUMNS - 1 - column) & 1:
+                        dots[1 + row, 1 + (_COLUMNS + 1) * place + column] = 1.0
+        fine = np.kron(dots, np.ones((_STEP, _STEP), dtype=np.float32))
+        # A box blur of one dot, cut at the middle, rounds the corners of the letters.
+        for axis in (0, 1):
+            total = sum(np.roll(fine, k, axis) for k in range(-_STEP // 2, _STEP // 2 + 1))
+            fine = np.asarray(total, dtype=np.float32) / (_STEP + 1)
+        pictures.append(np.clip((fine - 0.34) * 6.0, 0.0, 1.0).astype(np.float32))
+    return pictures
+
+
+def lettering(
+    x: Array, y: Array, half_x: Array, half_y: Array, word: Array, spacing: Array
+) -> Array:
+    """Coverage (N,) by letters of boards with half extents, at places (x, y) from their middle."""
+    ink = np.zeros(len(x), dtype=np.float32)
+    pictures = _stencils()
+    for number in np.unique(word.astype(np.int64)):
+        picture = pictures[number % len(WORDS)]
+        mine = np.flatnonzero(word.astype(np.int64) == number)
+        # As large as the board allows, with a margin.
+        texel = np.minimum(
+            2.0 * half_x[mine] / (picture.shape[1] + 2 * _STEP), 2.0 * half_y[mine] / len(picture)
+        )
+        column = np.rint(x[mine] / texel + 0.5 * picture.shape[1]).astype(np.int64)
+        row = np.rint(y[mine] / texel + 0.5 * picture.shape[0]).astype(np.int64)
+        inside = (column >= 0) & (column < picture.shape[1]) & (row >= 0) & (row < len(picture))
+        value = picture[row.clip(0, len(picture) - 1), column.clip(0, picture.shape[1] - 1)]
+        far = np.clip(_STEP * texel / spacing[mine] - 1.0, 0.3, 1.0)
+        ink[mine] = value * inside * far
+    return ink
+
+
+# --- windows ---
+
+_FRAME = 0.07
+_BAR = 0.06
+_CURTAIN_DEPTH = 0.16
+
+
+def glass(
+    s: Surface, noise: Noise, weather: Weather, irradiance: Array
+) -> tuple[Array, Array, Array]:
+    """Look of window panes.
+
+    aux of a window: number of vertical bars, height of the transom as a share of the height,
+    how much windows differ from each other (0 to 1), and how much they mirror.
+
+    Returns
+    -------
+    radiance : (N, 3)
+        Light that comes through and off the panes.
+    frame : (N,)
+        Share of the sample that is frame.
+    paint : (N, 3)
+        Albedo of the frame.
+    """
+    x, y = s.local[0], s.local[1]
+    half_x, half_y = s.half[0], s.half[1]
+    frame = np.maximum(
+        line(half_x - np.abs(x), 2 * _FRAME, s.spacing),
+        line(half_y - np.abs(y), 2 * _FRAME, s.spacing),
+    )
+    panes = s.aux[:, 0] + 1.0
+    width = 2.0 * half_x / panes
+    pane = np.clip(np.floor((x + half_x) / width), 0, panes - 1)
+    bar = np.minimum(x + half_x - pane * width, (pane + 1) * width - x - half_x)
+    inner = np.abs(np.abs(x) - half_x) > _FRAME
+    frame = np.maximum(frame, line(bar, _BAR, s.spacing) * inner)
+    transom = y + half_y - 2 * half_y * s.aux[:, 1]
+    frame = np.maximum(frame, line(transom, _BAR, s.spacing) * (s.aux[:, 1] > 0))
+
+    radiance = _room(s, x, y, irradiance)
+    upper = (transom < 0).astype(np.int32)
+    mirrored, share = _mirror(s, noise, weather, pane, upper)
+    radiance = radiance * (1 - share[:, None]) + mirrored * share[:, None]
+    dirt = 1.0 - 0.1 * smoothstep(0.0, 2.0, noise(s.u, s.v, 2.7, s.spacing))
+    paint = np.asarray(s.colour * dirt[:, None], dtype=np.float32)
+    return radiance, frame, paint
+
+
+def _room(s: Surface, x: Array, y: Array, irradiance: Array) -> Array:
+    """Curtains a hand behind the pane, and a dark room behind them."""
+    depth = np.maximum(np.abs(s.sight[2]), 0.05)
+    cx = x + s.sight[0] / depth * np.float32(_CURTAIN_DEPTH)
+    cy = y + s.sight[1] / depth * np.float32(_CURTAIN_DEPTH)
+    vary = s.aux[:, 2]
+    pick = [hashed(s.key, k) for k in range(5)]
+    open_share = 0.62 + vary * (0.9 * pick[0] - 0.45)
+    folds = np.sin(cx * (38.0 + 6.0 * vary * pick[1]) + 3.0 * np.sin(cx * 9.0 + 6 * vary * pick[2]))
+    covered = smoothstep(0.0, 0.03, np.abs(cx) / s.half[0] - open_share)
+    blind = smoothstep(0.0, 0.02, (0.9 * vary * (pick[3] - 0.45) - 0.5 * (cy / s.half[1] + 1)))
+    cloth = (0.42 + 0.12 * folds) * covered
+    cloth = np.maximum(cloth, 0.45 * blind * (0.9 + 0.1 * np.sin(cy * 125.0)))
+    room = 0.035 * (1.0 + 0.5 * cy / s.half[1]) * (0.8 + 0.5 * vary * pick[4])
+    reflectance = np.where(cloth > 0.01, cloth * 0.55, room)
+    warm = rgb(1.0, 0.96, 0.88)
+    radiance: Array = reflectance[:, None] * irradiance * warm * np.float32(0.33)
+    return np.asarray(radiance, np.float32)
+
+
+def _mirror(
+    s: Surface, noise: Noise, weather: Weather, pane: Array, upper: IdArray
+) -> tuple[Array, Array]:
+    """Mirrored sky and houses, and the share of mirrored light; every pane leans a little."""
+    lean = np.float32(0.035)
+    tilt_x = lean * (hashed(s.key, pane, upper, 11) - 0.5) * s.aux[:, 2]
+    tilt_y = lean * (hashed(s.key, pane, upper, 12) - 0.5) * s.aux[:, 2]
+    n = [s.normal[0] + tilt_x, s.normal[1] + tilt_y, s.normal[2]]
+    cosine = -(s.view[0] * n[0] + s.view[1] * n[1] + s.view[2] * n[2])
+    d = [s.view[k] + 2 * cosine * n[k] for k in range(3)]
+    wave = np.float32(0.01) * noise(s.local[0] + pane, s.local[1], 1.9, s.spacing)
+    d[1] = d[1] + wave
+    size = np.sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2])
+    d = [a / size for a in d]
+    mirrored = sky(weather, noise, d, 0.004)
+    # Houses across the street: roofs of different heights, walls with rows of windows.
+    turn = np.arctan2(d[0], -d[2])
+    house = np.floor(turn * np.float32(9.0))
+    rise = -d[1] / np.maximum(np.sqrt(d[0] * d[0] + d[2] * d[2]), 1e-3)
+    top = 0.34 + 0.3 * hashed(house, 3)
+    row, column = np.floor(rise * 14), np.floor(turn * 34)
+    dark = 0.55 * ((rise * 14 - row > 0.35) & (turn * 34 - column > 0.45))
+    wall = (0.10 + 0.16 * hashed(house, 5)) * (1 - dark)
+    colour = wall[:, None] * (weather.sky_colour + weather.horizon_colour).astype(np.float32)
+    over = smoothstep(0.0, 0.02, rise - top)[:, None]
+    mirrored = mirrored * over + colour * (1 - over)
+    fresnel = 0.09 + 0.9 * (1 - np.clip(cosine, 0, 1)) ** 5
+    return np.asarray(mirrored, np.float32), np.clip(fresnel * (1 + 2.2 * s.aux[:, 3]), 0, 0.95)

@@ -1,0 +1,82 @@
+"""Write rendered pairs as a folder data set, or the two photographs of ``manymatch demo``.
+
+    python -m tools.street --out out/street --pairs 20     a data set: manymatch eval out/street
+    python -m tools.street --demo                          the demo's photographs, in the package
+
+A data set is a folder with ``pairs.txt`` (SuperGlue's format, translations in metres), ``images/``
+and ``depth/`` (16-bit PNG, millimetres, 0 in the sky).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import manymatch.datasets
+from tools.street.scene import RenderedScene, render_scene
+
+# The demo: which scene, and a JPEG quality that keeps both photographs together below 400 KB.
+DEMO_SEED, DEMO_SIZE, DEMO_QUALITY = 5, (960, 720), 90
+_LARGEST_DEPTH = 65534
+
+
+def pair_line(scene: RenderedScene, name0: str, name1: str) -> str:
+    """Return the line of a SuperGlue list of pairs: names, turns, K0, K1 and the 4x4 pose."""
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = scene.pose.R, scene.baseline * scene.pose.t
+    numbers = np.concatenate([scene.camera0.K.ravel(), scene.camera1.K.ravel(), pose.ravel()])
+    return f"{name0} {name1} 0 0 {' '.join(repr(float(number)) for number in numbers)}\n"
+
+
+def write_data_set(folder: Path, pairs: int, size: tuple[int, int]) -> None:
+    """Write scenes 0 to pairs - 1; the list comes last and says that everything is there."""
+    for inner in ("images", "depth"):
+        (folder / inner).mkdir(parents=True, exist_ok=True)
+    lines = []
+    for seed in range(pairs):
+        scene = render_scene(seed, size)
+        names = [f"street{seed:03d}_{side}.png" for side in (0, 1)]
+        views = ((scene.image0, scene.depth0), (scene.image1, scene.depth1))
+        for name, (image, depth) in zip(names, views, strict=True):
+            Image.fromarray(image).save(folder / "images" / name)
+            millimetres = np.where(np.isfinite(depth), np.rint(1000.0 * depth), 0.0)
+            millimetres[millimetres > _LARGEST_DEPTH] = 0.0
+            Image.fromarray(millimetres.astype(np.uint16)).save(folder / "depth" / name)
+        lines.append(pair_line(scene, *names))
+    (folder / "pairs.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def write_demo(folder: Path) -> None:
+    """Write the demo's two photographs and their list of one pair."""
+    scene = render_scene(DEMO_SEED, DEMO_SIZE)
+    names = "street0.jpg", "street1.jpg"
+    for name, image in zip(names, (scene.image0, scene.image1), strict=True):
+        save_options = {"quality": DEMO_QUALITY, "optimize": True, "progressive": True}
+        Image.fromarray(image).save(folder / name, **save_options)
+    (folder / "pairs.txt").write_text(pair_line(scene, *names), encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the command line and write the files."""
+    parser = argparse.ArgumentParser(prog="python -m tools.street", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--out", type=Path, help="folder of the data set")
+    parser.add_argument("--pairs", type=int, default=12, help="number of scenes")
+    parser.add_argument("--size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
+    parser.add_argument("--demo", action="store_true", help="write the demo's photographs")
+    given = parser.parse_args(arguments)
+    if given.demo:
+        write_demo(Path(manymatch.datasets.__file__).parent / "demo_photos")
+    elif given.out is not None:
+        write_data_set(given.out, given.pairs, tuple(given.size))
+    else:
+        parser.error("give --out FOLDER or --demo")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

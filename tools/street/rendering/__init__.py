@@ -1,1 +1,0 @@
-"""The parts of `manymatch.datasets.rendered`: geometry, light, materials, houses, the street."""
