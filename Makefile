@@ -7,10 +7,11 @@ SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not 
 CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test core-test cross bench compare accuracy lint format wheel clean
+.PHONY: help demo street test core-test cross bench compare accuracy lint format wheel clean
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
+	@echo "make street     render the two photographs of the demo again, into the package"
 	@echo "make test       the core's tests under sanitizers, then the Python tests"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make compare    what got slower since the committed baseline, by instruction counts"
@@ -41,6 +42,10 @@ $(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
 
 demo: $(VENV)/.package
 	$(BIN)/manymatch demo
+
+# The photographs that the demo ships: the same bits on every run.
+street: $(VENV)/.package
+	PYTHONPATH=src:. $(BIN)/python -m tools.street --demo
 
 # Installs Python packages only. Tests that need a browser or a cross compiler are skipped where
 # there is none, and say so.

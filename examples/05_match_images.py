@@ -4,18 +4,18 @@ import tempfile
 from pathlib import Path
 
 import manymatch
+from manymatch.datasets import demo_pair
 from manymatch.evaluate import pose_error_deg
 from manymatch.matcher.files import save_result
-from tools.street.rendered import render_scene
 
-# Two made photographs of a street; paths of your own images work as well.
-street = render_scene(seed=3, size=(480, 360))
+# Two photographs that come with the package; paths of your own images work as well.
+pair = demo_pair()
 matcher = manymatch.Matcher("classic", max_keypoints=1500)
-result = matcher.match(street.image0, street.image1, street.camera0, street.camera1)
+result = matcher.match(pair.path0, pair.path1, pair.camera0, pair.camera1)
 print(result)
 
 if result.estimate.success:
-    error = pose_error_deg(result.estimate.pose, street.pose.R, street.pose.t)
+    error = pose_error_deg(result.estimate.pose, pair.R, pair.t)
     print(f"pose error {error:.2f} degrees, verdict {result.confidence.verdict}")
 
 with tempfile.TemporaryDirectory() as folder:

@@ -196,6 +196,7 @@ def test_data_set_names():
         "DepthView",
         "Pair",
         "check",
+        "demo_pair",
         "exhaustive_pairs",
         "info",
         "load",
@@ -213,7 +214,6 @@ def test_data_set_names():
         "metu-cc",
         "metu-cs",
         "folder",
-        "made-street",
     ]
 
 

@@ -5,7 +5,7 @@
 A first run fills the cache of features and candidates. A second one, in a new folder, evaluates
 from it with all cores, and its wall-clock time is compared with the time inside the estimator: what
 is left is decoding images, reading features and candidates, filtering and bookkeeping. Without SET
-the posed pairs of the data folder are used where they are there, else synthetic photographs.
+the posed pairs of the data folder are used where they are there, else the pair of the demo.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch import Options
+from manymatch import Options, datasets
 from manymatch.estimate.problem import num_threads
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.sources import open_sources
@@ -33,7 +33,7 @@ SETS = ("strecha_fountain_herzjesu", "ngp_fox", "tum_fr3_office")
 def default_sets() -> list[str]:
     data = data_folder()
     if data is None:
-        return ["made-street"]
+        return [str(Path(datasets.__file__).parent / "demo_photos")]
     return [str(data / "posed_pairs" / name) for name in SETS]
 
 

@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from manymatch import datasets
 from manymatch.datasets.dataset import Dataset
 from manymatch.io.pair import Pair
 from manymatch_paper.cli.experiment_diagnose import PAPER, _choices
@@ -334,11 +335,12 @@ def test_quarter_turns_leave_the_patches_in_place(tmp_path: Path) -> None:
     assert len(truth.points1) == len(straight.points1)
 
 
-def test_made_streets_run(tmp_path: Path) -> None:
+def test_rendered_streets_run(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from tools.street import made_street
+    from tools.street.__main__ import write_data_set
 
-    dataset = made_street.load(tmp_path / "street", pairs=1, size=(160, 120))
+    write_data_set(tmp_path / "street", 1, (160, 120))
+    dataset = datasets.load("folder", tmp_path / "street")
     source = PatchSource(Choice("efficientnet-lite0", (10,)), longest=160, weights="random")
     data = diagnose.run([dataset], [source], tmp_path, k=3, bins=[0, 90], taus_cm=(200.0,))
     (curve,) = data["runs"][0]["curves"]

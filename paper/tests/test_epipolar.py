@@ -27,7 +27,7 @@ from manymatch_paper.experiments._false_inliers import (
     rival_edges,
 )
 from manymatch_paper.experiments.registry import load_report
-from tools.street.rendered import render_scene
+from tools.street import render_scene
 
 SIZE = (320, 240)
 

@@ -12,7 +12,7 @@ from manymatch.evaluate import source_images
 from manymatch.evaluate.run_result import RunResult
 from manymatch.evaluate.sources import open_sources
 from manymatch.matcher.config import MatcherConfig
-from tools.street.rendered import render_scene
+from tools.street.__main__ import write_data_set
 
 QUICK = [
     "--seeds",
@@ -141,25 +141,9 @@ def test_another_configuration_is_refused(out):
     assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
 
 
-def write_streets(folder, count):
-    pil = pytest.importorskip("PIL.Image")
-    lines = []
-    for seed in range(count):
-        scene = render_scene(seed, (320, 240), supersample=1)
-        names = [f"{seed}-{side}.png" for side in (0, 1)]
-        for name, image in zip(names, (scene.image0, scene.image1), strict=True):
-            pil.fromarray(image).save(folder / name)
-        T = np.eye(4)
-        T[:3, :3], T[:3, 3] = scene.pose.R, scene.pose.t
-        numbers = [*scene.camera0.K.ravel(), *scene.camera1.K.ravel(), *T.ravel()]
-        lines.append(" ".join([*names, "0", "0", *map(repr, map(float, numbers))]))
-    (folder / "pairs.txt").write_text("\n".join(lines) + "\n")
-    return folder
-
-
 def test_images_end_to_end(tmp_path):
     pytest.importorskip("cv2")
-    write_streets(tmp_path, 2)
+    write_data_set(tmp_path, 2, (320, 240))
     arguments = ["eval", tmp_path, "--preset", "classic", "--seeds", "2", "--out", tmp_path / "out"]
     arguments += ["--set", "max_iterations=2000", "--cache", tmp_path / "cache", "--json"]
     result = run(*arguments)
@@ -177,7 +161,8 @@ def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch)
     monkeypatch.setattr(
         source_images, "candidates", lambda **how: made.append(1) or original(**how)
     )
-    folder = write_streets(tmp_path, 1)
+    write_data_set(tmp_path, 1, (320, 240))
+    folder = tmp_path
     graphs = []
     for k in (5, 5, 3):
         (source,) = open_sources([str(folder)], ["classic"], cache=tmp_path / "cache", k=k)

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from manymatch import datasets
 from manymatch.cli import datasets as command
-from tests.support.synthetic_trees import cheap_scene, make_metu, make_navi, make_navi_objects
-from tools.street import rendered
+from tests.support.synthetic_trees import make_metu, make_navi, make_navi_objects
 
 NAMES = [
     "scannet1500",
@@ -20,7 +19,6 @@ NAMES = [
     "metu-cc",
     "metu-cs",
     "folder",
-    "made-street",
 ]
 
 
@@ -47,7 +45,6 @@ def test_names_and_infos():
     assert [datasets.info(name).num_pairs for name in NAMES] == [
         *(1500, 1491, 1500, 1500, 1500, 1382, 1208),
         None,
-        12,
     ]
 
 
@@ -61,7 +58,7 @@ def test_unknown_names_get_a_suggestion():
         datasets.info(["navi-wild"])
 
 
-@pytest.mark.parametrize("name", NAMES[:-1])
+@pytest.mark.parametrize("name", NAMES)
 def test_roots_are_checked(name, tmp_path):
     with pytest.raises(ValueError, match=f"root must be the folder of {name}, got None"):
         datasets.load(name)
@@ -134,16 +131,6 @@ def test_names_with_brackets_are_shown(run, tmp_path):
     folder = tmp_path / "[bold]"
     folder.mkdir()
     assert "[bold]" in run("folder", "--root", folder).stdout
-
-
-def test_made_pairs_are_not_made_by_looking(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(rendered, "render_scene", cheap_scene)
-    assert run("made-street", "--root", tmp_path).exit_code == 2
-    assert not any(tmp_path.iterdir())
-    datasets.load("made-street", tmp_path / "a", pairs=1, size=(24, 16))
-    before = len(list((tmp_path / "a" / "images").iterdir()))
-    assert run("made-street", "--root", tmp_path / "a").exit_code == 0
-    assert len(list((tmp_path / "a" / "images").iterdir())) == before
 
 
 def test_making_a_split(run, tmp_path, monkeypatch):

@@ -6,10 +6,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from manymatch.geometry.camera import Camera
-from manymatch.geometry.pose import RelativePose
-from tools.street.rendered import RenderedScene
-
 WIDTH, HEIGHT = 64, 48
 
 
@@ -311,17 +307,3 @@ def make_navi_objects(
                 lines.append(f"{images[0]} {images[1]} {angle!r}")
     if with_list:
         (root / "pairs-wild_set.txt").write_text("\n".join(lines) + "\n")
-
-
-# --- made streets ----------------------------------------------------------------------------
-
-
-def cheap_scene(seed: int, size: tuple[int, int]) -> RenderedScene:
-    """What rendering returns, without rendering: noise before a wall, some sky."""
-    rng = np.random.default_rng(seed)
-    images = rng.integers(0, 256, (2, size[1], size[0], 3), dtype=np.uint8)
-    depths = rng.uniform(2.0, 9.0, (2, size[1], size[0])).astype(np.float32)
-    depths[:, 0] = np.inf
-    camera = Camera("PINHOLE", *size, [0.8 * size[0], 0.8 * size[0], 0.5 * size[0], 0.5 * size[1]])
-    pose = RelativePose(rotation(rng), rng.normal(size=3))
-    return RenderedScene(*images, camera, camera, pose, 1.25, *depths, seed)

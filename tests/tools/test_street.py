@@ -1,4 +1,4 @@
-"""Made photographs: same arguments same bits, and pictures, depths and pose agree."""
+"""Rendered photographs: same arguments same bits, and pictures, depths and pose agree."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tools.street import rendered
-from tools.street.rendered import RenderedScene, render_scene
-from tools.street.rendering.cast import (
-    BALL,
-    BOX,
-    CYLINDER,
-    NOTHING,
-    Leaves,
-    Rays,
-    Solids,
-    cast,
-)
-from tools.street.rendering.film import Film, blurred, develop
-from tools.street.rendering.noise import Noise, hashed
+from manymatch import datasets
+from manymatch.io.image import load_image
+from tools.street import RenderedScene, render_scene
+from tools.street.__main__ import DEMO_SCENE, main
+from tools.street.noise import Noise, hashed
+from tools.street.photograph import Film, blurred, develop
+from tools.street.shapes import BALL, BOX, CYLINDER, NOTHING, Leaves, Rays, Solids, cast
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from manymatch.geometry.camera import Camera
 
 
@@ -170,8 +165,49 @@ class TestRenderScene:
         with pytest.raises(ValueError, match=message):
             render_scene(**arguments)  # type: ignore[arg-type]
 
-    def test_it_is_offered(self) -> None:
-        assert rendered.__all__ == ["RenderedScene", "render_scene"]
+
+class TestCommand:
+    def test_a_folder_data_set(self, tmp_path: Path) -> None:
+        size = (64, 48)
+        main(["--out", str(tmp_path), "--pairs", "2", "--size", "64", "48"])
+        assert datasets.check("folder", tmp_path) is None
+        dataset = datasets.load("folder", tmp_path)
+        assert len(dataset) == 2
+        for seed, pair in enumerate(dataset):
+            scene = render_scene(seed, size)
+            np.testing.assert_array_equal(load_image(pair.path0), scene.image0)
+            np.testing.assert_array_equal(load_image(pair.path1), scene.image1)
+            np.testing.assert_allclose(pair.R, scene.pose.R, atol=1e-12)
+            np.testing.assert_allclose(pair.t, scene.baseline * scene.pose.t, rtol=1e-12)
+            assert pair.camera0.params == scene.camera0.params
+            known = scene.depth1 < 65.5
+            depth = dataset.depth(pair, 1).depth
+            np.testing.assert_allclose(depth[known], scene.depth1[known], atol=6e-4)
+            assert np.isnan(depth[~known]).all()
+
+    def test_nothing_to_do_is_an_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as stop:
+            main([])
+        assert stop.value.code == 2
+        assert "--out FOLDER or --demo" in capsys.readouterr().err
+
+    def test_the_shipped_photographs_are_those_of_the_renderer(self) -> None:
+        """A smaller rendering has the same pose, and nearly the same picture at its size."""
+        pillow = pytest.importorskip("PIL.Image")
+        pair = datasets.demo_pair()
+        scene = render_scene(size=(160, 120), **DEMO_SCENE)
+        np.testing.assert_allclose(pair.R, scene.pose.R, atol=1e-12)
+        np.testing.assert_allclose(pair.t, scene.baseline * scene.pose.t, rtol=1e-12)
+        for path, image in ((pair.path0, scene.image0), (pair.path1, scene.image1)):
+            with pillow.open(path) as photograph:
+                assert photograph.size == (960, 720)
+                small = np.asarray(photograph.resize((160, 120), pillow.Resampling.BOX), float)
+            # Lens blur, grain and exposure depend on the size, so the two are not equal;
+            # another scene of the same kind correlates by 0.6 at most.
+            soft = [blurred(picture.astype(np.float32), 1.0) for picture in (image, small)]
+            assert np.corrcoef(soft[0].ravel(), soft[1].ravel())[0, 1] > 0.97
+        size = pair.path0.stat().st_size + pair.path1.stat().st_size
+        assert size < 400_000
 
 
 def one(kind: int, centre: tuple[float, ...], half: tuple[float, ...], axes: np.ndarray) -> Solids:

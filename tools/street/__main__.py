@@ -19,8 +19,9 @@ from PIL import Image
 import manymatch.datasets
 from tools.street.scene import RenderedScene, render_scene
 
-# The demo: which scene, and a JPEG quality that keeps both photographs together below 400 KB.
-DEMO_SEED, DEMO_SIZE, DEMO_QUALITY = 5, (960, 720), 90
+# The demo's scene, and a JPEG quality that keeps both photographs together below 400 KB.
+DEMO_SCENE = {"seed": 5, "variety": 0.3}
+DEMO_SIZE, DEMO_QUALITY = (960, 720), 88
 _LARGEST_DEPTH = 65534
 
 
@@ -52,7 +53,7 @@ def write_data_set(folder: Path, pairs: int, size: tuple[int, int]) -> None:
 
 def write_demo(folder: Path) -> None:
     """Write the demo's two photographs and their list of one pair."""
-    scene = render_scene(DEMO_SEED, DEMO_SIZE)
+    scene = render_scene(size=DEMO_SIZE, **DEMO_SCENE)
     names = "street0.jpg", "street1.jpg"
     for name, image in zip(names, (scene.image0, scene.image1), strict=True):
         save_options = {"quality": DEMO_QUALITY, "optimize": True, "progressive": True}

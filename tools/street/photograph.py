@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tools.street import materials as m
 from tools.street.light import ShadowMap, SkyLight, Weather, sky
 from tools.street.shapes import BALL, BOX, NOTHING, Array, IdArray, Leaves, Rays, Solids, cast
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tools.street.noise import Noise
 
 # Samples that are shaded at once: the arrays of a block stay in the cache.

@@ -16,7 +16,8 @@ import numpy as np
 from manymatch._validate import integer, real, refusal
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from tools.street import buildings, materials
+from tools.street import buildings
+from tools.street import materials as m
 from tools.street.light import ShadowMap, SkyLight, Weather
 from tools.street.noise import Noise
 from tools.street.photograph import Film, World, develop, radiance
@@ -60,24 +61,24 @@ def build_town(rng: np.random.Generator, variety: float) -> tuple[Solids, Leaves
     """Draw a street; `variety` in [0, 1] says how much equal windows differ."""
     b = Builder()
     kerb = -4.2
-    b.box((-90.0, 90.0), (-1.0, 0.0), (-60.0, 120.0), materials.GROUND, (0.3, 0.3, 0.3), (kerb,))
-    b.box((-90.0, 90.0), (0.0, 0.06), (kerb - 0.16, kerb), materials.PAINT, (0.40, 0.39, 0.36))
+    b.box((-90.0, 90.0), (-1.0, 0.0), (-60.0, 120.0), m.GROUND, (0.3, 0.3, 0.3), (kerb,))
+    b.box((-90.0, 90.0), (0.0, 0.06), (kerb - 0.16, kerb), m.PAINT, (0.40, 0.39, 0.36))
     colour = _PLASTERS[rng.integers(len(_PLASTERS))]
     shutters = _SHUTTERS[rng.integers(len(_SHUTTERS))] if rng.random() < 0.6 else None
     main = buildings.House(
         x=CORNER, z=0.0, columns=9, period=rng.uniform(2.5, 2.8), ground=rng.uniform(3.6, 4.0),
         storeys=3, storey=rng.uniform(2.95, 3.15), window=(rng.uniform(1.05, 1.2), 1.8),
-        wall=materials.PLASTER, colour=colour, trim=(0.60, 0.57, 0.50), frame=buildings.WHITE, shutters=shutters,
-        balcony_rows=((0,), (0, 1), (1,))[rng.integers(3)], bars=1, roof=2.6, dormers=True,
-        variety=variety, mirror=1.0,
+        wall=m.PLASTER, colour=colour, trim=(0.60, 0.57, 0.50), frame=buildings.WHITE,
+        shutters=shutters, balcony_rows=((0,), (0, 1), (1,))[rng.integers(3)], bars=1, roof=2.6,
+        dormers=True, variety=variety, mirror=1.0,
     )  # fmt: skip
     buildings.build_house(b, main)
     buildings.build_ground_floor(b, main, rng)
     right = buildings.House(
         x=main.end + 0.02, z=rng.uniform(1.2, 3.5), columns=5, period=rng.uniform(2.2, 2.6),
-        ground=3.6, storeys=int(rng.integers(2, 4)), storey=2.9, window=(1.0, 1.5), wall=materials.BRICK,
-        colour=(0.36, 0.16, 0.10), trim=(0.52, 0.49, 0.42), frame=buildings.WHITE, shutters=None,
-        balcony_rows=(), bars=2, roof=1.9, dormers=False, variety=0.8, mirror=0.8,
+        ground=3.6, storeys=int(rng.integers(2, 4)), storey=2.9, window=(1.0, 1.5),
+        wall=m.BRICK, colour=(0.36, 0.16, 0.10), trim=(0.52, 0.49, 0.42), frame=buildings.WHITE,
+        shutters=None, balcony_rows=(), bars=2, roof=1.9, dormers=False, variety=0.8, mirror=0.8,
     )  # fmt: skip
     buildings.build_house(b, right)
     buildings.build_ground_floor(b, right, rng)

@@ -1,30 +1,30 @@
-"""``manymatch demo``: two made photographs, matched the plain way and by many candidates."""
+"""``manymatch demo``: the package's two photographs, matched plainly and by many candidates."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 
-from manymatch._files import write_whole
-from manymatch._optional import require
+from manymatch._files import read_bytes, write_whole
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json, working
+from manymatch.datasets.demo import demo_pair
 from manymatch.evaluate import pose_error_deg
 from manymatch.matcher.files import save_result
 from manymatch.matcher.matcher import Matcher
 from manymatch.viz import plot_candidates
-from tools.street.rendered import RenderedScene, render_scene
 
 if TYPE_CHECKING:
     from manymatch.estimate.relative_pose import Estimate
+    from manymatch.io.pair import Pair
     from manymatch.matcher.result import MatchResult
 
-EXAMPLE = "Example: manymatch demo --preset classic --scene 3 --out out/demo"
+EXAMPLE = "Example: manymatch demo --preset classic --out out/demo"
 _RIGHT_DEG = 5.0
 
 
@@ -32,61 +32,57 @@ def demo(
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder for the photographs, pictures and the report.")
     ] = Path("out/demo"),
-    scene: Annotated[int, typer.Option(min=0, help="Which street to build.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     preset: flags.Preset = None,
     seed: flags.Seed = None,
     extra: flags.Set = None,
     device: flags.Device = "auto",
 ) -> None:
-    """Photograph a made street with many equal windows twice, and find how the camera moved.
+    """Match two photographs of a street with many equal windows, and find how the camera moved.
 
-    The windows look alike, so the most similar one is often the wrong one. Shown side by side:
-    rank-one matches with plain consensus, and several candidates a keypoint that geometry resolves.
+    They come with the package, and so does the true pose. The windows look alike, so the most
+    similar one is often the wrong one. Shown side by side: rank-one matches with plain consensus,
+    and several candidates a keypoint that geometry resolves.
     """
     with clean_exit():
         settings = flags.matcher_settings(preset=preset, device=device, extra=extra, seed=seed)
         matcher = Matcher(**settings)
-        with working("Building a street and taking two photographs", quiet=as_json):
-            street = render_scene(scene)
+        pair = demo_pair()
         with working("Matching", quiet=as_json):
-            result = matcher.match(
-                street.image0, street.image1, street.camera0, street.camera1, compare=True
-            )
-        result.names = ("street0.png", "street1.png")
-        true = street.pose
+            result = matcher.match(pair.path0, pair.path1, pair.camera0, pair.camera1, compare=True)
         result.rivals = [
-            dataclasses.replace(r, error_deg=pose_error_deg(r.estimate.pose, true.R, true.t))
-            for r in result.rivals
+            dataclasses.replace(r, error_deg=_error_deg(pair, r.estimate)) for r in result.rivals
         ]
         with working("Drawing", quiet=as_json):
-            files = _write(street, result, out_folder)
+            files = _write(pair, result, out_folder)
         if as_json:
-            print_json(_record(street, result, files))
+            print_json(_record(pair, result, files))
         else:
-            _tell(street, result, files)
+            _tell(pair, result, files)
     raise typer.Exit(OK if result.estimate.success else UNSOLVED)
 
 
-def _errors(street: RenderedScene, result: MatchResult) -> list[tuple[str, Estimate, float]]:
+def _error_deg(pair: Pair, estimate: Estimate) -> float:
+    return pose_error_deg(estimate.pose, pair.R, pair.t)
+
+
+def _errors(pair: Pair, result: MatchResult) -> list[tuple[str, Estimate, float]]:
     """Return name, estimate and pose error of the plain way, then of ours."""
     rows = [(rival.name, rival.estimate) for rival in result.rivals]
     own = f"{result.config.association.k} candidates a keypoint, {result.config.method}"
     rows.append((own, result.estimate))
-    true = street.pose
-    return [(name, e, pose_error_deg(e.pose, true.R, true.t)) for name, e in rows]
+    return [(name, e, _error_deg(pair, e)) for name, e in rows]
 
 
-def _write(street: RenderedScene, result: MatchResult, folder: Path) -> dict[str, Path]:
+def _write(pair: Pair, result: MatchResult, folder: Path) -> dict[str, Path]:
     """Write photographs, pictures, report and JSON; without matplotlib there are no pictures."""
     folder.mkdir(parents=True, exist_ok=True)
-    image = require("PIL.Image", "writing photographs", "images")
     files = {}
-    for name, pixels in zip(result.names, (street.image0, street.image1), strict=True):
-        files[name] = folder / name
-        save = functools.partial(image.fromarray(pixels).save, format="PNG")
-        write_whole(files[name], save)
-    (rank_one, plain, plain_error), (_, _, error) = _errors(street, result)
+    for path in (pair.path0, pair.path1):
+        files[path.name] = folder / path.name
+        photograph = read_bytes(path, "a photograph of the demo")
+        write_whole(files[path.name], lambda file, data=photograph: file.write(data))
+    (rank_one, plain, plain_error), (_, _, error) = _errors(pair, result)
     try:
         files["rank-one"] = folder / "rank_one.png"
         plot_candidates(
@@ -94,7 +90,7 @@ def _write(street: RenderedScene, result: MatchResult, folder: Path) -> dict[str
             result.size0,
             result.size1,
             files["rank-one"],
-            images=(street.image0, street.image1),
+            images=result.images,
             estimate=plain,
             title=f"{rank_one}: pose error {plain_error:.1f}°",
         )
@@ -102,26 +98,26 @@ def _write(street: RenderedScene, result: MatchResult, folder: Path) -> dict[str
     except ModuleNotFoundError:
         del files["rank-one"]
         pictures = False
-    command = f"manymatch demo --scene {street.seed} --preset {result.config.preset}"
+    command = f"manymatch demo --preset {result.config.preset}"
     return {
         **files,
         **save_result(result, folder, picture=pictures, command=command, error_deg=error),
     }
 
 
-def _tell(street: RenderedScene, result: MatchResult, files: dict[str, Path]) -> None:
+def _tell(pair: Pair, result: MatchResult, files: dict[str, Path]) -> None:
     console = out()
     for note in result.notes[:-2]:
         console.print(note, style="dim", markup=False)
     console.print(
-        f"Two photographs of a made street, {street.baseline:.1f} m apart; "
+        f"Two photographs of a street, {np.linalg.norm(pair.t):.1f} m apart; "
         f"{result.counts['keypoints0']} and {result.counts['keypoints1']} keypoints.\n"
     )
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("")
     for name in ("candidates", "inliers", "matches", "pose error °"):
         table.add_column(name, justify="right")
-    rows = _errors(street, result)
+    rows = _errors(pair, result)
     for name, estimate, error in rows:
         style = "green" if error < _RIGHT_DEG else "red"
         table.add_row(
@@ -147,9 +143,9 @@ def _summary(plain: float, own: float, result: MatchResult) -> str:
     first = {tuple(edge) for edge in result.graph.up_to_rank(1).edges.tolist()}
     beyond = sum(tuple(match) not in first for match in result.estimate.matches.tolist())
     if own >= _RIGHT_DEG:
-        return "The pose of this street is not found; another --scene may be kinder."
+        return "The pose is not found with these settings."
     if plain < _RIGHT_DEG:
-        return "Both ways find the pose of this street; another --scene may tell them apart."
+        return "Both ways find the pose with these settings."
     return (
         f"Taking each keypoint's best match goes wrong here; keeping several and letting geometry "
         f"choose does not: {beyond} of the {len(result.estimate.matches)} resolved matches were "
@@ -157,10 +153,9 @@ def _summary(plain: float, own: float, result: MatchResult) -> str:
     )
 
 
-def _record(street: RenderedScene, result: MatchResult, files: dict[str, Path]) -> dict[str, Any]:
-    (_, _, plain), (_, _, own) = _errors(street, result)
+def _record(pair: Pair, result: MatchResult, files: dict[str, Path]) -> dict[str, Any]:
+    (_, _, plain), (_, _, own) = _errors(pair, result)
     return {
-        "scene": street.seed,
         "error_deg": own,
         "rank_one_error_deg": plain,
         **result.to_dict(),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from manymatch.io.pair import Pair
 from manymatch.io.pairs import read_pairs
+
+if TYPE_CHECKING:
+    from manymatch.io.pair import Pair
 
 _FOLDER = Path(__file__).parent / "demo_photos"
 

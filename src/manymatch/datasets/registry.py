@@ -101,9 +101,9 @@ def load(name: str, root: object = None, **options: Any) -> Dataset:
     name : str
         One of `names`.
     root : path, optional
-        The folder it is in; only ``made-street`` needs none.
+        The folder it is in.
     **options
-        ``splits`` (a folder) for the NAVI sets; ``pairs`` and ``size`` for ``made-street``.
+        ``splits`` (a folder) for the NAVI sets.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import score_pose
 from manymatch.io.image import require_pillow
 from manymatch.matcher.matcher import Matcher, association_arguments
-from tools.street.rendered import RenderedScene, render_scene
+from tools.street import RenderedScene, render_scene
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
