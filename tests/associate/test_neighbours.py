@@ -3,13 +3,19 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from manymatch import _core
-from manymatch.associate.neighbours import associate
+from manymatch.associate import neighbours
+from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
+from manymatch.features.detectors.registry import load_detector
 from tests.oracles import associate as oracle
+from tests.support.data_folder import data_folder
 
 
 def pairs(result):
@@ -206,3 +212,259 @@ def test_bad_input(arguments, text):
     good = {"desc0": np.ones((3, 4)), "desc1": np.ones((3, 4))}
     with pytest.raises(ValueError, match=text):
         associate(**(good | arguments))
+
+
+# ---------------------------------------------------------------- memory
+
+COUNT, DIMENSION, K = 16_384, 64, 5
+
+MEASURE_PEAK = """
+import sys
+from pathlib import Path
+import numpy as np
+from manymatch.associate.neighbours import associate
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+count, dimension, k = map(int, sys.argv[1:])
+rng = np.random.default_rng(0)
+x0 = rng.standard_normal((count, dimension), dtype=np.float32)
+x1 = rng.standard_normal((count, dimension), dtype=np.float32)
+# What BLAS and Python keep for themselves comes with the first product.
+associate(x0[:1024], x1[:1024], k)
+before = peak()
+edges, similarity, rank = associate(x0, x1, k)
+print(peak() - before, len(edges), int(rank.max()))
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").is_file(), reason="the system does not tell the peak memory"
+)
+def test_peak_memory_is_as_documented():
+    command = [sys.executable, "-c", MEASURE_PEAK, str(COUNT), str(DIMENSION), str(K)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    growth, edges, largest = map(int, done.stdout.split())
+    assert edges > COUNT / 4
+    assert largest == K
+    both = 2 * COUNT
+    documented = 4 * DIMENSION * both + 16 * 2**20 + (64 * K + 80) * both
+    output = (16 + 4 + 4) * edges
+    # Freed memory that the allocator still holds comes on top; the full product would be 1 GiB.
+    assert growth < documented + output + 16 * 2**20
+    assert documented < 4 * COUNT * COUNT / 20
+
+
+# ---------------------------------------------------------------- properties
+
+relaxed = settings(deadline=None, max_examples=150)
+operators = st.sampled_from(OPERATORS)
+
+
+@st.composite
+def tied(draw, special=True):
+    """Draw descriptors of few small integers, so that similarities tie everywhere."""
+    dimension = draw(st.integers(1, 4))
+    entries = [-1.0, 0.0, 1.0, 2.0]
+    if special:
+        entries += [np.nan, np.inf]
+    row = st.lists(st.sampled_from(entries), min_size=dimension, max_size=dimension)
+    images = []
+    for _ in range(2):
+        rows = draw(st.lists(row, max_size=draw(st.sampled_from([1, 3, 12, 40]))))
+        images.append(np.array(rows, dtype=np.float64).reshape(len(rows), dimension))
+    return images
+
+
+@st.composite
+def random(draw):
+    """Draw descriptors without ties, of any float type."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    count0, count1 = draw(st.integers(1, 60)), draw(st.integers(1, 60))
+    dimension = draw(st.integers(2, 50))
+    dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
+    scale = draw(st.sampled_from([1e-3, 1.0, 1e3]))
+    base = rng.normal(size=(count0, dimension))
+    noisy = base[rng.integers(0, count0, count1)] + rng.normal(size=(count1, dimension))
+    return [(scale * base).astype(dtype), (scale * noisy).astype(dtype)]
+
+
+def as_lists(result):
+    edges, similarity, rank = result
+    assert edges.dtype == np.int64
+    assert edges.shape == (len(edges), 2)
+    assert similarity.dtype == np.float32
+    assert rank.dtype == np.int32
+    return [tuple(e) for e in edges.tolist()], similarity.tolist(), rank.tolist()
+
+
+@relaxed
+@given(tied() | random(), st.integers(1, 50), operators)
+def test_equals_the_twin(images, k, operator):
+    assert as_lists(associate(*images, k, operator)) == oracle.associate(*images, k, operator)
+
+
+@relaxed
+@given(tied() | random(), st.integers(1, 8), operators, st.integers(0, 40))
+def test_cap_is_a_prefix(images, k, operator, cap):
+    edges, similarity, rank = associate(*images, k, operator)
+    capped = associate(*images, k, operator, max_edges=cap)
+    assert as_lists(capped) == as_lists((edges[:cap], similarity[:cap], rank[:cap]))
+
+
+@relaxed
+@given(tied() | random(), st.integers(1, 12), operators)
+def test_nested_by_rank(images, k, operator):
+    edges, similarity, rank = associate(*images, 12, operator)
+    kept = rank <= k
+    assert as_lists(associate(*images, k, operator)) == as_lists(
+        (edges[kept], similarity[kept], rank[kept])
+    )
+
+
+@relaxed
+@given(tied() | random(), st.integers(1, 8), st.sampled_from(["mutual", "union"]))
+def test_symmetric_under_swapping_the_images(images, k, operator):
+    forward = zip(*as_lists(associate(*images, k, operator)), strict=True)
+    backward = zip(*as_lists(associate(*images[::-1], k, operator)), strict=True)
+    assert set(forward) == {((i, j), s, r) for (j, i), s, r in backward}
+
+
+@relaxed
+@given(random(), st.integers(1, 8), operators, st.randoms(use_true_random=False))
+def test_invariant_under_permuting_keypoints(images, k, operator, shuffle):
+    orders = [shuffle.sample(range(len(x)), len(x)) for x in images]
+    moved = associate(*(x[o] for x, o in zip(images, orders, strict=True)), k, operator)
+    similarity = oracle.similarities(*images)
+    if len(set(similarity.values())) < len(similarity):
+        return  # a tie is broken by position
+    edges = [(orders[0][i], orders[1][j]) for i, j in moved[0].tolist()]
+    assert (edges, *as_lists(moved)[1:]) == as_lists(associate(*images, k, operator))
+
+
+@relaxed
+@given(tied(), st.integers(1, 5), operators, st.data())
+def test_useless_descriptors_change_nothing_for_others(images, k, operator, data):
+    x0, x1 = images
+    value = data.draw(st.sampled_from([0.0, np.nan, -np.inf]))
+    place = data.draw(st.integers(0, len(x1)))
+    padded = np.insert(x1, place, value, axis=0)
+    edges, similarity, rank = associate(x0, padded, k, operator)
+    assert not (edges[:, 1] == place).any()
+    edges[:, 1] -= edges[:, 1] > place
+    assert as_lists((edges, similarity, rank)) == as_lists(associate(x0, x1, k, operator))
+
+
+@relaxed
+@given(
+    tied() | random(),
+    st.integers(1, 8),
+    operators,
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(1, 3),
+)
+def test_tiles_and_threads_do_not_matter(images, k, operator, rows, columns, threads):
+    expected = as_lists(associate(*images, k, operator))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbours, "_TILE_ROWS", rows)
+        patch.setattr(neighbours, "_TILE_COLUMNS", columns)
+        patch.setattr(neighbours, "_MIN_ENTRIES_TO_SHARE", 0)
+        patch.setattr(neighbours, "_num_threads", lambda: threads)
+        assert as_lists(associate(*images, k, operator)) == expected
+
+
+# ---------------------------------------------------------------- several descriptors per keypoint
+
+
+def slow_owned(desc0, owners0, desc1, owners1, k, operator):
+    """The whole matrix of best similarities, ranked by sorting."""
+    n0, n1 = owners0.max() + 1, owners1.max() + 1
+    all_rows, cosine, _ = associate(desc0, desc1, max(len(desc0), len(desc1)), "union")
+    best = {}
+    for (a, b), s in zip(all_rows.tolist(), cosine.tolist(), strict=True):
+        pair = (owners0[a], owners1[b])
+        best[pair] = max(best.get(pair, -2.0), s)
+    row = {i: sorted((-best[i, j], j) for j in range(n1) if (i, j) in best) for i in range(n0)}
+    column = {j: sorted((-best[i, j], i) for i in range(n0) if (i, j) in best) for j in range(n1)}
+    found = []
+    for (i, j), s in best.items():
+        ranks = row[i].index((-s, j)) + 1, column[j].index((-s, i)) + 1
+        rank = {"mutual": max(ranks), "union": min(ranks), "oneway": ranks[0]}[operator]
+        if rank <= k:
+            found.append((rank, -s, i, j))
+    return sorted(found)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 14),
+    st.integers(1, 14),
+    st.integers(1, 4),
+    st.sampled_from(OPERATORS),
+    st.booleans(),
+)
+def test_owned_equals_the_slow_twin(seed, m0, m1, k, operator, coarse):
+    rng = np.random.default_rng(seed)
+    # Coarse descriptors tie often.
+    draw = (
+        (lambda n: rng.integers(-1, 2, (n, 3))) if coarse else (lambda n: rng.normal(size=(n, 3)))
+    )
+    desc0, desc1 = draw(m0).astype(np.float32), draw(m1).astype(np.float32)
+    owners0, owners1 = rng.integers(0, max(1, m0 // 2), m0), rng.integers(0, max(1, m1 // 2), m1)
+    edges, similarity, rank = associate_owned(desc0, owners0, desc1, owners1, k, operator)
+    found = [
+        (r, -s, i, j)
+        for r, s, (i, j) in zip(rank.tolist(), similarity.tolist(), edges.tolist(), strict=True)
+    ]
+    assert found == slow_owned(desc0, owners0, desc1, owners1, k, operator)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_one_descriptor_each_is_plain_association(operator):
+    rng = np.random.default_rng(0)
+    desc0, desc1 = rng.normal(size=(60, 8)), rng.normal(size=(50, 8))
+    owned = associate_owned(desc0, np.arange(60), desc1, np.arange(50), 4, operator)
+    for ours, plain in zip(owned, associate(desc0, desc1, 4, operator), strict=True):
+        assert np.array_equal(ours, plain)
+        assert ours.dtype == plain.dtype
+
+
+def test_owned_without_descriptors():
+    edges, similarity, rank = associate_owned(np.zeros((0, 4)), [], np.ones((3, 4)), [0, 1, 1])
+    assert edges.shape == (0, 2)
+    assert len(similarity) == len(rank) == 0
+
+
+def test_bad_owners_are_named():
+    desc = np.eye(3)
+    with pytest.raises(ValueError, match=r"^owners0 must be one keypoint per row of desc0"):
+        associate_owned(desc, [0, 1], desc, [0, 1, 2])
+    with pytest.raises(ValueError, match=r"^owners1 must hold numbers of keypoints"):
+        associate_owned(desc, [0, 1, 2], desc, [0, -1, 2])
+    with pytest.raises(ValueError, match=r"^operator must be one of"):
+        associate_owned(desc, [0, 1, 2], desc, [0, 1, 2], operator="both")
+
+
+@pytest.mark.data
+def test_sift_graphs_are_those_of_the_reference():
+    """Orientations of one place as one vertex: the graph of 5 mutual neighbours of real images."""
+    cv2 = pytest.importorskip("cv2")
+    folder = data_folder()
+    if folder is None:
+        pytest.skip("no reference data here, see MANYMATCH_DATA")
+    graph = np.load(folder / "graphs" / "sift" / "kitti_vo" / "0000.npz")
+    rows, owners = [], []
+    for k in "01":
+        image = cv2.imread(str(folder / "posed_pairs" / "kitti_vo" / str(graph[f"name{k}"])))
+        small = cv2.resize(image, graph[f"size{k}"].tolist(), interpolation=cv2.INTER_AREA)
+        found = load_detector("sift", border=0).detect(np.ascontiguousarray(small[:, :, ::-1]))
+        rows.append(np.concatenate([found.descriptors, found.further]))
+        owners.append(np.concatenate([np.arange(len(found)), found.owners]))
+    edges, _, _ = associate_owned(rows[0], owners[0], rows[1], owners[1], 5)
+    ours, theirs = ({tuple(e) for e in given.tolist()} for given in (edges, graph["edges"]))
+    # The reference rounds similarities, which changes the order of a few near ties.
+    assert len(ours ^ theirs) <= 0.002 * len(theirs)

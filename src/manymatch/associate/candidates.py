@@ -11,8 +11,7 @@ import numpy as np
 from manymatch._settings import setting, settings
 from manymatch._validate import FloatArray, checked_method, choice, flag, float_array, integer
 from manymatch.associate.gms import GmsResult, gms_filter
-from manymatch.associate.neighbours import OPERATORS, associate
-from manymatch.associate.owned import associate_owned
+from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ def candidates(
         is "auto".
     owners0, owners1 : (M0,) and (M1,) array_like of int, optional
         Both or neither, for keypoints with several descriptors: the keypoint that each row of
-        `desc0` and `desc1` belongs to, see `manymatch.associate_owned`.
+        `desc0` and `desc1` belongs to, see `associate_owned`.
 
     Returns
     -------

@@ -1,4 +1,8 @@
-"""Association operators: candidates between two images from their descriptors."""
+"""Association operators: candidates between two images from their descriptors.
+
+Arrays are associated by the compiled core. Tensors on a GPU are associated there by torch, which is
+imported only then; the results are equal.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch import _core
-from manymatch._validate import INT32_MAX, IndexArray, integer, refusal, suggest
+from manymatch._validate import INT32_MAX, IndexArray, choice, int_array, integer, refusal, within
 
 if TYPE_CHECKING:
+    import torch
     from numpy.typing import ArrayLike
 
 #: How an edge is chosen from the positions it has in the lists of its two ends.
@@ -26,7 +31,15 @@ _MIN_ENTRIES_TO_SHARE = 2**18
 
 _MAX_THREADS = 64
 
+# Entries of one tile of the product on a GPU; it takes about 40 bytes an entry with its sort keys.
+_DEVICE_TILE_ENTRIES = 2**22
+_NO_KEY = -(2**63)  # key of a candidate that does not exist
+_INDEX_BITS = 32
+_NORM_FLOOR = 1e-12
+
 _Edges: TypeAlias = tuple[IndexArray, NDArray[np.float32], NDArray[np.int32]]
+
+_Lists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 _WANT = "an (N, D) array of numbers with D of at least 1"
 
@@ -104,23 +117,86 @@ def associate(
     [[0, 1], [1, 0], [2, 2]]
     """
     count = integer(k, "k", 1)
-    if operator not in OPERATORS:
-        want = f"one of {', '.join(map(repr, OPERATORS))}"
-        raise ValueError(f"operator must be {want}, got {operator!r}{suggest(operator, OPERATORS)}")
+    choice(operator, "operator", OPERATORS)
     limit = None if max_edges is None else integer(max_edges, "max_edges", 0)
-    if is_tensor(desc0) or is_tensor(desc1):
+    if _is_tensor(desc0) or _is_tensor(desc1):
         return _associate_tensors(desc0, desc1, count, operator, limit)
     x0, x1 = _descriptors(desc0, "desc0"), _descriptors(desc1, "desc1")
-    check_dimensions(x0.shape, x1.shape)
+    _check_dimensions(x0.shape, x1.shape)
     return _associate_arrays(x0, x1, count, operator, limit)
 
 
-def is_tensor(value: object) -> bool:
+def associate_owned(
+    desc0: ArrayLike,
+    owners0: ArrayLike,
+    desc1: ArrayLike,
+    owners1: ArrayLike,
+    k: int = 5,
+    operator: str = "mutual",
+) -> _Edges:
+    """Find candidates between keypoints, whose similarity is the best of their descriptors'.
+
+    A place that SIFT describes under two orientations is one keypoint: it has one list of
+    neighbours, and is in a list once. Otherwise as `associate`, to which this is equal where every
+    keypoint has one descriptor.
+
+    Parameters
+    ----------
+    desc0, desc1 : (M0, D) and (M1, D) array_like
+        Descriptors, in any order.
+    owners0, owners1 : (M0,) and (M1,) array_like of int
+        The keypoint that each row belongs to, from 0.
+    k, operator
+        As in `associate`.
+
+    Returns
+    -------
+    edges : (E, 2) int64 ndarray
+        Pairs of keypoints, by (rank ascending, similarity descending, i, j).
+    similarity : (E,) float32 ndarray
+        The largest cosine of a descriptor of the one and a descriptor of the other.
+    rank : (E,) int32 ndarray
+        The first K at which the operator keeps the edge.
+
+    Raises
+    ------
+    ValueError
+        If an argument has another shape, type or range.
+    """
+    count = integer(k, "k", 1)
+    owner0, owner1 = _owners(owners0, desc0, "0"), _owners(owners1, desc1, "1")
+    choice(operator, "operator", OPERATORS)
+    several = max(_most(owner0), _most(owner1))
+    # K keypoints have at most K * several rows. A keypoint among the K best of another is therefore
+    # in the list of the descriptor with which it is most similar, and ranks up to K are exact. The
+    # union of both directions is needed, since the list of one image says nothing about ranks in
+    # the other.
+    wanted = "oneway" if operator == "oneway" else "union"
+    rows, cosine, _ = associate(desc0, desc1, count * several, wanted)
+    i, j = owner0[rows[:, 0]], owner1[rows[:, 1]]
+    # Best first, so that of equal pairs the first is the best one.
+    order = np.lexsort((j, i, -cosine))
+    pairs = np.stack([i, j], axis=1)[order]
+    _, first = np.unique(pairs, axis=0, return_index=True)
+    first = np.sort(first)
+    edges, similarity = pairs[first], cosine[order][first]
+    forward, backward = (_ranks(edges[:, side], edges, similarity) for side in (0, 1))
+    rank = {
+        "mutual": np.maximum(forward, backward),
+        "union": np.minimum(forward, backward),
+        "oneway": forward,
+    }[operator]
+    kept = np.flatnonzero(rank <= count)
+    kept = kept[np.lexsort((edges[kept, 1], edges[kept, 0], -similarity[kept], rank[kept]))]
+    return edges[kept], similarity[kept], rank[kept].astype(np.int32)
+
+
+def _is_tensor(value: object) -> bool:
     """Tell whether a value is a torch tensor, without importing torch."""
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "device")
 
 
-def check_dimensions(shape0: tuple[int, ...], shape1: tuple[int, ...]) -> None:
+def _check_dimensions(shape0: tuple[int, ...], shape1: tuple[int, ...]) -> None:
     """Check that descriptors of both images have the same length and can be numbered."""
     # An empty image has no descriptors whose length could be wrong.
     if shape0[1] != shape1[1] and shape0[0] and shape1[0]:
@@ -193,13 +269,142 @@ def _associate_tensors(
     desc0: Any, desc1: Any, k: int, operator: str, max_edges: int | None
 ) -> _Edges:
     """Associate torch tensors where they are."""
-    from manymatch.associate import _torch as on_device
-
-    x0, x1 = on_device.checked(desc0, desc1, _WANT)
-    check_dimensions(tuple(x0.shape), tuple(x1.shape))
-    if on_device.on_host(x0):
-        host0, host1 = (np.ascontiguousarray(on_device.to_host(x)) for x in (x0, x1))
+    x0, x1 = _checked_tensors(desc0, desc1)
+    _check_dimensions(tuple(x0.shape), tuple(x1.shape))
+    # The host does the work where the tensors are there or their device lacks float64.
+    if x0.device.type in ("cpu", "mps"):
+        host0, host1 = (np.ascontiguousarray(_to_host(x)) for x in (x0, x1))
         return _associate_arrays(host0, host1, k, operator, max_edges)
     k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
-    lists0, lists1 = on_device.neighbours(x0, x1, k0, k1)
+    lists0, lists1 = _device_lists(x0, x1, k0, k1)
     return _core.edges_of_lists(*lists0, *lists1, operator, max_edges)
+
+
+def _checked_tensors(desc0: Any, desc1: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Check two descriptor tensors and detach them; nothing is copied."""
+    import torch
+
+    for name, value in (("desc0", desc0), ("desc1", desc1)):
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(  # noqa: TRY004 (the package refuses input by ValueError)
+                f"{name} must be a torch tensor like the other descriptors, "
+                f"got a value of type {type(value).__name__}"
+            )
+        wrong = value.dtype.is_complex or value.dtype == torch.bool
+        if value.ndim != 2 or wrong or (value.shape[1] == 0 and len(value)):
+            raise ValueError(
+                f"{name} must be {_WANT}, got a tensor of shape {tuple(value.shape)} "
+                f"and dtype {value.dtype}"
+            )
+    if desc0.device != desc1.device:
+        raise ValueError(
+            f"desc1 must be on the device of desc0, {desc0.device}, got {desc1.device}"
+        )
+    return desc0.detach(), desc1.detach()
+
+
+def _to_host(x: torch.Tensor) -> NDArray[Any]:
+    """Return a float32 or float64 array, sharing the memory of a tensor that is already one."""
+    import torch
+
+    wide = x.dtype in (torch.float64, torch.int32, torch.int64)
+    return np.asarray(x.cpu().to(torch.float64 if wide else torch.float32).numpy())
+
+
+def _unit_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows ``x / max(|x|, 1e-12)`` in float32, and which are finite and not all zero."""
+    import torch
+
+    wide = x.to(torch.float64)
+    finite = torch.isfinite(wide).all(dim=1)
+    wide = torch.where(finite[:, None], wide, 0.0)
+    # A power of two near the largest entry: exact, and squares neither overflow nor vanish.
+    _, exponent = torch.frexp(wide.abs().amax(dim=1, keepdim=True))
+    scale = torch.ldexp(torch.ones_like(wide[:, :1]), -exponent.clamp(min=-1000))
+    wide = wide * scale
+    norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+    unit = (wide * (1.0 / torch.maximum(norm, _NORM_FLOOR * scale))).to(torch.float32)
+    return unit, (unit != 0).any(dim=1)
+
+
+def _device_lists(x0: torch.Tensor, x1: torch.Tensor, k0: int, k1: int) -> tuple[_Lists, _Lists]:
+    """Find lists of the best ``k0`` neighbours of rows of ``x0`` and ``k1`` of rows of ``x1``.
+
+    The product is float64, rounded to float32: its own rounding is far below that, so ties are ties
+    whatever order the device adds in.
+    """
+    import torch
+
+    count0, count1 = len(x0), len(x1)
+    keys0 = torch.full((count0, k0), _NO_KEY, dtype=torch.int64, device=x0.device)
+    keys1 = torch.full((count1, k1), _NO_KEY, dtype=torch.int64, device=x0.device)
+    if count0 and count1:
+        (unit0, valid0), (unit1, valid1) = _unit_rows(x0), _unit_rows(x1)
+        right = unit1.to(torch.float64).T
+        rows = max(1, _DEVICE_TILE_ENTRIES // count1)
+        for row in range(0, count0, rows):
+            part = slice(row, row + rows)
+            value = _ordered((unit0[part].to(torch.float64) @ right).to(torch.float32))
+            valid = valid0[part, None] & valid1[None, :]
+            if k0:
+                keys = torch.where(valid, value + _index_part(0, count1, x0.device), _NO_KEY)
+                keys0[part] = keys.topk(k0, dim=1).values
+            if k1:
+                places = _index_part(row, row + len(value), x0.device)
+                keys = torch.where(valid, value + places[:, None], _NO_KEY).T
+                best = keys.topk(min(k1, keys.shape[1]), dim=1).values
+                keys1 = torch.cat((keys1, best), dim=1).topk(k1, dim=1).values
+    return _lists_of_keys(keys0), _lists_of_keys(keys1)
+
+
+def _ordered(similarity: torch.Tensor) -> torch.Tensor:
+    """Integers in the order of float32 numbers, in the upper half of int64."""
+    import torch
+
+    bits = (similarity + 0.0).view(torch.int32)  # -0 becomes +0: they are equal
+    order = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return order.to(torch.int64) << _INDEX_BITS
+
+
+def _index_part(start: int, stop: int, device: torch.device) -> torch.Tensor:
+    """Lower half of a key: larger for a smaller index."""
+    import torch
+
+    return 2**_INDEX_BITS - 1 - torch.arange(start, stop, device=device)
+
+
+def _lists_of_keys(keys: torch.Tensor) -> _Lists:
+    """Take keys, best first, apart on the host."""
+    host = keys.cpu().numpy()
+    index = (2**_INDEX_BITS - 1 - (host & (2**_INDEX_BITS - 1))).astype(np.int32)
+    order = (host >> _INDEX_BITS).astype(np.int32)
+    bits = np.where(order < 0, order ^ np.int32(0x7FFFFFFF), order).astype(np.int32)
+    none = host == _NO_KEY
+    return np.where(none, np.int32(-1), index), np.where(none, 0, bits.view(np.float32)).astype(
+        np.float32
+    )
+
+
+def _most(owners: IndexArray) -> int:
+    """Largest number of rows that one keypoint has."""
+    return int(np.unique(owners, return_counts=True)[1].max(initial=1))
+
+
+def _ranks(group: IndexArray, edges: IndexArray, similarity: NDArray[np.float32]) -> IndexArray:
+    """Place of every edge in its group, from 1, by falling similarity, then by keypoints."""
+    order = np.lexsort((edges[:, 1], edges[:, 0], -similarity, group))
+    sorted_group = group[order]
+    starts = np.flatnonzero(np.diff(sorted_group, prepend=-1))
+    place = np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group))) + 1
+    ranks = np.empty(len(group), dtype=np.int64)
+    ranks[order] = place
+    return ranks
+
+
+def _owners(owners: ArrayLike, desc: ArrayLike, image: str) -> IndexArray:
+    """Check owners, one per descriptor."""
+    name = f"owners{image}"
+    count = len(np.asarray(desc))
+    array = int_array(owners, name, f"one keypoint per row of desc{image} ({count})", (count,))
+    within(array, 0, 2**31 - 1, name, "numbers of keypoints, from 0")
+    return array

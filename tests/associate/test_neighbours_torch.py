@@ -1,15 +1,13 @@
 """associate on torch tensors: the same result as on arrays, on the host and as on a device."""
 
-import importlib
-
 import numpy as np
 import pytest
 
 from manymatch import _core
+from manymatch.associate import neighbours
 from manymatch.associate.neighbours import associate
 
 torch = pytest.importorskip("torch", reason="torch is not installed: tensors cannot be tested")
-on_device = importlib.import_module("manymatch.associate._torch")
 
 
 def same(got, expected):
@@ -26,7 +24,7 @@ def tensors(dtype, seed=0, count0=130, count1=90, dimension=40):
 def device_result(x0, x1, k, operator):
     """Run the code for devices, with tensors that are on the host."""
     k0, k1 = min(k, len(x1)), 0 if operator == "oneway" else min(k, len(x0))
-    lists0, lists1 = on_device.neighbours(x0, x1, k0, k1)
+    lists0, lists1 = neighbours._device_lists(x0, x1, k0, k1)
     return _core.edges_of_lists(*lists0, *lists1, operator, None)
 
 
@@ -44,7 +42,7 @@ def test_equals_arrays(dtype, operator):
 @pytest.mark.parametrize("operator", ["mutual", "oneway", "union"])
 @pytest.mark.parametrize("k", [1, 4, 500])
 def test_ties_and_useless_descriptors(operator, k, monkeypatch):
-    monkeypatch.setattr(on_device, "_TILE_ENTRIES", 300)
+    monkeypatch.setattr(neighbours, "_DEVICE_TILE_ENTRIES", 300)
     rng = np.random.default_rng(4)
     x0, x1 = (rng.integers(-1, 2, (n, 3)).astype(np.float32) for n in (60, 45))
     x0[7] = np.nan
@@ -74,7 +72,7 @@ def test_gradients_and_layout():
 
 def test_host_tensors_are_not_copied():
     x0, _ = tensors(torch.float32)
-    assert np.shares_memory(on_device.to_host(x0), x0.numpy())
+    assert np.shares_memory(neighbours._to_host(x0), x0.numpy())
 
 
 @pytest.mark.parametrize("operator", ["mutual", "oneway", "union"])
