@@ -1,10 +1,9 @@
-"""What all readers and writers share: names, whole files, one kind of error."""
+"""What all readers and writers share: paths, atomic writing, .npz archives and one kind of error."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import struct
 import tokenize
 import uuid
 import zipfile
@@ -22,26 +21,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from numpy.typing import NDArray
-
-#: What NumPy, the zip reader and h5py raise for damaged files.
-DAMAGE = (
-    OSError,
-    ValueError,
-    AttributeError,
-    EOFError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-    RuntimeError,
-    NotImplementedError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
 
 def unreadable(path: object, want: str, reason: str) -> ValueError:
     """Make the error "path must be <want>, got <path> (<reason>)"."""
@@ -70,6 +49,15 @@ def read_bytes(path: object, want: str) -> bytes:
 
 
 @contextlib.contextmanager
+def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn the given errors of a block that reads `path` into the one of `unreadable`."""
+    try:
+        yield
+    except errors as error:
+        raise unreadable(path, want, str(error) or type(error).__name__) from error
+
+
+@contextlib.contextmanager
 def whole_file(path: object) -> Iterator[Path]:
     """Give a name beside `path` to write to, which becomes `path` when the block ends well."""
     target = as_path(path)
@@ -94,25 +82,70 @@ def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
 
 def npz_names(data: bytes, path: object, want: str) -> set[str]:
     """Names of the arrays of an .npz file."""
-    try:
-        with np.load(BytesIO(data), allow_pickle=False) as content:
-            return set(content.files)
-    except DAMAGE as error:
-        raise unreadable(path, want, str(error) or type(error).__name__) from error
+    with reading(path, want, ValueError):
+        return _array_names(_open_zip(data))
 
 
-def read_npz(data: bytes, path: object, want: str, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Read the named arrays of an .npz file, all of which must be there."""
+def read_npz(
+    data: bytes, path: object, want: str, names: Iterable[str], optional: Iterable[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Read the named arrays of an .npz file, without pickles.
+
+    All of `names` must be there; those of `optional` are left out where they are not.
+    """
+    with reading(path, want, ValueError):
+        archive = _open_zip(data)
+        present = _array_names(archive)
+        arrays = {}
+        for name in names:
+            if name not in present:
+                raise ValueError(f"it lacks the array {name!r}")
+            arrays[name] = _read_member(archive, name)
+        for name in optional:
+            if name in present:
+                arrays[name] = _read_member(archive, name)
+        return arrays
+
+
+def read_npy(data: bytes) -> NDArray[Any]:
+    """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
     try:
-        with np.load(BytesIO(data), allow_pickle=False) as content:
-            missing = [name for name in names if name not in content]
-            if missing:
-                raise ValueError(f"it lacks the array {missing[0]!r}")
-            arrays = {name: content[name] for name in names}
-    except DAMAGE as error:
-        raise unreadable(path, want, str(error) or type(error).__name__) from error
-    for name, array in arrays.items():
-        # A member of the archive that is no array comes back as bytes.
-        if not isinstance(array, np.ndarray):
-            raise unreadable(path, want, f"{name} is no array")
-    return arrays
+        array: NDArray[Any] = np.lib.format.read_array(BytesIO(data), allow_pickle=False)
+    except (
+        # NumPy evaluates the header as a Python literal and repeats what the parser raises.
+        SyntaxError,
+        TypeError,
+        tokenize.TokenError,
+        RecursionError,
+        # The header announces an array that is too large.
+        OverflowError,
+        MemoryError,
+    ) as error:
+        raise ValueError(f"its array has a damaged header: {error}") from error
+    return array
+
+
+def _open_zip(data: bytes) -> zipfile.ZipFile:
+    """Open an archive in memory; a damaged one is a `ValueError`."""
+    try:
+        return zipfile.ZipFile(BytesIO(data))
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _array_names(archive: zipfile.ZipFile) -> set[str]:
+    names = archive.namelist()
+    return {name.removesuffix(".npy") for name in names if name.endswith(".npy")}
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """Read one array of an archive; a damaged one is a `ValueError`."""
+    entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError(f"the array {name!r} is compressed in a way that NumPy does not use")
+    try:
+        content = archive.read(entry)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        # A RuntimeError says that the member is encrypted.
+        raise ValueError(f"the array {name!r}: {error}") from error
+    return read_npy(content)

@@ -1,31 +1,69 @@
-"""Cameras and poses of a COLMAP model, text or binary, without COLMAP."""
+"""Cameras and poses of a COLMAP model, text or binary, read without COLMAP.
+
+COLMAP has the centre of the top-left pixel at (0.5, 0.5). Cameras are converted when they are read,
+so that everything else has it at (0, 0).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+import functools
+import os
+import struct
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from manymatch import _files
-from manymatch._validate import FloatArray, read_only
+from manymatch._validate import FloatArray, read_only, suggest
 from manymatch.geometry.camera import MODELS, Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch.io import _colmap_binary, _colmap_text
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from typing import BinaryIO, TypeVar
+    from collections.abc import Callable, Collection, Iterator
+    from typing import Any, BinaryIO, TypeVar
 
-    from manymatch.io._colmap_records import CameraRecord, ImageRecord
-
-    _Record = TypeVar("_Record", CameraRecord, ImageRecord)
+    _Record = TypeVar("_Record", "CameraRecord", "ImageRecord")
 
 CAMERAS = "a COLMAP model folder, cameras.txt or cameras.bin"
 IMAGES = "a COLMAP model folder, images.txt or images.bin"
 SUFFIXES = (".bin", ".txt")
+
+# COLMAP's camera models by the number that binary files use, with their number of parameters.
+_KNOWN = {
+    0: ("SIMPLE_PINHOLE", 3),
+    1: ("PINHOLE", 4),
+    2: ("SIMPLE_RADIAL", 4),
+    3: ("RADIAL", 5),
+    4: ("OPENCV", 8),
+    5: ("OPENCV_FISHEYE", 8),
+    6: ("FULL_OPENCV", 12),
+    7: ("FOV", 5),
+    8: ("SIMPLE_RADIAL_FISHEYE", 4),
+    9: ("RADIAL_FISHEYE", 5),
+    10: ("THIN_PRISM_FISHEYE", 12),
+    11: ("RAD_TAN_THIN_PRISM_FISHEYE", 16),
+    12: ("SIMPLE_DIVISION", 4),
+    13: ("DIVISION", 5),
+    14: ("SIMPLE_FISHEYE", 3),
+    15: ("FISHEYE", 4),
+    16: ("EUCM", 6),
+    17: ("EQUIRECTANGULAR", 2),
+}
+MODEL_IDS: dict[int, str] = {number: name for number, (name, _) in _KNOWN.items()}
+NUM_PARAMS: dict[str, int] = dict(_KNOWN.values())
+
+# Binary files are little-endian.
+_COUNT = struct.Struct("<Q")
+_CAMERA = struct.Struct("<IiQQ")
+_IMAGE = struct.Struct("<I7dI")
+_POINT_BYTES = struct.calcsize("<ddQ")
+# Longer than any path that an operating system takes.
+_LONGEST_NAME = 4096
+_CAMERA_LINE = "CAMERA_ID MODEL WIDTH HEIGHT PARAMS[]"
+_IMAGE_LINE = "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -50,6 +88,33 @@ class ColmapImage:
     t: FloatArray
 
 
+class CameraRecord(NamedTuple):
+    """One camera as the file has it; a size of 0 means that it is not known."""
+
+    camera_id: int
+    model: str
+    width: int
+    height: int
+    params: tuple[float, ...]
+
+
+class ImageRecord(NamedTuple):
+    """One image as the file has it: (w, x, y, z) and translation from world to camera."""
+
+    name: str
+    camera_id: int
+    quaternion: tuple[float, ...]
+    translation: tuple[float, ...]
+
+
+class FoundCamera(NamedTuple):
+    """A camera of a model, and how it was found: None for `image` if it is the only one."""
+
+    camera: Camera
+    camera_id: int
+    image: str | None
+
+
 def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
     """Read all cameras of a COLMAP model.
 
@@ -61,8 +126,8 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
     Returns
     -------
     dict of int to Camera
-        By camera id. COLMAP has the centre of the top-left pixel at (0.5, 0.5); these cameras
-        have it at (0, 0), like everything here. A size of 0 becomes None.
+        By camera id, in pixels with the centre of the top-left one at (0, 0). A size of 0 becomes
+        None.
 
     Raises
     ------
@@ -71,7 +136,7 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
         this package does not have.
     """
     source = model_file(path, "cameras", CAMERAS)
-    return {key: to_camera(record, source) for key, record in camera_records(source).items()}
+    return {key: _to_camera(record, source) for key, record in _camera_records(source).items()}
 
 
 def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
@@ -92,7 +157,7 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
     ValueError
         If there is no such file, it is damaged or something else, or a pose is no pose.
     """
-    return images_of_file(model_file(path, "images", IMAGES))
+    return _images_of_file(model_file(path, "images", IMAGES))
 
 
 def relative_pose(image0: ColmapImage, image1: ColmapImage) -> RelativePose:
@@ -107,28 +172,74 @@ def relative_pose(image0: ColmapImage, image1: ColmapImage) -> RelativePose:
     return RelativePose(R, image1.t - R @ image0.t)
 
 
+def camera_of_image(path: str | os.PathLike[str], image_name: str | os.PathLike[str]) -> Camera:
+    """Look up the camera of one image of a COLMAP model.
+
+    Parameters
+    ----------
+    path
+        A model folder, or its ``cameras.txt`` or ``cameras.bin`` beside which the images file is.
+    image_name
+        Path of the image. Taken is the image of the model with exactly this name; else the one
+        whose name, folders included, this path ends with; else the only one with the same file
+        name in whatever folder.
+
+    Raises
+    ------
+    ValueError
+        If the model has no such image or several, or anything is wrong with its files.
+    """
+    images, source = _images_beside(path)
+    if images is None:
+        reason = f"there is no images{source.suffix} beside it to look up {str(image_name)!r}"
+        raise _files.unreadable(source, CAMERAS, reason)
+    return _camera_of(source, images, str(image_name)).camera
+
+
+def find_camera(
+    path: str | os.PathLike[str], image_name: str | os.PathLike[str] | None
+) -> FoundCamera:
+    """Take the only camera of a model or, where it has several, that of an image.
+
+    Parameters
+    ----------
+    path, image_name
+        As in `camera_of_image`; None if the image has no name.
+    """
+    source = model_file(path, "cameras", CAMERAS)
+    records = _camera_records(source)
+    if len(records) == 1:
+        ((camera_id, record),) = records.items()
+        return FoundCamera(_to_camera(record, source), camera_id, None)
+    if not records:
+        raise _files.unreadable(source, CAMERAS, "it holds no camera")
+    images, source = _images_beside(path)
+    if images is None or image_name is None:
+        lacking = "an image with a file name" if image_name is None else f"images{source.suffix}"
+        reason = f"it holds {len(records)} cameras, and without {lacking} none can be chosen"
+        raise _files.unreadable(source, CAMERAS, reason)
+    return _camera_of(source, images, str(image_name))
+
+
 def is_cameras_text(path: Path) -> bool:
     """Tell COLMAP's ``cameras.txt`` from other text: a number, then the name of a model."""
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                words = line.split()
-                if words and not words[0].startswith(b"#"):
-                    return len(words) > 4 and words[0].isdigit() and words[1][:1].isalpha()
-    except (OSError, ValueError):
-        return False
+    with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+        for line in file:
+            words = line.split()
+            if words and not words[0].startswith(b"#"):
+                return len(words) > 4 and words[0].isdigit() and words[1][:1].isalpha()
     return False
 
 
 def model_file(path: object, kind: str, want: str) -> Path:
     """Find the file of a kind in a model folder; a file is taken as it is."""
     source = _files.as_path(path)
-    try:
+    with _files.reading(source, want, OSError, ValueError):
         if not source.is_dir():
             if not source.is_file():
-                raise _files.unreadable(source, want, "there is no such file or folder")
+                raise FileNotFoundError("there is no such file or folder")
             if source.suffix not in SUFFIXES:
-                raise _files.unreadable(source, want, "its name does not end in .txt or .bin")
+                raise ValueError("its name does not end in .txt or .bin")
             return source
         # A complete pair of files goes before a lone one, which may be left over.
         present = [s for s in SUFFIXES if (source / f"{kind}{s}").is_file()]
@@ -137,28 +248,67 @@ def model_file(path: object, kind: str, want: str) -> Path:
         if present:
             return source / f"{kind}{present[0]}"
         below = sorted(p.parent for p in source.glob(f"*/{kind}.*") if p.suffix in SUFFIXES)
-    except (OSError, ValueError) as error:
-        if str(error).startswith("path must"):
-            raise
-        raise _files.unreadable(source, want, str(error) or type(error).__name__) from error
-    hint = f", did you mean {str(below[0])!r}" if below else ""
-    raise _files.unreadable(source, want, f"it holds no {kind}.bin or {kind}.txt{hint}")
+        hint = f", did you mean {str(below[0])!r}" if below else ""
+        raise ValueError(f"it holds no {kind}.bin or {kind}.txt{hint}")
+
+
+@functools.lru_cache(maxsize=4)
+def _images_once(source: Path, modified_ns: int, size: int) -> dict[str, ColmapImage]:
+    """Read the images of a file unless that was just done: many pairs look into one model."""
+    del modified_ns, size
+    return _images_of_file(source)
+
+
+def _images_beside(path: object) -> tuple[dict[str, ColmapImage] | None, Path]:
+    """Images of the model that a cameras file belongs to, or None, and the cameras file."""
+    source = model_file(path, "cameras", CAMERAS)
+    beside = source.with_name(f"images{source.suffix}").absolute()
+    if not beside.is_file():
+        return None, source
+    status = beside.stat()
+    return _images_once(beside, status.st_mtime_ns, status.st_size), source
+
+
+def _camera_of(source: Path, images: dict[str, ColmapImage], image_name: str) -> FoundCamera:
+    """Camera of an image of a model whose images are known."""
+    with _files.reading(source, f"{CAMERAS} with this image", ValueError):
+        name = _find_name(images, image_name)
+    camera_id = images[name].camera_id
+    records = _camera_records(source)
+    if camera_id not in records:
+        reason = f"image {name!r} has camera {camera_id}, which it lacks"
+        raise _files.unreadable(source, CAMERAS, reason)
+    return FoundCamera(_to_camera(records[camera_id], source), camera_id, name)
+
+
+def _find_name(names: Collection[str], image_name: str) -> str:
+    """Find an image in a model: by its name, by the end of its path, by its file name."""
+    if image_name in names:
+        return image_name
+    parts = PurePosixPath(Path(image_name).as_posix()).parts
+    for length in range(len(parts), 0, -1):
+        end = "/".join(parts[-length:])
+        if end in names:
+            return end
+    same = [name for name in names if parts and PurePosixPath(name).name == parts[-1]]
+    if len(same) > 1:
+        raise ValueError(f"{image_name!r} may be any of {', '.join(map(repr, same[:3]))}")
+    if not same:
+        raise ValueError(f"it has no image {image_name!r}{suggest(image_name, names)}")
+    return same[0]
 
 
 def _records(
     source: Path, want: str, reader: Callable[[BinaryIO], Iterator[_Record]]
 ) -> list[_Record]:
     """Read all records of a file."""
-    try:
-        with source.open("rb") as file:
-            return list(reader(file))
-    except (OSError, ValueError) as error:
-        raise _files.unreadable(source, want, str(error) or type(error).__name__) from error
+    with _files.reading(source, want, OSError, ValueError), source.open("rb") as file:
+        return list(reader(file))
 
 
-def camera_records(source: Path) -> dict[int, CameraRecord]:
+def _camera_records(source: Path) -> dict[int, CameraRecord]:
     """Read the cameras of a file by id, without looking at their parameters."""
-    reader = _colmap_binary.cameras if source.suffix == ".bin" else _colmap_text.cameras
+    reader = _cameras_binary if source.suffix == ".bin" else _cameras_text
     records: dict[int, CameraRecord] = {}
     for record in _records(source, CAMERAS, reader):
         if record.camera_id in records:
@@ -167,23 +317,20 @@ def camera_records(source: Path) -> dict[int, CameraRecord]:
     return records
 
 
-def images_of_file(source: Path) -> dict[str, ColmapImage]:
+def _images_of_file(source: Path) -> dict[str, ColmapImage]:
     """Read the images of a file by name."""
-    reader = _colmap_binary.images if source.suffix == ".bin" else _colmap_text.images
+    reader = _images_binary if source.suffix == ".bin" else _images_text
     images: dict[str, ColmapImage] = {}
     for record in _records(source, IMAGES, reader):
-        if not record.name or record.name in images:
-            fault = "appears twice" if record.name else "is empty"
-            reason = f"the image name {record.name!r:.80} {fault}"
-            raise _files.unreadable(source, IMAGES, reason)
-        try:
-            images[record.name] = _image(record)
-        except ValueError as error:
-            raise _files.unreadable(source, IMAGES, str(error)) from error
+        with _files.reading(source, IMAGES, ValueError):
+            if not record.name or record.name in images:
+                fault = "appears twice" if record.name else "is empty"
+                raise ValueError(f"the image name {record.name!r:.80} {fault}")
+            images[record.name] = _to_image(record)
     return images
 
 
-def to_camera(record: CameraRecord, source: Path) -> Camera:
+def _to_camera(record: CameraRecord, source: Path) -> Camera:
     """Convert one camera to this package's pixels."""
     if record.model not in MODELS:
         known = f"of a supported model ({', '.join(MODELS)})"
@@ -202,7 +349,7 @@ def to_camera(record: CameraRecord, source: Path) -> Camera:
         raise _files.unreadable(source, CAMERAS, reason) from error
 
 
-def _image(record: ImageRecord) -> ColmapImage:
+def _to_image(record: ImageRecord) -> ColmapImage:
     """Convert one image; its quaternion need not have unit length, as in COLMAP."""
     q, t = np.array(record.quaternion), np.array(record.translation)
     largest = float(np.max(np.abs(q)))
@@ -219,3 +366,116 @@ def _image(record: ImageRecord) -> ColmapImage:
         ]
     )
     return ColmapImage(record.name, record.camera_id, read_only(R), read_only(t))
+
+
+class _Cursor:
+    """A binary file that is read from its start to its end; asking for more than it has raises."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.left = os.fstat(file.fileno()).st_size
+
+    def take(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
+        """Read one record."""
+        data = self._file.read(layout.size) if layout.size <= self.left else b""
+        if len(data) != layout.size:
+            raise ValueError(f"it ends within {what}")
+        self.left -= layout.size
+        return layout.unpack(data)
+
+    def count(self, smallest: int, what: str) -> int:
+        """Read a number of records; the file must be long enough for that many."""
+        (count,) = self.take(_COUNT, f"the number of {what}")
+        if count > self.left // smallest:
+            raise ValueError(f"it announces {count} {what} and has only {self.left} bytes for them")
+        return int(count)
+
+    def text(self, what: str) -> str:
+        """Read text up to its closing zero."""
+        data = self._file.read(min(self.left, _LONGEST_NAME))
+        end = data.find(b"\0")
+        if end < 0:
+            raise ValueError(f"{what} does not end")
+        self._file.seek(end + 1 - len(data), os.SEEK_CUR)
+        self.left -= end + 1
+        return data[:end].decode("utf-8", "surrogateescape")
+
+    def skip(self, count: int) -> None:
+        """Pass over bytes whose number `count` has checked."""
+        self._file.seek(count, os.SEEK_CUR)
+        self.left -= count
+
+    def end(self) -> None:
+        """Check that nothing is left."""
+        if self.left:
+            raise ValueError(f"it has {self.left} bytes too many")
+
+
+def _cameras_binary(file: BinaryIO) -> Iterator[CameraRecord]:
+    """Read the records of a ``cameras.bin``."""
+    cursor = _Cursor(file)
+    for number in range(1, cursor.count(_CAMERA.size, "cameras") + 1):
+        what = f"the record of camera number {number}"
+        camera_id, model_id, width, height = cursor.take(_CAMERA, what)
+        if model_id not in MODEL_IDS:
+            raise ValueError(f"camera {camera_id} has the unknown model number {model_id}")
+        model = MODEL_IDS[model_id]
+        params = cursor.take(struct.Struct(f"<{NUM_PARAMS[model]}d"), what)
+        yield CameraRecord(camera_id, model, width, height, params)
+    cursor.end()
+
+
+def _images_binary(file: BinaryIO) -> Iterator[ImageRecord]:
+    """Read the records of an ``images.bin``, passing over the observed points."""
+    cursor = _Cursor(file)
+    for number in range(1, cursor.count(_IMAGE.size + 1 + _COUNT.size, "images") + 1):
+        what = f"the record of image number {number}"
+        _, *pose, camera_id = cursor.take(_IMAGE, what)
+        name = cursor.text(f"the name of image number {number}")
+        cursor.skip(_POINT_BYTES * cursor.count(_POINT_BYTES, f"points in {name!r:.80}"))
+        yield ImageRecord(name, camera_id, tuple(pose[:4]), tuple(pose[4:]))
+    cursor.end()
+
+
+def _cameras_text(file: BinaryIO) -> Iterator[CameraRecord]:
+    """Read the records of a ``cameras.txt``."""
+    for number, line in _lines(file):
+        if not line or line.startswith("#"):
+            continue
+        words = line.split()
+        try:
+            camera_id, width, height = int(words[0]), int(words[2]), int(words[3])
+            params = tuple(map(float, words[4:]))
+        except (ValueError, IndexError):
+            raise ValueError(f"line {number} is not {_CAMERA_LINE}") from None
+        if min(camera_id, width, height) < 0:
+            raise ValueError(f"line {number} has a negative id or size")
+        yield CameraRecord(camera_id, words[1], width, height, params)
+
+
+def _images_text(file: BinaryIO) -> Iterator[ImageRecord]:
+    """Read the records of an ``images.txt``: two lines each, the second of observed points."""
+    lines = _lines(file)
+    for number, line in lines:
+        if not line or line.startswith("#"):
+            continue
+        # A name may have spaces, so it is all that is left of the line.
+        words = line.split(maxsplit=9)
+        try:
+            pose, camera_id, name = tuple(map(float, words[1:8])), int(words[8]), words[9]
+        except (ValueError, IndexError):
+            raise ValueError(f"line {number} is not {_IMAGE_LINE}") from None
+        # The line of points is empty for an image without any, so its content cannot identify it.
+        below, points = next(lines, (number + 1, ""))
+        if len(points.split()) % 3:
+            raise ValueError(f"line {below} is not a list of POINTS2D[] as (X, Y, POINT3D_ID)")
+        yield ImageRecord(name, camera_id, pose[:4], pose[4:])
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
+    """Lines from number 1 without the space around them; what is no text raises."""
+    for number, line in enumerate(file, 1):
+        if b"\0" in line:
+            raise ValueError(f"line {number} is no text")
+        text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        yield number, text.decode("utf-8", "surrogateescape").strip()

@@ -1,20 +1,26 @@
-"""Images from files, arrays and Pillow, as 8-bit RGB the right way up."""
+"""Images as 8-bit RGB the right way up, and what EXIF says about the camera that took them."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import struct
 import sys
 import warnings
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import DAMAGE
+from manymatch._files import as_path
 from manymatch._optional import require
 from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from numpy.typing import NDArray
 
 #: Largest image that is taken unless the caller allows more; 0.5 GB as RGB, and just below the
@@ -24,7 +30,83 @@ MAX_PIXELS = 178_000_000
 _WANT = "an image file, a Pillow image or an array of shape (H, W) or (H, W, 1, 3 or 4)"
 _DTYPES = "uint8, uint16, bool or float in [0, 1]"
 _DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
+
+# What Pillow's readers raise for damaged files. Many of them are plain Python that parses bytes,
+# so the types are wide; they are caught around calls of Pillow only.
+_PILLOW_ERRORS = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    TypeError,
+    LookupError,
+    EOFError,
+    ArithmeticError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+)
+
 _ORIENTATION = 0x0112
+_SUB_IFD = 0x8769
+_FOCAL_LENGTH = 0x920A
+_FOCAL_35MM = 0xA405
+_PLANE_X, _PLANE_Y, _PLANE_UNIT = 0xA20E, 0xA20F, 0xA210
+_EXIF_WIDTH, _EXIF_HEIGHT = 0xA002, 0xA003
+# Millimetres per unit of FocalPlaneResolutionUnit; 1 ("none") is taken as inches, the default.
+_UNIT_MM: dict[float, float] = {1: 25.4, 2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}
+# Diagonal of a 36 mm x 24 mm frame.
+_DIAGONAL_35MM = math.hypot(36.0, 24.0)
+# Fields of view along the longer edge of about 1 and 170 degrees: outside, the tags are wrong.
+_SHORTEST, _LONGEST = 0.04, 60.0
+
+
+def require_pillow() -> Any:
+    """Import Pillow's Image module, or say how to get it."""
+    return require("PIL.Image", "reading image files", "images")
+
+
+class _ReadError(ValueError):
+    """Why an image is not taken, already in words."""
+
+
+@contextlib.contextmanager
+def _decoding(name: str, want: str, given: str) -> Iterator[None]:
+    """Turn what Pillow raises into "<name> must be <want>, got <given> (<reason>)"."""
+    pillow = require_pillow()
+    try:
+        # Damaged metadata make Pillow warn about what does not concern the pixels.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (*_PILLOW_ERRORS, pillow.DecompressionBombError) as error:
+        if isinstance(error, _ReadError):
+            reason = str(error)
+        elif isinstance(error, pillow.DecompressionBombError):
+            reason = _too_large(MAX_PIXELS)
+        elif isinstance(error, sys.modules["PIL"].UnidentifiedImageError):
+            reason = "it is in no format that Pillow reads"
+        else:
+            reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
+        raise ValueError(f"{name} must be {want}, got {given} ({reason})") from error
+
+
+@contextlib.contextmanager
+def open_image(
+    path: str | os.PathLike[str], name: str = "path", want: str = "an image file"
+) -> Iterator[Any]:
+    """Open an image file as a Pillow image.
+
+    A `ValueError` "<name> must be <want>, got <path> (<reason>)" is raised for a file that is
+    missing, empty or something else, and for whatever Pillow raises in the block for a damaged one.
+    """
+    source = as_path(path, name)
+    with _decoding(name, want, repr(str(source))):
+        absent = _absent(source)
+        if absent is not None:
+            raise _ReadError(absent)
+        with require_pillow().open(source) as image:
+            yield image
 
 
 def load_image(
@@ -64,90 +146,51 @@ def load_image(
         If a file is given and Pillow is not installed.
     """
     limit = integer(max_pixels, "max_pixels", 1)
-    if isinstance(source, np.ndarray):
-        return _from_array(source, name, limit)
-    if isinstance(source, str | os.PathLike) and os.fspath(source):
-        return _from_file(Path(source), name, limit)
     pillow = sys.modules.get("PIL.Image")
-    if pillow is not None and isinstance(source, pillow.Image):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return _from_pillow(source, name, limit)
-        except DAMAGE as error:
-            raise _unreadable(name, "a readable image", describe(source), error) from error
-    raise refusal(name, _WANT, source)
-
-
-def _from_file(path: Path, name: str, limit: int) -> NDArray[np.uint8]:
-    """Open and decode a file."""
-    want, given = "an image file", repr(str(path))
-    absent = _absent(path)
-    if absent is not None:
-        raise _unreadable(name, want, given, _ReadError(absent))
-    pillow = require_pillow()
-    try:
-        # Damaged metadata make Pillow warn about what does not concern the pixels.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with pillow.open(path) as image:
-                return _from_pillow(image, name, limit)
-    except DAMAGE as error:
-        raise _unreadable(name, want, given, error) from error
-    except Exception as error:
-        # Pillow's own refusal of huge images derives from Exception alone.
-        if type(error).__name__ != "DecompressionBombError":
-            raise
-        raise _unreadable(name, want, given, _ReadError(_too_large(limit))) from error
-
-
-def _absent(path: Path) -> str | None:
-    """Say why there is nothing to read, or None."""
-    try:
-        if path.is_dir():
-            return "it is a folder"
-        if path.is_file() and path.stat().st_size == 0:
-            return "it is empty"
-        return None if path.exists() else "there is no such file"
-    except (OSError, ValueError) as error:
-        return str(error) or type(error).__name__
-
-
-class _ReadError(ValueError):
-    """Why a file is not taken, already in words."""
-
-
-def _unreadable(name: str, want: str, given: str, error: BaseException) -> ValueError:
-    """Make the error "<name> must be <want>, got <given> (<reason>)"."""
-    if type(error).__name__ == "UnidentifiedImageError":
-        reason = "it is in no format that Pillow reads"
-    elif isinstance(error, _ReadError):
-        reason = str(error)
+    if isinstance(source, np.ndarray):
+        pixels = source
+    elif isinstance(source, str | os.PathLike) and os.fspath(source):
+        with open_image(source, name) as image:
+            pixels = _decode(image, limit)
+    elif pillow is not None and isinstance(source, pillow.Image):
+        with _decoding(name, "a readable image", describe(source)):
+            pixels = _decode(source, limit)
     else:
-        reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
-    return ValueError(f"{name} must be {want}, got {given} ({reason})")
-
-
-def _too_large(limit: int) -> str:
-    return f"it has more than {limit:,} pixels, see max_pixels"
-
-
-def require_pillow() -> Any:
-    """Import Pillow's Image module, or say how to get it."""
-    return require("PIL.Image", "reading image files", "images")
+        raise refusal(name, _WANT, source)
+    return _from_array(pixels, name, limit)
 
 
 def orientation(image: Any) -> int:
     """EXIF orientation of a Pillow image, 1 to 8; 1 when absent, unreadable or nonsense."""
     try:
         value = image.getexif().get(_ORIENTATION, 1)
-    except DAMAGE:
+    except _PILLOW_ERRORS:
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
-def _from_pillow(image: Any, name: str, limit: int) -> NDArray[np.uint8]:
-    """Decode a Pillow image."""
+def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Read width and height of an image file as it is shown, turned as EXIF says."""
+    with open_image(path, want="an image") as image:
+        width, height = image.size
+        return (height, width) if orientation(image) >= 5 else (width, height)
+
+
+def _absent(path: Path) -> str | None:
+    """Say why there is nothing to read, or None."""
+    if path.is_dir():
+        return "it is a folder"
+    if path.is_file() and path.stat().st_size == 0:
+        return "it is empty"
+    return None if path.exists() else "there is no such file"
+
+
+def _too_large(limit: int) -> str:
+    return f"it has more than {limit:,} pixels, see max_pixels"
+
+
+def _decode(image: Any, limit: int) -> NDArray[Any]:
+    """Pixels of a Pillow image, turned as EXIF says."""
     width, height = image.size
     if width == 0 or height == 0:
         raise _ReadError(f"it is {width} x {height} pixels large")
@@ -164,7 +207,7 @@ def _from_pillow(image: Any, name: str, limit: int) -> NDArray[np.uint8]:
         pixels = np.asarray(straight.convert("RGBA"))
     else:
         pixels = np.asarray(image.convert("RGB"))
-    return _from_array(_turned(pixels, turn), name, limit)
+    return _turned(pixels, turn)
 
 
 def _turned(pixels: NDArray[Any], turn: int) -> NDArray[Any]:
@@ -229,3 +272,75 @@ def _stretch(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     return np.where(finite, np.rint((np.where(finite, values, low) - low) * scale), 0.0).astype(
         np.uint8
     )
+
+
+def exif_focal(path: str | os.PathLike[str]) -> float | None:
+    """Focal length from a photograph's EXIF, in pixels of the full image.
+
+    Parameters
+    ----------
+    path
+        An image file.
+
+    Returns
+    -------
+    float or None
+        From the 35 mm equivalent, by the diagonal: ``f35 * diagonal_px / 43.27``; where it is
+        absent, from the focal length in millimetres and the resolution of the sensor. None when
+        the tags are absent or make no sense, or the file cannot be read. The focal length is the
+        same for both axes, so an image that EXIF turns by a quarter keeps it.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Pillow is not installed.
+    """
+    source = as_path(path)
+    try:
+        with open_image(source) as image:
+            tags = dict(image.getexif().get_ifd(_SUB_IFD))
+            # Tags describe the sensor, so they go with the size before turning. TIFF is turned by
+            # Pillow in its size already, and turning twice gives the sensor's.
+            size = image.size
+            if image.format == "TIFF" and orientation(image) >= 5:
+                size = size[::-1]
+    except ValueError:
+        return None
+    for focal in (_from_35mm(tags, size), _from_sensor(tags, size)):
+        if focal is not None and _SHORTEST <= focal / max(size) <= _LONGEST:
+            return focal
+    return None
+
+
+def _from_35mm(tags: Mapping[int, Any], size: tuple[int, int]) -> float | None:
+    """Focal length in pixels by the diagonal, as the standard defines the equivalent."""
+    equivalent = _positive(tags.get(_FOCAL_35MM))
+    return None if equivalent is None else equivalent * math.hypot(*size) / _DIAGONAL_35MM
+
+
+def _from_sensor(tags: Mapping[int, Any], size: tuple[int, int]) -> float | None:
+    """Focal length in pixels by the density of the sensor's pixels."""
+    millimetres = _positive(tags.get(_FOCAL_LENGTH))
+    unit = _UNIT_MM.get(_positive(tags.get(_PLANE_UNIT, 2)) or 0)
+    if millimetres is None or unit is None:
+        return None
+    for density, recorded, now in (
+        (_PLANE_X, _EXIF_WIDTH, size[0]),
+        (_PLANE_Y, _EXIF_HEIGHT, size[1]),
+    ):
+        per_unit = _positive(tags.get(density))
+        if per_unit is not None:
+            # The density is that of the image as it was taken, which may have been resized since.
+            taken = _positive(tags.get(recorded))
+            resized = now / taken if taken is not None else 1.0
+            return millimetres * per_unit / unit * resized
+    return None
+
+
+def _positive(value: object) -> float | None:
+    """Return a positive finite number, or None for anything else."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        return None
+    return number if math.isfinite(number) and number > 0.0 else None

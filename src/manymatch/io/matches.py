@@ -1,22 +1,261 @@
-"""Matches of other tools as graphs: plain arrays and SuperGlue's .npz files."""
+"""Matches and the pose of one pair: the files matches.npz and pose JSON, SuperGlue's .npz files.
+
+The schema of matches.npz is described in `write_matches_npz`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import abc
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _files
-from manymatch._validate import IndexArray, float_array, int_array
+from manymatch._validate import FloatArray, IndexArray, float_array, int_array, refusal
+from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
-    import os
+    from types import TracebackType
+    from typing import Self
 
     from numpy.typing import ArrayLike
 
+#: The partner of a keypoint that has none, as in SuperGlue and hloc.
+UNMATCHED = -1
 SUPERGLUE = "a SuperGlue .npz file (keypoints0, keypoints1, matches, match_confidence)"
 SUPERGLUE_ARRAYS = ("keypoints0", "keypoints1", "matches", "match_confidence")
+MATCHES_NPZ = "an .npz file of matches (keypoints0, keypoints1, matches, matches0)"
+MATCHES_ARRAYS = ("keypoints0", "keypoints1", "matches", "matches0")
+_OPTIONAL_ARRAYS = ("match_confidence", "inliers", "pose", "config")
+POSE_JSON = 'a JSON file with a "pose" of "R" and "t"'
+_CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairMatches:
+    """Keypoints of two images, the matches between them, and what belongs to those.
+
+    Parameters
+    ----------
+    keypoints0, keypoints1 : (N0, 2) and (N1, 2) array_like
+        Pixels; the centre of the top-left one is (0, 0).
+    matches : (M, 2) array_like of integers
+        Index into keypoints0, index into keypoints1; none of keypoints0 twice.
+    confidence : (M,) array_like, optional
+        One number per match, larger is better.
+    pose : RelativePose, optional
+        From camera 0 to camera 1.
+    inliers : (I, 2) array_like of integers, optional
+        Candidate edges consistent with the pose, many-to-many, as indices like `matches`.
+    config : dict, optional
+        What the matches were made with; anything that can be written as JSON.
+
+    Raises
+    ------
+    ValueError
+        If an argument does not fit.
+    """
+
+    keypoints0: FloatArray
+    keypoints1: FloatArray
+    matches: IndexArray
+    confidence: FloatArray | None = None
+    pose: RelativePose | None = None
+    inliers: IndexArray | None = None
+    config: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        for name in ("keypoints0", "keypoints1"):
+            value = getattr(self, name)
+            put(name, float_array(value, name, "an (N, 2) array of pixels", (None, 2)))
+        put("matches", self._index_pairs(self.matches, "matches"))
+        values, count = np.unique(self.matches[:, 0], return_counts=True)
+        if len(values) != len(self.matches):
+            raise ValueError(
+                "matches must hold every keypoint of image 0 once at most, "
+                f"got {values[np.argmax(count)]} in column 0 {count.max()} times"
+            )
+        if self.confidence is not None:
+            number = len(self.matches)
+            want = f"an array of {number} numbers, one per match"
+            put("confidence", float_array(self.confidence, "confidence", want, (number,)))
+        if self.inliers is not None:
+            put("inliers", self._index_pairs(self.inliers, "inliers"))
+        if not isinstance(self.pose, RelativePose | None):
+            raise refusal("pose", "a RelativePose or None", self.pose)
+
+    def _index_pairs(self, value: object, name: str) -> IndexArray:
+        """Check an (M, 2) array of indices into both sets of keypoints."""
+        pairs = int_array(value, name, "an (M, 2) array of indices", (None, 2))
+        if len(pairs) and pairs.min() < 0:
+            row = int(np.argmin(pairs.min(axis=1)))
+            raise ValueError(
+                f"{name} must hold indices from 0, got {pairs[row].tolist()} in row {row}"
+            )
+        for side, points in enumerate((self.keypoints0, self.keypoints1)):
+            if len(pairs) and pairs[:, side].max() >= len(points):
+                row = int(np.argmax(pairs[:, side]))
+                raise ValueError(
+                    f"{name} must hold indices into the {len(points)} rows of keypoints{side} in "
+                    f"column {side}, got {pairs[row, side]} in row {row}"
+                )
+        return pairs
+
+    def partners(self) -> IndexArray:
+        """Partner in image 1 of every keypoint of image 0, (N0,), -1 without one."""
+        partner = np.full(len(self.keypoints0), UNMATCHED, dtype=np.int64)
+        partner[self.matches[:, 0]] = self.matches[:, 1]
+        return partner
+
+    def partner_confidence(self) -> FloatArray | None:
+        """Confidence of the match of every keypoint of image 0, (N0,), 0 without one."""
+        if self.confidence is None:
+            return None
+        values = np.zeros(len(self.keypoints0))
+        values[self.matches[:, 0]] = self.confidence
+        return values
+
+    def graph(self) -> AssociationGraph:
+        """Make a graph of the matches; the confidence, if there is any, is its similarity."""
+        return graph_from_partners(
+            self.keypoints0, self.keypoints1, self.partners(), self.partner_confidence()
+        )
+
+
+class PairWriter(abc.ABC):
+    """Writes any number of pairs in the format of another tool; used in a ``with`` statement.
+
+    Files get their names when the block ends without an error.
+    """
+
+    @abc.abstractmethod
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        """Open files, to be closed by `stack`."""
+
+    @abc.abstractmethod
+    def add(self, name0: str, name1: str, pair: PairMatches) -> None:
+        """Add the keypoints and matches of two named images."""
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+
+def image_name(name: object, argument: str) -> str:
+    """Check the name of an image: a relative path with "/", which stays below its folder."""
+    if not isinstance(name, str) or not name or "\0" in name or "\n" in name:
+        raise refusal(argument, "the name of an image", name)
+    if any(part in {"", ".", ".."} for part in name.split("/")):
+        want = 'the path of an image below its folder, without leading "/", "." and ".."'
+        raise refusal(argument, want, name)
+    return name
+
+
+# ----------------------------------------------------------------------------- matches.npz
+
+
+def write_matches_npz(
+    path: str | os.PathLike[str],
+    keypoints0: ArrayLike,
+    keypoints1: ArrayLike,
+    matches: ArrayLike,
+    *,
+    confidence: ArrayLike | None = None,
+    pose: RelativePose | None = None,
+    inliers: ArrayLike | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> None:
+    """Write keypoints and resolved matches of one pair, and what they were made with.
+
+    The file holds
+
+    - ``keypoints0`` (N0, 2) and ``keypoints1`` (N1, 2) float64;
+    - ``matches`` (M, 2) int64, indices into these;
+    - ``matches0`` (N0,) int64, SuperGlue's form of the same: the index into keypoints1, or -1;
+    - with `confidence`, ``match_confidence`` (N0,) float32, 0 where there is no match;
+    - with `pose`, ``pose`` (4, 4) float64, which maps camera-0 to camera-1 coordinates;
+    - with `inliers`, ``inliers`` (I, 2) int64, indices like those of ``matches``;
+    - with `config`, ``config``, JSON as text.
+
+    It appears under its name only when it is complete. `read_matches_npz` reads all of it,
+    `load_graph` its matches as a graph.
+
+    Parameters
+    ----------
+    path
+        File to write, in an existing folder.
+    keypoints0, keypoints1, matches, confidence, pose, inliers, config
+        As in `PairMatches`.
+    """
+    pair = PairMatches(keypoints0, keypoints1, matches, confidence, pose, inliers, config)  # type: ignore[arg-type]
+    partner_confidence = pair.partner_confidence()
+    content: dict[str, Any] = {
+        "keypoints0": pair.keypoints0,
+        "keypoints1": pair.keypoints1,
+        "matches": pair.matches,
+        "matches0": pair.partners(),
+        "match_confidence": None
+        if partner_confidence is None
+        else partner_confidence.astype(np.float32),
+        "pose": None if pose is None else pose.matrix(),
+        "inliers": pair.inliers,
+        "config": None if config is None else np.array(to_json(config, "config")),
+    }
+    content = {name: value for name, value in content.items() if value is not None}
+    _files.write_whole(path, lambda f: np.savez_compressed(f, allow_pickle=False, **content))
+
+
+def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
+    """Read a file of `write_matches_npz`.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, damaged or something else.
+    """
+    data = _files.read_bytes(path, MATCHES_NPZ)
+    arrays = _files.read_npz(data, path, MATCHES_NPZ, MATCHES_ARRAYS, _OPTIONAL_ARRAYS)
+    with _files.reading(path, MATCHES_NPZ, ValueError):
+        points = arrays["keypoints0"], arrays["keypoints1"]
+        matches = PairMatches(*points, arrays["matches"])
+        if not np.array_equal(matches.partners(), arrays["matches0"]):
+            raise ValueError("its matches and matches0 differ")
+        confidence = arrays.get("match_confidence")
+        if confidence is not None:
+            count = len(matches.keypoints0)
+            want = f"an array of {count} numbers"
+            values = float_array(confidence, "match_confidence", want, (count,))
+            confidence = values[matches.matches[:, 0]]
+        pose = None
+        if "pose" in arrays:
+            matrix = float_array(arrays["pose"], "pose", "a 4x4 matrix", (4, 4))
+            pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
+        config = json.loads(str(arrays["config"])) if "config" in arrays else None
+        return PairMatches(
+            *points, matches.matches, confidence, pose, arrays.get("inliers"), config
+        )
+
+
+# ----------------------------------------------------------------- matches of other tools
 
 
 def graph_from_matches(
@@ -56,7 +295,7 @@ def graph_from_partners(
     """
     count = len(float_array(points0, "points0", "an (N, 2) array of pixels", (None, 2)))
     index = int_array(partner, "matches", f"an array of {count} indices or -1", (count,))
-    if index.size and index.min() < -1:
+    if index.size and index.min() < UNMATCHED:
         row = int(np.argmin(index))
         raise ValueError(f"matches must hold indices or -1, got {index[row]} in row {row}")
     left = np.flatnonzero(index >= 0)
@@ -82,12 +321,91 @@ def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
     """
     data = _files.read_bytes(path, SUPERGLUE)
     arrays = _files.read_npz(data, path, SUPERGLUE, SUPERGLUE_ARRAYS)
-    try:
+    with _files.reading(path, SUPERGLUE, ValueError):
         return graph_from_partners(*(arrays[name] for name in SUPERGLUE_ARRAYS))
-    except (ValueError, TypeError) as error:
-        raise _files.unreadable(path, SUPERGLUE, str(error)) from error
 
 
 def _by_score(edges: IndexArray, score: np.ndarray[tuple[int], np.dtype[np.float32]]) -> IndexArray:
     """Order of edges by decreasing score, i and j."""
     return np.lexsort((edges[:, 1], edges[:, 0], -score)).astype(np.int64)
+
+
+# ------------------------------------------------------------------------------- pose JSON
+
+
+def write_pose_json(
+    path: str | os.PathLike[str],
+    pose: RelativePose | None,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a pose and whatever belongs to it as one JSON object.
+
+    Parameters
+    ----------
+    path
+        File to write, in an existing folder; it appears under its name only when it is complete.
+    pose : RelativePose or None
+        Written as ``"pose": {"R": [[...], [...], [...]], "t": [...]}``, which comes back bit for
+        bit, or as ``null`` where there is none; ``"convention"`` says what it maps.
+    extra : dict, optional
+        Further entries: numbers, texts, lists, dicts, arrays and dataclasses.
+
+    Raises
+    ------
+    ValueError
+        If something cannot be written as JSON, such as NaN.
+    """
+    if not isinstance(pose, RelativePose | None):
+        raise refusal("pose", "a RelativePose or None", pose)
+    if not isinstance(extra, Mapping | None):
+        raise refusal("extra", "a dict", extra)
+    for key in ("pose", "convention"):
+        if extra is not None and key in extra:
+            raise ValueError(f"extra must leave the key {key!r} to this function, got one")
+    record = {"pose": pose, "convention": _CONVENTION, **(extra or {})}
+    text = to_json(record, "extra", indent=2) + "\n"
+    _files.write_whole(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:
+    """Read the pose of a file of `write_pose_json`; None where there was none.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, damaged or something else.
+    """
+    data = _files.read_bytes(path, POSE_JSON)
+    with _files.reading(path, POSE_JSON, ValueError, RecursionError):
+        record = json.loads(data)
+        if not isinstance(record, dict) or "pose" not in record:
+            raise ValueError("it has no pose")
+        pose = record["pose"]
+        if pose is None:
+            return None
+        if not isinstance(pose, dict) or not {"R", "t"} <= set(pose):
+            raise ValueError("its pose has no R and t")
+        return RelativePose(pose["R"], pose["t"])
+
+
+def to_json(value: object, name: str, indent: int | None = None) -> str:
+    """Write a value as JSON; what has no exact place there is refused under `name`."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False, default=_plain)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{name} must be writable as JSON, got a value that is not: {error}"
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """Turn what JSON does not know into what it knows."""
+    if isinstance(value, RelativePose):
+        return {"R": value.R.tolist(), "t": value.t.tolist()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    raise TypeError(f"a {type(value).__name__}")

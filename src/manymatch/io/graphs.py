@@ -1,24 +1,130 @@
-"""Association lists as CSV: ``left_idx,right_idx,x1,y1,x2,y2,similarity,k``."""
+"""Graphs from any kind of file that holds one, and association lists as CSV.
+
+The columns of the CSV are ``left_idx,right_idx,x1,y1,x2,y2,similarity,k``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from manymatch import _files
 from manymatch._validate import IndexArray, refusal
 from manymatch.graph import AssociationGraph
+from manymatch.io.hloc import read_hloc
+from manymatch.io.matches import (
+    MATCHES_ARRAYS,
+    SUPERGLUE_ARRAYS,
+    graph_from_matches,
+    read_matches_npz,
+    read_superglue,
+)
 
 if TYPE_CHECKING:
     import os
+
+    from numpy.typing import ArrayLike
 
     from manymatch._validate import FloatArray
 
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
-
 _Row = tuple[int, int, float, float, float, float, float, int]
+
+_WANT = (
+    "a graph file (.npz), an association CSV, an .npz of matches (ours or SuperGlue's), an hloc "
+    ".h5 or an .npy of matches"
+)
+_ARRAY = "an .npy file of (E, 2) or (E, 3) matches"
+# The arguments that one kind of file needs besides its path.
+_NEEDS = {".npy": ("points0", "points1"), "hloc .h5": ("features", "name0", "name1")}
+
+
+def load_graph(
+    path: str | os.PathLike[str],
+    *,
+    points0: ArrayLike | None = None,
+    points1: ArrayLike | None = None,
+    features: str | os.PathLike[str] | None = None,
+    name0: str | None = None,
+    name1: str | None = None,
+) -> AssociationGraph:
+    """Read a graph from a file of any kind that is known; its content tells the kind.
+
+    Parameters
+    ----------
+    path
+        A file of `AssociationGraph.save` or of `write_matches_npz`, an association CSV, a SuperGlue
+        .npz, an hloc .h5 file of matches or an .npy file of (E, 2) or (E, 3) matches.
+    points0, points1 : (N0, 2) and (N1, 2) array_like
+        Keypoints in pixels; for .npy files only, which need them.
+    features, name0, name1
+        File of features and names of the images; for hloc files only, which need them.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, empty, damaged or of another kind, or if the further arguments do
+        not fit its kind.
+    """
+    given = {
+        "points0": points0,
+        "points1": points1,
+        "features": features,
+        "name0": name0,
+        "name1": name1,
+    }
+    data = _files.read_bytes(path, _WANT)
+    kind = _kind(data, path)
+    needed = _NEEDS.get(kind, ())
+    for argument, value in given.items():
+        if (value is None) == (argument in needed):
+            rule = "given" if value is None else "left out"
+            raise ValueError(f"{argument} must be {rule} for {kind} files, got {value!r:.60}")
+    if kind == "CSV":
+        return read_associations_csv(path)
+    if kind == "SuperGlue .npz":
+        return read_superglue(path)
+    if kind == "matches .npz":
+        return read_matches_npz(path).graph()
+    if kind == "graph":
+        return AssociationGraph.load(path)
+    if kind == "hloc .h5":
+        return read_hloc(path, *(given[argument] for argument in needed))  # type: ignore[arg-type]
+    return _read_npy(data, path, points0, points1)
+
+
+def _kind(data: bytes, path: object) -> str:
+    """Tell what a file is by its first bytes and, in an archive, by its members."""
+    if data.startswith(b"\x89HDF\r\n\x1a\n"):
+        return "hloc .h5"
+    if data.startswith(b"\x93NUMPY"):
+        return ".npy"
+    if data.removeprefix(b"\xef\xbb\xbf").startswith(HEADER.split(",", 1)[0].encode()):
+        return "CSV"
+    if data.startswith(b"PK"):
+        names = _files.npz_names(data, path, _WANT)
+        if "format" in names:
+            return "graph"
+        if set(MATCHES_ARRAYS) <= names:
+            return "matches .npz"
+        if set(SUPERGLUE_ARRAYS) <= names:
+            return "SuperGlue .npz"
+        raise _files.unreadable(path, _WANT, "it is an .npz file of something else")
+    raise _files.unreadable(path, _WANT, "it is something else")
+
+
+def _read_npy(data: bytes, path: object, points0: Any, points1: Any) -> AssociationGraph:
+    """Make a graph of the matches in an .npy file and of given keypoints."""
+    with _files.reading(path, _ARRAY, ValueError):
+        matches = _files.read_npy(data)
+    try:
+        return graph_from_matches(points0, points1, matches)
+    except ValueError as error:
+        if not str(error).startswith(("matches", "edges")):
+            raise
+        raise _files.unreadable(path, _ARRAY, str(error)) from error
 
 
 @overload
@@ -52,14 +158,12 @@ def read_associations_csv(
     """
     rows = _parse(_files.read_bytes(path, CSV), path)
     rows.sort(key=lambda row: (row[7], -row[6], row[0], row[1]))
-    try:
+    with _files.reading(path, CSV, ValueError, OverflowError):
         ids0, points0, left = _vertices([(row[0], row[2], row[3]) for row in rows])
         ids1, points1, right = _vertices([(row[1], row[4], row[5]) for row in rows])
         edges = np.stack([left, right], axis=1)
         similarity, rank = [row[6] for row in rows], [row[7] for row in rows]
         graph = AssociationGraph(points0, points1, edges, similarity, rank)
-    except (ValueError, OverflowError) as error:
-        raise _files.unreadable(path, CSV, str(error)) from error
     return (graph, ids0, ids1) if with_ids else graph
 
 
@@ -93,12 +197,9 @@ def write_associations_csv(graph: AssociationGraph, path: str | os.PathLike[str]
         rank.tolist(),
         strict=True,
     )
-    lines = [HEADER, *(",".join(map(str, row)) for row in columns)]
-
-    def write(file: BinaryIO) -> None:
-        file.write(("\n".join(lines) + "\n").encode("ascii"))
-
-    _files.write_whole(path, write)
+    lines = [HEADER, *(",".join(map(str, row)) for row in columns), ""]
+    text = "\n".join(lines).encode("ascii")
+    _files.write_whole(path, lambda file: file.write(text))
 
 
 def _parse(data: bytes, path: object) -> list[_Row]:

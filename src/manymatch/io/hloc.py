@@ -1,0 +1,324 @@
+"""Keypoints and matches in hloc's .h5 files: one file of features, one of matches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch import _files
+from manymatch._optional import require
+from manymatch._validate import FloatArray, float_array, integer, refusal
+from manymatch.io.matches import PairMatches, PairWriter, graph_from_partners, image_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from manymatch.graph import AssociationGraph
+
+MATCHES = "an hloc .h5 file of matches"
+FEATURES = "an hloc .h5 file of features"
+
+
+def read_hloc(
+    path: str | os.PathLike[str],
+    features: str | os.PathLike[str],
+    name0: str,
+    name1: str,
+    features1: str | os.PathLike[str] | None = None,
+) -> AssociationGraph:
+    """Read the matches of one pair of images from hloc's files.
+
+    Parameters
+    ----------
+    path
+        File of matches. The pair may be stored in either order; hloc writes "-" for "/" in names
+        and joins the two by "/" (older versions by "_").
+    features
+        File of features with the keypoints of both images, or of image 0 if ``features1`` is given.
+    name0, name1
+        Names of the images as in the list that hloc was run with.
+    features1
+        File of features of image 1, if it is another one.
+
+    Returns
+    -------
+    AssociationGraph
+        The matching scores, if there are any, are its ``similarity``. hloc's keypoints have the
+        centre of the top-left pixel at (0, 0), like ours.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing, damaged or something else, or does not hold the images or the pair.
+    ImportError
+        If h5py is not installed.
+    """
+    for argument, name in (("name0", name0), ("name1", name1)):
+        if not str(name).strip("/"):
+            raise ValueError(f"{argument} must be the name of an image, got {name!r}")
+    second = features if features1 is None else features1
+    points = [_keypoints(f, n) for f, n in ((features, name0), (second, name1))]
+    partner, score, swapped = _matches(path, name0, name1)
+    with _files.reading(path, MATCHES, ValueError):
+        if not swapped:
+            return graph_from_partners(points[0], points[1], partner, score)
+        return _swap(graph_from_partners(points[1], points[0], partner, score))
+
+
+def pair_names(name0: str, name1: str) -> tuple[str, str]:
+    """Return the groups under which hloc keeps a pair: its present and its former spelling."""
+    flat0, flat1 = name0.replace("/", "-"), name1.replace("/", "-")
+    return f"{flat0}/{flat1}", f"{flat0}_{flat1}"
+
+
+def _swap(graph: AssociationGraph) -> AssociationGraph:
+    """Exchange the images of a graph of matches."""
+    edges, similarity = graph.edges[:, ::-1], graph.similarity
+    keys: list[NDArray[Any]] = [edges[:, 1], edges[:, 0]]
+    if similarity is not None:
+        keys.append(-similarity)
+    order = np.lexsort(keys)
+    value = None if similarity is None else similarity[order]
+    return type(graph)(graph.points1, graph.points0, edges[order], value)
+
+
+def _h5py() -> Any:
+    return require("h5py", "reading or writing hloc files", "io")
+
+
+@contextlib.contextmanager
+def _open(path: object, want: str) -> Iterator[Any]:
+    """Open an .h5 file for reading; a `ValueError` of the block is about the file as well."""
+    h5py = _h5py()
+    source = _files.as_path(path)
+    if not source.exists():
+        raise _files.unreadable(source, want, "there is no such file")
+    with _files.reading(source, want, OSError, ValueError), h5py.File(source, "r") as file:
+        yield file
+
+
+def _member(group: Any, name: str) -> Any:
+    """Group or dataset of a name, or None; one that is damaged is a `ValueError`."""
+    try:
+        return group[name] if name in group else None
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _dataset(group: Any, name: str) -> NDArray[Any]:
+    """Read one dataset of a group; one that is absent or damaged is a `ValueError`."""
+    dataset = _member(group, name)
+    if not isinstance(dataset, _h5py().Dataset):
+        raise ValueError(f"the group {group.name!r} lacks the dataset {name!r}")
+    try:
+        return np.asarray(dataset[()])
+    except (TypeError, MemoryError, RuntimeError) as error:
+        # h5py raises TypeError for a damaged type of numbers.
+        raise ValueError(f"the dataset {name!r} cannot be read: {error}") from error
+
+
+def _is_group(member: Any) -> bool:
+    return isinstance(member, _h5py().Group)
+
+
+def _keypoints(path: object, name: str) -> NDArray[Any]:
+    """Keypoints of one image; further columns than x and y are left out."""
+    with _open(path, FEATURES) as file:
+        group = _member(file, name)
+        if not _is_group(group):
+            raise ValueError(f"it has no image {name!r}")
+        points = _dataset(group, "keypoints")
+        if points.ndim != 2 or points.shape[1] < 2:
+            raise ValueError(f"the keypoints of {name!r} have shape {points.shape}")
+        return points[:, :2]
+
+
+def _matches(
+    path: object, name0: str, name1: str
+) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
+    """Partners and scores of a pair, and whether it is stored the other way round."""
+    with _open(path, MATCHES) as file:
+        present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
+        for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
+            group = _member(file, name)
+            if _is_group(group) and _member(group, "matches0") is not None:
+                scored = _member(group, "matching_scores0") is not None
+                score = _dataset(group, "matching_scores0") if scored else None
+                return _dataset(group, "matches0"), score, swapped
+        raise ValueError(f"it has no pair {name0!r}, {name1!r}")
+
+
+class HlocWriter(PairWriter):
+    """Writes keypoints and matches of any number of pairs as hloc's two files.
+
+    The file of features has one group per image, ``<name>``, with ``keypoints`` (N, 2) float32
+    and, where given, ``scores`` (N,) float32 and ``image_size`` (2,) int64, width and height.
+    hloc's keypoints have the centre of the top-left pixel at (0, 0), like ours; it adds half a
+    pixel itself when it fills COLMAP's database. The file of matches has one group per pair,
+    ``<name0>/<name1>`` with "-" for "/" in the names, with ``matches0`` (N0,) int32, the index
+    into the keypoints of image 1 or -1, and, where there is a confidence, ``matching_scores0``
+    (N0,) float32. `read_hloc` reads both.
+
+    Use it in a ``with`` statement. Both files get their names when the block ends without an
+    error, the features before the matches; until then, older ones stay as they were.
+
+    Parameters
+    ----------
+    features_path, matches_path
+        Two files, in existing folders.
+    append
+        Keep what the files hold. A pair that they have is replaced.
+
+    Raises
+    ------
+    ValueError
+        If the paths do not fit or, with `append`, an existing file is no .h5 file.
+    ImportError
+        If h5py is not installed.
+
+    Examples
+    --------
+    >>> with HlocWriter("features.h5", "matches.h5") as writer:       # doctest: +SKIP
+    ...     writer.add("a.jpg", "b.jpg", PairMatches(keypoints0, keypoints1, matches))
+    """
+
+    def __init__(
+        self,
+        features_path: str | os.PathLike[str],
+        matches_path: str | os.PathLike[str],
+        *,
+        append: bool = False,
+    ) -> None:
+        self._features_path = _files.as_path(features_path, "features_path")
+        self._matches_path = _files.as_path(matches_path, "matches_path")
+        self._append = append
+        if self._features_path.resolve() == self._matches_path.resolve():
+            raise refusal("matches_path", "another file than features_path", str(matches_path))
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        # Closed from the last to the first: the matches get their name after the keypoints.
+        self._matches = self._open_file(stack, self._matches_path, MATCHES)
+        self._features = self._open_file(stack, self._features_path, FEATURES)
+
+    def _open_file(self, stack: contextlib.ExitStack, path: Path, want: str) -> Any:
+        """Open a file beside `path`, with what `path` holds, which becomes `path` in the end."""
+        h5py = _h5py()
+        temporary = stack.enter_context(_files.whole_file(path))
+        if self._append and path.exists():
+            shutil.copyfile(path, temporary)
+            with _files.reading(path, want, OSError):
+                h5py.File(temporary, "r+").close()
+        stack.enter_context(_disk_errors(path))
+        return stack.enter_context(h5py.File(temporary, "a"))
+
+    def add(
+        self,
+        name0: str,
+        name1: str,
+        pair: PairMatches,
+        *,
+        scores0: ArrayLike | None = None,
+        scores1: ArrayLike | None = None,
+        size0: tuple[int, int] | None = None,
+        size1: tuple[int, int] | None = None,
+    ) -> None:
+        """Add one pair.
+
+        Parameters
+        ----------
+        name0, name1
+            Names of the images: paths below the folder of images, with "/".
+        pair
+            Keypoints, matches and confidence; nothing else of it is written.
+        scores0, scores1 : (N0,) and (N1,) array_like, optional
+            Scores of the detector.
+        size0, size1 : (int, int), optional
+            Width and height of the images in pixels.
+
+        Raises
+        ------
+        ValueError
+            If an argument does not fit, or the file holds other keypoints of one of the images,
+            to which other matches refer.
+        """
+        for side, name, points, scores, size in (
+            ("0", name0, pair.keypoints0, scores0, size0),
+            ("1", name1, pair.keypoints1, scores1, size1),
+        ):
+            _check_image(side, name, points, scores, size)
+        with _disk_errors(self._features_path):
+            self._add_image(name0, pair.keypoints0, scores0, size0)
+            self._add_image(name1, pair.keypoints1, scores1, size1)
+        with _disk_errors(self._matches_path):
+            for old in (*pair_names(name0, name1), *pair_names(name1, name0)):
+                if old in self._matches:
+                    del self._matches[old]
+            group = self._matches.create_group(pair_names(name0, name1)[0])
+            group["matches0"] = pair.partners().astype(np.int32)
+            confidence = pair.partner_confidence()
+            if confidence is not None:
+                group["matching_scores0"] = confidence.astype(np.float32)
+
+    def _add_image(
+        self,
+        name: str,
+        keypoints: FloatArray,
+        scores: ArrayLike | None,
+        size: tuple[int, int] | None,
+    ) -> None:
+        """Add the group of an image, or check that the file holds the same keypoints of it."""
+        points = keypoints.astype(np.float32)
+        group = self._features.require_group(name)
+        if "keypoints" in group:
+            if not np.array_equal(_dataset(group, "keypoints")[..., :2], points):
+                reason = (
+                    f"it holds other keypoints of {name!r}, to which matches may refer, so a new "
+                    "file is needed"
+                )
+                raise _files.unreadable(self._features_path, FEATURES, reason)
+            return
+        group["keypoints"] = points
+        if scores is not None:
+            group["scores"] = np.asarray(scores, dtype=np.float32)
+        if size is not None:
+            group["image_size"] = np.array(size, dtype=np.int64)
+
+
+def _check_image(
+    side: str,
+    name: str,
+    points: FloatArray,
+    scores: ArrayLike | None,
+    size: tuple[int, int] | None,
+) -> None:
+    """Check what belongs to one image."""
+    image_name(name, f"name{side}")
+    if scores is not None:
+        want = f"an array of {len(points)} numbers, one per keypoint"
+        float_array(scores, f"scores{side}", want, (len(points),))
+    if size is not None:
+        if np.shape(size) != (2,):
+            raise refusal(f"size{side}", "a pair (width, height) of whole numbers", size)
+        for value in size:
+            integer(value, f"size{side}", 1)
+
+
+@contextlib.contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Give errors of the disk while `path` is written one line."""
+    try:
+        yield
+    except OSError as error:
+        # h5py's own text has several lines and an address in memory.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OSError(error.errno, reason, str(path)) from error
+    except RuntimeError as error:
+        # How h5py says that the disk is full when it closes a file.
+        raise OSError(f"{str(path)!r} cannot be written: {error}") from error
