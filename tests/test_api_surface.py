@@ -220,6 +220,9 @@ def test_data_set_names():
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
         "ColmapImage",
+        "ColmapWriter",
+        "HlocWriter",
+        "PairMatches",
         "camera_of_image",
         "exif_focal",
         "graph_from_matches",
@@ -235,8 +238,6 @@ def test_interchange_names():
         "relative_pose",
         "write_associations_csv",
         "write_colmap_features",
-        "write_colmap_matches",
-        "write_hloc",
         "write_matches_npz",
         "write_pose_json",
     }

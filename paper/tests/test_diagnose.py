@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from manymatch import datasets
 from manymatch.datasets.dataset import Dataset
-from manymatch.io.pair import Pair
+from manymatch.io.pairs import Pair
 from manymatch_paper.cli.experiment_diagnose import PAPER, _choices
 from manymatch_paper.experiments import diagnose
 from manymatch_paper.experiments._dense_pairs import (

@@ -1,4 +1,4 @@
-"""What all readers and writers share: paths, atomic writing, .npz archives and one kind of error."""
+"""What all readers and writers share: paths, whole files, .npz archives, one kind of error."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from numpy.typing import NDArray
+
 
 def unreadable(path: object, want: str, reason: str) -> ValueError:
     """Make the error "path must be <want>, got <path> (<reason>)"."""

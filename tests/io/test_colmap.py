@@ -8,8 +8,7 @@ import pytest
 from manymatch import Camera
 from manymatch.geometry.camera import MODELS
 from manymatch.io import camera_of_image, read_cameras, read_images, relative_pose
-from manymatch.io._colmap_records import MODEL_IDS, NUM_PARAMS
-from manymatch.io.colmap_lookup import find_camera
+from manymatch.io.colmap import MODEL_IDS, NUM_PARAMS, find_camera
 from tests.support.colmap_bytes import binary_camera, binary_image, counted
 
 PARAMS = {

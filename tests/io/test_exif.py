@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from manymatch.io.exif import exif_focal
+from manymatch.io.image import exif_focal
 
 Image = pytest.importorskip("PIL.Image")
 

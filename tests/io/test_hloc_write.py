@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from manymatch.io import read_hloc, write_hloc
+from manymatch.io import HlocWriter, PairMatches, read_hloc
 
 RNG = np.random.default_rng(3)
 P0, P1 = RNG.uniform(0, 640, (5, 2)), RNG.uniform(0, 640, (4, 2))
@@ -22,13 +22,15 @@ def no_leftovers(folder):
 
 def write_pair(folder, name0="a.jpg", name1="b.jpg", points=(P0, P1), matches=MATCHES, **more):
     files = folder / "features.h5", folder / "matches.h5"
-    write_hloc(*files, name0, name1, *points, matches, **more)
+    pair = PairMatches(*points, matches, more.pop("confidence", None))
+    with HlocWriter(*files, append=True) as writer:
+        writer.add(name0, name1, pair, **more)
     return files
 
 
 def test_hloc_comes_back(h5py, tmp_path):
     more = {
-        "match_scores": SCORES,
+        "confidence": SCORES,
         "scores0": np.arange(5) / 8,
         "size0": (640, 480),
         "size1": (320, 240),
@@ -67,6 +69,19 @@ def test_hloc_files_grow_pair_by_pair(h5py, tmp_path):
         assert graph.similarity is None
     with h5py.File(files[0]) as file:
         assert sorted(file) == names
+
+
+def test_hloc_many_pairs_in_one_go(h5py, tmp_path):
+    files = write_pair(tmp_path)
+    with HlocWriter(*files) as writer:
+        writer.add("b.jpg", "c.jpg", PairMatches(P1, P0, [[0, 0]]))
+        writer.add("b.jpg", "d.jpg", PairMatches(P1, P1, [[1, 1]]))
+        # Nothing has changed yet.
+        assert read_hloc(files[1], files[0], "a.jpg", "b.jpg").num_edges == len(MATCHES)
+    with h5py.File(files[0]) as file:
+        assert sorted(file) == ["b.jpg", "c.jpg", "d.jpg"]
+    assert read_hloc(files[1], files[0], "b.jpg", "d.jpg").edges.tolist() == [[1, 1]]
+    assert no_leftovers(tmp_path)
 
 
 def test_hloc_replaces_a_pair_in_either_order(h5py, tmp_path):
@@ -129,7 +144,6 @@ def test_hloc_changes_no_name_before_both_files_are_complete(h5py, tmp_path, mon
         ({"size0": (0, 5)}, r"^size0 must be an integer"),
         ({"size1": 5}, r"^size1 must be a pair"),
         ({"scores1": [1.0]}, r"^scores1 must be an array of 4 numbers"),
-        ({"match_scores": [1.0]}, r"^match_scores must be an array of 3 numbers"),
     ],
 )
 def test_hloc_refuses(tmp_path, change, message):
@@ -142,7 +156,10 @@ def test_hloc_refuses(tmp_path, change, message):
 def test_hloc_needs_two_files_and_a_folder(tmp_path):
     one = tmp_path / "one.h5"
     with pytest.raises(ValueError, match=r"^matches_path must be another file"):
-        write_hloc(one, one, "a", "b", P0, P1, MATCHES)
-    with pytest.raises(ValueError, match=r"^path must be a file in an existing folder"):
-        write_hloc(one, tmp_path / "absent" / "m.h5", "a", "b", P0, P1, MATCHES)
+        HlocWriter(one, one)
+    with (
+        pytest.raises(ValueError, match=r"^path must be a file in an existing folder"),
+        HlocWriter(one, tmp_path / "absent" / "m.h5"),
+    ):
+        pass
     assert list(tmp_path.iterdir()) == []

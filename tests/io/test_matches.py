@@ -5,7 +5,7 @@ import pytest
 
 from manymatch import AssociationGraph
 from manymatch.io import graph_from_matches, load_graph, read_hloc, read_superglue
-from manymatch.io.h5 import pair_names
+from manymatch.io.hloc import pair_names
 
 P0 = np.arange(8.0).reshape(4, 2)
 P1 = 10 + np.arange(6.0).reshape(3, 2)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from manymatch import Options, RelativePose
 from manymatch.io import (
+    ColmapWriter,
+    PairMatches,
     load_graph,
     read_matches_npz,
     read_pose_json,
     write_colmap_features,
-    write_colmap_matches,
     write_matches_npz,
     write_pose_json,
 )
@@ -56,7 +57,7 @@ def test_npz_holds_what_it_promises(tmp_path):
 def test_npz_comes_back_as_a_graph(tmp_path):
     path = tmp_path / "m.npz"
     write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES)
-    graph = read_matches_npz(path)
+    graph = read_matches_npz(path).graph()
     # By decreasing confidence.
     assert graph.edges.tolist() == [[4, 0], [3, 1], [0, 2]]
     assert graph.similarity.tolist() == [0.75, 0.5, 0.25]
@@ -84,10 +85,11 @@ def problems(draw):
 def test_any_matches_come_back_from_npz(tmp_path_factory, problem):
     path = tmp_path_factory.getbasetemp() / "any.npz"
     write_matches_npz(path, *problem)
-    graph = read_matches_npz(path)
-    assert np.array_equal(graph.points0, np.reshape(problem[0], (-1, 2)))
-    assert np.array_equal(graph.points1, np.reshape(problem[1], (-1, 2)))
-    assert edges(graph) == sorted(map(tuple, problem[2].tolist()))
+    pair = read_matches_npz(path)
+    assert np.array_equal(pair.keypoints0, np.reshape(problem[0], (-1, 2)))
+    assert np.array_equal(pair.keypoints1, np.reshape(problem[1], (-1, 2)))
+    assert np.array_equal(pair.matches, problem[2])
+    assert edges(pair.graph()) == sorted(map(tuple, problem[2].tolist()))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,45 @@ def test_npz_refuses(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         write_matches_npz(tmp_path / "m.npz", **arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_npz_comes_back_whole(tmp_path, rotated):
+    path = tmp_path / "m.npz"
+    pose = POSE if rotated else None
+    more = {"confidence": SCORES, "inliers": [[3, 1], [3, 2], [0, 2]], "config": {"k": [5, "x"]}}
+    write_matches_npz(path, P0, P1, MATCHES, pose=pose, **more)
+    pair = read_matches_npz(path)
+    assert np.array_equal(pair.keypoints0, P0)
+    assert np.array_equal(pair.matches, MATCHES)
+    assert np.array_equal(pair.confidence, SCORES)
+    assert np.array_equal(pair.inliers, more["inliers"])
+    assert pair.pose == pose
+    assert pair.config == more["config"]
+    write_matches_npz(path, P0, P1, MATCHES)
+    pair = read_matches_npz(path)
+    assert [pair.confidence, pair.pose, pair.inliers, pair.config] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("array", "value", "reason"),
+    [
+        ("matches", MATCHES[:2], "its matches and matches0 differ"),
+        ("matches", MATCHES + 9, "matches must hold indices into"),
+        ("inliers", [[0, 9]], "inliers must hold indices into the 4 rows of keypoints1"),
+        ("pose", np.eye(3), "pose must be a 4x4 matrix"),
+        ("pose", np.eye(4), "t must be a direction"),
+        ("config", "{", "Expecting property name"),
+    ],
+)
+def test_npz_of_other_content_is_refused(tmp_path, array, value, reason):
+    path = tmp_path / "m.npz"
+    write_matches_npz(path, P0, P1, MATCHES)
+    with np.load(path) as content:
+        arrays = {name: content[name] for name in content.files}
+    np.savez(path, **{**arrays, array: value})
+    with pytest.raises(ValueError, match=rf"^path must be .*m\.npz.*{reason}"):
+        read_matches_npz(path)
 
 
 @pytest.mark.parametrize("array", ["keypoints0", "matches0", "match_confidence"])
@@ -163,16 +204,20 @@ def read_features(path):
 
 def test_colmap_matches(tmp_path):
     path = tmp_path / "matches.txt"
-    write_colmap_matches(path, "a.jpg", "in/b.jpg", MATCHES)
-    assert path.read_text() == "a.jpg in/b.jpg\n3 1\n0 2\n4 0\n\n"
-    write_colmap_matches(path, "a.jpg", "c.jpg", [], append=True)
-    write_colmap_matches(path, "b.jpg", "c.jpg", [[0, 0], [0, 1]], append=True)
+    with ColmapWriter(tmp_path) as writer:
+        writer.add("a.jpg", "in/b.jpg", PairMatches(P0, P1, MATCHES))
+    assert (writer.path, path.read_text()) == (path, "a.jpg in/b.jpg\n3 1\n0 2\n4 0\n\n")
+    with ColmapWriter(tmp_path, append=True) as writer:
+        writer.add("a.jpg", "c.jpg", PairMatches(P0, P1, []))
+        writer.add("b.jpg", "c.jpg", PairMatches(P1, P1, [[0, 0], [1, 0]]))
+    np.testing.assert_allclose(read_features(tmp_path / "in/b.jpg.txt")[:, :2], P1 + 0.5)
     assert read_raw_matches(path.read_text()) == {
         ("a.jpg", "in/b.jpg"): MATCHES.tolist(),
         ("a.jpg", "c.jpg"): [],
-        ("b.jpg", "c.jpg"): [[0, 0], [0, 1]],
+        ("b.jpg", "c.jpg"): [[0, 0], [1, 0]],
     }
-    write_colmap_matches(path, "x", "y", [])
+    with ColmapWriter(tmp_path) as writer:
+        writer.add("x", "y", PairMatches(P0, P1, []))
     assert read_raw_matches(path.read_text()) == {("x", "y"): []}
     assert no_leftovers(tmp_path)
 
@@ -181,14 +226,34 @@ def test_colmap_matches(tmp_path):
 def test_colmap_matches_are_added_to_any_file(tmp_path, ending):
     path = tmp_path / "matches.txt"
     path.write_text("a b\n1 2" + ending)
-    write_colmap_matches(path, "c", "d", [[3, 4]], append=True)
-    assert read_raw_matches(path.read_text()) == {("a", "b"): [[1, 2]], ("c", "d"): [[3, 4]]}
+    with ColmapWriter(tmp_path, append=True) as writer:
+        writer.add("c", "d", PairMatches(P0, P1, [[4, 3]]))
+    assert read_raw_matches(path.read_text()) == {("a", "b"): [[1, 2]], ("c", "d"): [[4, 3]]}
+
+
+@pytest.mark.parametrize("append", [True, False])
+def test_colmap_refuses_other_keypoints_of_an_image(tmp_path, append):
+    with ColmapWriter(tmp_path) as writer:
+        writer.add("a", "b", PairMatches(P0, P1, MATCHES))
+    before = (tmp_path / "matches.txt").read_bytes()
+
+    def add_others():
+        with ColmapWriter(tmp_path, append=append) as writer:
+            if not append:
+                writer.add("a", "c", PairMatches(P0, P1, []))
+            writer.add("a", "d", PairMatches(P1, P1, []))
+
+    with pytest.raises(ValueError, match=r"^pair must have the keypoints of 'a' that were written"):
+        add_others()
+    assert (tmp_path / "matches.txt").read_bytes() == before
+    assert no_leftovers(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a b.jpg", "", " a", "a\tb", "../a", "a\n", "a\u00a0b"])
 def test_colmap_matches_refuse_names_that_colmap_would_split(tmp_path, name):
-    with pytest.raises(ValueError, match=r"^name1 must "):
-        write_colmap_matches(tmp_path / "m.txt", "a", name, MATCHES)
+    pair = PairMatches(P0, P1, MATCHES)
+    with pytest.raises(ValueError, match=r"^name1 must "), ColmapWriter(tmp_path) as writer:
+        writer.add("a", name, pair)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.depth import DepthView
 from manymatch.geometry.camera import Camera
-from manymatch.io.pair import Pair
+from manymatch.io.pairs import Pair
 
 if TYPE_CHECKING:
     from pathlib import Path

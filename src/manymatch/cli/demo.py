@@ -21,7 +21,7 @@ from manymatch.viz import plot_candidates
 
 if TYPE_CHECKING:
     from manymatch.estimate.relative_pose import Estimate
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
     from manymatch.matcher.result import MatchResult
 
 EXAMPLE = "Example: manymatch demo --preset classic --out out/demo"

@@ -5,8 +5,7 @@ from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.demo import demo_pair
 from manymatch.datasets.depth import DepthView
 from manymatch.datasets.registry import DatasetInfo, check, info, load, names
-from manymatch.io.pair import Pair
-from manymatch.io.pairs import exhaustive_pairs, read_pairs
+from manymatch.io.pairs import Pair, exhaustive_pairs, read_pairs
 
 __all__ = [
     "Dataset",

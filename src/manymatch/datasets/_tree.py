@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import DAMAGE, as_path, unreadable
+from manymatch._files import as_path, unreadable
 from manymatch._validate import FloatArray, float_array
-from manymatch.io.image import orientation, require_pillow
+from manymatch.io.image import open_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -131,28 +131,10 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Read width and height of an image as it is shown, from its header."""
-    pillow = require_pillow()
-    try:
-        with pillow.open(path) as image:
-            width, height = image.size
-            turned = orientation(image) >= 5
-    except DAMAGE as error:
-        raise unreadable(path, "an image", str(error) or type(error).__name__) from error
-    return (height, width) if turned else (width, height)
-
-
 def read_png(path: Path, want: str) -> NDArray[Any]:
     """Read the pixels of an image file of one channel, as they are stored."""
-    pillow = require_pillow()
-    if not path.is_file():
-        raise unreadable(path, want, "there is no such file")
-    try:
-        with pillow.open(path) as image:
-            pixels = np.asarray(image)
-    except DAMAGE as error:
-        raise unreadable(path, want, str(error) or type(error).__name__) from error
+    with open_image(path, want=want) as image:
+        pixels = np.asarray(image)
     if pixels.ndim == 3:
         pixels = pixels[:, :, 0]
     if pixels.ndim != 2 or pixels.dtype.kind not in "biu":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from manymatch._validate import integer, refusal
-from manymatch.io.pair import Pair
+from manymatch.io.pairs import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

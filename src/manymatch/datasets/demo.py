@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from manymatch.io.pairs import read_pairs
 
 if TYPE_CHECKING:
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
 
 _FOLDER = Path(__file__).parent / "demo_photos"
 

@@ -16,6 +16,7 @@ from manymatch.datasets import _tree
 from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.depth import DepthView, rigid
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.image import image_size
 from manymatch.io.pairs import read_pairs
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
 
 NAME, TITLE, NUM_PAIRS = "folder", "Folder", None
 ABOUT = "any folder with a list of pairs; depth if it has some"
@@ -134,7 +135,7 @@ class _DepthFolder:
         # Both ends of the range stand for "unknown", depending on the sensor.
         depth = np.where((raw > 0) & (raw < _SATURATED), raw * self.unit, np.nan)
         image = (pair.path0, pair.path1)[side]
-        size = _tree.image_size(image) if image.is_file() else (raw.shape[1], raw.shape[0])
+        size = image_size(image) if image.is_file() else (raw.shape[1], raw.shape[0])
         if self.other is not None:
             depth = register(depth, *self.other, camera, size)
         elif (raw.shape[1], raw.shape[0]) != size:

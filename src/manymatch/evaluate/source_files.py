@@ -15,7 +15,7 @@ from manymatch._validate import read_only
 from manymatch.evaluate.posed_graph import PosedGraph, checked_true_edges
 from manymatch.geometry.camera import Camera
 from manymatch.graph import AssociationGraph
-from manymatch.io.pair import Pair
+from manymatch.io.pairs import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

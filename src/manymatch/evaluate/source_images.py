@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from manymatch.datasets.dataset import Dataset
     from manymatch.features.image_features import Features
     from manymatch.geometry.camera import Camera
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
     from manymatch.matcher.matcher import Matcher
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 import warnings
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from manymatch._files import DAMAGE, as_path
+from manymatch._files import as_path
 from manymatch.features.device import require_torch
 
 if TYPE_CHECKING:
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 SAFETENSORS = ".safetensors"
 SUFFIXES = (SAFETENSORS, ".pth", ".pt", ".bin")
 _INDEX = "model.safetensors.index.json"
+# What torch.load raises for damaged files, besides pickle.UnpicklingError.
+_TORCH_ERRORS = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    struct.error,
+)
 
 
 class WeightsError(ValueError):
@@ -33,7 +46,7 @@ def weight_files(folder: Path) -> list[Path]:
         try:
             shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
             files = [folder / name for name in sorted(shards)]
-        except DAMAGE:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
         return files if files and all(file.is_file() for file in files) else []
     for pattern in ("model.safetensors", *(f"*{suffix}" for suffix in SUFFIXES)):
@@ -192,7 +205,7 @@ def _read_safetensors(file: Path) -> Any:
         ) from error
     try:
         return load_file(file, device="cpu")
-    except (SafetensorError, *DAMAGE) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise _unreadable(file, f"it is damaged: {_first_line(error)}") from error
 
 
@@ -209,7 +222,7 @@ def _read_torch(file: Path, *, lazy: bool) -> Any:
         # Torch's own text advises to unpickle anyway, which runs whatever the file says.
         why = "it is damaged, or holds Python objects other than tensors, which are not unpickled"
         raise _unreadable(file, why) from error
-    except DAMAGE as error:
+    except _TORCH_ERRORS as error:
         raise _unreadable(file, f"it is damaged: {_first_line(error)}") from error
 
 

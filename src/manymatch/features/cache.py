@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import DAMAGE, as_path, write_whole
+from manymatch._files import as_path, write_whole
 from manymatch._optional import require
 
 if TYPE_CHECKING:
@@ -56,15 +56,18 @@ class FeatureCache:
     def read(self, key: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
         """Return the arrays of an entry; None when it is missing, damaged or of another key."""
         h5py = _h5py()
-        try:
-            data = self.path(key).read_bytes()
-            with h5py.File(io.BytesIO(data), "r") as file:
-                if file.attrs["key"] != _text(key):
-                    return None
-                arrays = {name: dataset[()] for name, dataset in file.items()}
-                return arrays if file.attrs["checksum"] == _checksum(arrays) else None
-        except DAMAGE:
+        path = self.path(key)
+        if not path.is_file():
             return None
+        try:
+            with h5py.File(io.BytesIO(path.read_bytes()), "r") as file:
+                attributes = dict(file.attrs)
+                arrays = {name: np.asarray(dataset[()]) for name, dataset in file.items()}
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+            # What h5py raises for a damaged file.
+            return None
+        same = attributes.get("key") == _text(key)
+        return arrays if same and attributes.get("checksum") == _checksum(arrays) else None
 
     def write(self, key: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write an entry, in place of one that is there."""

@@ -107,8 +107,8 @@ def _open(path: object, want: str) -> Iterator[Any]:
 def _member(group: Any, name: str) -> Any:
     """Group or dataset of a name, or None; one that is damaged is a `ValueError`."""
     try:
-        return group[name] if name in group else None
-    except (KeyError, RuntimeError) as error:
+        return group.get(name)
+    except RuntimeError as error:
         raise ValueError(str(error)) from error
 
 
@@ -116,7 +116,9 @@ def _dataset(group: Any, name: str) -> NDArray[Any]:
     """Read one dataset of a group; one that is absent or damaged is a `ValueError`."""
     dataset = _member(group, name)
     if not isinstance(dataset, _h5py().Dataset):
-        raise ValueError(f"the group {group.name!r} lacks the dataset {name!r}")
+        raise ValueError(  # noqa: TRY004 - the file's fault
+            f"the group {group.name!r} lacks the dataset {name!r}"
+        )
     try:
         return np.asarray(dataset[()])
     except (TypeError, MemoryError, RuntimeError) as error:

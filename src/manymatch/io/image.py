@@ -9,7 +9,6 @@ import struct
 import sys
 import warnings
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.colmap import is_cameras_text
-from manymatch.io.colmap_lookup import find_camera
+from manymatch.io.colmap import find_camera, is_cameras_text
 
 _WANTED = (
     'four numbers "fx,fy,cx,cy", a text "MODEL,width,height,params...", a .txt or .json file or a '

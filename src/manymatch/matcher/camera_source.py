@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from manymatch._files import DAMAGE
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.colmap_lookup import find_camera
-from manymatch.io.exif import exif_focal
-from manymatch.io.image import orientation, require_pillow
+from manymatch.io.colmap import find_camera
+from manymatch.io.image import exif_focal, open_image, orientation
 from manymatch.matcher._camera_text import is_colmap, parse_camera
 
 #: Focal length of a guessed camera, as a multiple of the longer edge: about 45 degrees of view.
@@ -168,9 +165,7 @@ def _turned(image_path: str | os.PathLike[str] | None) -> bool:
     if image_path is None:
         return False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with require_pillow().open(image_path) as image:
-                return orientation(image) >= 5
-    except (*DAMAGE, ModuleNotFoundError):
+        with open_image(image_path) as image:
+            return orientation(image) >= 5
+    except (ValueError, ModuleNotFoundError):
         return False

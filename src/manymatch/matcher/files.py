@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from manymatch._validate import refusal
 from manymatch.io import (
-    write_colmap_features,
-    write_colmap_matches,
-    write_hloc,
+    ColmapWriter,
+    HlocWriter,
+    PairMatches,
     write_matches_npz,
     write_pose_json,
 )
@@ -100,33 +100,12 @@ def _write_matches(result: MatchResult, root: Path, form: str) -> dict[str, Path
             config=result.provenance(),
         )
         return {"npz": path}
+    pair = PairMatches(*points, matches, probability)
     if form == "h5":
-        # Made anew, as keypoints of another run would not fit.
-        drafts = root / ".features.h5.part", root / ".matches.h5.part"
-        sizes = result.size0, result.size1
-        try:
-            for draft in drafts:
-                draft.unlink(missing_ok=True)
-            write_hloc(
-                *drafts,
-                *names,
-                *points,
-                matches,
-                match_scores=probability,
-                size0=sizes[0],
-                size1=sizes[1],
-            )
-            paths = root / "features.h5", root / "matches.h5"
-            for draft, path in zip(drafts, paths, strict=True):
-                draft.replace(path)
-        finally:
-            for draft in drafts:
-                draft.unlink(missing_ok=True)
+        paths = root / "features.h5", root / "matches.h5"
+        with HlocWriter(*paths) as hloc:
+            hloc.add(*names, pair, size0=result.size0, size1=result.size1)
         return {"h5 features": paths[0], "h5 matches": paths[1]}
-    path = root / "matches.txt"
-    write_colmap_matches(path, *names, matches)
-    texts = {
-        f"colmap {name}": write_colmap_features(root, name, xy)
-        for name, xy in zip(names, points, strict=True)
-    }
-    return {"colmap": path, **texts}
+    with ColmapWriter(root) as colmap:
+        colmap.add(*names, pair)
+    return {"colmap": colmap.path, **{f"colmap {name}": root / f"{name}.txt" for name in names}}

@@ -15,8 +15,8 @@ from manymatch._validate import integer, refusal
 from manymatch.features.device import choose_device
 from manymatch.features.versions import library_versions
 from manymatch.geometry.pose_error import pose_auc
-from manymatch.io.matches_npz import write_matches_npz
-from manymatch.io.pair import Pair
+from manymatch.io.matches import write_matches_npz
+from manymatch.io.pairs import Pair
 from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher

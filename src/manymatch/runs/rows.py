@@ -17,7 +17,7 @@ from manymatch.runs.runner import error_sentence
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
     from manymatch.estimate.relative_pose import Estimate
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
     from manymatch.matcher.camera_source import ResolvedCamera
     from manymatch.matcher.result import MatchResult
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
+import tokenize
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
-from manymatch._files import DAMAGE, read_bytes, unreadable
+from manymatch._files import read_bytes, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +26,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LARGEST = 1 << 30
+
+# What the readers of archives, headers and pickles raise for damaged bytes.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    tokenize.TokenError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -84,7 +106,7 @@ def read_object_npz(path: object, want: str, names: Iterable[str]) -> dict[str, 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return {name: _member(archive, name) for name in names}
-    except (*DAMAGE, pickle.UnpicklingError, IndexError) as error:
+    except _DAMAGE as error:
         raise unreadable(path, want, str(error) or type(error).__name__) from error
 
 

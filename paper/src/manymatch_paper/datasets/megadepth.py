@@ -11,8 +11,7 @@ from manymatch._validate import integer
 from manymatch.datasets import _tree
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import as_camera
-from manymatch.io.pair import Pair
-from manymatch.io.pairs import read_pairs
+from manymatch.io.pairs import Pair, read_pairs
 from manymatch_paper.datasets._object_npz import read_object_npz
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from manymatch._validate import float_array, integer
 from manymatch.datasets import _tree
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.pair import Pair
+from manymatch.io.pairs import Pair
 from manymatch_paper.datasets._object_npz import read_object_npz
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from manymatch._files import as_path, read_bytes, unreadable
 from manymatch._validate import real
 from manymatch.datasets import _tree
 from manymatch.datasets.dataset import Dataset
-from manymatch.io.pair import Pair
+from manymatch.io.pairs import Pair
 from manymatch_paper.datasets.navi_annotations import Annotations
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import numpy as np
 from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import integer, real
 from manymatch.datasets import _tree
+from manymatch.io.image import image_size
 from manymatch_paper.datasets._navi_audit import Row, audit, balance
 from manymatch_paper.datasets._navi_pools import ObjectPairs, UnsplittableError, split_object
 from manymatch_paper.datasets.navi import BINS, COLUMNS, data_root
@@ -230,8 +231,8 @@ def _row(edge: _Edge, annotations: Annotations) -> Row:
     for name in (edge.first, edge.second):
         view = annotations.image(name)
         file = annotations.root / name
-        if file.is_file() and _tree.image_size(file) != (view.width, view.height):
-            width, height = _tree.image_size(file)
+        if file.is_file() and image_size(file) != (view.width, view.height):
+            width, height = image_size(file)
             raise ValueError(
                 f"the image {file} must be {view.width} x {view.height} as the annotations say, "
                 f"got {width} x {height}"

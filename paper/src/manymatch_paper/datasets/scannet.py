@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._files import DAMAGE, npz_names, read_bytes, read_npz, unreadable
+from manymatch._files import npz_names, read_bytes, read_npz, unreadable
 from manymatch._validate import FloatArray, float_array
 from manymatch.datasets import _tree
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.pair import Pair
-from manymatch.io.pairs import read_pairs
+from manymatch.io.image import image_size
+from manymatch.io.pairs import Pair, read_pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,7 +114,7 @@ def _rescale(image: Path, size: tuple[int, int]) -> tuple[tuple[float, float], l
     """Factors from the size the intrinsics are for to that of the images, judged by one image."""
     if not image.is_file():
         return (1.0, 1.0), []
-    given = _tree.image_size(image)
+    given = image_size(image)
     if given == size:
         return (1.0, 1.0), []
     note = f"intrinsics of {size[0]} x {size[1]} scaled to the images' {given[0]} x {given[1]}"
@@ -174,5 +174,5 @@ def _world_to_camera(path: Path) -> FloatArray:
     try:
         T = float_array([float(word) for word in words], "it", want, (16,)).reshape(4, 4)
         return np.asarray(np.linalg.inv(T))
-    except (*DAMAGE, np.linalg.LinAlgError) as error:
+    except (ValueError, np.linalg.LinAlgError) as error:
         raise unreadable(path, want, str(error)) from error

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from manymatch.datasets.dataset import Dataset
     from manymatch.features.feature_map import FeatureMap
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
 
 # Bases of that many grids are kept.
 _KEPT_BASES = 8

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch.datasets.dataset import Dataset
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
 
 #: What a curve is of: (layer, rank) or (operator,).
 Key: TypeAlias = tuple[Any, ...]

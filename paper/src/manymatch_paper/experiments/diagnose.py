@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch.datasets.dataset import Dataset
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
     from manymatch_paper.experiments._dense_pairs import PatchSource
     from manymatch_paper.measures.recall import RecallCurve
 

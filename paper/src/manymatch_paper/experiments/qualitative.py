@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from manymatch.datasets.dataset import Dataset
     from manymatch.evaluate.tables import Table
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
     from manymatch_paper.experiments._dense_pairs import PatchSource
 
 __all__ = ["FIGURES", "notes", "run", "tables"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray
     from manymatch.datasets.dataset import Dataset
-    from manymatch.io.pair import Pair
+    from manymatch.io.pairs import Pair
     from manymatch_paper.systems.base import System
 
 _ARRAYS = ("points0", "points1", "scores", "sizes")

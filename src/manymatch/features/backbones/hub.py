@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch._files import DAMAGE
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD
 from manymatch.features.backbones._transformers import (
     TokenBackbone,
@@ -211,7 +210,7 @@ def _normalisation(
             if not content.get("do_normalize", True):
                 return _UNIT
             mean, std = (tuple(map(float, content[k])) for k in ("image_mean", "image_std"))
-        except DAMAGE as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _not_understood(name, f"its preprocessor_config.json lacks {error}") from None
         if len(mean) == len(std) == 3:
             return mean, std
