@@ -1,4 +1,4 @@
-"""How sure an estimate is: chance, parallax, planarity and covariance, and a verdict in words."""
+"""How far an estimate can be trusted: chance, parallax, planarity, covariance and a verdict."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from manymatch.estimate._planarity import Planarity, planarity
 from manymatch.estimate._pose_covariance import PoseCovariance, pose_covariance
 from manymatch.estimate.problem import CameraLike, Problem
 from manymatch.estimate.relative_pose import Estimate
+from manymatch.estimate.words import angle, confidence_rows, verdict_sentence
 
 if TYPE_CHECKING:
     from manymatch.graph import AssociationGraph
@@ -87,20 +88,8 @@ class Confidence:
     noise_px: float
 
     def __str__(self) -> str:
-        lines = [f"{self.verdict}: {self.reason}"]
-        if self.verdict != "failed":
-            lines.append(f"  matches       {self._matches_line()}")
-            lines.append(f"  parallax      {self.parallax_deg:.2f}°")
-            lines.append(
-                f"  sd            rotation {_angle(self.rotation_sd_deg)}, direction of "
-                f"translation {_angle(self.translation_sd_deg)}, keypoints "
-                f"{_number(self.noise_px, '.2f')} px"
-            )
-            lines.append(
-                f"  plane         {_percent(self.planar)} of the matches on one plane, "
-                f"{_percent(self.rotation_only)} explained by rotation alone"
-            )
-        return "\n".join(lines)
+        rows = [f"  {name:<20}{value:<10} {text}" for name, value, text in confidence_rows(self)]
+        return "\n".join([verdict_sentence(self), *rows])
 
     def __repr__(self) -> str:
         return (
@@ -117,19 +106,11 @@ class Confidence:
             record[field.name] = _plain(value.tolist() if isinstance(value, np.ndarray) else value)
         return record
 
-    def _matches_line(self) -> str:
-        if math.isnan(self.chance_matches):
-            return f"{self.num_matches}, as many as any pose has"
-        return (
-            f"{self.num_matches}; about {self.chance_matches:.0f} arise at random, "
-            f"as many as here with probability {self.chance:.1e}"
-        )
-
 
 def assess(
     graph: AssociationGraph, camera0: CameraLike, camera1: CameraLike, estimate: Estimate
 ) -> Confidence:
-    """Say how sure an estimate is.
+    """Assess how far an estimate can be trusted.
 
     Parameters
     ----------
@@ -220,8 +201,7 @@ def _judge(
         return "failed", f"No pose was found: {estimate.failure}."
     if places <= SAMPLE:
         return "weak", (
-            f"There are only {places} matches at places of their own, and a pose can be fitted to "
-            f"any {SAMPLE}."
+            f"The number of distinct matches is {places}, and a pose can be fitted to any {SAMPLE}."
         )
     if chance > CHANCE_LIMIT:
         return "weak", (
@@ -235,14 +215,14 @@ def _judge(
         )
     if shape.plane >= DEGENERATE_SHARE and shape.twin >= DEGENERATE_SHARE:
         return "degenerate", (
-            f"{_percent(shape.plane)} of the matches lie on one plane, and a second pose explains "
-            f"{_percent(shape.twin)} of them as well."
+            f"{100.0 * shape.plane:.0f} % of the matches lie on one plane, and a second pose "
+            f"explains {100.0 * shape.twin:.0f} % of them as well."
         )
     if not 2.0 * math.degrees(max(spread.rotation_sd, spread.translation_sd)) <= ERROR_LIMIT_DEG:
         return "weak", (
             f"The matches hardly determine the pose: its standard deviation is "
-            f"{_angle(math.degrees(spread.rotation_sd))} in rotation and "
-            f"{_angle(math.degrees(spread.translation_sd))} in the direction of translation."
+            f"{angle(math.degrees(spread.rotation_sd))} in rotation and "
+            f"{angle(math.degrees(spread.translation_sd))} in the direction of translation."
         )
     return "solved", f"{count} matches agree on one pose, where about {typical:.0f} do at random."
 
@@ -253,15 +233,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _number(value: float, spec: str) -> str:
-    return format(value, spec) if math.isfinite(value) else "unknown"
-
-
-def _angle(degrees: float) -> str:
-    return f"{degrees:.2g}°" if math.isfinite(degrees) else "unknown"
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.0f} %" if math.isfinite(share) else "an unknown share"

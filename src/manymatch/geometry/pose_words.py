@@ -1,6 +1,6 @@
 """A relative pose in words: how the second camera is turned and where it stands.
 
-Everything is said from the first camera's point of view: x to the right, y down, z forward. The
+Everything is described from the first camera's point of view: x to the right, y down, z forward. The
 second camera stands at ``-R.T @ t`` there, and its axes are the columns of ``R.T``.
 """
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from manymatch.geometry.pose import RelativePose
 
 # A direction within 15 degrees of an axis is "close to" it; parts smaller than a quarter of the
-# whole (15 degrees out of the plane of the others) are not worth a word.
+# whole (15 degrees out of the plane of the others) are not mentioned.
 _CLOSE = float(np.cos(np.radians(15.0)))
-_WORTH_SAYING = 0.25
+_SMALLEST_PART = 0.25
 _NO_TURN_DEG = 0.05
-# So near to half a turn, one way round is as good as the other.
+# From here on, left and right or up and down of a turn are nearly the same.
 _HALF_TURN_DEG = 179.5
 
 _AXES = ("horizontal", "vertical", "the viewing direction")
@@ -35,7 +35,7 @@ def camera_centre(pose: RelativePose) -> FloatArray:
 
 
 def describe_rotation(pose: RelativePose) -> str:
-    """Say how camera 1 is turned against camera 0.
+    """Describe how camera 1 is turned against camera 0.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def describe_rotation(pose: RelativePose) -> str:
 
 
 def describe_translation(pose: RelativePose) -> str:
-    """Say in which direction camera 1 stands from camera 0; how far, two views do not tell.
+    """Describe in which direction camera 1 stands from camera 0; two views do not show how far.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def describe_translation(pose: RelativePose) -> str:
 
 
 def describe_pose(pose: RelativePose) -> str:
-    """Say a relative pose in one phrase without a subject, which is camera 1.
+    """Describe a relative pose in one phrase whose subject is camera 1.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def describe_pose(pose: RelativePose) -> str:
     Examples
     --------
     >>> import numpy as np
-    >>> from manymatch.pose import RelativePose
+    >>> from manymatch.geometry.pose import RelativePose
     >>> describe_pose(RelativePose(np.eye(3), [-1.0, 0.0, 0.0]))
     'not turned, moved to the right'
     """
@@ -114,8 +114,8 @@ def _side(vector: FloatArray, axis: int, words: tuple[tuple[str, str], ...]) -> 
 def _parts(vector: FloatArray, words: tuple[tuple[str, str], ...]) -> str:
     """Return the words of all components that matter, the largest first."""
     order = np.argsort(-np.abs(vector), kind="stable")
-    said = [_side(vector, int(k), words) for k in order if abs(vector[k]) >= _WORTH_SAYING]
-    # Of comparable parts none is "mostly" so.
+    said = [_side(vector, int(k), words) for k in order if abs(vector[k]) >= _SMALLEST_PART]
+    # "Mostly" needs one part that is much larger than the others.
     first, second = np.abs(vector[order[:2]])
     mostly = "mostly " if first > 1.5 * second else ""
-    return f"{mostly}{', '.join(said[:-1])} and {said[-1]}"
+    return mostly + " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
