@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import manymatch
 from manymatch.evaluate import pose_auc, pose_error_deg
-from manymatch.evaluate.baselines import poselib
+from manymatch.evaluate.estimators import estimate_with_poselib
 from tests.support.data_folder import data_folder
 
 SEEDS = 5
@@ -90,7 +90,7 @@ class Method:
         if self.estimator == "poselib":
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 found = pool.map(
-                    lambda job: poselib.estimate(*job[0], job[1][1]).pose,
+                    lambda job: estimate_with_poselib(*job[0], job[1][1]).pose,
                     zip(problems, jobs, strict=True),
                 )
                 return list(found)

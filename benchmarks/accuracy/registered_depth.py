@@ -25,7 +25,7 @@ from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from manymatch.datasets import Pair
-    from manymatch.datasets.depth import DepthView
+    from manymatch.datasets.dataset import DepthView
 
 # A point whose depth differs by more is hidden in the other view.
 OCCLUSION_M = 0.30

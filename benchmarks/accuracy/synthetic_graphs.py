@@ -112,7 +112,9 @@ def main() -> None:
     arguments = parser.parse_args()
     data = data_folder()
     if data is None or not (data / "graphs" / "made").is_dir():
-        sys.stdout.write("synthetic graphs: not here, set MANYMATCH_DATA to the folder that has them\n")
+        sys.stdout.write(
+            "synthetic graphs: not here, set MANYMATCH_DATA to the folder that has them\n"
+        )
         return
     folder = data / "graphs" / "made"
     reference = json.loads((data / "graphs" / "made_reference.json").read_text())

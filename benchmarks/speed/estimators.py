@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 import manymatch
 from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.baselines import opencv, poselib, pycolmap
+from manymatch.evaluate.estimators import (
+    BaselineResult,
+    estimate_with_opencv,
+    estimate_with_poselib,
+    estimate_with_pycolmap,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +75,7 @@ def ours(method: str, options: manymatch.Options) -> Contestant:
 
 def theirs(
     name: str,
-    estimate: Callable[..., manymatch.baselines.BaselineResult],
+    estimate: Callable[..., BaselineResult],
     options: manymatch.Options,
     slow: bool = False,
     **more: str,
@@ -87,10 +92,12 @@ def theirs(
 def others(options: manymatch.Options) -> list[Contestant]:
     """List what we are compared with, all on one thread."""
     return [
-        theirs(POSELIB, poselib.estimate, options),
-        theirs("OpenCV USAC MAGSAC++", opencv.estimate, options, slow=True, variant="magsac"),
-        theirs("OpenCV USAC accurate", opencv.estimate, options, slow=True, variant="accurate"),
-        theirs("pycolmap essential matrix", pycolmap.estimate, options, slow=True),
+        theirs(POSELIB, estimate_with_poselib, options),
+        theirs("OpenCV USAC MAGSAC++", estimate_with_opencv, options, slow=True, variant="magsac"),
+        theirs(
+            "OpenCV USAC accurate", estimate_with_opencv, options, slow=True, variant="accurate"
+        ),
+        theirs("pycolmap essential matrix", estimate_with_pycolmap, options, slow=True),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import Options, _core
-from manymatch.evaluate.baselines import require
+from manymatch._optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def time_kernels(problem: Problem, repeats: int) -> dict[str, float]:
     def keep(name: str, seconds: float) -> None:
         best[name] = min(1e6 * seconds, best.get(name, np.inf))
 
-    poselib = require("poselib", "poselib")
+    poselib = require("poselib", "the comparison of kernels", "baselines")
     for _ in range(repeats):
         for kind, poses in hypotheses.items():
             rounds = max(1, 4000 // len(poses[0]))

@@ -24,7 +24,7 @@ import manymatch
 from benchmarks.speed import plots, report
 from benchmarks.speed.estimators import METHODS, Contestant, ours, race, theirs
 from benchmarks.speed.problems import made
-from manymatch.evaluate.baselines import poselib
+from manymatch.evaluate.estimators import estimate_with_poselib
 
 NUM_EDGES = (1000, 1500, 2000, 3000, 4000, 5000, 7000, 10000)
 INLIER_RATIO = 0.1
@@ -64,7 +64,7 @@ def main() -> None:
     forced = manymatch.Options(min_iterations=count, max_iterations=count)
     entries = [
         *(ours(method, forced) for method in METHODS),
-        theirs("PoseLib CM", poselib.estimate, forced, slow=True),
+        theirs("PoseLib CM", estimate_with_poselib, forced, slow=True),
     ]
     # One seed: the same pose for all, so that solutions are as many.
     problems = [made(INLIER_RATIO, seed=1, num_edges=n) for n in NUM_EDGES]

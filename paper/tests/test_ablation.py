@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import INGREDIENTS, Options
 from manymatch.evaluate import run as run_module
-from manymatch.evaluate.run_result import RunResult
-from manymatch.evaluate.source_synthetic import MadeSource
+from manymatch.evaluate.run import RunResult
+from manymatch.evaluate.sources import SyntheticSource
 from manymatch.geometry.pose_error import pose_auc
 from manymatch_paper.cli import experiment_ablation
 from manymatch_paper.experiments import ablation, q3
@@ -81,11 +81,11 @@ def test_unknown_names_are_refused_before_anything_runs(tmp_path):
     close = next(iter(INGREDIENTS)) + "s"
     with pytest.raises(ValueError, match=rf"ingredients must be one of .*, got '{close}', did you"):
         ablation.run([], tmp_path, ingredients=[close])
-    source = MadeSource.of("easy", 5)
+    source = SyntheticSource.of("easy", 5)
     with pytest.raises(
-        ValueError, match=r"tuned_on must be one of made-easy, got 'made-eazy', did"
+        ValueError, match=r"tuned_on must be one of synthetic-easy, got 'synthetic-eazy', did"
     ):
-        ablation.run([source], tmp_path, tuned_on=["made-eazy"])
+        ablation.run([source], tmp_path, tuned_on=["synthetic-eazy"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,12 +148,12 @@ def test_intervals_are_paired():
 def test_groups():
     rng = np.random.default_rng(6)
     names = ("easy", "planar", "control")
-    entries = [(MadeSource.of(name, 5), made_results(rng, 4)) for name in names]
+    entries = [(SyntheticSource.of(name, 5), made_results(rng, 4)) for name in names]
     assert [group["name"] for group in ablation._groups(entries, ())] == ["all"]
-    every, tuned, others = ablation._groups(entries, ["made-planar"])
-    assert every["sets"] == ["made-easy", "made-planar", "made-control"]
-    assert (tuned["name"], tuned["sets"]) == ("tuned on", ["made-planar"])
-    assert (others["name"], others["sets"]) == ("others", ["made-easy", "made-control"])
+    every, tuned, others = ablation._groups(entries, ["synthetic-planar"])
+    assert every["sets"] == ["synthetic-easy", "synthetic-planar", "synthetic-control"]
+    assert (tuned["name"], tuned["sets"]) == ("tuned on", ["synthetic-planar"])
+    assert (others["name"], others["sets"]) == ("others", ["synthetic-easy", "synthetic-control"])
     for group, members in ((every, entries), (tuned, entries[1:2]), (others, entries[::2])):
         expected = ablation._measured([results for _, results in members])
         assert {key: group[key] for key in expected} == expected
@@ -356,7 +356,14 @@ def test_command(tmp_path, monkeypatch):
     """The real estimators, all files, drawn again, and nothing computed twice."""
     chosen = list(INGREDIENTS)[:2]
     only = [word for name in chosen for word in ("--only", name)]
-    arguments = ["made:easy", "made:planar", "--tuned-on", "made-easy", "--out", tmp_path]
+    arguments = [
+        "synthetic:easy",
+        "synthetic:planar",
+        "--tuned-on",
+        "synthetic-easy",
+        "--out",
+        tmp_path,
+    ]
     result = invoke(*arguments, *only)
     assert result.exit_code == 0, result.output
     names = {path.name for path in tmp_path.iterdir()}
@@ -365,7 +372,7 @@ def test_command(tmp_path, monkeypatch):
         *(f"ablation_gains.{suffix}" for suffix in ("pdf", "png")),
         "runs",
     }
-    folder = tmp_path / "runs" / "made" / "made-easy"
+    folder = tmp_path / "runs" / "synthetic" / "synthetic-easy"
     configs = {*OTHERS, "auto", *(f"without-{name}" for name in chosen)}
     assert {path.name for path in folder.iterdir()} == configs
     own = RunResult.load(folder / f"without-{chosen[0]}").header["config"]
@@ -404,11 +411,11 @@ def test_command(tmp_path, monkeypatch):
             "--only must be absent with --no-abl",
         ),
         (["--only", "nothing-like-it"], "ingredients must be one of "),
-        (["--tuned-on", "elsewhere"], "tuned_on must be one of made-easy, got 'elsewhere'"),
+        (["--tuned-on", "elsewhere"], "tuned_on must be one of synthetic-easy, got 'elsewhere'"),
     ],
 )
 def test_refusals(tmp_path, arguments, sentence):
-    result = invoke("made:easy", *arguments, "--out", tmp_path / "out")
+    result = invoke("synthetic:easy", *arguments, "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert f"manymatch: {sentence}" in " ".join(result.stderr.split())
     assert not (tmp_path / "out").exists()

@@ -364,14 +364,14 @@ def test_interruption_is_passed_on(tmp_path, monkeypatch):
         raise RunInterrupted(1, 3, busy=False)
 
     monkeypatch.setattr(calibration, "run_matches", interrupted)
-    result = command("made:easy", "--out", tmp_path)
+    result = command("synthetic:easy", "--out", tmp_path)
     assert result.exit_code == 130
     assert "1 of 3 pairs finished; the same command goes on" in result.stderr
 
 
 def test_command_with_the_real_estimator(tmp_path):
     quick = ["--limit", "2", "--iterations", "500", "--workers", "1"]
-    result = command("made:easy", "nowhere", *quick, "--out", tmp_path)
+    result = command("synthetic:easy", "nowhere", *quick, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     files = [f"calibration.{suffix}" for suffix in ("json", "md", "tex")]
     files += [f"calibration_reliability.{suffix}" for suffix in ("pdf", "png")]
@@ -384,8 +384,8 @@ def test_command_with_the_real_estimator(tmp_path):
     assert [entry["set"] for entry in written["missing"]] == ["nowhere"]
     for path in load_report(tmp_path / "calibration.json").write(tmp_path / "again"):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes()
-    again = command("made:easy", *quick, "--bins", "4", "--out", tmp_path, "--json")
+    again = command("synthetic:easy", *quick, "--bins", "4", "--out", tmp_path, "--json")
     assert len(json.loads(again.stdout)["runs"][0]["pooled"]["count"]) == 4
-    refused = command("made:easy", *quick, "--seeds", "2", "--out", tmp_path)
+    refused = command("synthetic:easy", *quick, "--seeds", "2", "--out", tmp_path)
     assert refused.exit_code == 2
     assert "config.seeds was 1 and is 2" in refused.stderr

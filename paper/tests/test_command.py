@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from manymatch.evaluate import run as run_module
-from manymatch.evaluate.run_result import RunResult
+from manymatch.evaluate.run import RunResult
 from manymatch.runs.runner import RunInterrupted
 from manymatch_paper.cli import experiment_q1, experiment_q2, experiment_q3, experiment_sensitivity
 from manymatch_paper.experiments import q1
@@ -45,7 +45,7 @@ def run(name, *arguments):
 def finished(request, tmp_path_factory):
     name = request.param
     folder = tmp_path_factory.mktemp(name)
-    result = run(name, "made:easy", *QUICK, "--out", folder)
+    result = run(name, "synthetic:easy", *QUICK, "--out", folder)
     assert result.exit_code == 0, result.output
     return name, folder, result.stdout
 
@@ -59,8 +59,8 @@ def test_writes_all_files_and_shows_the_tables(finished):
     assert data["experiment"] == name
     assert data["settings"]["seeds"] == 2
     (only,) = data["runs"]
-    assert (only["representation"], only["sets"][0]["pairs"]) == ("made", 3)
-    assert "made, easy" in (folder / f"{name}.md").read_text()
+    assert (only["representation"], only["sets"][0]["pairs"]) == ("synthetic", 3)
+    assert "synthetic, easy" in (folder / f"{name}.md").read_text()
     assert "paper" in shown
     assert f"{name}.json" in shown
 
@@ -68,7 +68,7 @@ def test_writes_all_files_and_shows_the_tables(finished):
 def test_another_configuration_is_refused(finished):
     name, folder, _ = finished
     other = ["--limit", "3", "--iterations", "300", "--seeds", "2"]
-    result = run(name, "made:easy", *other, "--out", folder)
+    result = run(name, "synthetic:easy", *other, "--out", folder)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("manymatch: ")
 
@@ -90,7 +90,7 @@ def test_again_computes_nothing_and_a_missing_set_is_a_row(finished, tmp_path, m
     before = json.loads((folder / f"{name}.json").read_text())
     again = tmp_path / "again"
     shutil.copytree(folder, again)
-    result = run(name, "made:easy", "nowhere", *QUICK, "--out", again, "--json")
+    result = run(name, "synthetic:easy", "nowhere", *QUICK, "--out", again, "--json")
     assert result.exit_code == 0, result.output
     data = json.loads(result.stdout)
     assert data["runs"] == before["runs"]
@@ -108,14 +108,14 @@ def test_without_any_set_it_is_an_error(tmp_path):
 
 
 def test_accuracy_is_that_of_the_runs(tmp_path):
-    result = run("q3", "made:easy", "made:planar", *QUICK, "--out", tmp_path, "--json")
+    result = run("q3", "synthetic:easy", "synthetic:planar", *QUICK, "--out", tmp_path, "--json")
     data = json.loads(result.stdout)
     sets = data["runs"][0]["sets"]
-    assert [entry["name"] for entry in sets] == ["made-easy", "made-planar"]
+    assert [entry["name"] for entry in sets] == ["synthetic-easy", "synthetic-planar"]
     for i in range(3):
         gains = [entry["delta"]["mean"][i] for entry in sets]
         assert data["runs"][0]["macro"]["delta"]["mean"][i] == pytest.approx(sum(gains) / 2)
-    folder = tmp_path / "runs" / "made" / "made-easy"
+    folder = tmp_path / "runs" / "synthetic" / "synthetic-easy"
     configs = {
         name: RunResult.load(folder / name).header["config"] for name in ("rank-one", "many")
     }
@@ -125,8 +125,8 @@ def test_accuracy_is_that_of_the_runs(tmp_path):
 
 
 def test_q1_draws_from_rank_one_with_a_fixed_budget(tmp_path):
-    assert run("q1", "made:easy", *QUICK, "--k", "3", "--out", tmp_path).exit_code == 0
-    folder = tmp_path / "runs" / "made" / "made-easy"
+    assert run("q1", "synthetic:easy", *QUICK, "--k", "3", "--out", tmp_path).exit_code == 0
+    folder = tmp_path / "runs" / "synthetic" / "synthetic-easy"
     assert sorted(path.name for path in folder.iterdir()) == ["K1", "K2", "K3"]
     for k in (1, 2, 3):
         result = RunResult.load(folder / f"K{k}")
@@ -142,7 +142,7 @@ def test_interruption_ends_with_130(tmp_path, monkeypatch):
         raise RunInterrupted(1, 3, busy=False)
 
     monkeypatch.setattr(q1, "run_sources", interrupted)
-    result = run("q1", "made:easy", *QUICK, "--out", tmp_path)
+    result = run("q1", "synthetic:easy", *QUICK, "--out", tmp_path)
     assert result.exit_code == 130
     assert "1 of 3 pairs finished; the same command goes on" in result.stderr
 
@@ -155,7 +155,7 @@ typer.run(q1)
 
 
 def test_ctrl_c_and_on(tmp_path):
-    arguments = ["made:easy", "--iterations", "20000", "--seeds", "4", "--k", "2"]
+    arguments = ["synthetic:easy", "--iterations", "20000", "--seeds", "4", "--k", "2"]
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", PROGRAM, *arguments, "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -163,7 +163,7 @@ def test_ctrl_c_and_on(tmp_path):
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    journal = tmp_path / "runs" / "made" / "made-easy" / "K2" / "journal.jsonl"
+    journal = tmp_path / "runs" / "synthetic" / "synthetic-easy" / "K2" / "journal.jsonl"
     try:
         # The limit only keeps a broken build from waiting here for ever.
         for _ in range(1200):

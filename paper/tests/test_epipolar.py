@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import score_pose
-from manymatch.evaluate.source_synthetic import MadeSource
+from manymatch.evaluate.sources import SyntheticSource
 from manymatch.graph import AssociationGraph
 from manymatch_paper.cli.experiment import app
 from manymatch_paper.experiments import _epipolar_example as example_module
@@ -105,7 +105,7 @@ def test_rivals_are_candidates_elsewhere_than_an_inlier_of_rank_one():
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_counts_agree_with_a_slow_loop(index):
-    posed = MadeSource.of("ordering", 5)[index]
+    posed = SyntheticSource.of("ordering", 5)[index]
     options = Options()
     found = count_false_inliers(posed, options, 3_000)
     graph = posed.graph
@@ -141,7 +141,7 @@ def test_the_command_measures_and_draws_and_can_draw_again(tmp_path, monkeypatch
     result = CliRunner().invoke(
         app,
         [
-            *("epipolar", "made:ordering", "nowhere"),
+            *("epipolar", "synthetic:ordering", "nowhere"),
             *("--limit", "3", "--draws", "2000", "--out", str(tmp_path)),
         ],
     )

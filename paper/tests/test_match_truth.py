@@ -7,9 +7,8 @@ import pytest
 
 from manymatch import AssociationGraph, Camera
 from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.evaluate.posed_graph import PosedGraph
-from manymatch.evaluate.source_files import read_posed_graph, write_posed_graph
-from manymatch.evaluate.source_synthetic import MadeSource
+from manymatch.evaluate.posed_graph import PosedGraph, read_posed_graph, write_posed_graph
+from manymatch.evaluate.sources import SyntheticSource
 from manymatch_paper.measures.match_truth import epipolar_distance, known_truth
 from tests.support.synthetic_runs import KnowingSource, SmallSource
 
@@ -94,8 +93,10 @@ def test_true_edges_are_checked_and_kept_in_files(tmp_path):
 
 
 def test_made_sources_know_their_true_edges():
-    posed = MadeSource.of("easy", 5)[3]
+    posed = SyntheticSource.of("easy", 5)[3]
     edges = {tuple(edge) for edge in posed.graph.edges[posed.true_edges].tolist()}
-    true = {tuple(edge) for edge in make_scene(MadeSource.of("easy", 5).config, 3).true_matches}
+    true = {
+        tuple(edge) for edge in make_scene(SyntheticSource.of("easy", 5).config, 3).true_matches
+    }
     assert edges
     assert edges <= true

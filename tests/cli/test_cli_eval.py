@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from manymatch.associate.candidates import Association
 from manymatch.cli.app import app
-from manymatch.evaluate import source_images
-from manymatch.evaluate.run_result import RunResult
+from manymatch.evaluate import sources as source_module
+from manymatch.evaluate.run import RunResult
 from manymatch.evaluate.sources import open_sources
 from manymatch.matcher.config import MatcherConfig
 from tools.street.__main__ import write_data_set
@@ -34,26 +34,28 @@ def run(*arguments):
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("eval")
     for method in ("hcm-mcm", "mcm"):
-        result = run("eval", "made:easy", "--no-gms", "--method", method, "--out", folder, *QUICK)
+        result = run(
+            "eval", "synthetic:easy", "--no-gms", "--method", method, "--out", folder, *QUICK
+        )
         assert result.exit_code == 0, result.output
     return folder
 
 
 def test_table_and_files(out):
     text = (out / "hcm-mcm.md").read_text()
-    assert "made, easy" in text
+    assert "synthetic, easy" in text
     assert "AUC@5°" in text
     assert r"\begin{tabular}" in (out / "hcm-mcm.tex").read_text()
-    result = RunResult.load(out / "made" / "made-easy" / "hcm-mcm")
+    result = RunResult.load(out / "synthetic" / "synthetic-easy" / "hcm-mcm")
     assert result.errors.shape == (2, 3)
 
 
 def test_again_says_the_same_and_json_is_json(out):
-    arguments = ["eval", "made:easy", "--no-gms", "--method", "hcm-mcm", "--out", out, *QUICK]
+    arguments = ["eval", "synthetic:easy", "--no-gms", "--method", "hcm-mcm", "--out", out, *QUICK]
     record = json.loads(run(*arguments, "--json").stdout)
-    errors = RunResult.load(out / "made" / "made-easy" / "hcm-mcm").errors
+    errors = RunResult.load(out / "synthetic" / "synthetic-easy" / "hcm-mcm").errors
     (method,) = record["methods"].values()
-    assert method["runs"]["made/made-easy"]["median_error_deg"] == np.median(errors)
+    assert method["runs"]["synthetic/synthetic-easy"]["median_error_deg"] == np.median(errors)
 
 
 def recorded(association):
@@ -63,12 +65,12 @@ def recorded(association):
 
 
 def front(folder, method):
-    header = RunResult.load(folder / "made" / "made-easy" / method).header
+    header = RunResult.load(folder / "synthetic" / "synthetic-easy" / method).header
     return header["config"]["front"]
 
 
 def test_auto_by_default(tmp_path):
-    result = run("eval", "made:easy", "--out", tmp_path, *QUICK)
+    result = run("eval", "synthetic:easy", "--out", tmp_path, *QUICK)
     assert result.exit_code == 0, result.output
     assert front(tmp_path, "auto") == recorded(Association().for_method("auto"))
     assert "auto on mutual 5-nearest candidates" in (tmp_path / "auto.md").read_text()
@@ -78,7 +80,7 @@ def test_several_methods_each_see_what_they_want(tmp_path):
     methods = ("auto", "hcm-mcm")
     chosen = [flag for name in methods for flag in ("--method", name)]
     record = json.loads(
-        run("eval", "made:easy", "--out", tmp_path, *chosen, *QUICK, "--json").stdout
+        run("eval", "synthetic:easy", "--out", tmp_path, *chosen, *QUICK, "--json").stdout
     )
     assert list(record["methods"]) == list(methods)
     assert front(tmp_path, "auto") == recorded(Association().for_method("auto"))
@@ -88,39 +90,47 @@ def test_several_methods_each_see_what_they_want(tmp_path):
         assert record["methods"][method]["config"]["estimator"] == method
     # What is said is done, by every method.
     again = tmp_path / "gms"
-    run("eval", "made:easy", "--out", again, *chosen, *QUICK, "--gms")
+    run("eval", "synthetic:easy", "--out", again, *chosen, *QUICK, "--gms")
     assert front(again, "auto") == front(again, "hcm-mcm") == recorded(Association.paper())
 
 
 def test_the_configuration_names_the_method(tmp_path):
     MatcherConfig.of("classic", method="mcm").save(tmp_path / "a.toml")
-    arguments = ["eval", "made:easy", "--config", tmp_path / "a.toml", "--out", tmp_path, *QUICK]
+    arguments = [
+        "eval",
+        "synthetic:easy",
+        "--config",
+        tmp_path / "a.toml",
+        "--out",
+        tmp_path,
+        *QUICK,
+    ]
     assert run(*arguments).exit_code == 0
     assert front(tmp_path, "mcm") == recorded(Association.paper())
 
 
 def test_compare(out):
-    folder = out / "made" / "made-easy"
+    folder = out / "synthetic" / "synthetic-easy"
     result = run("compare", folder / "hcm-mcm", folder / "mcm", "--markdown", out / "c.md")
     assert result.exit_code == 0
     assert "Δ AUC@10°" in result.stdout
-    assert "made, easy" in (out / "c.md").read_text()
+    assert "synthetic, easy" in (out / "c.md").read_text()
     record = json.loads(run("compare", folder / "hcm-mcm", folder / "mcm", "--json").stdout)
-    assert record["sets"]["made, easy"]["pairs"] == 3
+    assert record["sets"]["synthetic, easy"]["pairs"] == 3
 
 
 def test_rank_one_is_another_run(out):
-    arguments = ["eval", "made:easy", "--method", "cm", "--rank-one", "--out", out, *QUICK]
+    arguments = ["eval", "synthetic:easy", "--method", "cm", "--rank-one", "--out", out, *QUICK]
     assert run(*arguments).exit_code == 0
-    result = RunResult.load(out / "made" / "made-easy" / "rank-one-cm")
+    result = RunResult.load(out / "synthetic" / "synthetic-easy" / "rank-one-cm")
     assert result.header["config"]["front"]["k"] == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["eval", "made:esy"], "did you mean 'easy'"),
-        (["eval", "made:easy", "--method", "hmc"], "estimator must be one of"),
+        (["eval", "synthetic:esy"], "did you mean 'easy'"),
+        (["eval", "synthetic:easy", "--method", "hmc"], "estimator must be one of"),
         (["eval", "scannet1500"], "scannet1500"),
         (["eval", "/no/such/folder"], "set must be"),
         (["compare", "/no/such/run", "/no/such/run"], "first must be the folder of a run"),
@@ -135,7 +145,7 @@ def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch):
 
 
 def test_another_configuration_is_refused(out):
-    arguments = ["eval", "made:easy", "--no-gms", "--method", "mcm", "--out", out, *QUICK]
+    arguments = ["eval", "synthetic:easy", "--no-gms", "--method", "mcm", "--out", out, *QUICK]
     result = run(*arguments, "--threshold-px", "2")
     assert result.exit_code == 2
     assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
@@ -157,9 +167,9 @@ def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch)
     pytest.importorskip("cv2")
     pytest.importorskip("h5py")
     made = []
-    original = source_images.candidates
+    original = source_module.candidates
     monkeypatch.setattr(
-        source_images, "candidates", lambda **how: made.append(1) or original(**how)
+        source_module, "candidates", lambda **how: made.append(1) or original(**how)
     )
     write_data_set(tmp_path, 1, (320, 240))
     folder = tmp_path

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import manymatch
-from manymatch.datasets._geometry import rotation_matrix
+from manymatch.datasets.synthetic import rotation_matrix
 from manymatch.datasets.synthetic import EASY, ORDERING, make_scene
 from manymatch.estimate import _chance
 from manymatch.estimate._planarity import planar_twin

@@ -8,10 +8,10 @@ import pytest
 
 from manymatch import Options
 from manymatch.associate.candidates import Association
-from manymatch.evaluate.auc_table import comparison_table, run_table
 from manymatch.evaluate.compare import SetComparison, compare_runs
 from manymatch.evaluate.run import RunConfig, run_set, run_sets
 from manymatch.evaluate.statistics import paired_difference
+from manymatch.evaluate.tables import comparison_table, run_table
 from tests.support.synthetic_runs import SmallSource
 
 QUICK = RunConfig(

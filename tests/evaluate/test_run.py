@@ -9,8 +9,7 @@ import pytest
 from manymatch import Options, estimate_relative_pose, score_pose
 from manymatch.associate.candidates import Association
 from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.run import RunConfig, run_set, run_sets
-from manymatch.evaluate.run_result import COLUMNS, RunResult
+from manymatch.evaluate.run import COLUMNS, RunConfig, RunResult, run_set, run_sets
 from manymatch.runs.runner import RunInterrupted
 from tests.support.synthetic_runs import SmallSource
 

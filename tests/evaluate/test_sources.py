@@ -8,14 +8,13 @@ import pytest
 from manymatch import AssociationGraph, candidates, gms_filter
 from manymatch.associate.candidates import Association
 from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.evaluate.source_files import (
+from manymatch.evaluate.posed_graph import read_posed_graph, write_posed_graph
+from manymatch.evaluate.sources import (
+    NUM_SCENES,
     FileSource,
-    graph_folders,
-    read_posed_graph,
-    write_posed_graph,
+    SyntheticSource,
+    open_sources,
 )
-from manymatch.evaluate.source_synthetic import NUM_SCENES, MadeSource
-from manymatch.evaluate.sources import open_sources
 from tests.support.synthetic_runs import SmallSource
 
 
@@ -82,12 +81,14 @@ def test_files_are_found_by_set_and_by_representation(tmp_path):
     write_set(tmp_path / "graphs" / "sift" / "fox")
     write_set(tmp_path / "graphs" / "sift" / "office", 1)
     write_set(tmp_path / "graphs" / "vit" / "fox", 1)
-    found = {(path.name, name) for path, name in graph_folders(str(tmp_path / "graphs"))}
-    assert found == {("fox", "sift"), ("office", "sift"), ("fox", "vit")}
-    assert [p.name for p, _ in graph_folders(str(tmp_path / "graphs" / "sift"))] == [
-        "fox",
-        "office",
-    ]
+    found = FileSource.find(str(tmp_path / "graphs"))
+    assert {(source.name, source.representation) for source in found} == {
+        ("fox", "sift"),
+        ("office", "sift"),
+        ("fox", "vit"),
+    }
+    below = FileSource.find(str(tmp_path / "graphs" / "sift"))
+    assert [source.name for source in below] == ["fox", "office"]
     sources = open_sources([str(tmp_path / "graphs" / "sift" / "fox")])
     assert [(s.name, s.representation, len(s)) for s in sources] == [("fox", "sift", 2)]
     assert sources[0][1].seed_index == 2
@@ -130,11 +131,11 @@ def test_a_graph_without_ranks_is_not_written(tmp_path, posed):
         write_posed_graph(tmp_path / "a.npz", dataclasses.replace(posed, graph=plain))
 
 
-def test_made_scenes_by_name():
-    (source,) = open_sources(["made:easy"], k=3)
+def test_synthetic_scenes_by_name():
+    (source,) = open_sources(["synthetic:easy"], k=3)
     assert len(source) == NUM_SCENES
     assert source[3].graph == make_scene(dataclasses.replace(EASY, k=3), 3).graph
-    assert source.identity == MadeSource.of("easy", 3).identity
+    assert source.identity == SyntheticSource.of("easy", 3).identity
     with pytest.raises(IndexError):
         source[NUM_SCENES]
 
@@ -142,7 +143,7 @@ def test_made_scenes_by_name():
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("made:esy", "made: must be followed by one of .*did you mean 'easy'"),
+        ("synthetic:esy", "synthetic: must be followed by one of .*did you mean 'easy'"),
         ("no-such-set", "set must be the name of a data set"),
         ("scannet150", "did you mean 'scannet1500'"),
     ],

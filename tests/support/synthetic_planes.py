@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch.datasets.dataset import Dataset
-from manymatch.datasets.depth import DepthView
+from manymatch.datasets.dataset import DepthView
 from manymatch.geometry.camera import Camera
 from manymatch.io.pairs import Pair
 

@@ -9,8 +9,8 @@ import typer
 
 from manymatch._files import write_whole
 from manymatch.cli._console import clean_exit, out, print_json, show_table
-from manymatch.evaluate.auc_table import comparison_table
 from manymatch.evaluate.compare import compare_runs
+from manymatch.evaluate.tables import comparison_table
 
 EXAMPLE = "Example: manymatch compare out/eval/effnet/fox/hcm-mcm out/eval/effnet/fox/cm"
 

@@ -12,23 +12,23 @@ from manymatch.associate.candidates import Association
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json, show_table, working
 from manymatch.cli._progress import Tracker
-from manymatch.evaluate.auc_table import run_table
 from manymatch.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch.evaluate.run import RunConfig, run_sets
 from manymatch.evaluate.sources import open_sources
+from manymatch.evaluate.tables import run_table
 from manymatch.matcher.config import MatcherConfig
 
 if TYPE_CHECKING:
-    from manymatch.evaluate.run_result import RunResult
+    from manymatch.evaluate.run import RunResult
     from manymatch.evaluate.tables import Table
 
-EXAMPLE = "Example: manymatch eval made:ordering --method auto --method cm --out out/eval"
+EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
 
 Sets = Annotated[
     list[str],
     typer.Argument(
         help="Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of "
-        "pairs, folders of posed graphs, or made:CONFIGURATION.",
+        "pairs, folders of posed graphs, or synthetic:CONFIGURATION.",
         show_default=False,
     ),
 ]

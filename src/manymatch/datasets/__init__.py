@@ -1,9 +1,8 @@
 """Pairs of views with known pose."""
 
 from manymatch.datasets import synthetic
-from manymatch.datasets.dataset import Dataset
+from manymatch.datasets.dataset import Dataset, DepthView
 from manymatch.datasets.demo import demo_pair
-from manymatch.datasets.depth import DepthView
 from manymatch.datasets.registry import DatasetInfo, check, info, load, names
 from manymatch.io.pairs import Pair, exhaustive_pairs, read_pairs
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from manymatch._files import read_bytes, unreadable
 from manymatch._validate import FloatArray, real
-from manymatch.datasets import _tree
-from manymatch.datasets.dataset import Dataset
-from manymatch.datasets.depth import DepthView, rigid
+from manymatch.datasets import loading
+from manymatch.datasets.dataset import Dataset, DepthView, rigid
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
 from manymatch.io.pairs import read_pairs
@@ -43,7 +42,7 @@ _WANT_DEPTH = "a 16-bit depth image"
 
 def load(root: object = None) -> Dataset:
     """Read the list; pairs need no pose."""
-    folder = _tree.root_folder(root, NAME)
+    folder = loading.root_folder(root, NAME)
     path = _list(folder)
     images = folder / "images" if (folder / "images").is_dir() else folder
     pairs = read_pairs(path, images)
@@ -72,9 +71,9 @@ def check(root: object) -> str | None:
 
     def depth(dataset: Dataset) -> str | None:
         with_depth = tuple(pair for pair in dataset if pair.extra.get("depth"))
-        return _tree.missing_depth(dataclasses.replace(dataset, pairs=with_depth))
+        return loading.missing_depth(dataclasses.replace(dataset, pairs=with_depth))
 
-    return _tree.first_fault(lambda: load(root), _tree.missing_image, depth)
+    return loading.first_fault(lambda: load(root), loading.missing_image, depth)
 
 
 def scene_of(name: str) -> str:
@@ -131,7 +130,7 @@ class _DepthFolder:
         if camera is None or pair.R is None or pair.t is None:
             raise ValueError(f"pair must have cameras and a pose for its depth, got {pair!r}")
         path = self._path((pair.name0, pair.name1)[side])
-        raw = _tree.read_png(path, _WANT_DEPTH)
+        raw = loading.read_png(path, _WANT_DEPTH)
         # Both ends of the range stand for "unknown", depending on the sensor.
         depth = np.where((raw > 0) & (raw < _SATURATED), raw * self.unit, np.nan)
         image = (pair.path0, pair.path1)[side]
@@ -145,7 +144,7 @@ class _DepthFolder:
         if side == 1:
             to_common[:3, :3] = pair.R
             to_common[:3, 3] = pair.t
-            to_common = _tree.rigid_inverse(to_common)
+            to_common = loading.rigid_inverse(to_common)
         return DepthView(depth.astype(np.float32), None, camera, to_common)
 
 

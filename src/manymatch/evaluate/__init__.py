@@ -1,6 +1,6 @@
 """Pose errors, their area under the curve, and intervals."""
 
-from manymatch.evaluate.bootstrap import Interval, bootstrap_interval, paired_bootstrap_interval
+from manymatch.evaluate.statistics import Interval, bootstrap_interval, paired_bootstrap_interval
 from manymatch.geometry.pose_error import (
     FAILURE_DEG,
     pose_auc,

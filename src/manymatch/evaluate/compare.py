@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._files import as_path
-from manymatch.evaluate.run_result import RunResult
+from manymatch.evaluate.run import RunResult
 from manymatch.evaluate.statistics import (
     THRESHOLDS,
     Spread,

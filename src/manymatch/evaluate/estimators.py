@@ -1,29 +1,266 @@
-"""Estimators by name, ours and others, each as one trial on one pair."""
+"""Estimators by name, ours and those of other packages, each as one trial on one pair.
+
+The estimators of other packages take every edge as a correspondence of its own; each needs its
+package, which is imported when it is used.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import time
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch._optional import require
 from manymatch._validate import METHODS, checked_method, suggest
+from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
-from manymatch.evaluate.baselines import BaselineResult, opencv, poselib, pycolmap
-from manymatch.geometry.pose_error import FAILURE_DEG, rotation_error_deg, translation_error_deg
+from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera
+from manymatch.geometry.pose import RelativePose
+from manymatch.geometry.pose_error import (
+    FAILURE_DEG,
+    rotation_error_deg,
+    translation_error_deg,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from manymatch.estimate.options import Options
+    from manymatch._validate import FloatArray
     from manymatch.evaluate.posed_graph import PosedGraph
-    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
+
+# Edges that any of the estimators needs at least.
+_MINIMAL_SET = 5
+# The name OpenCV is installed under.
+_OPENCV = (
+    "opencv-contrib-python-headless",
+    "opencv-python-headless",
+    "opencv-contrib-python",
+    "opencv-python",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class BaselineResult:
+    """What the estimator of another package found.
+
+    Attributes
+    ----------
+    pose : RelativePose or None
+        Camera 0 to camera 1; None if no pose was found.
+    seconds : float
+        Wall-clock time of the estimator alone, without the conversion of the input.
+    iterations : int or None
+        Iterations it ran, where it tells.
+    """
+
+    pose: RelativePose | None
+    seconds: float
+    iterations: int | None
+
+
+def estimate_with_poselib(
+    graph: AssociationGraph, camera0: object, camera1: object, options: Options | None = None
+) -> BaselineResult:
+    """Estimate a pose with ``poselib.estimate_relative_pose``, an LO-RANSAC.
+
+    Parameters
+    ----------
+    graph : AssociationGraph
+        Candidates; every edge counts as a correspondence of its own.
+    camera0, camera1 : Camera, (3, 3) matrix, dict or pycolmap.Camera
+        Cameras, with the distortion models PoseLib knows.
+    options : Options, optional
+        Threshold, iterations, confidence, safety and seed are used; the rest has no counterpart.
+    """
+    poselib = require("poselib", "this estimator", "baselines")
+    settings = Options() if options is None else options
+    if graph.num_edges < _MINIMAL_SET:
+        return BaselineResult(None, 0.0, 0)
+    given = _cameras(camera0, camera1)
+    for camera in given:
+        if camera.skew:
+            raise ValueError(f"camera must have no skew for PoseLib, got skew={camera.skew:g}")
+    # PoseLib does not use the size.
+    cameras = [
+        {**values, "width": values["width"] or 0, "height": values["height"] or 0}
+        for values in (camera.to_dict() for camera in given)
+    ]
+    ransac = {
+        "max_epipolar_error": settings.threshold_px,
+        "min_iterations": settings.min_iterations,
+        "max_iterations": settings.max_iterations,
+        "success_prob": settings.confidence,
+        "dyn_num_trials_mult": settings.safety,
+        "seed": settings.seed,
+    }
+    points = _edge_points(graph)
+    start = time.perf_counter()
+    pose, info = poselib.estimate_relative_pose(*points, *cameras, ransac, {})
+    seconds = time.perf_counter() - start
+    # Without any model PoseLib returns the identity and no inlier.
+    found = int(info["num_inliers"]) > 0 and bool(np.isfinite(pose.Rt).all()) and np.any(pose.t)
+    return BaselineResult(
+        RelativePose(pose.R, pose.t) if found else None, seconds, int(info["iterations"])
+    )
+
+
+def estimate_with_opencv(
+    graph: AssociationGraph,
+    camera0: object,
+    camera1: object,
+    options: Options | None = None,
+    variant: str = "magsac",
+) -> BaselineResult:
+    """Estimate a pose with ``cv2.findEssentialMat`` (USAC) and ``cv2.recoverPose``.
+
+    OpenCV has no lower limit of iterations. With ``min_iterations == max_iterations`` the
+    confidence is set to 1, so that only the upper limit ends the search.
+
+    Parameters
+    ----------
+    graph, camera0, camera1
+        As in `estimate_with_poselib`; points are undistorted before OpenCV sees them.
+    options : Options, optional
+        Threshold, max_iterations, confidence and seed are used.
+    variant : {"magsac", "accurate"}
+        MAGSAC++ scoring and optimisation, or MSAC with graph-cut optimisation.
+
+    Returns
+    -------
+    BaselineResult
+        ``iterations`` is None, as OpenCV does not tell.
+    """
+    if variant not in {"magsac", "accurate"}:
+        raise ValueError(f"variant must be one of magsac, accurate, got {variant!r}")
+    cv2 = require("cv2", "this estimator", "baselines")
+    settings = Options() if options is None else options
+    cameras = _cameras(camera0, camera1)
+    x0 = cameras[0].unproject(graph.points0)[graph.edges[:, 0]]
+    x1 = cameras[1].unproject(graph.points1)[graph.edges[:, 1]]
+    usable = np.isfinite(x0).all(axis=1) & np.isfinite(x1).all(axis=1)
+    x0, x1 = x0[usable], x1[usable]
+    if len(x0) < _MINIMAL_SET:
+        return BaselineResult(None, 0.0, None)
+    params = _usac_parameters(cv2, settings, variant)
+    params.threshold = (
+        0.5 * (1.0 / cameras[0].focal + 1.0 / cameras[1].focal) * settings.threshold_px
+    )
+    identity = np.eye(3)
+    start = time.perf_counter()
+    try:
+        E, mask = cv2.findEssentialMat(x0, x1, identity, identity, None, None, params)
+        pose = _decomposed(cv2, E, mask, x0, x1)
+    except cv2.error:
+        # Degenerate input makes OpenCV throw where others report that nothing was found.
+        pose = None
+    return BaselineResult(pose, time.perf_counter() - start, None)
+
+
+def _usac_parameters(cv2: Any, settings: Options, variant: str) -> Any:
+    """Spell out the presets, as a preset by name has no seed and no limit of iterations."""
+    params = cv2.UsacParams()
+    params.maxIterations = settings.max_iterations
+    forced = settings.min_iterations == settings.max_iterations
+    params.confidence = 1.0 if forced else settings.confidence
+    params.randomGeneratorState = settings.seed % 2**31
+    params.sampler = cv2.SAMPLING_UNIFORM
+    params.isParallel = False
+    if variant == "magsac":
+        params.score = cv2.SCORE_METHOD_MAGSAC
+        params.loMethod = cv2.LOCAL_OPTIM_SIGMA
+        params.final_polisher = cv2.MAGSAC
+    else:
+        params.score = cv2.SCORE_METHOD_MSAC
+        params.loMethod = cv2.LOCAL_OPTIM_GC
+        params.final_polisher = cv2.LSQ_POLISHER
+    params.loSampleSize = 14
+    params.loIterations = 10
+    params.final_polisher_iterations = 3
+    return params
+
+
+def _decomposed(cv2: Any, E: Any, mask: Any, x0: FloatArray, x1: FloatArray) -> RelativePose | None:
+    """Choose the pose of an essential matrix that puts most inliers in front of both cameras."""
+    if E is None or E.shape != (3, 3) or not np.isfinite(E).all():
+        return None
+    kept = mask.ravel().astype(bool)
+    if not kept.any():
+        return None
+    count, R, t, _ = cv2.recoverPose(E, x0[kept], x1[kept], np.eye(3))
+    return RelativePose(R, t.ravel()) if count > 0 else None
+
+
+def estimate_with_pycolmap(
+    graph: AssociationGraph, camera0: object, camera1: object, options: Options | None = None
+) -> BaselineResult:
+    """Estimate a pose with ``pycolmap.estimate_essential_matrix``, an LO-RANSAC.
+
+    Parameters
+    ----------
+    graph, camera0, camera1
+        As in `estimate_with_poselib`.
+    options : Options, optional
+        Threshold, iterations, confidence, safety and seed are used.
+
+    Returns
+    -------
+    BaselineResult
+        ``iterations`` is None, as pycolmap does not tell.
+    """
+    pycolmap = require("pycolmap", "this estimator", "baselines")
+    settings = Options() if options is None else options
+    if graph.num_edges < _MINIMAL_SET:
+        return BaselineResult(None, 0.0, None)
+    # An unknown size is 0 there.
+    cameras = [
+        pycolmap.Camera(
+            model=values["model"],
+            width=values["width"] or 0,
+            height=values["height"] or 0,
+            params=values["params"],
+        )
+        for values in (camera.to_colmap() for camera in _cameras(camera0, camera1))
+    ]
+    points = [points + COLMAP_PIXEL_CENTRE for points in _edge_points(graph)]
+    ransac = pycolmap.RANSACOptions()
+    ransac.max_error = settings.threshold_px
+    ransac.min_num_trials = settings.min_iterations
+    ransac.max_num_trials = settings.max_iterations
+    ransac.confidence = settings.confidence
+    ransac.dyn_num_trials_multiplier = settings.safety
+    ransac.random_seed = settings.seed % 2**31
+    start = time.perf_counter()
+    answer = pycolmap.estimate_essential_matrix(*points, *cameras, ransac)
+    seconds = time.perf_counter() - start
+    if answer is None:
+        return BaselineResult(None, seconds, None)
+    matrix = answer["cam2_from_cam1"].matrix()
+    found = RelativePose(matrix[:, :3], matrix[:, 3]) if matrix[:, 3].any() else None
+    return BaselineResult(found, seconds, None)
+
+
+def _cameras(camera0: object, camera1: object) -> list[Camera]:
+    return [as_camera(camera0, "camera0"), as_camera(camera1, "camera1")]
+
+
+def _edge_points(graph: AssociationGraph) -> tuple[FloatArray, FloatArray]:
+    """Pixels of both ends of every edge, (E, 2) each."""
+    return (
+        np.ascontiguousarray(graph.points0[graph.edges[:, 0]]),
+        np.ascontiguousarray(graph.points1[graph.edges[:, 1]]),
+    )
+
 
 #: Other packages' estimators, which take every edge as a correspondence of its own.
 BASELINES: dict[str, Callable[..., BaselineResult]] = {
-    "poselib": poselib.estimate,
-    "opencv": opencv.estimate,
-    "pycolmap": pycolmap.estimate,
+    "poselib": estimate_with_poselib,
+    "opencv": estimate_with_opencv,
+    "pycolmap": estimate_with_pycolmap,
 }
 #: What a trial can run.
 ESTIMATORS: tuple[str, ...] = (*METHODS, *BASELINES)
@@ -35,6 +272,16 @@ def checked_estimator(name: object) -> str:
         known = ", ".join(ESTIMATORS)
         raise ValueError(f"estimator must be one of {known}, got {name!r}{suggest(name, METHODS)}")
     return str(name)
+
+
+def baseline_version(name: str) -> str:
+    """Version of the package of one of the `BASELINES`, or an error that says how to get it."""
+    for distribution in _OPENCV if name == "opencv" else (name,):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
+    raise ModuleNotFoundError(
+        f'the estimator {name} needs its package: pip install "manymatch[baselines]"', name=name
+    )
 
 
 def trial(

@@ -1,17 +1,27 @@
-"""A graph of candidates together with the truth it is judged by."""
+"""A graph of candidates together with the truth it is judged by, in memory and as a file."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_whole
 from manymatch._validate import bool_array, read_only
+from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
+from manymatch.graph import AssociationGraph
+from manymatch.io.pairs import Pair
 
 if TYPE_CHECKING:
     from manymatch._validate import BoolArray, FloatArray
-    from manymatch.geometry.camera import Camera
-    from manymatch.graph import AssociationGraph
+
+_WANT = "a posed graph"
+_ARRAYS = ("points0", "points1", "edges", "rank", "K0", "K1", "R", "t", "size0", "size1")
+_TEXTS = ("name0", "name1")
+_OPTIONAL = ("similarity", "scene", "true_edges")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,3 +83,101 @@ def checked_true_edges(value: object, graph: AssociationGraph) -> BoolArray | No
         return None
     want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
     return read_only(bool_array(value, "true_edges", want, (graph.num_edges,)))
+
+
+def is_posed_graph(path: Path) -> bool:
+    """Whether a file has the arrays of a posed graph."""
+    try:
+        return npz_names(read_bytes(path, _WANT), path, _WANT).issuperset(_ARRAYS)
+    except ValueError:
+        return False
+
+
+def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
+    """Read a graph with its cameras and true pose.
+
+    The file is an .npz with ``points0``, ``points1`` (pixels), ``edges``, ``rank``, ``K0``, ``K1``
+    (3 x 3), ``R``, ``t`` (camera 0 to camera 1), ``size0``, ``size1`` (width, height), and
+    optionally ``similarity``, ``name0``, ``name1``, ``scene`` and ``true_edges`` (bool, one an
+    edge).
+    """
+    data = read_bytes(path, _WANT)
+    names = npz_names(data, path, _WANT)
+    wanted = [*_ARRAYS, *(n for n in (*_OPTIONAL, *_TEXTS) if n in names)]
+    arrays = read_npz(data, path, _WANT, wanted)
+    try:
+        sizes = [_size(arrays[name], name) for name in ("size0", "size1")]
+        cameras = [
+            Camera.from_matrix(arrays[f"K{side}"].astype(float), *size)
+            for side, size in enumerate(sizes)
+        ]
+        similarity = arrays.get("similarity")
+        graph = AssociationGraph(
+            arrays["points0"].astype(np.float64),
+            arrays["points1"].astype(np.float64),
+            arrays["edges"].astype(np.int64),
+            None if similarity is None else similarity.astype(np.float32),
+            arrays["rank"].astype(np.int32),
+        )
+        stem = Path(str(path)).stem
+        name0, name1 = (
+            str(arrays[name]) if name in arrays else f"{stem}-{name[-1]}" for name in _TEXTS
+        )
+        # Makes rounded rotations exact and refuses what is none.
+        truth = Pair(name0, name1, Path(name0), Path(name1), R=arrays["R"], t=arrays["t"])
+        true_edges = checked_true_edges(arrays.get("true_edges"), graph)
+    except (ValueError, TypeError) as error:
+        raise unreadable(path, _WANT, str(error)) from error
+    if truth.R is None or truth.t is None:
+        raise unreadable(path, _WANT, "it has no pose")
+    return PosedGraph(
+        name0=name0,
+        name1=name1,
+        graph=graph,
+        camera0=cameras[0],
+        camera1=cameras[1],
+        size0=sizes[0],
+        size1=sizes[1],
+        R=truth.R,
+        t=truth.t,
+        seed_index=seed_index,
+        scene=str(arrays.get("scene", "")),
+        true_edges=true_edges,
+    )
+
+
+def write_posed_graph(path: object, posed: PosedGraph) -> None:
+    """Write what `read_posed_graph` reads; cameras must have no distortion."""
+    graph = posed.graph
+    if graph.rank is None:
+        raise ValueError("posed must have a graph with ranks, got one without")
+    for name, camera in (("camera0", posed.camera0), ("camera1", posed.camera1)):
+        if camera.distortion:
+            raise ValueError(f"{name} must have no distortion to be written, got {camera!r}")
+    arrays: dict[str, Any] = {
+        "points0": graph.points0,
+        "points1": graph.points1,
+        "edges": graph.edges,
+        "rank": graph.rank,
+        "K0": posed.camera0.K,
+        "K1": posed.camera1.K,
+        "R": posed.R,
+        "t": posed.t,
+        "size0": posed.size0,
+        "size1": posed.size1,
+        "name0": posed.name0,
+        "name1": posed.name1,
+        "scene": posed.scene,
+    }
+    if graph.similarity is not None:
+        arrays["similarity"] = graph.similarity
+    if posed.true_edges is not None:
+        arrays["true_edges"] = posed.true_edges
+    write_whole(path, lambda file: np.savez_compressed(file, **arrays))
+
+
+def _size(value: Any, name: str) -> tuple[int, int]:
+    if np.shape(value) != (2,) or not np.all(np.asarray(value) > 0):
+        raise ValueError(f"{name} must be a width and a height, got {np.asarray(value).tolist()}")
+    width, height = np.asarray(value).tolist()
+    return int(width), int(height)

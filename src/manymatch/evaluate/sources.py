@@ -1,29 +1,40 @@
-"""Where an evaluation gets its graphs: files, images with features, made scenes."""
+"""Where an evaluation gets its graphs: files, images with features, synthetic scenes."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from manymatch import datasets
+from manymatch import __version__, datasets
 from manymatch._validate import integer, suggest
-from manymatch.datasets.synthetic import CONFIGS
-from manymatch.evaluate.source_files import FileSource, graph_folders
-from manymatch.evaluate.source_images import ImageSource
-from manymatch.evaluate.source_synthetic import MadeSource
-from manymatch.matcher.matcher import Matcher
+from manymatch.associate.candidates import candidates
+from manymatch.datasets.synthetic import CONFIGS, SceneConfig, make_scene
+from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
+from manymatch.graph import AssociationGraph
+from manymatch.matcher.camera_source import resolve_camera
+from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.matcher import Matcher, association_arguments, working_pixels
+from manymatch.runs.batch import batch_header, tiled
+from manymatch.runs.views import View, Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch.datasets.dataset import Dataset
-    from manymatch.evaluate.posed_graph import PosedGraph
+    from manymatch.features.image_features import Features
+    from manymatch.geometry.camera import Camera
+    from manymatch.io.pairs import Pair
 
-_MADE = "made:"
+#: Scenes of a synthetic set.
+NUM_SCENES = 100
+
+_SYNTHETIC = "synthetic:"
 _FORMS = (
     "the name of a data set (manymatch datasets), NAME:FOLDER, a folder with a list of pairs, a "
-    "folder of posed graphs, or made:CONFIGURATION"
+    "folder of posed graphs, or synthetic:CONFIGURATION"
 )
 
 
@@ -64,6 +75,241 @@ class GraphSource(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True)
+class FileSource:
+    """The posed graphs of one folder, one .npz a pair, in the order of their names."""
+
+    folder: Path
+    representation: str
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def find(cls, spec: str) -> list[FileSource]:
+        """Find the folders of posed graphs at or below a folder.
+
+        A set is a folder of .npz files; its representation is the name of the folder above. Given
+        the folder above, or the one above that, all sets in it are found.
+        """
+        folder = Path(spec)
+        if not folder.is_dir():
+            return []
+        for places in ([folder], folder.glob("*"), folder.glob("*/*")):
+            found = sorted(path for path in places if path.is_dir() and _has_graphs(path))
+            if found:
+                return [cls(path, path.resolve().parent.name) for path in found]
+        return []
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.folder.resolve().name
+
+    @property
+    def title(self) -> str:
+        """Name of the folder."""
+        return self.name
+
+    @cached_property
+    def _paths(self) -> tuple[Path, ...]:
+        return tuple(sorted(self.folder.glob("*.npz")))
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs: the files' names and contents."""
+        digest = hashlib.sha256()
+        for path in self._paths:
+            digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        return {
+            "set": self.name,
+            "representation": self.representation,
+            "pair_count": len(self._paths),
+            "graph_files_hash": digest.hexdigest(),
+        }
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        return read_posed_graph(self._paths[index], index + 1)
+
+    def order(self, indices: Sequence[int]) -> Sequence[int]:
+        """Leave the order as it is."""
+        return indices
+
+
+def _has_graphs(folder: Path) -> bool:
+    first = min(folder.glob("*.npz"), default=None)
+    return first is not None and is_posed_graph(first)
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticSource:
+    """Scenes of one configuration, of the seeds 0, 1, 2 and so on; graphs without any image."""
+
+    name: str
+    config: SceneConfig
+    title: str
+    representation: str = "synthetic"
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, k: int) -> SyntheticSource:
+        """Take a named configuration, with `k` candidates per keypoint."""
+        if name not in CONFIGS:
+            raise ValueError(
+                f"{_SYNTHETIC} must be followed by one of {', '.join(CONFIGS)}, got "
+                f"{name!r}{suggest(name, CONFIGS)}"
+            )
+        config = dataclasses.replace(CONFIGS[name], k=k)
+        return cls(f"synthetic-{name}", config, f"synthetic, {name}")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs."""
+        return {"set": self.name, "scene": dataclasses.asdict(self.config)}
+
+    def __len__(self) -> int:
+        return NUM_SCENES
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        if not 0 <= index < NUM_SCENES:
+            raise IndexError(index)
+        scene = make_scene(self.config, index)
+        return PosedGraph(
+            name0=f"{index}-0",
+            name1=f"{index}-1",
+            graph=scene.graph,
+            camera0=scene.camera0,
+            camera1=scene.camera1,
+            size0=scene.size,
+            size1=scene.size,
+            R=scene.pose.R,
+            t=scene.pose.t,
+            seed_index=index + 1,
+            scene=str(index),
+            true_edges=scene.is_true,
+        )
+
+    def order(self, indices: Sequence[int]) -> Sequence[int]:
+        """Leave the order as it is."""
+        return indices
+
+
+class ImageSource:
+    """Raw candidate graphs of a data set, with the features of a matcher.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Pairs, every one with its true pose.
+    matcher : Matcher
+        Whose features are associated, by its operator; its caps, filter and estimator are not
+        used.
+    k : int
+        Candidates per keypoint. They are kept in the matcher's cache, if it has one.
+    memory_mb : int
+        Features that are kept in memory, in MB.
+    """
+
+    def __init__(self, dataset: Dataset, matcher: Matcher, k: int = 5, memory_mb: int = 512):
+        dataset.require_truth()
+        self.name = dataset.set_name
+        self.title = dataset.title
+        self.representation = matcher.config.preset
+        self.notes = dataset.notes
+        self._dataset = dataset
+        self._matcher = matcher
+        self._k = k
+        self._views = Views(matcher, memory_mb * 1_000_000)
+        device = "auto" if matcher.extractor.device is None else matcher.extractor.device.type
+        # Only the features of the configuration decide the graphs.
+        config = MatcherConfig(features=matcher.config.features)
+        header = batch_header(config, dataset.pairs, device, None, compare=False, matches=False)
+        self.identity: dict[str, Any] = {
+            "set": self.name,
+            "representation": self.representation,
+            "features": header["config"]["features"],
+            "k": k,
+            "operator": matcher.config.association.operator,
+            "longest": [dataset.longest0, dataset.longest1],
+            **{name: header[name] for name in ("pair_count", "pair_list_hash", "device")},
+            "versions": header["versions"],
+        }
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        dataset = self._dataset
+        pair = dataset.pairs[index]
+        if pair.R is None or pair.t is None:
+            raise ValueError(f"pair {index} must have a true pose, got none")
+        view0 = self._views.get(pair.path0, pair.rot0, dataset.longest0)
+        view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
+        camera0, camera1 = _camera(pair, view0, "0"), _camera(pair, view1, "1")
+        features0, features1 = view0.features, view1.features
+        return PosedGraph(
+            name0=pair.name0,
+            name1=pair.name1,
+            graph=self._graph(pair, features0, features1),
+            camera0=camera0,
+            camera1=camera1,
+            size0=features0.size,
+            size1=features1.size,
+            R=pair.R,
+            t=pair.t,
+            seed_index=int(pair.extra.get("seed_index", index + 1)),
+            scene=pair.scene,
+            bin=str(pair.extra.get("bin", "")),
+            pixels=working_pixels(
+                self._matcher.config.features,
+                (camera0, features0.size, dataset.longest0),
+                (camera1, features1.size, dataset.longest1),
+            ),
+        )
+
+    def _graph(self, pair: Pair, features0: Features, features1: Features) -> AssociationGraph:
+        """Associate, or find the candidates beside the features that they were made of."""
+        cache = self._matcher.extractor.cache
+        how: dict[str, Any] = {"k": self._k, "operator": self._matcher.config.association.operator}
+        key = {
+            "kind": "candidates",
+            "features": [features0.provenance, features1.provenance],
+            "turns": [pair.rot0, pair.rot1],
+            "version": __version__,
+            **how,
+        }
+        kept = None if cache is None else cache.read(key)
+        if kept is not None:
+            edges = (kept["edges"], kept["similarity"], kept["rank"])
+            return AssociationGraph(features0.points, features1.points, *edges)
+        graph = candidates(
+            **association_arguments(features0, features1),
+            **how,
+            max_edges=None,
+            gms=False,
+            keep=None,
+        ).graph
+        if cache is not None and graph.similarity is not None and graph.rank is not None:
+            cache.write(
+                key, {"edges": graph.edges, "similarity": graph.similarity, "rank": graph.rank}
+            )
+        return graph
+
+    def order(self, indices: Sequence[int]) -> Sequence[int]:
+        """Put pairs of the same images close to each other, as features are kept for a while."""
+        return tiled(indices, self._dataset.pairs)
+
+
+def _camera(pair: Pair, view: View, image: str) -> Camera:
+    """Camera of an image: the pair's own, else from EXIF, else guessed."""
+    own = getattr(pair, f"camera{image}")
+    if own is None and view.camera is not None:
+        return view.camera.camera
+    path = getattr(pair, f"path{image}")
+    return resolve_camera(own, path, view.features.size, f"camera{image}").camera
+
+
 def open_sources(
     specs: Sequence[str],
     presets: Sequence[object] = (None,),
@@ -83,7 +329,7 @@ def open_sources(
     specs : sequence of str
         Each the name of a data set, ``NAME:FOLDER``, a folder with a list of pairs, a folder of
         posed graphs (or of folders of them, by set or by representation and set), or
-        ``made:CONFIGURATION``.
+        ``synthetic:CONFIGURATION``.
     presets : sequence
         Presets, configurations or .toml files, as `Matcher` takes them, for sets of images.
     root : path, optional
@@ -109,12 +355,10 @@ def open_sources(
     sources: list[GraphSource] = []
     images: list[Dataset] = []
     for spec in specs:
-        if spec.startswith(_MADE):
-            sources.append(MadeSource.of(spec.removeprefix(_MADE), k))
-            continue
-        folders = graph_folders(spec)
-        if folders:
-            sources += [FileSource(folder, representation) for folder, representation in folders]
+        if spec.startswith(_SYNTHETIC):
+            sources.append(SyntheticSource.of(spec.removeprefix(_SYNTHETIC), k))
+        elif folders := FileSource.find(spec):
+            sources += folders
         else:
             images += open_datasets(spec, root, longest)
     if images:
@@ -153,7 +397,7 @@ def _datasets(spec: str, root: object) -> list[Dataset]:
         raise ValueError(
             f"set must be {_FORMS}, got the folder {spec!r}, in which there is neither"
         )
-    known = [*datasets.names(), *(f"{_MADE}{name}" for name in CONFIGS)]
+    known = [*datasets.names(), *(f"{_SYNTHETIC}{name}" for name in CONFIGS)]
     raise ValueError(f"set must be {_FORMS}, got {spec!r}{suggest(spec, known)}")
 
 

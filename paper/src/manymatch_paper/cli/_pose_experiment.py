@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manymatch.cli._console import working
-from manymatch.evaluate.source_files import graph_folders
+from manymatch.evaluate.sources import FileSource
 from manymatch.evaluate.sources import GraphSource, open_datasets, open_sources
 from manymatch.matcher.config import PRESETS
 from manymatch.viz._canvas import require_matplotlib
@@ -91,5 +91,5 @@ def open_sets(
 
 def _check(name: str, root: Path | None) -> None:
     """Raise if a set cannot be opened; cheap, as no network is loaded."""
-    if not name.startswith("made:") and not graph_folders(name):
+    if not name.startswith("synthetic:") and not FileSource.find(name):
         open_datasets(name, root)

@@ -11,7 +11,7 @@ import typer
 from manymatch.cli._console import clean_exit, out
 from manymatch_paper.experiments.registry import EXPERIMENTS, load_report
 
-EXAMPLE = "Example: manymatch experiment q2 made:ordering --seeds 2 --out out/q2"
+EXAMPLE = "Example: manymatch experiment q2 synthetic:ordering --seeds 2 --out out/q2"
 
 app = typer.Typer(
     name="experiment",

@@ -15,7 +15,7 @@ from manymatch_paper.cli import _pose_experiment as shared
 from manymatch_paper.cli._experiment_end import finish
 from manymatch_paper.experiments import calibration as experiment
 
-EXAMPLE = "Example: manymatch experiment calibration made:easy made:ordering --out out/calibration"
+EXAMPLE = "Example: manymatch experiment calibration synthetic:easy synthetic:ordering --out out/calibration"
 
 
 def calibration(

@@ -19,7 +19,7 @@ from manymatch_paper.experiments import epipolar as experiment
 if TYPE_CHECKING:
     from manymatch.evaluate.sources import GraphSource
 
-EXAMPLE = "Example: manymatch experiment epipolar made:ordering --limit 20 --out out/epipolar"
+EXAMPLE = "Example: manymatch experiment epipolar synthetic:ordering --limit 20 --out out/epipolar"
 
 
 def epipolar(

@@ -15,7 +15,9 @@ from manymatch_paper.cli import _pose_experiment as shared
 from manymatch_paper.cli._experiment_end import finish
 from manymatch_paper.experiments import q1 as experiment
 
-EXAMPLE = "Example: manymatch experiment q1 made:ordering --iterations 2000 --seeds 2 --out out/q1"
+EXAMPLE = (
+    "Example: manymatch experiment q1 synthetic:ordering --iterations 2000 --seeds 2 --out out/q1"
+)
 
 
 def q1(

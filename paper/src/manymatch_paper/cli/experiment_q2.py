@@ -15,7 +15,9 @@ from manymatch_paper.cli import _pose_experiment as shared
 from manymatch_paper.cli._experiment_end import finish
 from manymatch_paper.experiments import q2 as experiment
 
-EXAMPLE = "Example: manymatch experiment q2 made:ordering --iterations 5000 --seeds 2 --out out/q2"
+EXAMPLE = (
+    "Example: manymatch experiment q2 synthetic:ordering --iterations 5000 --seeds 2 --out out/q2"
+)
 
 
 def q2(

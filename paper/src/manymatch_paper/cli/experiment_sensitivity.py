@@ -15,7 +15,9 @@ from manymatch_paper.cli import _pose_experiment as shared
 from manymatch_paper.cli._experiment_end import finish
 from manymatch_paper.experiments import sensitivity as experiment
 
-EXAMPLE = "Example: manymatch experiment sensitivity made:ordering --iterations 5000 --limit 20"
+EXAMPLE = (
+    "Example: manymatch experiment sensitivity synthetic:ordering --iterations 5000 --limit 20"
+)
 
 
 def sensitivity(

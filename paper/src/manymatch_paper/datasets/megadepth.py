@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from manymatch._files import unreadable
 from manymatch._validate import integer
-from manymatch.datasets import _tree
+from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import as_camera
 from manymatch.io.pairs import Pair, read_pairs
@@ -55,15 +55,15 @@ _WANT = "one of LoFTR's files of MegaDepth-1500"
 
 def load(root: object = None) -> Dataset:
     """Read the pairs from the text list if it is there, else from LoFTR's files."""
-    folder = _tree.root_folder(root, NAME)
+    folder = loading.root_folder(root, NAME)
     infos = next(
         (folder / f for f in _INFO_FOLDERS if (folder / f / _SCENE_INFO[0]).is_file()), None
     )
     if infos is not None and not any((folder / name).is_file() for name in _LISTS):
         return _from_loftr(folder, infos)
-    path = _tree.find_file(folder, _LISTS, "the list")
+    path = loading.find_file(folder, _LISTS, "the list")
     pairs = read_pairs(path, folder)
-    base = _tree.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
     found = []
     for i, pair in enumerate(pairs):
         if not pair.has_truth:
@@ -77,7 +77,7 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i + 1},
             )
         )
-    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {_tree.sha256(path)[:12]})"]
+    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {loading.sha256(path)[:12]})"]
     if infos is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
     return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
@@ -86,8 +86,8 @@ def load(root: object = None) -> Dataset:
 def check(root: object) -> str | None:
     """Name the first missing thing, or None."""
     counts = [NUM_PAIRS, 1500]
-    return _tree.first_fault(
-        lambda: load(root), _tree.missing_image, lambda d: _tree.wrong_count(d, counts)
+    return loading.first_fault(
+        lambda: load(root), loading.missing_image, lambda d: loading.wrong_count(d, counts)
     )
 
 
@@ -102,7 +102,7 @@ def _from_loftr(folder: Path, infos: Path) -> Dataset:
     pairs: list[Pair] = []
     for file in _SCENE_INFO:
         pairs += _pairs_of(infos / file, len(pairs) + 1)
-    base = _tree.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
     placed = tuple(
         dataclasses.replace(pair, path0=base / pair.name0, path1=base / pair.name1)
         for pair in pairs
@@ -126,7 +126,7 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
             (first, second), overlap = row[0], float(row[1])
             i, j = (integer(k, "an index", 0, count - 1) for k in (first, second))
             name0, name1 = (str(info["image_paths"][k]) for k in (i, j))
-            R, t = _tree.relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            R, t = loading.relative_pose(info["poses"][i], info["poses"][j], "a pose")
             camera0, camera1 = (as_camera(info["intrinsics"][k], "K") for k in (i, j))
             extra = {"seed_index": first_index + number - 1, "overlap": overlap}
             pair = Pair(name0, name1, path, path, camera0, camera1, R, t, scene=scene, extra=extra)

@@ -9,7 +9,7 @@ import numpy as np
 
 from manymatch._files import unreadable
 from manymatch._validate import float_array, integer
-from manymatch.datasets import _tree
+from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.pairs import Pair
@@ -40,7 +40,7 @@ _WANT = "a scene index of METU-VisTIR"
 
 def load(name: str, root: object = None) -> Dataset:
     """Read all scenes of one weather, in the order of their numbers."""
-    folder = _tree.root_folder(root, name)
+    folder = loading.root_folder(root, name)
     if not (folder / "index").is_dir():
         inner = (folder / inside for inside in ("METU_VisTIR", "METU-VisTIR"))
         folder = next((place for place in inner if (place / "index").is_dir()), folder)
@@ -66,10 +66,10 @@ def load(name: str, root: object = None) -> Dataset:
 
 def check(name: str, root: object) -> str | None:
     """Name the first missing thing, or None."""
-    return _tree.first_fault(
+    return loading.first_fault(
         lambda: load(name, root),
-        _tree.missing_image,
-        lambda dataset: _tree.wrong_count(dataset, [NUM_PAIRS[name]]),
+        loading.missing_image,
+        lambda dataset: loading.wrong_count(dataset, [NUM_PAIRS[name]]),
     )
 
 
@@ -89,7 +89,7 @@ def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None
         try:
             i, j = (integer(k, "an index", 0, count - 1) for k in row)
             (name0, camera0), (name1, camera1) = view(i, 0), view(j, 1)
-            R, t = _tree.relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            R, t = loading.relative_pose(info["poses"][i], info["poses"][j], "a pose")
             files = folder / name0, folder / name1
             extra = {"seed_index": len(pairs) + 1}
             pair = Pair(

@@ -12,7 +12,7 @@ import numpy as np
 
 from manymatch._files import as_path, read_bytes, unreadable
 from manymatch._validate import real
-from manymatch.datasets import _tree
+from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.io.pairs import Pair
 from manymatch_paper.datasets.navi_annotations import Annotations
@@ -20,7 +20,7 @@ from manymatch_paper.datasets.navi_annotations import Annotations
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from manymatch.datasets.depth import DepthView
+    from manymatch.datasets.dataset import DepthView
 
 TITLES = {
     "navi-multi": "NAVI-Multi",
@@ -79,7 +79,7 @@ def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
         Folder with ``estimation`` and ``correspondence``; else they are looked for in
         ``splits/navi``, ``splits`` and the root itself, and in ``../splits/navi``.
     """
-    folder = data_root(_tree.root_folder(root, name))
+    folder = data_root(loading.root_folder(root, name))
     lists = _lists_folder(name, folder, splits)
     annotations = Annotations(folder)
     pairs = [
@@ -108,11 +108,11 @@ class _Depth:
 
 def check(name: str, root: object, *, splits: object = None) -> str | None:
     """Name the first missing thing, or None."""
-    return _tree.first_fault(
+    return loading.first_fault(
         lambda: load(name, root, splits=splits),
-        _tree.missing_image,
-        _tree.missing_depth,
-        lambda dataset: _tree.wrong_count(dataset, [NUM_PAIRS]),
+        loading.missing_image,
+        loading.missing_depth,
+        lambda dataset: loading.wrong_count(dataset, [NUM_PAIRS]),
     )
 
 
@@ -194,7 +194,7 @@ def _pair(row: dict[str, str], bin_name: str, index: int, annotations: Annotatio
                 f"image_{side} must be {view.height} x {view.width} (height x width) as the "
                 f"annotations say, got {given[0]} x {given[1]}"
             )
-    R, t = _tree.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
+    R, t = loading.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
     extra = {"bin": bin_name, "angle_deg": angle, "seed_index": index}
     files = [annotations.root / name for name in names]
     return Pair(

@@ -11,8 +11,8 @@ import numpy as np
 
 from manymatch._files import read_bytes, unreadable
 from manymatch._validate import FloatArray, float_array, integer, real
-from manymatch.datasets import _tree
-from manymatch.datasets.depth import DepthView
+from manymatch.datasets import loading
+from manymatch.datasets.dataset import DepthView
 from manymatch.geometry.camera import Camera
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Annotations:
         pure = PurePosixPath(name)
         scene = self.root / pure.parent.parent
         path = scene / "depth" / f"{pure.stem}.png"
-        raw = _tree.read_png(path, "NAVI's 16-bit depth")
+        raw = loading.read_png(path, "NAVI's 16-bit depth")
         if raw.shape != (annotation.height, annotation.width):
             raise unreadable(
                 path,
@@ -124,11 +124,11 @@ class Annotations:
                 f"the image {annotation.width} x {annotation.height} pixels large",
             )
         mask_path = scene / "masks" / f"{pure.stem}.png"
-        mask = _tree.read_png(mask_path, "NAVI's mask") != 0
+        mask = loading.read_png(mask_path, "NAVI's mask") != 0
         if mask.shape != raw.shape:
             size = f"{mask.shape[1]} x {mask.shape[0]}"
             raise unreadable(mask_path, "NAVI's mask", f"it is {size} pixels large, unlike depth")
-        to_common = _tree.rigid_inverse(annotation.to_camera)
+        to_common = loading.rigid_inverse(annotation.to_camera)
         return DepthView(decode_depth(raw), mask, annotation.camera, to_common)
 
 

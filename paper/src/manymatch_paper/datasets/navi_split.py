@@ -15,7 +15,7 @@ import numpy as np
 
 from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import integer, real
-from manymatch.datasets import _tree
+from manymatch.datasets import loading
 from manymatch.io.image import image_size
 from manymatch_paper.datasets._navi_audit import Row, audit, balance
 from manymatch_paper.datasets._navi_pools import ObjectPairs, UnsplittableError, split_object
@@ -86,7 +86,7 @@ def make_navi_split(
     """
     count = integer(pairs, "pairs", 1)
     rng = np.random.default_rng(integer(seed, "seed", 0))
-    folder = data_root(_tree.root_folder(root, "navi-wild"))
+    folder = data_root(loading.root_folder(root, "navi-wild"))
     target = as_path(out, "out")
     annotations = Annotations(folder)
     edges, source = _edges(folder, annotations)
@@ -143,7 +143,7 @@ def _edges(folder: Path, annotations: Annotations) -> tuple[dict[str, list[_Edge
         if (folder / name).is_file():
             path = folder / name
             edges = _listed(path)
-            source = {"list": name, "sha256": _tree.sha256(path)}
+            source = {"list": name, "sha256": loading.sha256(path)}
             break
     else:
         edges = _all_pairs(folder, annotations)

@@ -10,7 +10,7 @@ import numpy as np
 
 from manymatch._files import npz_names, read_bytes, read_npz, unreadable
 from manymatch._validate import FloatArray, float_array
-from manymatch.datasets import _tree
+from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
@@ -56,12 +56,12 @@ _LIST_SIZE, _LOFTR_SIZE = (1296, 968), (640, 480)
 
 def load(root: object = None) -> Dataset:
     """Read the pairs from the text list if it is there, else from LoFTR's files."""
-    folder = _tree.root_folder(root, NAME)
+    folder = loading.root_folder(root, NAME)
     if not any((folder / name).is_file() for name in _LISTS):
         for base in _BASES:
             if (folder / base / "test.npz").is_file():
                 return _from_loftr(folder, folder / base)
-    path = _tree.find_file(folder, _LISTS, "the list")
+    path = loading.find_file(folder, _LISTS, "the list")
     pairs = read_pairs(path, folder)
     parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
     file = _file_pattern(folder, [*parts[0], *parts[1]])
@@ -81,14 +81,14 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i + 1},
             )
         )
-    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {_tree.sha256(path)[:12]})", *note]
+    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {loading.sha256(path)[:12]})", *note]
     return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
 
 
 def check(root: object) -> str | None:
     """Name the first missing thing, or None."""
-    return _tree.first_fault(
-        lambda: load(root), _tree.missing_image, lambda d: _tree.wrong_count(d, [NUM_PAIRS])
+    return loading.first_fault(
+        lambda: load(root), loading.missing_image, lambda d: loading.wrong_count(d, [NUM_PAIRS])
     )
 
 
@@ -103,7 +103,7 @@ def _parts(name: str, path: Path) -> dict[str, str | int]:
 def _file_pattern(folder: Path, parts: list[dict[str, str | int]]) -> str:
     """Find out where the images are: the first pattern by which one of a few exists."""
     patterns = [f"{base}/{file}" if base != "." else file for base in _BASES for file in _FILES]
-    some = _tree.spread(parts, 20)
+    some = loading.spread(parts, 20)
     for pattern in patterns:
         if any((folder / pattern.format(**part)).is_file() for part in some):
             return pattern
@@ -135,7 +135,7 @@ def _from_loftr(folder: Path, lists: Path) -> Dataset:
     rows = [
         (f"scene{scene:04d}_{part:02d}", int(a), int(b)) for scene, part, a, b in names.tolist()
     ]
-    place = _tree.place(folder, _BASES, [f"{scene}/color/{a}.jpg" for scene, a, _ in rows])
+    place = loading.place(folder, _BASES, [f"{scene}/color/{a}.jpg" for scene, a, _ in rows])
     scale, note = _rescale(place / f"{rows[0][0]}/color/{rows[0][1]}.jpg", _LOFTR_SIZE)
     cameras = _intrinsics(lists / "intrinsics.npz", {scene for scene, _, _ in rows})
     poses: dict[Path, FloatArray] = {}
@@ -146,7 +146,7 @@ def _from_loftr(folder: Path, lists: Path) -> Dataset:
         for file in files:
             if file not in poses:
                 poses[file] = _world_to_camera(file)
-        R, t = _tree.relative_pose(poses[files[0]], poses[files[1]], f"the pose of {files[1]}")
+        R, t = loading.relative_pose(poses[files[0]], poses[files[1]], f"the pose of {files[1]}")
         name0, name1 = f"{scene}/color/{a}.jpg", f"{scene}/color/{b}.jpg"
         pair = Pair(name0, name1, place / name0, place / name1, camera, camera, R, t)
         pairs.append(dataclasses.replace(pair, scene=scene, extra={"seed_index": i + 1}))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from manymatch.estimate.options import Options
     from manymatch.evaluate.run import RunConfig
-    from manymatch.evaluate.run_result import RunResult
+    from manymatch.evaluate.run import RunResult
     from manymatch.evaluate.sources import GraphSource
 
     Results = dict[str, RunResult]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from manymatch.evaluate.run_result import RunResult
+    from manymatch.evaluate.run import RunResult
     from manymatch.evaluate.sources import GraphSource
     from manymatch.evaluate.tables import Table
     from manymatch_paper.experiments._runs import Results

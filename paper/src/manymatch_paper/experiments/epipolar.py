@@ -14,7 +14,7 @@ import numpy as np
 from manymatch import __version__
 from manymatch._validate import integer
 from manymatch.estimate.options import Options
-from manymatch.evaluate.bootstrap import bootstrap_interval
+from manymatch.evaluate.statistics import bootstrap_interval
 from manymatch.evaluate.tables import Table
 from manymatch_paper.experiments._cells import missing_rows
 from manymatch_paper.experiments._epipolar_example import made_example

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from manymatch.evaluate.run_result import RunResult
+    from manymatch.evaluate.run import RunResult
     from manymatch.evaluate.sources import GraphSource
     from manymatch.evaluate.tables import Cell
 

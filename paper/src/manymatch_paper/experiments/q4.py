@@ -14,7 +14,7 @@ import numpy as np
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig, run_set
-from manymatch.evaluate.source_images import ImageSource
+from manymatch.evaluate.sources import ImageSource
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.experiments._cells import DEGREES, dim, missing_rows, triplet

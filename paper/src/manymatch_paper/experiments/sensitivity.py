@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch._validate import FloatArray
-    from manymatch.evaluate.run_result import RunResult
+    from manymatch.evaluate.run import RunResult
     from manymatch.evaluate.sources import GraphSource
     from manymatch.evaluate.tables import Cell
 

@@ -18,7 +18,7 @@ from manymatch._validate import (
     refusal,
     within,
 )
-from manymatch.evaluate.bootstrap import Interval
+from manymatch.evaluate.statistics import Interval
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
