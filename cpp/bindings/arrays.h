@@ -6,12 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "manymatch/estimate.h"
-#include "manymatch/geometry/pose.h"
 #include "manymatch/graph.h"
 
 namespace manymatch {
@@ -55,19 +55,18 @@ inline Out<bool> flags_to_numpy(const std::vector<uint8_t>& flags) {
   return Out<bool>(data, 1, shape, owner);
 }
 
-inline Pose to_pose(const Matrix3& R, const Vector3& t) {
-  Pose pose;
-  std::copy_n(R.data(), 9, pose.R);
-  std::copy_n(t.data(), 3, pose.t);
-  return pose;
+// All entries, by rows; nothing for an array that is not there.
+template <class T, class... Shape>
+std::span<const T> view_of(const In<T, Shape...>& array) {
+  return {array.data(), array.size()};
 }
-
-inline Out<double> rotation_to_numpy(const Pose& pose) {
-  return to_numpy(std::vector<double>(pose.R, pose.R + 9), {3, 3});
+template <class T, class... Shape>
+std::span<const T> view_of(const std::optional<In<T, Shape...>>& array) {
+  return array ? view_of(*array) : std::span<const T>();
 }
-
-inline Out<double> translation_to_numpy(const Pose& pose) {
-  return to_numpy(std::vector<double>(pose.t, pose.t + 3));
+inline std::span<const uint8_t> flags_of_optional(const std::optional<Flags>& flags) {
+  if (!flags) return {};
+  return {reinterpret_cast<const uint8_t*>(flags->data()), flags->size()};
 }
 
 // Throws ValueError unless every edge joins existing vertices.

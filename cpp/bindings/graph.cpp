@@ -8,7 +8,7 @@
 
 #include "arrays.h"
 #include "manymatch/ransac/iteration_bound.h"
-#include "manymatch/ransac/proposals.h"
+#include "manymatch/ransac/sampler.h"
 #include "manymatch/score/hcm.h"
 
 namespace manymatch {
@@ -30,7 +30,7 @@ Out<int64_t> max_matching(const Edges& edges, const std::optional<Vector>& cost)
   }
   Mask mask(graph.words(), 0);
   for (std::size_t e = 0; e < graph.num_edges(); ++e) mask[e / 64] |= uint64_t{1} << (e % 64);
-  return to_numpy(cheapest_maximum_matching(graph, mask.data(), costs.data()));
+  return to_numpy(cheapest_maximum_matching(graph, mask, costs));
 }
 
 int cardinality(const Edges& edges, const Flags& used) {
@@ -41,7 +41,7 @@ int cardinality(const Edges& edges, const Flags& used) {
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
     mask[e / 64] |= static_cast<uint64_t>(used(e)) << (e % 64);
   }
-  return MaximumMatching(graph).cardinality(mask.data());
+  return MaximumMatching(graph).cardinality(mask);
 }
 
 std::tuple<Out<double>, Out<double>, Out<double>> priors(const Edges& edges, std::size_t n0,

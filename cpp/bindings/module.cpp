@@ -8,25 +8,24 @@
 #include <string>
 #include <vector>
 
-#include "manymatch/kernels.h"
+#include "manymatch/dispatch.h"
 
 namespace nb = nanobind;
 
 namespace manymatch {
 
 void bind_associate(nb::module_& m);
-void bind_benchmark(nb::module_& m);
 void bind_estimate(nb::module_& m);
-void bind_geometry(nb::module_& m);
 void bind_gms(nb::module_& m);
 void bind_graph(nb::module_& m);
+void bind_relative_pose(nb::module_& m);
 
 namespace {
 
 std::vector<std::string> instruction_sets() {
-  const char* names[8];
-  const int count = available_instruction_sets(names, 8);
-  return {names, names + count};
+  std::vector<std::string> names;
+  for (InstructionSet isa : available_instruction_sets()) names.emplace_back(name_of(isa));
+  return names;
 }
 
 void force(const std::optional<std::string>& name) {
@@ -45,15 +44,14 @@ NB_MODULE(_core, m) {
   using namespace manymatch;
   m.doc() = "Compiled core of manymatch: plain arrays in, plain arrays out.";
   m.def(
-      "instruction_set", [] { return std::string(kernels().name); },
+      "instruction_set", [] { return std::string(name_of(instruction_set())); },
       "Name of the instruction set in use.");
   m.def("instruction_sets", &instruction_sets, "Instruction sets that run here, best first.");
   m.def("force_instruction_set", &force, nb::arg("name").none(),
         "Use one instruction set for everything that follows; None for the best one.");
   bind_associate(m);
   bind_graph(m);
-  bind_geometry(m);
   bind_gms(m);
   bind_estimate(m);
-  bind_benchmark(m);
+  bind_relative_pose(m);
 }

@@ -1,43 +1,382 @@
-// The estimator and the exact score, on plain arrays.
+// The estimator: every method, once, for every geometric problem.
+//
+// A problem is used through `estimate<P>`, `estimate_many<P>` and `score<P>`. Its header declares
+// `extern template class Estimator<P>` and one of its source files defines it.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "manymatch/edge_sets.h"
 #include "manymatch/interrupt.h"
 #include "manymatch/options.h"
+#include "manymatch/ransac/lo_ransac.h"
+#include "manymatch/ransac/selection.h"
 #include "manymatch/result.h"
+#include "manymatch/score/priors.h"
+#include "manymatch/score/scorers.h"
 
 namespace manymatch {
 
-// Arrays belong to the caller. Points are on the normalised planes.
-struct PairInput {
-  const double *x0, *x1;  // (n0, 2), (n1, 2)
-  int n0, n1;
-  const int32_t* edges;  // (num_edges, 2), checked by the caller
-  int64_t num_edges;
-  const int32_t* rank;       // null: unknown
-  const uint8_t* proposals;  // null: every edge
-  double eps;
-  const double *points0, *points1;  // pixels, for the motion filter of kAuto; null: no filter
-  const uint8_t* kept;              // what that filter keeps, if it is known; null: run it
+// One run on one pair.
+template <Problem P>
+class Estimator {
+ public:
+  using Model = typename P::Model;
+  using Data = typename P::Data;
+
+  Estimator(const GraphInput& input, const Data& data, const Options& options, Interrupt& interrupt)
+      : input_(input),
+        data_(data),
+        options_(options),
+        interrupt_(interrupt),
+        graph_(input.graph()),
+        sampled_(input.sampled_edges()) {}
+
+  ModelEstimate<Model> run(Method method);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // Constants of method "auto".
+  // Edges beyond these, in the graph's order, are not looked at before the model is known.
+  static constexpr std::size_t kConsideredEdges = 2048;
+  // Of these, so many of the largest prior are enough to search with.
+  static constexpr std::size_t kSearchedEdges = 384;
+  // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
+  static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
+  // Edges, one per keypoint, that a level must have at least to draw samples from it alone.
+  static constexpr int kFewestOfLevel = P::kSampleSize + 3;
+  // The noise does not end at the threshold: edges up to so many thresholds away polish the model.
+  static constexpr double kPolishReach = 3.0;
+  // A polish moves the model, which changes the edges within reach; after so many it hardly moves.
+  static constexpr int kMaxPolishes = 5;
+  // Least probability that a vertex has no true edge.
+  static constexpr double kNoMatchProbability = 0.05;
+  // A log-likelihood of this size weighs as much as r^2 = eps^2 when matchings are compared.
+  static constexpr double kResidualWeight = 3.0;
+
+  static double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  void run_paper(Method method);
+  void run_auto();
+
+  std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges,
+                             bool one_to_one) const {
+    return manymatch::why_unsolvable(graph, edges, one_to_one, P::kSampleSize);
+  }
+  Proposals guided_proposals(bool one_to_one) const;
+  Proposals level_proposals(const Subgraph& part, const Levels& levels) const;
+  SearchResult<Model> search(Method method, const P& problem, const Proposals& proposals,
+                             const HcmTerms& terms, Workers& workers, Pool<Model>& pool);
+  bool take_search(const SearchResult<Model>& found, double seconds);
+  void note_pool(const Pool<Model>& pool);
+  void polish_until_stable(const P& problem, std::span<const double> prior);
+  void resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost);
+
+  const Clock::time_point start_ = Clock::now();
+  const GraphInput& input_;
+  const Data& data_;
+  const Options& options_;
+  Interrupt& interrupt_;
+  const Graph graph_;
+  const std::vector<int> sampled_;
+  ModelEstimate<Model> out_;
 };
 
-Estimate estimate_relative_pose(const PairInput& input, Method method, const Options& options,
-                                Interrupt& interrupt);
-
-struct PoseScore {
-  double hcm;
-  int cardinality, num_inliers;
-  std::vector<uint8_t> inliers;
-  std::vector<double> r2;
-};
-
-PoseScore score_pose(const PairInput& input, const Pose& pose, double q, double delta);
+template <Problem P>
+ModelEstimate<typename P::Model> estimate(const GraphInput& input, const typename P::Data& data,
+                                          Method method, const Options& options,
+                                          Interrupt& interrupt) {
+  return Estimator<P>(input, data, options, interrupt).run(method);
+}
 
 // Many pairs, one thread each; the same results as one at a time.
-std::vector<Estimate> estimate_relative_poses(const std::vector<PairInput>& inputs, Method method,
-                                              const std::vector<Options>& options, int threads,
-                                              Interrupt& interrupt);
+template <Problem P>
+std::vector<ModelEstimate<typename P::Model>> estimate_many(
+    std::span<const GraphInput> inputs, std::span<const typename P::Data> data, Method method,
+    std::span<const Options> options, int threads, Interrupt& interrupt) {
+  std::vector<ModelEstimate<typename P::Model>> out(inputs.size());
+  Workers workers(threads);
+  const auto job = [&](int worker, int index) {
+    if (interrupt.requested()) return;
+    const std::size_t i = at(index);
+    Options one_thread = options[i];
+    one_thread.threads = 1;
+    // Only the calling thread may ask Python; the others look at the flag it sets.
+    Interrupt follower([&interrupt] { return interrupt.requested(); });
+    out[i] = estimate<P>(inputs[i], data[i], method, one_thread,
+                         worker == 0 ? interrupt : follower);
+  };
+  workers.run(static_cast<int>(inputs.size()), job, [&interrupt] { interrupt.poll(); });
+  return out;
+}
+
+template <Problem P>
+ModelScore score(const GraphInput& input, const typename P::Data& data,
+                 const typename P::Model& model, double q, double delta) {
+  const Graph graph = input.graph();
+  const P problem(graph, data);
+  const HcmTerms terms(graph, q, delta);
+  Mask mask(graph.words());
+  ModelScore score;
+  score.r2.resize(graph.words() * 64);
+  score.num_inliers = problem.inliers(model, mask, score.r2);
+  score.r2.resize(graph.num_edges());
+  score.hcm = HcmEvaluator(graph, terms)(mask);
+  score.cardinality = MaximumMatching(graph).cardinality(mask);
+  score.inliers = flags_of(mask, graph.num_edges());
+  return score;
+}
+
+template <Problem P>
+ModelEstimate<typename P::Model> Estimator<P>::run(Method method) {
+  out_.inliers.assign(graph_.num_edges(), 0);
+  out_.failure = why_unsolvable(graph_, sampled_, method != Method::kCm);
+  if (!out_.failure.empty()) {
+    out_.timing.setup = seconds_since(start_);
+  } else if (method == Method::kAuto) {
+    run_auto();
+  } else {
+    run_paper(method);
+  }
+  out_.timing.total = seconds_since(start_);
+  return std::move(out_);
+}
+
+// Search with one score and, for kHcmMcm, select by another.
+template <Problem P>
+void Estimator<P>::run_paper(Method method) {
+  const bool one_to_one = method != Method::kCm;
+  const P problem(graph_, data_);
+  const HcmTerms terms(graph_, options_.q, options_.delta);
+  const Proposals proposals = guided_proposals(one_to_one);
+  Workers workers(options_.threads);
+  Pool<Model> pool(options_.pool_size);
+  out_.timing.setup = seconds_since(start_);
+
+  const auto search_start = Clock::now();
+  const SearchResult<Model> found = search(method, problem, proposals, terms, workers, pool);
+  if (!take_search(found, seconds_since(search_start))) return;
+
+  out_.model = found.model;
+  if (method == Method::kHcmMcm) {
+    const auto select_start = Clock::now();
+    out_.model = select_by_matching(problem, pool, workers, interrupt_);
+    out_.refinements += static_cast<int64_t>(pool.entries().size());
+    note_pool(pool);
+    out_.timing.select = seconds_since(select_start);
+  }
+  const auto polish_start = Clock::now();
+  typename P::Workspace space = problem.workspace();
+  Refiner<P>(problem, one_to_one ? Weighting::kByDegree : Weighting::kEqual)
+      .final_polish(out_.model, space);
+  out_.timing.polish = seconds_since(polish_start);
+  const auto resolve_start = Clock::now();
+  resolve(problem, terms, {});
+  out_.timing.resolve = seconds_since(resolve_start);
+}
+
+// Method "auto". Every edge has a prior by how it was found (score/priors.h); with rank-one edges
+// only, the method is matching by rank one. It searches with HCM on the edges of the largest prior,
+// from samples of which most come from the best levels; selects by the heaviest matching on all
+// considered edges; polishes with priors; and resolves on the whole graph.
+template <Problem P>
+void Estimator<P>::run_auto() {
+  const std::size_t considered = std::min(graph_.num_edges(), kConsideredEdges);
+  if (options_.uses(kFilterPart)) {
+    if (!input_.kept.empty()) {
+      out_.kept.assign(input_.kept.begin(), input_.kept.end());
+    } else if (!input_.points0.empty()) {
+      out_.kept = kept_by_filter(input_, graph_, considered);
+    }
+  }
+  const Levels levels(graph_, input_.rank, out_.kept, options_.q, options_.uses(kRanksPart));
+  // Edges that the caller names are looked at wherever they stand.
+  const std::vector<int> named = input_.proposals.empty() ? std::vector<int>() : sampled_;
+  Subgraph wide(graph_, union_of(first_edges(considered), named));
+  if (!why_unsolvable(wide.graph, wide.local(sampled_), true).empty()) {
+    wide = Subgraph(graph_, first_edges(graph_.num_edges()));
+  }
+  const std::size_t searched = options_.uses(kNarrowPart) ? kSearchedEdges : considered;
+  Subgraph narrow(graph_, union_of(likeliest_edges(levels, considered, searched), named));
+  if (!why_unsolvable(narrow.graph, narrow.local(sampled_), true).empty()) narrow = wide;
+  const Proposals proposals = level_proposals(narrow, levels);
+  const P search_problem(narrow.graph, data_);
+  const P select_problem(wide.graph, data_);
+  const HcmTerms terms(narrow.graph, Priors(narrow.graph, pick(levels.prior, narrow.edges),
+                                            options_.delta, kNoMatchProbability));
+  Workers workers(options_.threads);
+  Pool<Model> pool(options_.pool_size);
+  out_.timing.setup = seconds_since(start_);
+
+  const auto search_start = Clock::now();
+  const SearchResult<Model> found =
+      search(Method::kAuto, search_problem, proposals, terms, workers, pool);
+  const bool usable = take_search(found, seconds_since(search_start));
+  out_.level = levels.of;
+  out_.prior = levels.prior;
+  if (!usable) return;
+
+  const auto select_start = Clock::now();
+  std::vector<double> weight;
+  if (options_.uses(kWeightsPart)) {
+    for (int e : wide.edges) weight.push_back(levels.weight(e, options_.delta));
+    weight.resize(wide.graph.words() * 64, 0.0);
+  }
+  DistinctSelection<P> selection(select_problem, weight, options_.uses(kDistinctPart), workers);
+  out_.model = selection.run(found.model, pool, interrupt_);
+  out_.refinements += selection.refinements();
+  note_pool(pool);
+  out_.timing.select = seconds_since(select_start);
+
+  const auto polish_start = Clock::now();
+  if (options_.uses(kPolishPart)) {
+    polish_until_stable(select_problem, pick(levels.prior, wide.edges));
+  } else {
+    typename P::Workspace space = select_problem.workspace();
+    Refiner<P>(select_problem, Weighting::kByDegree).final_polish(out_.model, space);
+  }
+  out_.timing.polish = seconds_since(polish_start);
+
+  const auto resolve_start = Clock::now();
+  // Of two matchings of the same size the likelier is taken: a smaller prior is a cost.
+  std::vector<double> cost(graph_.words() * 64, 0.0);
+  for (std::size_t e = 0; e < graph_.num_edges(); ++e) {
+    cost[e] = -levels.weight(static_cast<int>(e), options_.delta) / kResidualWeight;
+  }
+  const double lowest = *std::min_element(cost.begin(), cost.end());
+  for (double& c : cost) c -= lowest;
+  resolve(P(graph_, data_), HcmTerms(graph_, options_.q, options_.delta), cost);
+  out_.timing.resolve = seconds_since(resolve_start);
+}
+
+// With `guidance`, a share of the samples is drawn from the rank-one edges.
+template <Problem P>
+Proposals Estimator<P>::guided_proposals(bool one_to_one) const {
+  std::vector<int> rank_one;
+  if (options_.guidance > 0.0 && !input_.rank.empty()) {
+    for (int e : sampled_) {
+      if (input_.rank[at(e)] == 1) rank_one.push_back(e);
+    }
+  }
+  Proposals proposals(graph_, sampled_, !one_to_one);
+  // Rank-one edges without a sample cannot guide; then all iterations draw from everything.
+  if (why_unsolvable(graph_, rank_one, one_to_one).empty()) {
+    proposals.guide(graph_, std::move(rank_one), options_.guidance);
+  }
+  return proposals;
+}
+
+// Samples from everything that may be sampled and, for a share, from the best levels alone.
+template <Problem P>
+Proposals Estimator<P>::level_proposals(const Subgraph& part, const Levels& levels) const {
+  const std::vector<int> edges = part.local(sampled_);
+  Proposals proposals(part.graph, edges, false);
+  if (!options_.uses(kMixturePart)) return proposals;
+  for (const auto& [level, share] :
+       {std::pair{0, kShareOfLevel0}, std::pair{1, kShareOfLevels01}}) {
+    std::vector<int> chosen;
+    for (int e : edges) {
+      if (levels.of[at(part.edges[at(e)])] <= level) chosen.push_back(e);
+    }
+    if (matching_of_edges(part.graph, chosen) >= kFewestOfLevel) {
+      proposals.guide(part.graph, std::move(chosen), share);
+    }
+  }
+  return proposals;
+}
+
+template <Problem P>
+SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& problem,
+                                                     const Proposals& proposals,
+                                                     const HcmTerms& terms, Workers& workers,
+                                                     Pool<Model>& pool) {
+  const Graph& graph = problem.graph();
+  if (method == Method::kMcm) {
+    return LoRansac<P, McmScorer>(
+               problem, proposals, options_, Weighting::kByDegree,
+               [&] { return McmScorer(graph); }, workers, interrupt_)
+        .run(nullptr);
+  }
+  if (method == Method::kCm) {
+    return LoRansac<P, CmScorer>(
+               problem, proposals, options_, Weighting::kEqual,
+               [&] { return CmScorer(problem.eps() * problem.eps()); }, workers, interrupt_)
+        .run(nullptr);
+  }
+  LoRansac<P, HcmScorer> hcm(
+      problem, proposals, options_, Weighting::kByDegree, [&] { return HcmScorer(graph, terms); },
+      workers, interrupt_);
+  if (method == Method::kAuto && options_.uses(kStoppingPart)) {
+    hcm.stop_by([&](MaskView inliers) { return proposals.clean_chance(inliers, P::kSampleSize); });
+  }
+  return hcm.run(method == Method::kHcm ? nullptr : &pool);
+}
+
+// Takes over what a search cost; false, with a reason, if it has no model to go on with.
+template <Problem P>
+bool Estimator<P>::take_search(const SearchResult<Model>& found, double seconds) {
+  out_.iterations = found.iterations;
+  out_.refinements = found.refinements;
+  out_.timing.local_refine = found.refine_seconds;
+  out_.timing.search = seconds - found.refine_seconds;
+  out_.interrupted = found.interrupted;
+  if (found.found && !found.interrupted) return true;
+  out_.failure = (found.interrupted ? std::string("interrupted after ")
+                                    : std::string("no sample gave a ") + P::kModelName + " in ") +
+                 std::to_string(found.iterations) + " iterations";
+  return false;
+}
+
+template <Problem P>
+void Estimator<P>::note_pool(const Pool<Model>& pool) {
+  out_.pooled = static_cast<int>(pool.entries().size());
+  out_.worst_pooled = pool.worst_score();
+  out_.interrupted = interrupt_.requested();
+}
+
+// Polishes until the inliers do not change any more.
+template <Problem P>
+void Estimator<P>::polish_until_stable(const P& problem, std::span<const double> prior) {
+  typename P::Workspace space = problem.workspace();
+  Refiner<P> refiner(problem, Weighting::kByDegree);
+  Mask before(problem.graph().words()), after(problem.graph().words());
+  problem.inliers(out_.model, before, {});
+  for (int i = 0; i < kMaxPolishes; ++i) {
+    refiner.polish_with_priors(out_.model, kPolishReach, prior, space);
+    problem.inliers(out_.model, after, {});
+    if (before == after) return;
+    before.swap(after);
+  }
+}
+
+// Inliers, scores and the resolved matching of the final model. Of the largest matchings the one
+// with the least sum of r^2 / eps^2 is taken, plus the cost of each edge where costs are given.
+template <Problem P>
+void Estimator<P>::resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost) {
+  const Graph& graph = problem.graph();
+  const double eps2 = problem.eps() * problem.eps();
+  Mask mask(graph.words());
+  std::vector<double> total(graph.words() * 64);
+  out_.num_inliers = problem.inliers(out_.model, mask, total);
+  out_.hcm = HcmEvaluator(graph, terms)(mask);
+  for_each_bit(mask, [&](int e) {
+    total[at(e)] /= eps2;  // below 1
+    if (!cost.empty()) total[at(e)] += cost[at(e)];
+  });
+  out_.matched = cheapest_maximum_matching(graph, mask, total);
+  out_.cardinality = static_cast<int>(out_.matched.size());
+  out_.inliers = flags_of(mask, graph.num_edges());
+  out_.success = true;
+}
 
 }  // namespace manymatch

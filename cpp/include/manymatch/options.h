@@ -7,12 +7,18 @@ namespace manymatch {
 
 enum class Method { kAuto, kHcmMcm, kHcm, kMcm, kCm };
 
-// Parts of Method::kAuto, as bits of Options::without. Their names are in
-// manymatch.options.INGREDIENTS.
-namespace ingredient {
-inline constexpr unsigned kFilter = 1, kRanks = 2, kMixture = 4, kStopping = 8, kNarrow = 16,
-                          kDistinct = 32, kWeights = 64, kPolish = 128;
-}  // namespace ingredient
+// Parts of Method::kAuto, as bits of Options::disabled. Their names, in the same order, are in
+// AUTO_PARTS of the Python package.
+enum AutoPart : unsigned {
+  kFilterPart = 1U << 0,
+  kRanksPart = 1U << 1,
+  kMixturePart = 1U << 2,
+  kStoppingPart = 1U << 3,
+  kNarrowPart = 1U << 4,
+  kDistinctPart = 1U << 5,
+  kWeightsPart = 1U << 6,
+  kPolishPart = 1U << 7,
+};
 
 struct Options {
   int64_t min_iterations = 1000;
@@ -25,9 +31,9 @@ struct Options {
   double guidance = 0.0;
   uint64_t seed = 0;
   int threads = 1;
-  unsigned without = 0;  // ingredients of kAuto that are left out
+  unsigned disabled = 0;  // parts of kAuto that are switched off
 
-  bool uses(unsigned part) const { return !(without & part); }
+  bool uses(AutoPart part) const { return !(disabled & part); }
 };
 
 }  // namespace manymatch

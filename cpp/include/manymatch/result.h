@@ -1,11 +1,9 @@
-// What the robust loop and the estimator return.
+// What the estimator returns.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "manymatch/geometry/pose.h"
 
 namespace manymatch {
 
@@ -13,13 +11,18 @@ struct Timing {
   double setup = 0, search = 0, local_refine = 0, select = 0, polish = 0, resolve = 0, total = 0;
 };
 
+// What an estimate says whatever the geometric problem.
 struct Estimate {
   bool success = false;
   std::string failure;
-  Pose pose;
   std::vector<uint8_t> inliers;  // one per edge
   std::vector<int64_t> matched;  // edges of the resolved matching
-  std::vector<uint8_t> kept;     // edges the motion filter keeps; empty if it did not run
+  // Of method "auto": level and prior of every edge (see score/priors.h), and which edges the motion
+  // filter keeps. Empty with other methods or after an early failure; `kept` also if the filter did
+  // not run.
+  std::vector<int> level;
+  std::vector<double> prior;
+  std::vector<uint8_t> kept;
   double hcm = 0;
   int cardinality = 0;
   int num_inliers = 0;
@@ -29,6 +32,19 @@ struct Estimate {
   double worst_pooled = 0;  // least raw score among them
   bool interrupted = false;
   Timing timing;
+};
+
+template <class Model>
+struct ModelEstimate : Estimate {
+  Model model;
+};
+
+// Exact score of a given model.
+struct ModelScore {
+  double hcm;
+  int cardinality, num_inliers;
+  std::vector<uint8_t> inliers;  // one per edge
+  std::vector<double> r2;        // squared residuals, NaN where undefined
 };
 
 }  // namespace manymatch

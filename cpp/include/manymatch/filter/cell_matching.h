@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -17,11 +18,11 @@ class CellMatching {
       : graph_(graph),
         large_(graph),
         mask_(graph.words(), 0),
-        id0_(static_cast<std::size_t>(graph.num0)),
-        id1_(static_cast<std::size_t>(graph.num1)),
-        stamp0_(static_cast<std::size_t>(graph.num0), 0),
-        stamp1_(static_cast<std::size_t>(graph.num1), 0),
-        candidates_(std::min(graph.num_edges(), static_cast<std::size_t>(graph.num0))),
+        id0_(at(graph.num0)),
+        id1_(at(graph.num1)),
+        stamp0_(at(graph.num0), 0),
+        stamp1_(at(graph.num1), 0),
+        candidates_(std::min(graph.num_edges(), at(graph.num0))),
         free_(candidates_.size()) {}
 
   // Largest number of these edges that share no vertex.
@@ -32,7 +33,6 @@ class CellMatching {
 
  private:
   static constexpr int kMost = 64;
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
   // Numbers the vertices and takes the first free candidate of each; false above 64 right ones.
   bool collect(const int* edges, int count) {
@@ -85,7 +85,7 @@ class CellMatching {
   // Every level marks a right vertex, so the recursion is at most 64 deep.
   bool augment(int i) {
     for (uint64_t open; (open = candidates_[at(i)] & ~seen_) != 0;) {
-      const int j = __builtin_ctzll(open);
+      const int j = std::countr_zero(open);
       seen_ |= uint64_t{1} << j;
       if (owner_[j] < 0 || augment(owner_[j])) {
         owner_[j] = i;
@@ -97,7 +97,7 @@ class CellMatching {
 
   int by_mask(const int* edges, int count) {
     for (int k = 0; k < count; ++k) mask_[at(edges[k] / 64)] |= uint64_t{1} << (edges[k] % 64);
-    const int result = large_.cardinality(mask_.data());
+    const int result = large_.cardinality(mask_);
     for (int k = 0; k < count; ++k) mask_[at(edges[k] / 64)] = 0;
     return result;
   }

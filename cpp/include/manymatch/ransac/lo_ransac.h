@@ -19,7 +19,8 @@
 #include "manymatch/ransac/iteration_bound.h"
 #include "manymatch/ransac/pool.h"
 #include "manymatch/ransac/problem.h"
-#include "manymatch/ransac/proposals.h"
+#include "manymatch/ransac/sampler.h"
+#include "manymatch/refine/refiner.h"
 #include "manymatch/score/scorers.h"
 #include "manymatch/workers.h"
 
@@ -35,7 +36,7 @@ struct SearchResult {
   double refine_seconds = 0;
 };
 
-template <Problem P, class Scorer>
+template <Problem P, Scorer S>
 class LoRansac {
  public:
   using Model = typename P::Model;
@@ -43,21 +44,24 @@ class LoRansac {
   // Draws that fail cost time; when they have cost this many steps in all, the search ends.
   static constexpr int64_t kPatience = 20'000'000;
 
+  // `weighting` is that of local refinement.
   LoRansac(const P& problem, const Proposals& proposals, const Options& options,
-           const std::function<Scorer()>& make_scorer, Workers& workers, Interrupt& interrupt)
+           Weighting weighting, const std::function<S()>& make_scorer, Workers& workers,
+           Interrupt& interrupt)
       : problem_(problem),
         proposals_(proposals),
         options_(options),
         workers_(workers),
         interrupt_(interrupt),
-        edges_(problem.graph().num_edges()) {
+        edges_(problem.graph().num_edges()),
+        refiner_(problem, weighting) {
     for (int w = 0; w < workers.size(); ++w) lanes_.emplace_back(problem, proposals, make_scorer());
     bound_ = options.max_iterations;
   }
 
   // Ends the search by the chance that a sample is clean, given the inliers of the best model,
   // instead of the paper's rule.
-  void stop_by(std::function<double(const uint64_t*)> clean_chance) {
+  void stop_by(std::function<double(MaskView)> clean_chance) {
     clean_chance_ = std::move(clean_chance);
   }
 
@@ -66,20 +70,20 @@ class LoRansac {
     pool_ = pool;
     for (int64_t first = 0; !finished_;) {
       const int count = batches_of_round(first);
-      if (batches_.size() < static_cast<std::size_t>(count)) {
-        batches_.resize(static_cast<std::size_t>(count));
+      if (batches_.size() < at(count)) {
+        batches_.resize(at(count));
       }
       update_needs();
       workers_.run(count, [&](int worker, int i) {
-        explore(lanes_[static_cast<std::size_t>(worker)], first + i,
-                batches_[static_cast<std::size_t>(i)]);
+        explore(lanes_[at(worker)], first + i,
+                batches_[at(i)]);
       });
       if (interrupt_.poll()) {  // batches may be incomplete: take none of them
         result_.interrupted = true;
         break;
       }
       for (int i = 0; i < count && !finished_; ++i) {
-        reduce(batches_[static_cast<std::size_t>(i)], (first + i + 1) * kBatch);
+        reduce(batches_[at(i)], (first + i + 1) * kBatch);
       }
       first += count;
     }
@@ -98,14 +102,14 @@ class LoRansac {
   };
   // What one thread works with.
   struct Lane {
-    Lane(const P& problem, const Proposals& proposals, Scorer s)
+    Lane(const P& problem, const Proposals& proposals, S s)
         : scorer(std::move(s)),
           space(problem.workspace()),
           scratch(proposals.scratch()),
           mask(problem.graph().words()),
           r2(problem.graph().words() * 64) {}
 
-    Scorer scorer;
+    S scorer;
     typename P::Workspace space;
     Proposals::Scratch scratch;
     Mask mask;
@@ -131,27 +135,27 @@ class LoRansac {
 
   // Whether a raw model of (at most) this value could enter the pool or pass the gate.
   bool matters(const Value& value) const {
-    return (pool_ && pool_->admits(value.score)) || Scorer::gate(value, raw_best_);
+    return (pool_ && pool_->admits(value.score)) || S::gate(value, raw_best_);
   }
 
   Value evaluate(const Model& model, Lane& lane) const {
-    const int count = problem_.inliers(model, lane.mask.data(), lane.r2.data());
-    return {lane.scorer.score(lane.mask.data(), lane.r2.data()), count};
+    const int count = problem_.inliers(model, lane.mask, lane.r2);
+    return {lane.scorer.score(lane.mask, lane.r2), count};
   }
 
   bool may_matter(const Model& model, Lane& lane) const {
-    const int count = problem_.screen(model, needs_.inliers, lane.mask.data());
+    const int count = problem_.screen(model, needs_.inliers, lane.mask);
     if (count < needs_.inliers) return false;
     if (matters({0.0, count})) return true;
-    return matters({lane.scorer.bound(lane.mask.data(), needs_.score), count});
+    return matters({lane.scorer.bound(lane.mask, needs_.score), count});
   }
 
   // What a raw model needs to matter now. It only grows, so it may be a little old.
   void update_needs() {
     needs_.score = raw_best_.score;
     if (pool_) needs_.score = std::min(needs_.score, pool_->full() ? pool_->worst_score() : -1.0);
-    const Scorer& scorer = lanes_[0].scorer;
-    needs_.inliers = std::min(Scorer::kGateCountsInliers ? raw_best_.inliers : INT_MAX,
+    const S& scorer = lanes_[0].scorer;
+    needs_.inliers = std::min(S::kGateCountsInliers ? raw_best_.inliers : INT_MAX,
                               needs_.score < 0.0 ? 0 : scorer.fewest_edges(needs_.score));
   }
 
@@ -168,7 +172,7 @@ class LoRansac {
     for (int64_t it = first; it < last && !interrupt_.requested(); ++it) {
       int* sample = lane.samples.data() + drawn * m;
       if (proposals_.draw(options_.seed, it, m, lane.scratch, sample, &batch.wasted, kPatience)) {
-        lane.iterations[static_cast<std::size_t>(drawn++)] = it;
+        lane.iterations[at(drawn++)] = it;
       }
     }
     if (batch.wasted > kPatience) {
@@ -177,7 +181,7 @@ class LoRansac {
       }
     }
     if (drawn == 0) return;
-    problem_.solve(lane.samples.data(), drawn, lane.space, lane.solutions);
+    problem_.solve({lane.samples.data(), at(drawn * m)}, lane.space, lane.solutions);
     const std::vector<Model>& models = lane.solutions.models;
     const std::vector<int>& sample = lane.solutions.sample;
     for (std::size_t begin = 0, end = 0; begin < models.size(); begin = end) {
@@ -187,7 +191,7 @@ class LoRansac {
         interesting = may_matter(models[i], lane);
       }
       if (!interesting) continue;
-      Candidate raw{lane.iterations[static_cast<std::size_t>(sample[begin])], models[begin],
+      Candidate raw{lane.iterations[at(sample[begin])], models[begin],
                     evaluate(models[begin], lane)};
       for (std::size_t i = begin + 1; i < end; ++i) {
         const Value value = evaluate(models[i], lane);
@@ -216,12 +220,12 @@ class LoRansac {
     if (pool_) pool_->insert(raw.model, raw.value.score);
     Model model = raw.model;
     Value value = raw.value;
-    if (Scorer::gate(raw.value, raw_best_)) {
+    if (S::gate(raw.value, raw_best_)) {
       raw_best_.score = std::max(raw_best_.score, raw.value.score);
       raw_best_.inliers = std::max(raw_best_.inliers, raw.value.inliers);
       const auto start = std::chrono::steady_clock::now();
       Model refined = raw.model;
-      problem_.local_refine(refined, lanes_[0].space);
+      refiner_.local_refine(refined, lanes_[0].space);
       const Value refined_value = evaluate(refined, lanes_[0]);
       if (refined_value.score > value.score) {
         model = refined;
@@ -246,8 +250,8 @@ class LoRansac {
                              options_.min_iterations, options_.max_iterations, options_.confidence,
                              options_.safety);
     }
-    problem_.inliers(result_.model, lanes_[0].mask.data(), nullptr);
-    return iterations_for(clean_chance_(lanes_[0].mask.data()), options_.min_iterations,
+    problem_.inliers(result_.model, lanes_[0].mask, {});
+    return iterations_for(clean_chance_(lanes_[0].mask), options_.min_iterations,
                           options_.max_iterations, options_.confidence, options_.safety);
   }
 
@@ -257,9 +261,10 @@ class LoRansac {
   Workers& workers_;
   Interrupt& interrupt_;
   std::size_t edges_;
-  std::function<double(const uint64_t*)> clean_chance_;
+  std::function<double(MaskView)> clean_chance_;
   Pool<Model>* pool_ = nullptr;
   std::vector<Lane> lanes_;
+  Refiner<P> refiner_;  // of the calling thread
   std::vector<Batch> batches_;
   RawBest raw_best_;
   Value needs_{-1.0, 0};

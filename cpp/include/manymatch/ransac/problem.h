@@ -1,11 +1,16 @@
-// What the robust loop needs to know of a geometric problem. Anything with these members plugs in.
+// What the estimator calls of a geometric problem, and nothing else. A type with these members can
+// be estimated by every method (estimate.h) without a change to the loop.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "manymatch/graph.h"
+#include "manymatch/refine/gathered_edges.h"
+#include "manymatch/refine/levenberg_marquardt.h"
+#include "manymatch/refine/loss.h"
 
 namespace manymatch {
 
@@ -21,26 +26,44 @@ struct Solutions {
   }
 };
 
-template <class P>
-concept Problem = requires(const P problem, typename P::Model model, typename P::Workspace& space,
-                           const int* samples, int count, uint64_t* mask, double* r2,
-                           Solutions<typename P::Model>& solutions) {
-  { P::kSampleSize } -> std::convertible_to<int>;
-  { problem.graph() } -> std::convertible_to<const Graph&>;
-  // Buffers of one thread.
-  { problem.workspace() } -> std::same_as<typename P::Workspace>;
-  // All models of up to kBatch samples of kSampleSize edges each.
-  problem.solve(samples, count, space, solutions);
-  // A superset of the inliers, quickly (and more loosely if it has fewer than `count` edges); then
-  // the inliers, and squared residuals where r2 is given.
-  { problem.screen(model, count, mask) } -> std::same_as<int>;
-  { problem.inliers(model, mask, r2) } -> std::same_as<int>;
-  // Refinement in place; it must leave a valid model.
-  problem.local_refine(model, space);
-  problem.final_polish(model, space);
-};
-
-// Iterations that are sampled, solved and screened together.
+// Samples that are drawn, solved and screened together.
 constexpr int kBatch = 64;
+
+// A problem is built from a graph and its own data (`P::Data`: points by vertex, the threshold). The
+// estimator builds it several times, on parts of one graph: the vertices are the same, the edges
+// are fewer. Graph and data outlive the problem. All members are const and called by several
+// threads at once; what they write to is in the Workspace of a thread.
+//
+// Residuals are in the unit of the threshold `eps()`. An edge is an inlier of a model if its squared
+// residual is below eps^2 and the problem's other conditions hold (such as positive depths).
+template <class P>
+concept Problem =
+    std::default_initializable<typename P::Model> && std::copyable<typename P::Model> &&
+    std::constructible_from<P, const Graph&, const typename P::Data&> &&
+    requires(const P problem, typename P::Model& model, const typename P::Model& fixed,
+             typename P::Workspace& space, std::span<const int> samples,
+             Solutions<typename P::Model>& solutions, int enough, double limit2,
+             std::span<uint64_t> mask, std::span<double> r2, const GatheredEdges& edges, Loss loss,
+             int max_iterations) {
+      { P::kSampleSize } -> std::convertible_to<int>;
+      // What a model is called in a message, such as "pose".
+      { P::kModelName } -> std::convertible_to<const char*>;
+      { problem.graph() } -> std::convertible_to<const Graph&>;
+      { problem.eps() } -> std::convertible_to<double>;
+      // Buffers of one thread.
+      { problem.workspace() } -> std::same_as<typename P::Workspace>;
+      // All models of up to kBatch samples of kSampleSize edges each, one sample after the other.
+      problem.solve(samples, space, solutions);
+      // A superset of the inliers, quickly (and more loosely if it has fewer than `enough` edges).
+      // Returns the number of bits set.
+      { problem.screen(fixed, enough, mask) } -> std::same_as<int>;
+      // The inliers, and the squared residuals of all edges unless r2 is empty. r2 has room for
+      // whole words of edges; an undefined residual is NaN.
+      { problem.inliers(fixed, mask, r2) } -> std::same_as<int>;
+      // The same with the limit of the squared residual given, without residuals.
+      { problem.within(fixed, limit2, mask) } -> std::same_as<int>;
+      // Minimises the weighted loss over the given edges; it must leave a valid model.
+      { problem.refine(model, edges, loss, max_iterations, space) } -> std::same_as<LmResult>;
+    };
 
 }  // namespace manymatch

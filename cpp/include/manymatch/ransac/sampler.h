@@ -1,14 +1,18 @@
-// Minimal samples: Algorithm 2 of the paper (1-to-1 within a sample), and uniform edges for CM.
+// Minimal samples: Algorithm 2 of the paper (1-to-1 within a sample), and uniform edges for CM. They
+// are drawn from all proposals or, for a share of the iterations, from some of them only.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "manymatch/graph.h"
 #include "manymatch/rng.h"
+#include "manymatch/score/matching.h"
 
 namespace manymatch {
 
@@ -22,23 +26,23 @@ class ConstrainedSampler {
  public:
   // Edges that may be drawn, in edge order.
   ConstrainedSampler(const Graph& graph, const std::vector<int>& proposals) : graph_(graph) {
-    std::vector<int> position(static_cast<std::size_t>(graph.num0), -1);
+    std::vector<int> position(at(graph.num0), -1);
     std::vector<int> count;
     for (int e : proposals) {
-      int& at = position[static_cast<std::size_t>(graph.left[static_cast<std::size_t>(e)])];
-      if (at < 0) {
-        at = static_cast<int>(count.size());
+      int& slot = position[at(graph.left[at(e)])];
+      if (slot < 0) {
+        slot = static_cast<int>(count.size());
         count.push_back(0);
       }
-      ++count[static_cast<std::size_t>(at)];
+      ++count[at(slot)];
     }
     start_.assign(count.size() + 1, 0);
     std::partial_sum(count.begin(), count.end(), start_.begin() + 1);
     std::vector<int> next(start_.begin(), start_.end() - 1);
     edges_.resize(proposals.size());
     for (int e : proposals) {
-      const int at = position[static_cast<std::size_t>(graph.left[static_cast<std::size_t>(e)])];
-      edges_[static_cast<std::size_t>(next[static_cast<std::size_t>(at)]++)] = e;
+      const int slot = position[at(graph.left[at(e)])];
+      edges_[at(next[at(slot)]++)] = e;
     }
     max_attempts_ = std::max<int64_t>(50, 10 * static_cast<int64_t>(count.size()));
   }
@@ -47,12 +51,12 @@ class ConstrainedSampler {
 
   // Chance that a drawn edge is an inlier: the mean over the left vertices of the share of inliers
   // among their edges.
-  double inlier_chance(const uint64_t* mask) const {
+  double inlier_chance(MaskView mask) const {
     double total = 0.0;
     for (std::size_t v = 0; v + 1 < start_.size(); ++v) {
       int inliers = 0;
       for (int k = start_[v]; k < start_[v + 1]; ++k) {
-        const auto e = static_cast<std::size_t>(edges_[static_cast<std::size_t>(k)]);
+        const auto e = at(edges_[at(k)]);
         inliers += static_cast<int>(mask[e / 64] >> (e % 64) & 1U);
       }
       total += static_cast<double>(inliers) / static_cast<double>(start_[v + 1] - start_[v]);
@@ -61,7 +65,7 @@ class ConstrainedSampler {
   }
 
   void prepare(SamplerScratch& scratch) const {
-    scratch.order.resize(static_cast<std::size_t>(num_active()));
+    scratch.order.resize(at(num_active()));
     std::iota(scratch.order.begin(), scratch.order.end(), 0);
     scratch.swaps.resize(scratch.order.size());
   }
@@ -78,18 +82,18 @@ class ConstrainedSampler {
       for (; looked < active && drawn < size; ++looked) {
         const int other =
             looked + static_cast<int>(rng.below(static_cast<uint32_t>(active - looked)));
-        std::swap(scratch.order[static_cast<std::size_t>(looked)],
-                  scratch.order[static_cast<std::size_t>(other)]);
-        scratch.swaps[static_cast<std::size_t>(looked)] = other;
+        std::swap(scratch.order[at(looked)],
+                  scratch.order[at(other)]);
+        scratch.swaps[at(looked)] = other;
         const auto vertex =
-            static_cast<std::size_t>(scratch.order[static_cast<std::size_t>(looked)]);
+            at(scratch.order[at(looked)]);
         const int edge = first_free_edge(rng, vertex, sample, drawn);
         if (edge >= 0) sample[drawn++] = edge;
       }
       for (int k = looked - 1; k >= 0; --k) {
         std::swap(
-            scratch.order[static_cast<std::size_t>(k)],
-            scratch.order[static_cast<std::size_t>(scratch.swaps[static_cast<std::size_t>(k)])]);
+            scratch.order[at(k)],
+            scratch.order[at(scratch.swaps[at(k)])]);
       }
       if (drawn == size) return true;
       *wasted += looked;
@@ -103,10 +107,10 @@ class ConstrainedSampler {
     const int first = degree == 1 ? 0 : static_cast<int>(rng.below(static_cast<uint32_t>(degree)));
     for (int k = 0; k < degree; ++k) {
       const int offset = first + k < degree ? first + k : first + k - degree;
-      const int edge = edges_[static_cast<std::size_t>(begin + offset)];
-      const int right = graph_.right[static_cast<std::size_t>(edge)];
+      const int edge = edges_[at(begin + offset)];
+      const int right = graph_.right[at(edge)];
       const bool used = std::any_of(sample, sample + drawn, [&](int e) {
-        return graph_.right[static_cast<std::size_t>(e)] == right;
+        return graph_.right[at(e)] == right;
       });
       if (!used) return edge;
     }
@@ -129,5 +133,92 @@ inline bool draw_edges(Rng& rng, const std::vector<int>& proposals, int size, in
   }
   return true;
 }
+
+inline int matching_of_edges(const Graph& graph, const std::vector<int>& edges) {
+  Mask mask(graph.words(), 0);
+  for (int e : edges) set_bit(mask, e);
+  return MaximumMatching(graph).cardinality(mask);
+}
+
+class Proposals {
+ public:
+  // The share of inliers of the best of many hypotheses is biased upwards, the more the fewer the
+  // vertices. It is lowered by so many of its standard deviations.
+  static constexpr double kBiasDeviations = 0.5;
+
+  struct Scratch {
+    SamplerScratch all;
+    std::vector<SamplerScratch> guides;
+  };
+
+  Proposals(const Graph& graph, std::vector<int> edges, bool uniform_edges)
+      : edges_(std::move(edges)), uniform_edges_(uniform_edges), sampler_(graph, edges_) {}
+
+  // A share of the iterations draws from these edges only. The caller has seen that they hold a
+  // sample; the shares of all guides sum up to one at most.
+  void guide(const Graph& graph, std::vector<int> edges, double share) {
+    auto sampler = std::make_unique<ConstrainedSampler>(graph, edges);
+    guides_.push_back({std::move(edges), std::move(sampler), share});
+  }
+
+  Scratch scratch() const {
+    Scratch s;
+    sampler_.prepare(s.all);
+    s.guides.resize(guides_.size());
+    for (std::size_t i = 0; i < guides_.size(); ++i) guides_[i].sampler->prepare(s.guides[i]);
+    return s;
+  }
+
+  bool draw(uint64_t seed, int64_t iteration, int size, Scratch& scratch, int* sample,
+            int64_t* wasted, int64_t patience = INT64_MAX) const {
+    Rng rng(seed, static_cast<uint64_t>(iteration), Rng::kSample);
+    const std::size_t i = guide_of(seed, iteration);
+    if (i == guides_.size()) {
+      return uniform_edges_ ? draw_edges(rng, edges_, size, sample)
+                            : sampler_.draw(rng, size, scratch.all, sample, wasted, patience);
+    }
+    const Guide& guide = guides_[i];
+    return uniform_edges_
+               ? draw_edges(rng, guide.edges, size, sample)
+               : guide.sampler->draw(rng, size, scratch.guides[i], sample, wasted, patience);
+  }
+
+  // Chance that a sample has inliers only, taking its draws as independent.
+  double clean_chance(MaskView inliers, int size) const {
+    double chance = 0.0, rest = 1.0;
+    for (const Guide& guide : guides_) {
+      chance += guide.share * clean_chance(*guide.sampler, inliers, size);
+      rest -= guide.share;
+    }
+    return chance + std::max(rest, 0.0) * clean_chance(sampler_, inliers, size);
+  }
+
+ private:
+  struct Guide {
+    std::vector<int> edges;
+    std::unique_ptr<ConstrainedSampler> sampler;
+    double share;
+  };
+
+  static double clean_chance(const ConstrainedSampler& sampler, MaskView inliers, int size) {
+    const double share = sampler.inlier_chance(inliers);
+    const double deviation = std::sqrt(share * (1.0 - share) / std::max(sampler.num_active(), 1));
+    return std::pow(std::max(share - kBiasDeviations * deviation, 0.0), size);
+  }
+
+  // Guide of an iteration, their number for none.
+  std::size_t guide_of(uint64_t seed, int64_t iteration) const {
+    if (guides_.empty()) return 0;
+    double u = Rng(seed, static_cast<uint64_t>(iteration), Rng::kGuidance).uniform();
+    std::size_t i = 0;
+    while (i < guides_.size() && u >= guides_[i].share) u -= guides_[i++].share;
+    return i;
+  }
+
+  std::vector<int> edges_;
+  bool uniform_edges_;
+  ConstrainedSampler sampler_;
+  std::vector<Guide> guides_;
+};
 
 }  // namespace manymatch

@@ -10,21 +10,9 @@
 #include <vector>
 
 #include "manymatch/graph.h"
+#include "manymatch/score/priors.h"
 
 namespace manymatch {
-
-struct Priors {
-  std::vector<double> p;       // per edge
-  std::vector<double> a0, a1;  // per vertex; 0 where isolated
-
-  Priors(const Graph& graph, double q, double delta);
-  // Given priors of the edges. Those of a vertex may sum up to more than `1 - doubt`, which is then
-  // what is believed.
-  Priors(const Graph& graph, std::vector<double> given, double delta, double doubt);
-
- private:
-  void set_scales(const Graph& graph, double delta, double doubt);
-};
 
 // Terms of one side: constant data, shared by all threads.
 class HcmSide {
@@ -34,15 +22,15 @@ class HcmSide {
   HcmSide(const Adjacency& adjacency, const std::vector<double>& p, const std::vector<double>& a);
 
   double tabulated(int vertex, unsigned mask) const {
-    return table_[static_cast<std::size_t>(offset_[static_cast<std::size_t>(vertex)]) + mask];
+    return table_[static_cast<std::size_t>(offset_[at(vertex)]) + mask];
   }
   bool has_all_tables() const { return has_all_tables_; }
-  bool has_table(int vertex) const { return offset_[static_cast<std::size_t>(vertex)] >= 0; }
+  bool has_table(int vertex) const { return offset_[at(vertex)] >= 0; }
   double term(int vertex, double sum) const {
-    return std::log1p(a_[static_cast<std::size_t>(vertex)] * sum);
+    return std::log1p(a_[at(vertex)] * sum);
   }
   // Position of an edge among the edges of its vertex, as a bit.
-  uint8_t bit(int edge) const { return bit_[static_cast<std::size_t>(edge)]; }
+  uint8_t bit(int edge) const { return bit_[at(edge)]; }
   // What an edge adds at most: log(1 + a p), since the terms are concave.
   double largest_step(int vertex, double p) const { return term(vertex, p); }
 
@@ -78,7 +66,7 @@ struct HcmTerms {
 class HcmEvaluator {
  public:
   HcmEvaluator(const Graph& graph, const HcmTerms& terms);
-  double operator()(const uint64_t* mask);
+  double operator()(MaskView mask);
 
  private:
   struct Side {
@@ -90,8 +78,8 @@ class HcmEvaluator {
 
     double take(const HcmSide& terms, int i);
   };
-  double tabulated(const uint64_t* mask);
-  double general(const uint64_t* mask);
+  double tabulated(MaskView mask);
+  double general(MaskView mask);
   void touch(Side& side, const HcmSide& terms, int vertex, int edge);
   static double finish(Side& side, const HcmSide& terms);
 

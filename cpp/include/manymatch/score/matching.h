@@ -16,7 +16,7 @@ class MaximumMatching {
 
   // Number of matched pairs. `enough`: stop counting when the cardinality provably stays below it
   // (then the value returned is an upper bound below `enough`).
-  int cardinality(const uint64_t* mask, int enough = 0);
+  int cardinality(MaskView mask, int enough = 0);
 
  private:
   bool augment_phase();
@@ -33,12 +33,12 @@ class MaximumMatching {
 
 // Of all maximum matchings one with the smallest total cost: edge indices, ascending. Costs must be
 // finite and not negative.
-std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, const uint64_t* mask,
-                                               const double* cost);
+std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, MaskView mask,
+                                               std::span<const double> cost);
 
 // A matching of the largest total weight: edge indices, ascending. Weights must be finite and not
 // negative.
-std::vector<int64_t> heaviest_matching(const Graph& graph, const uint64_t* mask,
-                                       const double* weight);
+std::vector<int64_t> heaviest_matching(const Graph& graph, MaskView mask,
+                                       std::span<const double> weight);
 
 }  // namespace manymatch

@@ -1,12 +1,9 @@
-// The robust mechanisms as policies of the loop: HCM, MCM and CM.
-//
-// A scorer values a mask of inlier edges. `bound` sees a superset of the inliers and returns at
-// least the true value; with `needed` it may stop early and return any bound below it.
-// `fewest_edges` tells how many inliers a score needs at least, `kGateCountsInliers` whether many
-// inliers alone open the gate to refinement.
+// The robust mechanisms as policies of the loop: HCM, MCM and CM. A scorer values a mask of inlier
+// edges and knows nothing of the geometry.
 #pragma once
 
-#include <cstdint>
+#include <concepts>
+#include <span>
 
 #include "manymatch/score/hcm.h"
 #include "manymatch/score/matching.h"
@@ -24,6 +21,23 @@ struct RawBest {
   int inliers = 0;
 };
 
+// What the loop calls of a scorer; one object per thread.
+template <class S>
+concept Scorer = requires(S scorer, const S constant, MaskView mask, std::span<const double> r2,
+                          double score, const Value& raw, const RawBest& best) {
+  // The value of the inliers in `mask`; r2 holds their squared residuals.
+  { scorer.score(mask, r2) } -> std::convertible_to<double>;
+  // `mask` is a superset of the inliers: at least their value. If that is below `score`, any bound
+  // below `score` will do.
+  { scorer.bound(mask, score) } -> std::convertible_to<double>;
+  // Fewest inliers that can reach a score.
+  { constant.fewest_edges(score) } -> std::same_as<int>;
+  // Whether a raw model is refined, given the best raw values so far; and whether many inliers can
+  // be enough for that, whatever the score.
+  { S::gate(raw, best) } -> std::same_as<bool>;
+  { S::kGateCountsInliers } -> std::convertible_to<bool>;
+};
+
 class HcmScorer {
  public:
   static constexpr bool kGateCountsInliers = true;
@@ -32,8 +46,8 @@ class HcmScorer {
 
   int fewest_edges(double score) const { return terms_.fewest_edges(score); }
   // Sums over another set of vertices round differently; the margin covers that.
-  double bound(const uint64_t* mask, double) { return evaluate_(mask) * (1.0 + 1e-12); }
-  double score(const uint64_t* mask, const double*) { return evaluate_(mask); }
+  double bound(MaskView mask, double) { return evaluate_(mask) * (1.0 + 1e-12); }
+  double score(MaskView mask, std::span<const double>) { return evaluate_(mask); }
 
   static bool gate(const Value& raw, const RawBest& best) {
     return raw.score > best.score || raw.inliers >= best.inliers;
@@ -51,10 +65,10 @@ class McmScorer {
   explicit McmScorer(const Graph& graph) : matching_(graph) {}
 
   int fewest_edges(double score) const { return static_cast<int>(score); }
-  double bound(const uint64_t* mask, double needed) {
+  double bound(MaskView mask, double needed) {
     return matching_.cardinality(mask, static_cast<int>(needed));
   }
-  double score(const uint64_t* mask, const double*) { return matching_.cardinality(mask); }
+  double score(MaskView mask, std::span<const double>) { return matching_.cardinality(mask); }
 
   static bool gate(const Value& raw, const RawBest& best) { return raw.score >= best.score; }
 
@@ -67,17 +81,15 @@ class CmScorer {
  public:
   static constexpr bool kGateCountsInliers = true;
 
-  CmScorer(const Graph& graph, double eps2) : words_(graph.words()), inverse_eps2_(1.0 / eps2) {}
+  explicit CmScorer(double eps2) : inverse_eps2_(1.0 / eps2) {}
 
   int fewest_edges(double score) const { return static_cast<int>(score); }
-  double bound(const uint64_t* mask, double) {
-    int count = 0;
-    for (std::size_t w = 0; w < words_; ++w) count += __builtin_popcountll(mask[w]);
-    return count;
+  double bound(MaskView mask, double) {
+    return count_bits(mask);
   }
-  double score(const uint64_t* mask, const double* r2) {
+  double score(MaskView mask, std::span<const double> r2) {
     double total = 0.0;
-    for_each_bit(mask, words_, [&](int e) { total += 1.0 - r2[e] * inverse_eps2_; });
+    for_each_bit(mask, [&](int e) { total += 1.0 - r2[at(e)] * inverse_eps2_; });
     return total;
   }
 
@@ -86,8 +98,9 @@ class CmScorer {
   }
 
  private:
-  std::size_t words_;
   double inverse_eps2_;
 };
+
+static_assert(Scorer<HcmScorer> && Scorer<McmScorer> && Scorer<CmScorer>);
 
 }  // namespace manymatch

@@ -1,16 +1,12 @@
-// The hot loops of the association, compiled once per instruction set.
-#pragma once
+// Compiled once per instruction set; MANYMATCH_ISA names it (see CMakeLists.txt).
+#include "manymatch/associate/kernels.h"
 
-#include <cstddef>
-#include <cstdint>
-
+#include "manymatch/instruction_set.h"
 #include "manymatch/simd.h"
 
 namespace manymatch {
 namespace {
 
-// Positions in `values` that exceed the row's threshold or that of their column, ascending.
-// Returns how many; `hits` has room for `count` of them.
 int above(const float* values, std::size_t count, float row_threshold,
           const float* column_threshold, int32_t* hits) {
   const vf row = splat(row_threshold);
@@ -32,8 +28,7 @@ int above(const float* values, std::size_t count, float row_threshold,
   return found;
 }
 
-// Inner product in float64. A product of two float32 numbers is exact in float64 and the order of
-// the additions is fixed, so the bits are the same for every instruction set and when a and b swap.
+// A product of two float32 numbers is exact in float64 and the order of the additions is fixed.
 double dot(const float* a, const float* b, std::size_t count) {
   typedef float Floats __attribute__((vector_size(32)));
   typedef double Doubles __attribute__((vector_size(64)));
@@ -59,14 +54,12 @@ double dot(const float* a, const float* b, std::size_t count) {
   return lanes[0];
 }
 
-// out[c] = x[c] * factor, computed in float64.
 void scaled(const float* x, std::size_t count, double factor, float* out) {
   for (std::size_t c = 0; c < count; ++c) {
     out[c] = static_cast<float>(static_cast<double>(x[c]) * factor);
   }
 }
 
-// largest[c] = max(largest[c], values[c]).
 void raise(const float* values, std::size_t count, float* largest) {
   for (std::size_t c = 0; c < count; ++c) {
     largest[c] = values[c] > largest[c] ? values[c] : largest[c];
@@ -74,4 +67,13 @@ void raise(const float* values, std::size_t count, float* largest) {
 }
 
 }  // namespace
+
+template <>
+const AssociateKernels CompiledFor<AssociateKernels, InstructionSet::MANYMATCH_ISA>::kernels = {
+    .above = above,
+    .dot = dot,
+    .scaled = scaled,
+    .raise = raise,
+};
+
 }  // namespace manymatch

@@ -7,10 +7,6 @@
 
 namespace manymatch {
 
-namespace {
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-}  // namespace
-
 MaximumMatching::MaximumMatching(const Graph& graph)
     : graph_(graph),
       id0_(at(graph.num0)),
@@ -30,7 +26,7 @@ MaximumMatching::MaximumMatching(const Graph& graph)
   stack_.resize(n0);
 }
 
-int MaximumMatching::cardinality(const uint64_t* mask, int enough) {
+int MaximumMatching::cardinality(MaskView mask, int enough) {
   if (++stamp_ == 0) {  // wrapped around: forget everything once
     std::fill(stamp0_.begin(), stamp0_.end(), 0);
     std::fill(stamp1_.begin(), stamp1_.end(), 0);
@@ -40,7 +36,7 @@ int MaximumMatching::cardinality(const uint64_t* mask, int enough) {
   int count = 0;
   int matched = 0;
   // Compact ids and, in the same pass, a greedy matching in edge order.
-  for_each_bit(mask, graph_.words(), [&](int e) {
+  for_each_bit(mask, [&](int e) {
     const std::size_t l = at(graph_.left[at(e)]), r = at(graph_.right[at(e)]);
     if (stamp0_[l] != stamp_) {
       stamp0_[l] = stamp_;
@@ -147,7 +143,7 @@ namespace {
 // connected component, and components of inlier graphs are small.
 class CheapestAssignment {
  public:
-  CheapestAssignment(const Graph& graph, const uint64_t* mask, const double* cost, double alone)
+  CheapestAssignment(const Graph& graph, MaskView mask, std::span<const double> cost, double alone)
       : graph_(graph),
         cost_(cost),
         alone_(alone),
@@ -159,7 +155,7 @@ class CheapestAssignment {
         distance_(columns(), kInfinity),
         via_(columns(), -1),
         closed_(columns(), 0) {
-    for_each_bit(mask, graph.words(), [&](int e) {
+    for_each_bit(mask, [&](int e) {
       std::vector<int>& list = incident_[at(graph.left[at(e)])];
       if (list.empty()) active_.push_back(graph.left[at(e)]);
       list.push_back(e);
@@ -192,7 +188,7 @@ class CheapestAssignment {
 
   void relax(int link, double base) {
     const int c = column(link);
-    const double price = is_edge(link) ? cost_[link] : alone_;
+    const double price = is_edge(link) ? cost_[at(link)] : alone_;
     const double step = std::max(0.0, price + potential0_[at(row(link))] - potential1_[at(c)]);
     if (base + step < distance_[at(c)]) {
       if (via_[at(c)] < 0) touched_.push_back(c);
@@ -248,7 +244,7 @@ class CheapestAssignment {
   }
 
   const Graph& graph_;
-  const double* cost_;
+  std::span<const double> cost_;
   double alone_;
   std::vector<int> active_;
   std::vector<std::vector<int>> incident_;
@@ -262,21 +258,21 @@ class CheapestAssignment {
 
 }  // namespace
 
-std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, const uint64_t* mask,
-                                               const double* cost) {
+std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, MaskView mask,
+                                               std::span<const double> cost) {
   double above = 1.0;
-  for_each_bit(mask, graph.words(), [&](int e) { above += cost[e]; });
+  for_each_bit(mask, [&](int e) { above += cost[at(e)]; });
   return CheapestAssignment(graph, mask, cost, above).solve();
 }
 
-std::vector<int64_t> heaviest_matching(const Graph& graph, const uint64_t* mask,
-                                       const double* weight) {
+std::vector<int64_t> heaviest_matching(const Graph& graph, MaskView mask,
+                                       std::span<const double> weight) {
   // An edge saves its weight against staying alone.
   double alone = 0.0;
-  for_each_bit(mask, graph.words(), [&](int e) { alone = std::max(alone, weight[e]); });
+  for_each_bit(mask, [&](int e) { alone = std::max(alone, weight[at(e)]); });
   std::vector<double> cost(graph.words() * 64, 0.0);
-  for_each_bit(mask, graph.words(), [&](int e) { cost[at(e)] = alone - weight[e]; });
-  return CheapestAssignment(graph, mask, cost.data(), alone).solve();
+  for_each_bit(mask, [&](int e) { cost[at(e)] = alone - weight[at(e)]; });
+  return CheapestAssignment(graph, mask, cost, alone).solve();
 }
 
 }  // namespace manymatch

@@ -1,5 +1,6 @@
 #include "manymatch/associate/candidates.h"
-#include "manymatch/kernels.h"
+#include "manymatch/associate/kernels.h"
+#include "manymatch/dispatch.h"
 
 namespace manymatch {
 
@@ -16,7 +17,7 @@ constexpr std::size_t kExpected = 256, kMaxExpected = kGroups / 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float similarity(const UnitRows& left, const UnitRows& right, std::size_t i, std::size_t j) {
-  return static_cast<float>(kernels().dot(left.row(i), right.row(j), left.dimension));
+  return static_cast<float>(kernels<AssociateKernels>().dot(left.row(i), right.row(j), left.dimension));
 }
 
 // Jobs of `chunk` out of `count` items.
@@ -96,7 +97,7 @@ void Candidates::expect_row(const Tile& tile, std::size_t r) {
   const float* values = tile.data + r * tile.columns;
   std::copy_n(values, kGroups, largest);
   for (std::size_t c = kGroups; c < tile.columns; c += kGroups) {
-    kernels().raise(values + c, std::min(kGroups, tile.columns - c), largest);
+    kernels<AssociateKernels>().raise(values + c, std::min(kGroups, tile.columns - c), largest);
   }
   std::nth_element(largest, largest + keep - 1, largest + kGroups, std::greater<>());
   left_best_.expect(tile.row0 + r, largest[keep - 1]);
@@ -105,7 +106,7 @@ void Candidates::expect_row(const Tile& tile, std::size_t r) {
 // The first rows are enough for a column, and they stay in the cache for the scan.
 void Candidates::expect_columns(const Tile& tile, std::size_t begin, std::size_t end) {
   const std::size_t keep = right_best_.keep(), width = end - begin;
-  const auto raise = kernels().raise;
+  const auto raise = kernels<AssociateKernels>().raise;
   std::vector<float> largest(kGroups * width, -kInfinity);
   for (std::size_t r = 0; r < kExpected; ++r) {
     if (!left_.valid[tile.row0 + r]) continue;
@@ -120,7 +121,7 @@ void Candidates::expect_columns(const Tile& tile, std::size_t begin, std::size_t
 }
 
 void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end) {
-  const auto above = kernels().above;
+  const auto above = kernels<AssociateKernels>().above;
   float never[kSegment];
   std::fill_n(never, kSegment, kInfinity);
   int32_t hits[kSegment];
@@ -150,7 +151,7 @@ void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end)
 }
 
 void Candidates::scan_columns(const Tile& tile, std::size_t begin, std::size_t end) {
-  const auto above = kernels().above;
+  const auto above = kernels<AssociateKernels>().above;
   int32_t hits[kMaxColumns];
   if (right_best_.keep() <= kMaxExpected && tile.rows >= kExpected) {
     expect_columns(tile, begin, end);

@@ -1,16 +1,16 @@
 // Five-point relative pose in batches, one problem per vector lane.
 //
-// Null space by Householder reflections, constraints by solvers/cubic_constraints.h, roots by
-// solvers/real_roots.h. Roots of all problems are then packed into full vectors again: E and the
+// Null space by Householder reflections, constraints by cubic_constraints.h, roots by real_roots.h.
+// Roots of all problems are then packed into full vectors again: E and the
 // oriented epipolar test, R and t. R and t come from the cofactors of E, cof(E) = (t t') R and
 // [t]x E = (t t' - I) R, without a decomposition. What is left is packed once more, polished on the
-// five equations themselves (solvers/polish_pose.h), and kept if it sees all five points.
+// five equations themselves (polish_pose.h), and kept if it sees all five points.
 #pragma once
 
-#include "manymatch/kernels.h"
-#include "manymatch/solvers/cubic_constraints.h"
-#include "manymatch/solvers/polish_pose.h"
-#include "manymatch/solvers/real_roots.h"
+#include "manymatch/problems/relative_pose/cubic_constraints.h"
+#include "manymatch/problems/relative_pose/kernels.h"
+#include "manymatch/problems/relative_pose/polish_pose.h"
+#include "manymatch/problems/relative_pose/real_roots.h"
 
 namespace manymatch {
 namespace {

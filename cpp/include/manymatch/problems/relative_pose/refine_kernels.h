@@ -1,15 +1,13 @@
 // Residuals, derivatives and normal equations of the Sampson distance for one relative pose.
-//
-// Sums run in eight fixed lanes whatever the vector width, so that they round alike everywhere.
 #pragma once
 
-#include "manymatch/geometry/sampson.h"
-#include "manymatch/kernels.h"
+#include "manymatch/problems/relative_pose/edge_kernels.h"
 
 namespace manymatch {
 namespace {
 
-constexpr int kPieces = 8 / kDoubles;
+constexpr int kPieces = kRefineLanes / kDoubles;
+static_assert(kRefineLanes % kDoubles == 0);
 
 struct PoseVectors {
   vd e[9], r[9], basis[2][3];
@@ -79,7 +77,7 @@ void normal_equations(const RefineArrays& a, const double* R, const double* t,
   const PoseVectors v = broadcast_pose(R, t, tangent);
   const vd limit = splat(eps2), inv_limit = splat(1.0 / eps2), zero = splat(0.0), one = splat(1.0);
   vd sum[21][kPieces] = {};
-  for (std::size_t i = 0; i < a.padded; i += 8) {
+  for (std::size_t i = 0; i < a.padded; i += kRefineLanes) {
     for (int piece = 0; piece < kPieces; ++piece) {
       const std::size_t at = i + static_cast<std::size_t>(piece * kDoubles);
       const Linearised l = linearise(a, at, v);
@@ -115,7 +113,7 @@ void normal_equations(const RefineArrays& a, const double* R, const double* t,
     }
   }
   for (int slot = 0; slot < 21; ++slot) {
-    double lanes[8];
+    double lanes[kRefineLanes];
     for (int piece = 0; piece < kPieces; ++piece) store(lanes + piece * kDoubles, sum[slot][piece]);
     out[slot] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
                 ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));

@@ -1,13 +1,63 @@
-// Inliers of a pose among all edges of a graph: Sampson distance and cheirality.
+// Sampson distance and depths of a vector of correspondences, for doubles and floats alike, and the
+// inliers of a pose among all edges of a graph.
 #pragma once
 
-#include "manymatch/geometry/cheirality.h"
-#include "manymatch/geometry/sampson.h"
-#include "manymatch/kernels.h"
+#include "manymatch/problems/relative_pose/kernels.h"
 #include "manymatch/simd.h"
 
 namespace manymatch {
 namespace {
+
+// At or below this the Sampson distance is undefined (both points at their epipoles).
+constexpr double kMinDenominator = 2.2e-16;
+
+// E = [t]x R, row-major.
+inline void essential_matrix(const double* R, const double* t, double* E) {
+  for (int c = 0; c < 3; ++c) {
+    E[c] = t[1] * R[6 + c] - t[2] * R[3 + c];
+    E[3 + c] = t[2] * R[c] - t[0] * R[6 + c];
+    E[6 + c] = t[0] * R[3 + c] - t[1] * R[c];
+  }
+}
+
+// Epipolar lines e = E x0, g = E' x1 (the first two components matter here), and the distance
+// r^2 = num^2 / den with num = x1' E x0 and den = e0^2 + e1^2 + g0^2 + g1^2.
+template <class V>
+struct Sampson {
+  V e0, e1, g0, g1, num, den;
+
+  Sampson(const V* E, V x0, V y0, V x1, V y1)
+      : e0(fma(E[0], x0, fma(E[1], y0, E[2]))),
+        e1(fma(E[3], x0, fma(E[4], y0, E[5]))),
+        g0(fma(E[0], x1, fma(E[3], y1, E[6]))),
+        g1(fma(E[1], x1, fma(E[4], y1, E[7]))),
+        num(fma(x1, e0, fma(y1, e1, fma(E[6], x0, fma(E[7], y0, E[8]))))),
+        den(fma(e0, e0, fma(e1, e1, fma(g0, g0, g1 * g1)))) {}
+};
+
+// Lanes with a finite distance.
+inline md is_defined(vd r2, vd den) {
+  return both(less(splat(kMinDenominator), den), less(r2, splat(__builtin_inf())));
+}
+
+// Depths must exceed this share of the baseline.
+constexpr double kMinDepth = 0.01;
+
+// With unit rays b0, b1 and u = R b0: a = -u.b1, p = -u.t, s = b1.t. The depths are
+// (p - a s) / (1 - a^2) in camera 0 and (s - a p) / (1 - a^2) in camera 1. `n` is 1 / |(x, y, 1)|.
+template <class V>
+struct Depths {
+  V a, p, s;
+
+  Depths(const V* R, const V* t, V x0, V y0, V n0, V x1, V y1, V n1) {
+    const V u0 = fma(R[0], x0, fma(R[1], y0, R[2])) * n0;
+    const V u1 = fma(R[3], x0, fma(R[4], y0, R[5])) * n0;
+    const V u2 = fma(R[6], x0, fma(R[7], y0, R[8])) * n0;
+    a = -(fma(u0, x1, fma(u1, y1, u2)) * n1);
+    p = -fma(u0, t[0], fma(u1, t[1], u2 * t[2]));
+    s = fma(x1, t[0], fma(y1, t[1], t[2])) * n1;
+  }
+};
 
 int inliers(const EdgeArrays& edges, const double* R, const double* t, double eps2, uint64_t* mask,
             double* r2_out) {

@@ -7,40 +7,6 @@
 
 namespace manymatch {
 
-namespace {
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-// The largest prior mass that is believed; beyond it a vertex would be worth infinitely much.
-constexpr double kSmallestDoubt = 1e-9;
-}  // namespace
-
-Priors::Priors(const Graph& graph, double q, double delta)
-    : p(graph.num_edges()), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
-  for (std::size_t e = 0; e < p.size(); ++e) {
-    const int l = graph.left[e], r = graph.right[e];
-    p[e] = q / (2.0 * graph.at0.degree(l)) + q / (2.0 * graph.at1.degree(r));
-  }
-  set_scales(graph, delta, kSmallestDoubt);
-}
-
-Priors::Priors(const Graph& graph, std::vector<double> given, double delta, double doubt)
-    : p(std::move(given)), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
-  set_scales(graph, delta, doubt);
-}
-
-void Priors::set_scales(const Graph& graph, double delta, double doubt) {
-  std::vector<double> mass0(at(graph.num0), 0.0), mass1(at(graph.num1), 0.0);
-  for (std::size_t e = 0; e < p.size(); ++e) {
-    mass0[at(graph.left[e])] += p[e];
-    mass1[at(graph.right[e])] += p[e];
-  }
-  const auto scale = [delta, doubt](double mass) {
-    return 1.0 / (std::max(1.0 - mass, doubt) * delta);
-  };
-  for (int v = 0; v < graph.num0; ++v) a0[at(v)] = graph.at0.degree(v) ? scale(mass0[at(v)]) : 0.0;
-  for (int v = 0; v < graph.num1; ++v) a1[at(v)] = graph.at1.degree(v) ? scale(mass1[at(v)]) : 0.0;
-}
-
 HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
                  const std::vector<double>& a)
     : a_(a), offset_(a.size(), -1), bit_(p.size(), 0) {
@@ -129,8 +95,8 @@ inline double HcmEvaluator::finish(Side& side, const HcmSide& terms) {
   return total;
 }
 
-double HcmEvaluator::general(const uint64_t* mask) {
-  for_each_bit(mask, graph_.words(), [this](int e) {
+double HcmEvaluator::general(MaskView mask) {
+  for_each_bit(mask, [this](int e) {
     touch(side0_, terms_.side0, graph_.left[at(e)], e);
     touch(side1_, terms_.side1, graph_.right[at(e)], e);
   });
@@ -149,12 +115,12 @@ inline double HcmEvaluator::Side::take(const HcmSide& terms, int i) {
 // The same sums in the same order, without a branch that depends on the mask: a vertex is new if
 // it has no bit yet, and the list always has room for the one that is written anyway. The two sides
 // are added up side by side, as neither waits for the other.
-double HcmEvaluator::tabulated(const uint64_t* mask) {
+double HcmEvaluator::tabulated(MaskView mask) {
   const HcmTerms::Ends* ends = terms_.ends.data();
   uint8_t *bits0 = side0_.bits.data(), *bits1 = side1_.bits.data();
   int *touched0 = side0_.touched.data(), *touched1 = side1_.touched.data();
   int count0 = 0, count1 = 0;
-  for_each_bit(mask, graph_.words(), [&](int e) {
+  for_each_bit(mask, [&](int e) {
     const HcmTerms::Ends& edge = ends[e];
     uint8_t &b0 = bits0[edge.vertex0], &b1 = bits1[edge.vertex1];
     touched0[count0] = edge.vertex0;
@@ -175,7 +141,7 @@ double HcmEvaluator::tabulated(const uint64_t* mask) {
   return left + right;
 }
 
-double HcmEvaluator::operator()(const uint64_t* mask) {
+double HcmEvaluator::operator()(MaskView mask) {
   return terms_.ends.empty() ? general(mask) : tabulated(mask);
 }
 

@@ -20,8 +20,6 @@ constexpr int kRingX[kRing] = {-1, 0, 1, 1, 1, 0, -1, -1};
 constexpr int kRingY[kRing] = {-1, -1, -1, 0, 1, 1, 1, 0};
 constexpr int kRingIndex[9] = {0, 1, 2, 7, -1, 3, 6, 5, 4};
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // The left grid in one placement: its cells with edges, and the edges of each.
 struct LeftGrid {
   std::vector<int> cells;         // cells that have edges, ascending

@@ -2,7 +2,8 @@
 #include <cmath>
 
 #include "manymatch/associate/unit_rows.h"
-#include "manymatch/kernels.h"
+#include "manymatch/associate/kernels.h"
+#include "manymatch/dispatch.h"
 
 namespace manymatch {
 
@@ -51,10 +52,10 @@ bool any_left(double norm, double floor, const float* out, std::size_t n) {
 
 bool unit_row(const float* x, std::size_t n, float* out) {
   // Squares of float32 numbers neither overflow nor vanish in float64.
-  const double squares = kernels().dot(x, x, n);
+  const double squares = kernels<AssociateKernels>().dot(x, x, n);
   if (!(squares > 0.0 && std::isfinite(squares))) return zero_row(out, n);
   const double norm = std::sqrt(squares);
-  kernels().scaled(x, n, 1.0 / std::max(norm, kNormFloor), out);
+  kernels<AssociateKernels>().scaled(x, n, 1.0 / std::max(norm, kNormFloor), out);
   return any_left(norm, kNormFloor, out, n);
 }
 

@@ -1,10 +1,12 @@
-// The functions that are compiled once per instruction set, as a table of pointers.
+// The kernels of relative pose, as a table of functions compiled once per instruction set.
 //
 // Only plain structs cross this border, so that nothing inline is shared between the sets.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "manymatch/refine/loss.h"
 
 namespace manymatch {
 
@@ -16,13 +18,13 @@ struct EdgeArrays {
   std::size_t words;
 };
 
-// Edges of one refinement, padded to a multiple of eight with weight 0.
+// Edges of one refinement, padded to a multiple of kRefineLanes with weight 0. Sums run in that many
+// fixed lanes whatever the width of the vectors, so that they round alike everywhere.
+constexpr int kRefineLanes = 8;
 struct RefineArrays {
   const double *x0, *y0, *x1, *y1, *weight;
   std::size_t padded;
 };
-
-enum class Loss : int { kSquared = 0, kTruncated = 1, kCauchy = 2 };
 
 // A batch of five-point problems: ray k of problem i has components b0[k][c][i], b1[k][c][i].
 constexpr int kFivePointBatch = 64;
@@ -39,8 +41,7 @@ struct FivePointSolutions {
   double t[kFivePointBatch * kFivePointMaxRoots][3];
 };
 
-struct Kernels {
-  const char* name;
+struct RelativePoseKernels {
   // Superset of the inliers in float32: no edge that `inliers` reports is missing. `slack` bounds
   // the rounding of the numerator. Below `enough` edges it may stop early with a larger superset.
   // Returns the number of bits set.
@@ -59,24 +60,6 @@ struct Kernels {
   // Signed residuals and their derivatives, row-major (padded, 5).
   void (*jacobian)(const RefineArrays&, const double* R, const double* t, const double* tangent,
                    double* r, double* J);
-  // Positions, ascending, of the values above the row's threshold or above their column's.
-  int (*above)(const float* values, std::size_t count, float row_threshold,
-               const float* column_threshold, int32_t* hits);
-  // Inner product in float64; the same bits for every instruction set and when a and b swap.
-  double (*dot)(const float* a, const float* b, std::size_t count);
-  // out[c] = x[c] * factor, computed in float64.
-  void (*scaled)(const float* x, std::size_t count, double factor, float* out);
-  // largest[c] = max(largest[c], values[c]).
-  void (*raise)(const float* values, std::size_t count, float* largest);
 };
-
-// Name of the environment variable that chooses the set; without it the best one is taken.
-constexpr const char* kInstructionSetVariable = "MANYMATCH_ISA";
-
-// The set in use. Throws std::invalid_argument if the environment asks for one that is not there.
-const Kernels& kernels();
-// Null: what the environment asks for, or the best one. False if there is no such set.
-bool force_instruction_set(const char* name);
-int available_instruction_sets(const char** names, int capacity);
 
 }  // namespace manymatch

@@ -1,19 +1,30 @@
-// Geometry: residuals, five-point, refinement.
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
+// Relative pose: the estimator, the exact score, and its parts (residuals, five-point, refinement).
+#include "manymatch/problems/relative_pose/estimate.h"
 
-#include <cmath>
 #include <limits>
-#include <string>
-#include <tuple>
 
-#include "arrays.h"
-#include "manymatch/kernels.h"
-#include "manymatch/problems/relative_pose.h"
+#include "estimate.h"
 
 namespace manymatch {
 
 namespace {
+
+const RelativePoseKernels& pose_kernels() { return kernels<RelativePoseKernels>(); }
+
+inline Pose to_pose(const Matrix3& R, const Vector3& t) {
+  Pose pose;
+  std::copy_n(R.data(), 9, pose.R);
+  std::copy_n(t.data(), 3, pose.t);
+  return pose;
+}
+
+inline Out<double> rotation_to_numpy(const Pose& pose) {
+  return to_numpy(std::vector<double>(pose.R, pose.R + 9), {3, 3});
+}
+
+inline Out<double> translation_to_numpy(const Pose& pose) {
+  return to_numpy(std::vector<double>(pose.t, pose.t + 3));
+}
 
 // Correspondences as a graph whose edge i joins point i with point i.
 Graph identity_graph(const Points& x0, const Points& x1) {
@@ -28,15 +39,13 @@ std::tuple<Out<double>, Out<bool>> sampson(const Points& x0, const Points& x1, c
                                            const Vector3& t) {
   const Graph graph = identity_graph(x0, x1);
   // With an infinite threshold only cheirality decides.
-  const RelativePoseProblem problem(graph, x0.data(), x1.data(),
-                                    std::numeric_limits<double>::infinity(), false);
+  const RelativePoseProblem problem(
+      graph, {view_of(x0), view_of(x1), std::numeric_limits<double>::infinity()});
   Mask mask(graph.words());
   std::vector<double> r2(graph.words() * 64);
-  problem.inliers(to_pose(R, t), mask.data(), r2.data());
+  problem.inliers(to_pose(R, t), mask, r2);
   r2.resize(graph.num_edges());
-  std::vector<uint8_t> in_front(graph.num_edges(), 0);
-  for_each_bit(mask.data(), mask.size(), [&](int e) { in_front[static_cast<std::size_t>(e)] = 1; });
-  return {to_numpy(std::move(r2)), flags_to_numpy(in_front)};
+  return {to_numpy(std::move(r2)), flags_to_numpy(flags_of(mask, graph.num_edges()))};
 }
 
 std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
@@ -57,7 +66,7 @@ std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
         }
       }
     }
-    kernels().five_point(*batch, *solutions);
+    pose_kernels().five_point(*batch, *solutions);
     for (int s = 0; s < solutions->count; ++s) {
       problem.push_back(static_cast<int64_t>(first) + solutions->problem[s]);
       R.insert(R.end(), solutions->R[s], solutions->R[s] + 9);
@@ -69,15 +78,30 @@ std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
           to_numpy(std::move(t), {count, 3})};
 }
 
-Gathered gathered_from(const Points& x0, const Points& x1, const double* weight) {
-  check_length("x1", x1.shape(0), x0.shape(0));
-  Gathered g;
-  for (std::size_t i = 0; i < x0.shape(0); ++i) {
-    g.add(x0(i, 0), x0(i, 1), x1(i, 0), x1(i, 1), weight ? weight[i] : 1.0);
+// Correspondences for the kernels of the refinement.
+struct Correspondences {
+  RefineColumns columns;
+  AlignedVector<double> weights;
+
+  Correspondences(const Points& x0, const Points& x1, std::span<const double> weight) {
+    const std::size_t count = x0.shape(0);
+    check_length("x1", x1.shape(0), count);
+    weights.assign((count + kRefineLanes - 1) / kRefineLanes * kRefineLanes, 0.0);
+    columns.resize(count, weights.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      columns.x0[i] = x0(i, 0);
+      columns.y0[i] = x0(i, 1);
+      columns.x1[i] = x1(i, 0);
+      columns.y1[i] = x1(i, 1);
+      weights[i] = weight.empty() ? 1.0 : weight[i];
+    }
   }
-  g.pad();
-  return g;
-}
+
+  RefineArrays arrays() const { return columns.arrays(weights); }
+  LmResult refine(Pose& pose, Loss loss, double eps, int max_iterations) {
+    return refine_pose(pose, columns, weights, loss, eps * eps, max_iterations);
+  }
+};
 
 Loss to_loss(const std::string& name) {
   if (name == "truncated") return Loss::kTruncated;
@@ -91,9 +115,9 @@ std::tuple<Out<double>, Out<double>, double, double, int> refine(
     double eps, const std::string& loss, int max_iterations) {
   check_length("weight", weight.shape(0), x0.shape(0));
   check_positive("eps", eps);
-  Gathered g = gathered_from(x0, x1, weight.data());
+  Correspondences edges(x0, x1, view_of(weight));
   Pose pose = to_pose(R, t);
-  const LmResult result = refine_pose(pose, g, to_loss(loss), eps * eps, max_iterations);
+  const LmResult result = edges.refine(pose, to_loss(loss), eps, max_iterations);
   return {rotation_to_numpy(pose), translation_to_numpy(pose), result.initial_cost, result.cost,
           result.iterations};
 }
@@ -104,17 +128,19 @@ Refined refine_graph(const Points& x0, const Points& x1, const Edges& edges, dou
                      const Matrix3& R, const Vector3& t, bool polish) {
   check_positive("eps", eps);
   const Graph graph = to_graph(edges, x0.shape(0), x1.shape(0));
-  const RelativePoseProblem problem(graph, x0.data(), x1.data(), eps, true);
+  const RelativePoseProblem problem(graph, {view_of(x0), view_of(x1), eps});
   RelativePoseProblem::Workspace space = problem.workspace();
+  Refiner<RelativePoseProblem> refiner(problem, Weighting::kByDegree);
   Pose pose = to_pose(R, t);
   const LmResult result =
-      polish ? problem.final_polish(pose, space) : problem.local_refine(pose, space);
+      polish ? refiner.final_polish(pose, space) : refiner.local_refine(pose, space);
+  const GatheredEdges& gathered = refiner.gathered();
   std::vector<uint8_t> used(graph.num_edges(), 0);
   std::vector<double> weight(graph.num_edges(), 0.0);
-  for (std::size_t i = 0; i < space.gathered.edges.size(); ++i) {
-    const auto e = static_cast<std::size_t>(space.gathered.edges[i]);
+  for (std::size_t i = 0; i < gathered.edges().size(); ++i) {
+    const std::size_t e = at(gathered.edges()[i]);
     used[e] = 1;
-    weight[e] = space.gathered.weight[i];
+    weight[e] = gathered.weights()[i];
   }
   return {rotation_to_numpy(pose), translation_to_numpy(pose), result.initial_cost, result.cost,
           flags_to_numpy(used),    to_numpy(std::move(weight))};
@@ -122,12 +148,13 @@ Refined refine_graph(const Points& x0, const Points& x1, const Edges& edges, dou
 
 std::tuple<Out<double>, Out<double>> sampson_jacobian(const Points& x0, const Points& x1,
                                                       const Matrix3& R, const Vector3& t) {
-  const Gathered g = gathered_from(x0, x1, nullptr);
+  const Correspondences edges(x0, x1, {});
   const Pose pose = to_pose(R, t);
   double tangent[6];
   tangent_plane(pose.t, tangent);
-  std::vector<double> r(g.padded), J(g.padded * 5);
-  kernels().jacobian(g.arrays(), pose.R, pose.t, tangent, r.data(), J.data());
+  const RefineArrays arrays = edges.arrays();
+  std::vector<double> r(arrays.padded), J(arrays.padded * 5);
+  pose_kernels().jacobian(arrays, pose.R, pose.t, tangent, r.data(), J.data());
   const std::size_t n = x0.shape(0);
   r.resize(n);
   J.resize(n * 5);
@@ -140,18 +167,19 @@ std::tuple<Out<double>, Out<double>, double> normal_equations(const Points& x0, 
                                                               double eps, const std::string& loss) {
   check_length("weight", weight.shape(0), x0.shape(0));
   check_positive("eps", eps);
-  Gathered g = gathered_from(x0, x1, weight.data());
+  Correspondences edges(x0, x1, view_of(weight));
   const Pose pose = to_pose(R, t);
   double tangent[6], out[21];
   tangent_plane(pose.t, tangent);
-  kernels().normal_equations(g.arrays(), pose.R, pose.t, tangent, to_loss(loss), eps * eps, out);
+  pose_kernels().normal_equations(edges.arrays(), pose.R, pose.t, tangent, to_loss(loss), eps * eps,
+                                  out);
   std::vector<double> JtJ(25), Jtr(out + 15, out + 20);
   int slot = 0;
   for (std::size_t i = 0; i < 5; ++i) {
     for (std::size_t j = i; j < 5; ++j, ++slot) JtJ[5 * i + j] = JtJ[5 * j + i] = out[slot];
   }
   Pose copy = pose;  // the Cauchy cost is summed by the optimiser
-  const double cost = refine_pose(copy, g, to_loss(loss), eps * eps, 0).cost;
+  const double cost = edges.refine(copy, to_loss(loss), eps, 0).cost;
   return {to_numpy(std::move(JtJ), {5, 5}), to_numpy(std::move(Jtr)), cost};
 }
 
@@ -166,7 +194,23 @@ std::tuple<Out<double>, Out<double>> perturb_pose(const Matrix3& R, const Vector
 
 }  // namespace
 
-void bind_geometry(nb::module_& m) {
+void bind_relative_pose(nb::module_& m) {
+  using PoseEstimate = ModelEstimate<Pose>;
+  bind_problem<RelativePoseProblem>(
+      m, "RelativePoseEstimate", "estimate_relative_pose",
+      "Relative poses of pairs with points on the normalised planes. One pair uses the threads "
+      "within, several use one each.")
+      .def_prop_ro("R", [](const PoseEstimate& e) { return rotation_to_numpy(e.model); })
+      .def_prop_ro("t", [](const PoseEstimate& e) { return translation_to_numpy(e.model); });
+  m.def(
+      "score",
+      [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
+         const Matrix3& R, const Vector3& t) {
+        return score_pair<RelativePoseProblem>(x0, x1, edges, eps, q, delta, to_pose(R, t));
+      },
+      nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
+      nb::arg("delta"), nb::arg("R"), nb::arg("t"),
+      "Exact score of a pose: (hcm, cardinality, inliers, squared residuals).");
   m.def("sampson", &sampson, nb::arg("x0"), nb::arg("x1"), nb::arg("R"), nb::arg("t"),
         "Squared Sampson distances (NaN where undefined) and whether both depths are positive.");
   m.def("five_point", &five_point, nb::arg("b0"), nb::arg("b1"),

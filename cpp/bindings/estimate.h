@@ -1,0 +1,95 @@
+// The estimator of a geometric problem as a function of the module: the same for all of them.
+#pragma once
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "arrays.h"
+#include "manymatch/estimate.h"
+#include "manymatch/problems/two_view_points.h"
+
+namespace manymatch {
+
+// One pair as Python hands it over; keeps the arrays alive.
+struct Pair {
+  Points x0, x1;
+  Edges edges;
+  std::optional<Ranks> rank;
+  std::optional<Flags> proposals;
+  double eps;
+  std::optional<Points> points0, points1;
+  std::optional<Flags> kept;
+
+  // Throws ValueError where the arrays do not fit each other.
+  Pair(Points x0_, Points x1_, Edges edges_, std::optional<Ranks> rank_,
+       std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_,
+       std::optional<Points> points1_, std::optional<Flags> kept_);
+
+  GraphInput input() const;
+  TwoViewPoints points() const { return {view_of(x0), view_of(x1), eps}; }
+};
+
+Method to_method(const std::string& name);
+
+template <Problem P>
+std::vector<ModelEstimate<typename P::Model>> estimate_pairs(const std::vector<const Pair*>& pairs,
+                                                             const std::string& method,
+                                                             const std::vector<Options>& options,
+                                                             int threads) {
+  check_length("options", options.size(), pairs.size());
+  const Method chosen = to_method(method);
+  std::vector<GraphInput> inputs;
+  std::vector<typename P::Data> data;
+  for (const Pair* pair : pairs) {
+    inputs.push_back(pair->input());
+    data.push_back(pair->points());
+  }
+  Interrupt interrupt(interrupt_pending);
+  std::vector<ModelEstimate<typename P::Model>> out;
+  {
+    nb::gil_scoped_release release;
+    if (inputs.size() == 1) {
+      Options alone = options[0];
+      alone.threads = threads;
+      out.push_back(estimate<P>(inputs[0], data[0], chosen, alone, interrupt));
+    } else {
+      out = estimate_many<P>(inputs, data, chosen, options, threads, interrupt);
+    }
+  }
+  if (interrupt.requested()) throw nb::python_error();
+  return out;
+}
+
+// (hcm, cardinality, inliers, squared residuals).
+using ScoreTuple = std::tuple<double, int, Out<bool>, Out<double>>;
+
+template <Problem P>
+ScoreTuple score_pair(const Points& x0, const Points& x1, const Edges& edges, double eps, double q,
+                      double delta, const typename P::Model& model) {
+  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {}, {});
+  ModelScore s = score<P>(pair.input(), pair.points(), model, q, delta);
+  return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
+}
+
+// Adds the class of the estimates of a problem, whose model the caller then binds, and the function
+// that makes them. Call it after bind_estimate.
+template <Problem P>
+nb::class_<ModelEstimate<typename P::Model>, Estimate> bind_problem(nb::module_& m,
+                                                                    const char* class_name,
+                                                                    const char* function_name,
+                                                                    const char* function_doc) {
+  nb::class_<ModelEstimate<typename P::Model>, Estimate> result(m, class_name,
+                                                                "Result of one run.");
+  m.def(function_name, &estimate_pairs<P>, nb::arg("pairs"), nb::arg("method"), nb::arg("options"),
+        nb::arg("threads"), function_doc);
+  return result;
+}
+
+}  // namespace manymatch

@@ -1,0 +1,76 @@
+// Relative pose of two calibrated cameras from five or more correspondences.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "manymatch/aligned.h"
+#include "manymatch/dispatch.h"
+#include "manymatch/problems/relative_pose/kernels.h"
+#include "manymatch/problems/relative_pose/pose.h"
+#include "manymatch/problems/two_view_points.h"
+#include "manymatch/ransac/problem.h"
+
+namespace manymatch {
+
+// Points of the edges of one refinement, by columns.
+struct RefineColumns {
+  AlignedVector<double> x0, y0, x1, y1;
+  AlignedVector<double> r2;  // room for the residuals
+
+  // Room for `padded` edges, of which `count` are to be set; the rest is zero.
+  void resize(std::size_t count, std::size_t padded);
+  RefineArrays arrays(std::span<const double> weights) const {
+    return {x0.data(), y0.data(), x1.data(), y1.data(), weights.data(), weights.size()};
+  }
+};
+
+// Levenberg-Marquardt over the edges with a positive weight; one weight per padded column.
+LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double> weights, Loss loss,
+                     double eps2, int max_iterations);
+
+class RelativePoseProblem {
+ public:
+  using Model = Pose;
+  using Data = TwoViewPoints;  // on the normalised planes
+  static constexpr int kSampleSize = 5;
+  static constexpr const char* kModelName = "pose";
+  struct Workspace {
+    std::unique_ptr<FivePointBatch> batch;
+    std::unique_ptr<FivePointSolutions> solutions;
+    RefineColumns columns;
+  };
+
+  RelativePoseProblem(const Graph& graph, const TwoViewPoints& points);
+  // arrays_ points into the other members.
+  RelativePoseProblem(const RelativePoseProblem&) = delete;
+  RelativePoseProblem& operator=(const RelativePoseProblem&) = delete;
+
+  const Graph& graph() const { return graph_; }
+  double eps() const { return eps_; }
+  Workspace workspace() const;
+
+  void solve(std::span<const int> samples, Workspace& space, Solutions<Pose>& out) const;
+  int screen(const Pose& pose, int enough, std::span<uint64_t> mask) const;
+  int inliers(const Pose& pose, std::span<uint64_t> mask, std::span<double> r2) const;
+  int within(const Pose& pose, double limit2, std::span<uint64_t> mask) const;
+  LmResult refine(Pose& pose, const GatheredEdges& edges, Loss loss, int max_iterations,
+                  Workspace& space) const;
+
+ private:
+  const Graph& graph_;
+  double eps_;
+  AlignedVector<double> x0_, y0_, n0_, x1_, y1_, n1_;  // per edge, padded
+  AlignedVector<float> x0f_, y0f_, n0f_, x1f_, y1f_, n1f_;
+  EdgeArrays arrays_;
+  double slack_ = 0;
+  bool screens_ = true;
+};
+
+static_assert(Problem<RelativePoseProblem>);
+static_assert(kFivePointBatch == kBatch, "a batch of samples is one batch of the solver");
+static_assert(kRefineLanes == GatheredEdges::kPadding, "weights are padded to whole vectors");
+
+}  // namespace manymatch

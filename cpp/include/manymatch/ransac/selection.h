@@ -1,0 +1,217 @@
+// Stage 2: refine pooled seeds once, take the model whose inliers hold the best matching.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "manymatch/interrupt.h"
+#include "manymatch/ransac/pool.h"
+#include "manymatch/ransac/problem.h"
+#include "manymatch/refine/refiner.h"
+#include "manymatch/score/matching.h"
+#include "manymatch/workers.h"
+
+namespace manymatch {
+
+// What one thread refines seeds with; made when the thread gets its first seed.
+template <Problem P>
+struct SelectionLane {
+  explicit SelectionLane(const P& problem)
+      : refiner(problem, Weighting::kByDegree),
+        space(problem.workspace()),
+        matching(problem.graph()),
+        heaviest_at(at(problem.graph().num0), 0.0) {}
+
+  Refiner<P> refiner;
+  typename P::Workspace space;
+  MaximumMatching matching;
+  std::vector<double> heaviest_at;  // heaviest inlier at each left vertex, zero between calls
+};
+
+template <Problem P>
+class SelectionLanes {
+ public:
+  SelectionLanes(const P& problem, const Workers& workers)
+      : problem_(problem), lanes_(at(workers.size())) {}
+
+  SelectionLane<P>& operator[](int worker) {
+    auto& lane = lanes_[at(worker)];
+    if (!lane) lane = std::make_unique<SelectionLane<P>>(problem_);
+    return *lane;
+  }
+
+ private:
+  const P& problem_;
+  std::vector<std::unique_ptr<SelectionLane<P>>> lanes_;
+};
+
+// Stage 2 of Algorithm 1: every seed, the largest matching. Ties go to the larger raw score of stage
+// 1, then to the earlier insertion. The pool is not empty.
+template <Problem P>
+typename P::Model select_by_matching(const P& problem, const Pool<typename P::Model>& pool,
+                                     Workers& workers, Interrupt& interrupt) {
+  using Model = typename P::Model;
+  const auto& entries = pool.entries();
+  SelectionLanes<P> lanes(problem, workers);
+  std::vector<Model> refined(entries.size());
+  std::vector<int> cardinality(entries.size(), -1);
+  workers.run(static_cast<int>(entries.size()), [&](int worker, int index) {
+    if (worker == 0 ? interrupt.poll() : interrupt.requested()) return;
+    SelectionLane<P>& lane = lanes[worker];
+    const std::size_t i = at(index);
+    Mask mask(problem.graph().words());
+    refined[i] = entries[i].model;
+    lane.refiner.local_refine(refined[i], lane.space);
+    problem.inliers(refined[i], mask, {});
+    cardinality[i] = lane.matching.cardinality(mask);
+  });
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (cardinality[i] != cardinality[best]) {
+      if (cardinality[i] > cardinality[best]) best = i;
+    } else if (entries[i].score != entries[best].score) {
+      if (entries[i].score > entries[best].score) best = i;
+    } else if (entries[i].inserted < entries[best].inserted) {
+      best = i;
+    }
+  }
+  return refined[best];
+}
+
+// Stage 2 of method "auto": seeds that lead to a new model, the best supported one. The support of a
+// model is the weight of the heaviest matching of its inliers, or without weights the size of the
+// largest.
+//
+// By definition seeds are taken one after the other, best raw score first: a seed whose inliers are
+// those of a model that was refined before is skipped. To use several threads, as many seeds as
+// there are threads are refined at once, and the decisions are then taken in order; a seed that
+// turns out to repeat one of the same round is dropped with its refinement. The result, and the
+// number of refinements that count, are those of one thread.
+template <Problem P>
+class DistinctSelection {
+ public:
+  using Model = typename P::Model;
+
+  // A seed with at least this share of its inliers in common with a refined model repeats it.
+  static constexpr double kRepeatedShare = 0.7;
+
+  // `weight` has one entry per edge, or none.
+  DistinctSelection(const P& problem, std::span<const double> weight, bool skip_repeated,
+                    Workers& workers)
+      : problem_(problem),
+        weight_(weight),
+        skip_repeated_(skip_repeated),
+        workers_(workers),
+        lanes_(problem, workers) {}
+
+  int64_t refinements() const { return refinements_; }
+  double support() const { return support_; }
+
+  // `found`, already refined, competes with the seeds; of equal ones the earlier wins.
+  Model run(const Model& found, const Pool<Model>& pool, Interrupt& interrupt) {
+    auto seeds = pool.entries();
+    std::sort(seeds.begin(), seeds.end(), [](const auto& a, const auto& b) {
+      return a.score != b.score ? a.score > b.score : a.inserted < b.inserted;
+    });
+    Refined first{found, Mask(words()), 0.0};
+    evaluate(first, lanes_[0]);
+    take(first);
+    Mask inliers(words());
+    std::vector<Seed> round;
+    std::vector<Refined> refined;
+    for (std::size_t next = 0; next < seeds.size();) {
+      if (interrupt.poll()) break;
+      round.clear();
+      for (; next < seeds.size() && round.size() < at(workers_.size()); ++next) {
+        const Model& model = seeds[next].model;
+        const int count = skip_repeated_ ? problem_.inliers(model, inliers, {}) : 0;
+        if (!skip_repeated_ || !repeats(inliers, count)) round.push_back({&model, inliers, count});
+      }
+      refined.assign(round.size(), {});
+      workers_.run(static_cast<int>(round.size()), [&](int worker, int i) {
+        SelectionLane<P>& lane = lanes_[worker];
+        refined[at(i)] = {*round[at(i)].model, Mask(words()), 0.0};
+        lane.refiner.local_refine(refined[at(i)].model, lane.space);
+        evaluate(refined[at(i)], lane);
+      });
+      const std::size_t before = taken_.size();
+      for (std::size_t i = 0; i < round.size(); ++i) {
+        if (skip_repeated_ && repeats(round[i].inliers, round[i].count, before)) continue;
+        ++refinements_;
+        take(refined[i]);
+      }
+    }
+    return best_;
+  }
+
+ private:
+  struct Seed {
+    const Model* model;
+    Mask inliers;
+    int count;
+  };
+  struct Refined {
+    Model model;
+    Mask inliers;
+    double support;
+  };
+
+  std::size_t words() const { return problem_.graph().words(); }
+
+  // Whether a seed repeats a refined model, of those from `first` on.
+  bool repeats(const Mask& inliers, int count, std::size_t first = 0) const {
+    return std::any_of(taken_.begin() + static_cast<std::ptrdiff_t>(first), taken_.end(),
+                       [&](const Mask& other) {
+                         int common = 0;
+                         for (std::size_t w = 0; w < other.size(); ++w) {
+                           common += std::popcount(inliers[w] & other[w]);
+                         }
+                         return common >= kRepeatedShare * count;
+                       });
+  }
+
+  void evaluate(Refined& model, SelectionLane<P>& lane) const {
+    problem_.inliers(model.model, model.inliers, {});
+    model.support = weight_.empty() ? lane.matching.cardinality(model.inliers)
+                                    : weigh(model.inliers, lane.heaviest_at);
+  }
+
+  void take(Refined& model) {
+    taken_.push_back(std::move(model.inliers));
+    if (model.support > support_) {
+      support_ = model.support;
+      best_ = model.model;
+    }
+  }
+
+  // Weight of the heaviest matching; or an upper bound of it, if that does not exceed the best.
+  double weigh(MaskView inliers, std::vector<double>& heaviest_at) const {
+    const Graph& graph = problem_.graph();
+    double bound = 0.0, total = 0.0;
+    for_each_bit(inliers, [&](int e) {
+      double& heaviest = heaviest_at[at(graph.left[at(e)])];
+      bound += std::max(weight_[at(e)] - heaviest, 0.0);
+      heaviest = std::max(heaviest, weight_[at(e)]);
+    });
+    for_each_bit(inliers, [&](int e) { heaviest_at[at(graph.left[at(e)])] = 0.0; });
+    if (bound <= support_) return bound;
+    for (int64_t e : heaviest_matching(graph, inliers, weight_)) {
+      total += weight_[static_cast<std::size_t>(e)];
+    }
+    return total;
+  }
+
+  const P& problem_;
+  std::span<const double> weight_;
+  bool skip_repeated_;
+  Workers& workers_;
+  SelectionLanes<P> lanes_;
+  std::vector<Mask> taken_;  // inliers of the refined models
+  Model best_;
+  double support_ = -1.0;
+  int64_t refinements_ = 0;
+};
+
+}  // namespace manymatch

@@ -1,0 +1,65 @@
+// LocalRefine, FinalPolish and the polish of "auto": which edges, weights and loss, for any problem.
+#pragma once
+
+#include <span>
+
+#include "manymatch/ransac/problem.h"
+
+namespace manymatch {
+
+// Belongs to one thread.
+template <Problem P>
+class Refiner {
+ public:
+  using Model = typename P::Model;
+  using Workspace = typename P::Workspace;
+
+  Refiner(const P& problem, Weighting weighting)
+      : problem_(problem),
+        weighting_(weighting),
+        mask_(problem.graph().words()),
+        gathered_(problem.graph()) {}
+
+  // Edges with r^2 < 5 eps^2, loss min(r^2, eps^2), 25 iterations.
+  LmResult local_refine(Model& model, Workspace& space) {
+    gather(model, 5.0);
+    return refine(model, Loss::kTruncated, 25, space);
+  }
+
+  // Edges with r^2 < eps^2, loss eps^2 log(1 + r^2/eps^2), 100 iterations.
+  LmResult final_polish(Model& model, Workspace& space) {
+    gather(model, 1.0);
+    return refine(model, Loss::kCauchy, 100, space);
+  }
+
+  // The same with edges up to `reach` thresholds away, weighted by their priors.
+  LmResult polish_with_priors(Model& model, double reach, std::span<const double> prior,
+                              Workspace& space) {
+    gather(model, reach * reach);
+    gathered_.weigh_by_prior(prior);
+    return refine(model, Loss::kCauchy, 100, space);
+  }
+
+  // Edges and weights of the last refinement.
+  const GatheredEdges& gathered() const { return gathered_; }
+
+ private:
+  void gather(const Model& model, double factor) {
+    const double eps = problem_.eps();
+    const int count = problem_.within(model, factor * eps * eps, mask_);
+    gathered_.gather(mask_, count, weighting_);
+  }
+
+  // A minimal sample fits exactly: there is nothing to refine.
+  LmResult refine(Model& model, Loss loss, int max_iterations, Workspace& space) {
+    if (gathered_.edges().size() <= at(P::kSampleSize)) return {};
+    return problem_.refine(model, gathered_, loss, max_iterations, space);
+  }
+
+  const P& problem_;
+  Weighting weighting_;
+  Mask mask_;
+  GatheredEdges gathered_;
+};
+
+}  // namespace manymatch

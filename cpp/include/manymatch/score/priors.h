@@ -1,0 +1,49 @@
+// What an edge is worth before any geometry: its prior, that is the probability that it is true.
+//
+// Two definitions. The paper's methods use degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto" uses
+// the level of an edge, which says how the edge was found: by its rank, and by whether the GMS
+// filter keeps it, that is whether its neighbourhood moves the way it does.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "manymatch/graph.h"
+
+namespace manymatch {
+
+// The prior of "auto".
+struct Levels {
+  static constexpr int kRanks = 5;           // higher ranks count as this one
+  static constexpr int kCount = 2 * kRanks;  // levels; 0 is rank one and kept by the filter
+  static constexpr double kNotKept = 0.3;    // factor on the prior of an edge that is not kept
+
+  std::vector<int> of;        // per edge: 2 (rank - 1), plus one where the filter does not keep it
+  std::vector<double> prior;  // per edge: q / rank, times kNotKept where the filter does not keep it
+
+  // `rank` empty: unknown, all count as rank one, and the prior is the paper's (by degrees).
+  // `kept` empty: no filter. `by_rank` false: the paper's prior though there are ranks.
+  Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept, double q,
+         bool by_rank);
+
+  // log(1 + p / ((1 - p) delta)): what an inlier edge adds to the log-likelihood of a model.
+  double weight(int edge, double delta) const;
+};
+
+// Priors of edges, and of each vertex the factor a = 1 / (max(1 - m, floor) delta) with m the sum of
+// the priors at the vertex.
+struct Priors {
+  std::vector<double> p;       // per edge
+  std::vector<double> a0, a1;  // per vertex; 0 where isolated
+
+  // The paper's, with the floor 1e-9.
+  Priors(const Graph& graph, double q, double delta);
+  // Given priors of the edges. `floor` is the least probability that a vertex has no true edge.
+  Priors(const Graph& graph, std::vector<double> given, double delta, double floor);
+
+ private:
+  void set_scales(const Graph& graph, double delta, double floor);
+};
+
+}  // namespace manymatch

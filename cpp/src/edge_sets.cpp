@@ -1,0 +1,114 @@
+#include "manymatch/edge_sets.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "manymatch/filter/gms.h"
+#include "manymatch/ransac/sampler.h"
+
+namespace manymatch {
+
+namespace {
+
+std::string in_words(int number) {
+  constexpr const char* kWords[] = {"zero", "one", "two",   "three", "four", "five",
+                                    "six",  "seven", "eight", "nine",  "ten"};
+  return at(number) < std::size(kWords) ? kWords[number] : std::to_string(number);
+}
+
+}  // namespace
+
+Graph GraphInput::graph() const {
+  std::vector<int> left(num_edges()), right(num_edges());
+  for (std::size_t e = 0; e < num_edges(); ++e) {
+    left[e] = edges[2 * e];
+    right[e] = edges[2 * e + 1];
+  }
+  return {std::move(left), std::move(right), num0, num1};
+}
+
+std::vector<int> GraphInput::sampled_edges() const {
+  std::vector<int> sampled;
+  for (std::size_t e = 0; e < num_edges(); ++e) {
+    if (proposals.empty() || proposals[e]) sampled.push_back(static_cast<int>(e));
+  }
+  return sampled;
+}
+
+Subgraph::Subgraph(const Graph& whole, std::vector<int> chosen)
+    : edges(std::move(chosen)),
+      graph(pick(whole.left, edges), pick(whole.right, edges), whole.num0,
+            whole.num1) {}
+
+std::vector<int> Subgraph::local(const std::vector<int>& chosen) const {
+  std::vector<int> numbers;
+  for (int e : chosen) {
+    const auto found = std::lower_bound(edges.begin(), edges.end(), e);
+    if (found != edges.end() && *found == e) {
+      numbers.push_back(static_cast<int>(found - edges.begin()));
+    }
+  }
+  return numbers;
+}
+
+std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges, bool one_to_one,
+                           int sample_size) {
+  const std::string needed =
+      ", " + in_words(sample_size) + (sample_size == 1 ? " is needed" : " are needed");
+  if (graph.num_edges() < at(sample_size)) {
+    return "the graph has " + std::to_string(graph.num_edges()) +
+           (graph.num_edges() == 1 ? " edge" : " edges") + needed;
+  }
+  if (edges.size() < at(sample_size)) {
+    return "proposals leave " + std::to_string(edges.size()) + " edges to sample" + needed;
+  }
+  if (one_to_one) {
+    const int matching = matching_of_edges(graph, edges);
+    if (matching < sample_size) {
+      return "at most " + std::to_string(matching) +
+             " edges can hold at the same time (one partner per keypoint)" + needed;
+    }
+  }
+  return {};
+}
+
+std::vector<int> first_edges(std::size_t count) {
+  std::vector<int> edges(count);
+  std::iota(edges.begin(), edges.end(), 0);
+  return edges;
+}
+
+std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) {
+  std::vector<int> both;
+  std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+
+std::vector<int> likeliest_edges(const Levels& levels, std::size_t considered, std::size_t count) {
+  std::vector<int> order = first_edges(considered);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return levels.prior[at(a)] > levels.prior[at(b)]; });
+  order.resize(std::min(order.size(), count));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+std::vector<uint8_t> kept_by_filter(const GraphInput& input, const Graph& graph,
+                                    std::size_t considered) {
+  const Subgraph head(graph, first_edges(considered));
+  const double any_size[2] = {1.0, 1.0};  // grids lie on the box of the points
+  std::vector<uint8_t> kept = gms_filter(head.graph, input.points0.data(), input.points1.data(),
+                                         any_size, any_size, GmsOptions())
+                                  .mask;
+  kept.resize(graph.num_edges(), 0);
+  return kept;
+}
+
+std::vector<uint8_t> flags_of(MaskView mask, std::size_t num_edges) {
+  std::vector<uint8_t> flags(num_edges, 0);
+  for_each_bit(mask, [&](int e) { flags[at(e)] = 1; });
+  return flags;
+}
+
+}  // namespace manymatch

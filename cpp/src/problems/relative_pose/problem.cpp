@@ -1,0 +1,178 @@
+#include "manymatch/problems/relative_pose/problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace manymatch {
+
+namespace {
+
+const RelativePoseKernels& pose_kernels() { return kernels<RelativePoseKernels>(); }
+
+// The least-squares system of one pose, for the optimiser. Everything is divided by the number of
+// edges, so that the damping means the same for few and for many.
+struct PoseSystem {
+  RefineArrays edges;
+  std::span<double> r2;
+  Loss loss;
+  double eps2;
+  double scale;
+
+  double linearise(const Pose& pose, double* upper, double* gradient) const {
+    double tangent[6], out[21];
+    tangent_plane(pose.t, tangent);
+    pose_kernels().normal_equations(edges, pose.R, pose.t, tangent, loss, eps2, out);
+    for (int i = 0; i < 15; ++i) upper[i] = scale * out[i];
+    for (int i = 0; i < 5; ++i) gradient[i] = scale * out[15 + i];
+    return scale * (loss == Loss::kCauchy ? cauchy_cost(pose) : out[20]);
+  }
+
+  Pose move(const Pose& pose, const double* step) const {
+    double tangent[6];
+    tangent_plane(pose.t, tangent);
+    return perturb(pose, tangent, step);
+  }
+
+  double cauchy_cost(const Pose& pose) const {
+    pose_kernels().residuals(edges, pose.R, pose.t, r2.data());
+    double total = 0.0;
+    for (std::size_t i = 0; i < edges.padded; ++i) {
+      if (edges.weight[i] > 0.0) total += edges.weight[i] * eps2 * std::log1p(r2[i] / eps2);
+    }
+    return total;
+  }
+};
+
+}  // namespace
+
+void RefineColumns::resize(std::size_t count, std::size_t padded) {
+  for (auto* column : {&x0, &y0, &x1, &y1}) {
+    column->resize(padded);
+    std::fill(column->begin() + static_cast<std::ptrdiff_t>(count), column->end(), 0.0);
+  }
+  if (r2.size() < padded) r2.resize(padded);
+}
+
+LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double> weights, Loss loss,
+                     double eps2, int max_iterations) {
+  const auto count = static_cast<double>(
+      std::count_if(weights.begin(), weights.end(), [](double w) { return w > 0; }));
+  if (count == 0.0) return {};
+  PoseSystem system{columns.arrays(weights), columns.r2, loss, eps2, 1.0 / count};
+  Pose refined = pose;
+  LmResult result = levenberg_marquardt<5>(refined, system, max_iterations);
+  result.initial_cost *= count;
+  result.cost *= count;
+  normalise(refined);
+  if (is_finite(refined)) pose = refined;
+  return result;
+}
+
+RelativePoseProblem::RelativePoseProblem(const Graph& graph, const TwoViewPoints& points)
+    : graph_(graph), eps_(points.eps) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::size_t padded = graph.words() * 64;
+  for (auto* v : {&x0_, &y0_, &n0_, &x1_, &y1_, &n1_}) v->assign(padded, nan);
+  double largest0 = 1.0, largest1 = 1.0;
+  for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+    const double* a = points.x0.data() + 2 * at(graph.left[e]);
+    const double* b = points.x1.data() + 2 * at(graph.right[e]);
+    const double norm0 = std::sqrt(a[0] * a[0] + a[1] * a[1] + 1.0);
+    const double norm1 = std::sqrt(b[0] * b[0] + b[1] * b[1] + 1.0);
+    if (!std::isfinite(norm0) || !std::isfinite(norm1)) continue;  // stays an outlier
+    x0_[e] = a[0];
+    y0_[e] = a[1];
+    n0_[e] = 1.0 / norm0;
+    x1_[e] = b[0];
+    y1_[e] = b[1];
+    n1_[e] = 1.0 / norm1;
+    largest0 = std::max(largest0, norm0);
+    largest1 = std::max(largest1, norm1);
+  }
+  // Beyond float the screen is off (see below); clamping keeps the conversion defined.
+  const auto narrow = [](const AlignedVector<double>& from, AlignedVector<float>& to) {
+    static constexpr double kLimit = std::numeric_limits<float>::max();
+    to.resize(from.size());
+    std::transform(from.begin(), from.end(), to.begin(), [](double v) {
+      return static_cast<float>(std::isnan(v) ? v : std::clamp(v, -kLimit, kLimit));
+    });
+  };
+  narrow(x0_, x0f_);
+  narrow(y0_, y0f_);
+  narrow(n0_, n0f_);
+  narrow(x1_, x1f_);
+  narrow(y1_, y1f_);
+  narrow(n1_, n1f_);
+  arrays_ = {x0_.data(),  y0_.data(),  n0_.data(),   x1_.data(),  y1_.data(),
+             n1_.data(),  x0f_.data(), y0f_.data(),  n0f_.data(), x1f_.data(),
+             y1f_.data(), n1f_.data(), graph.words()};
+  // x1' E x0 in float32: eight roundings of 2^-24 on terms that together are at most
+  // sqrt(2) |x0| |x1|, doubled; and what rounding does to sqrt(den), times eps.
+  slack_ = 1.4e-6 * largest0 * largest1 + 1.5e-6 * eps_ * std::max(largest0, largest1);
+  screens_ = slack_ < 0.5 * eps_ && eps_ < 1e3 && largest0 < 1e3 && largest1 < 1e3;
+}
+
+RelativePoseProblem::Workspace RelativePoseProblem::workspace() const {
+  Workspace space;
+  space.batch = std::make_unique<FivePointBatch>();
+  space.solutions = std::make_unique<FivePointSolutions>();
+  return space;
+}
+
+void RelativePoseProblem::solve(std::span<const int> samples, Workspace& space,
+                                Solutions<Pose>& out) const {
+  FivePointBatch& batch = *space.batch;
+  batch.count = static_cast<int>(samples.size()) / kSampleSize;
+  for (int i = 0; i < batch.count; ++i) {
+    for (int k = 0; k < kSampleSize; ++k) {
+      const std::size_t e = at(samples[at(kSampleSize * i + k)]);
+      batch.b0[k][0][i] = x0_[e] * n0_[e];
+      batch.b0[k][1][i] = y0_[e] * n0_[e];
+      batch.b0[k][2][i] = n0_[e];
+      batch.b1[k][0][i] = x1_[e] * n1_[e];
+      batch.b1[k][1][i] = y1_[e] * n1_[e];
+      batch.b1[k][2][i] = n1_[e];
+    }
+  }
+  pose_kernels().five_point(batch, *space.solutions);
+  out.clear();
+  for (int i = 0; i < space.solutions->count; ++i) {
+    Pose pose;
+    std::copy_n(space.solutions->R[i], 9, pose.R);
+    std::copy_n(space.solutions->t[i], 3, pose.t);
+    out.models.push_back(pose);
+    out.sample.push_back(space.solutions->problem[i]);
+  }
+}
+
+int RelativePoseProblem::screen(const Pose& pose, int enough, std::span<uint64_t> mask) const {
+  if (!screens_) return inliers(pose, mask, {});
+  return pose_kernels().screen(arrays_, pose.R, pose.t, eps_, slack_, enough, mask.data());
+}
+
+int RelativePoseProblem::inliers(const Pose& pose, std::span<uint64_t> mask,
+                                 std::span<double> r2) const {
+  return pose_kernels().inliers(arrays_, pose.R, pose.t, eps_ * eps_, mask.data(),
+                                r2.empty() ? nullptr : r2.data());
+}
+
+int RelativePoseProblem::within(const Pose& pose, double limit2, std::span<uint64_t> mask) const {
+  return pose_kernels().inliers(arrays_, pose.R, pose.t, limit2, mask.data(), nullptr);
+}
+
+LmResult RelativePoseProblem::refine(Pose& pose, const GatheredEdges& edges, Loss loss,
+                                     int max_iterations, Workspace& space) const {
+  RefineColumns& columns = space.columns;
+  columns.resize(edges.edges().size(), edges.padded());
+  for (std::size_t i = 0; i < edges.edges().size(); ++i) {
+    const std::size_t e = at(edges.edges()[i]);
+    columns.x0[i] = x0_[e];
+    columns.y0[i] = y0_[e];
+    columns.x1[i] = x1_[e];
+    columns.y1[i] = y1_[e];
+  }
+  return refine_pose(pose, columns, edges.weights(), loss, eps_ * eps_, max_iterations);
+}
+
+}  // namespace manymatch

@@ -1,0 +1,64 @@
+#include "manymatch/score/priors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace manymatch {
+
+namespace {
+// With 0 a vertex whose priors sum up to one would have an infinite factor.
+constexpr double kSmallestFloor = 1e-9;
+}  // namespace
+
+Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept,
+               double q, bool by_rank)
+    : of(graph.num_edges()), prior(graph.num_edges()) {
+  for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+    const int r = !rank.empty() ? std::clamp(rank[e], 1, kRanks) : 1;
+    prior[e] = !rank.empty() && by_rank ? q / r
+                               : q / (2.0 * graph.at0.degree(graph.left[e])) +
+                                     q / (2.0 * graph.at1.degree(graph.right[e]));
+    of[e] = 2 * (r - 1);
+    if (!kept.empty() && !kept[e]) {
+      prior[e] *= kNotKept;
+      of[e] += 1;
+    }
+  }
+}
+
+double Levels::weight(int edge, double delta) const {
+  const double p = prior[at(edge)];
+  // Finite for the smallest delta too: weights are added and subtracted.
+  return std::log1p(std::min(p / ((1.0 - p) * delta), std::numeric_limits<double>::max()));
+}
+
+Priors::Priors(const Graph& graph, double q, double delta)
+    : p(graph.num_edges()), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
+  for (std::size_t e = 0; e < p.size(); ++e) {
+    const int l = graph.left[e], r = graph.right[e];
+    p[e] = q / (2.0 * graph.at0.degree(l)) + q / (2.0 * graph.at1.degree(r));
+  }
+  set_scales(graph, delta, kSmallestFloor);
+}
+
+Priors::Priors(const Graph& graph, std::vector<double> given, double delta, double floor)
+    : p(std::move(given)), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
+  set_scales(graph, delta, floor);
+}
+
+void Priors::set_scales(const Graph& graph, double delta, double floor) {
+  std::vector<double> mass0(at(graph.num0), 0.0), mass1(at(graph.num1), 0.0);
+  for (std::size_t e = 0; e < p.size(); ++e) {
+    mass0[at(graph.left[e])] += p[e];
+    mass1[at(graph.right[e])] += p[e];
+  }
+  const auto scale = [delta, floor](double mass) {
+    return 1.0 / (std::max(1.0 - mass, floor) * delta);
+  };
+  for (int v = 0; v < graph.num0; ++v) a0[at(v)] = graph.at0.degree(v) ? scale(mass0[at(v)]) : 0.0;
+  for (int v = 0; v < graph.num1; ++v) a1[at(v)] = graph.at1.degree(v) ? scale(mass1[at(v)]) : 0.0;
+}
+
+}  // namespace manymatch
