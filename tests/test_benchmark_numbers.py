@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.speed import adaptive, callgrind, compare, kernels, scaling
-from manymatch import Options, _core
 from manymatch.evaluate import pose_auc
-from tests.oracles.problems import nearby_pose, random_problem
 
 
 def test_what_got_slower_is_said_by_name():
@@ -56,22 +54,6 @@ def test_ratios_divide_by_the_right_kernel():
         kernels.POSELIB_CALL: 2.0,
     }
     assert list(kernels.ratios(best).values()) == [0.125, 0.2, 0.1, 0.125]
-
-
-def test_the_plain_score_is_the_exact_one():
-    rng = np.random.default_rng(3)
-    q, delta = Options().q, Options().delta
-    for _ in range(10):
-        problem = random_problem(rng, n=60, max_degree=12)
-        poses = [nearby_pose(rng, problem.R, problem.t, 1e-3) for _ in range(5)]
-        R, t = (np.array(part) for part in zip(*poses, strict=True))
-        arguments = (problem.x0, problem.x1, problem.edges, problem.eps, q, delta)
-        seconds, plain = _core.benchmark_plain_hcm(*arguments, R, t, 1)
-        exact = [_core.score(*arguments, *pose)[0] for pose in poses]
-        np.testing.assert_allclose(plain, exact, rtol=1e-12)
-        assert seconds > 0
-        # What the search evaluates sees a superset of the inliers.
-        assert (_core.benchmark_hcm(*arguments, R, t, 1)[1] >= plain * (1 - 1e-12)).all()
 
 
 @pytest.mark.parametrize(

@@ -19,23 +19,25 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
-from benchmarks.speed import callgrind, report
+from benchmarks.speed import build, callgrind, report
 from benchmarks.speed.problems import made
 from manymatch import _core
 
+_REFINER = "manymatch::Refiner<manymatch::RelativePoseProblem>"
+
 # What is shown: part of the pair, beginning of the function that does it.
 PARTS = {
-    "everything": "manymatch::estimate_relative_pose(",
+    "everything": "manymatch::Estimator<manymatch::RelativePoseProblem>::run(",
     "search, with refinements": "manymatch::LoRansac<",
     "- sampling": "manymatch::Proposals::draw(",
     "- five-point, batched": "manymatch::RelativePoseProblem::solve(",
     "- screening in float32": "manymatch::RelativePoseProblem::screen(",
     "- exact inliers in float64": "manymatch::RelativePoseProblem::inliers(",
     "- HCM terms of a mask": "manymatch::HcmEvaluator::operator()(",
-    "refinements, search and stage 2": "manymatch::RelativePoseProblem::local_refine(",
+    "refinements, search and stage 2": f"{_REFINER}::local_refine(",
     "stage 2: refinements and matchings": "manymatch::RelativePoseProblem::Model "
     "manymatch::select_by_matching<",
-    "final polish": "manymatch::RelativePoseProblem::final_polish(",
+    "final polish": f"{_REFINER}::final_polish(",
     "tables of the score": "manymatch::HcmTerms::HcmTerms(",
     "resolved matching": "manymatch::cheapest_maximum_matching(",
 }
@@ -109,10 +111,10 @@ def main() -> None:
     content: dict[str, object] = {"iterations": arguments.iterations, "nanoseconds": times}
     console = Console()
     try:
-        driver = callgrind.build_driver()
+        driver = build.driver()
         counts = instructions(driver, arguments.iterations)
         work = operations(driver)
-    except callgrind.UnavailableError as error:
+    except build.UnavailableError as error:
         console.print(str(error), markup=False)
     else:
         content |= {"instructions": counts, "work": work}

@@ -7,45 +7,22 @@ can be counted are avx2 and baseline.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.speed import build
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "bench"
 COUNTED = "manymatch_counted"
-
-
-class UnavailableError(RuntimeError):
-    """Something that counting needs is not installed; the message is a sentence."""
-
-
-def build_driver() -> Path:
-    """Compile the driver as the package is compiled, where it changed; return its path."""
-    tools = [_tool("cmake"), "--build", str(BUILD)]
-    configure = [
-        *(tools[0], "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"),
-        *(f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}", "-DCMAKE_BUILD_TYPE=Release"),
-        *("-DMANYMATCH_PYTHON=OFF", "-DMANYMATCH_BENCH=ON"),
-    ]
-    for command in (configure, tools):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode:
-            raise UnavailableError(
-                f"The driver cannot be built: {done.stdout[-2000:]}{done.stderr}"
-            )
-    return BUILD / "cpp" / "bench" / "driver"
 
 
 def compiler() -> str:
     """Name and version of the compiler that built the driver: counts depend on it."""
-    cache = (BUILD / "CMakeCache.txt").read_text()
+    cache = (build.DRIVER / "CMakeCache.txt").read_text()
     path = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
     assert path is not None
     done = subprocess.run(  # noqa: S603
@@ -68,7 +45,7 @@ def count_by_function(driver: Path, task: str, times: int, isa: str) -> dict[str
     with tempfile.TemporaryDirectory() as folder:
         file = _run(driver, task, times, isa, Path(folder))
         done = subprocess.run(  # noqa: S603
-            [_tool("callgrind_annotate"), "--inclusive=yes", "--threshold=100", str(file)],
+            [build.tool("callgrind_annotate"), "--inclusive=yes", "--threshold=100", str(file)],
             capture_output=True,
             text=True,
             check=True,
@@ -87,7 +64,7 @@ def count_operations(driver: Path, task: str, times: int, isa: str) -> tuple[int
     A fused multiply-add is two operations in every lane. The C library's are not counted.
     """
     listing = subprocess.run(  # noqa: S603
-        [_tool("objdump"), "-d", "--no-show-raw-insn", str(driver)],
+        [build.tool("objdump"), "-d", "--no-show-raw-insn", str(driver)],
         capture_output=True,
         text=True,
         check=True,
@@ -133,20 +110,12 @@ def _run(
 ) -> Path:
     file = folder / "callgrind.out"
     command = [
-        *(_tool("valgrind"), "--tool=callgrind", f"--callgrind-out-file={file}", *more),
+        *(build.tool("valgrind"), "--tool=callgrind", f"--callgrind-out-file={file}", *more),
         *(f"--toggle-collect={COUNTED}", str(driver), task, str(times)),
     ]
     done = subprocess.run(  # noqa: S603
         command, capture_output=True, text=True, check=False, env={"MANYMATCH_ISA": isa}
     )
     if done.returncode:
-        raise UnavailableError(f"{task} cannot be counted: {done.stderr[-500:]}")
+        raise build.UnavailableError(f"{task} cannot be counted: {done.stderr[-500:]}")
     return file
-
-
-def _tool(name: str) -> str:
-    """Find a program on the path or beside the interpreter."""
-    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
-    if found is None:
-        raise UnavailableError(f"{name} is not installed, so that instructions cannot be counted.")
-    return found

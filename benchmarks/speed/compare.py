@@ -22,7 +22,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed import callgrind, report
+from benchmarks.speed import build, callgrind, report
 
 BASELINE = Path(__file__).with_name("baseline.json")
 # Task of the driver: how often the work is done.
@@ -45,7 +45,7 @@ INSTRUCTIONS_TOLERANCE, CLOCK_TOLERANCE = 0.02, 0.25
 
 def count_all() -> dict[str, float]:
     """Instructions of one unit of every task on every path."""
-    driver = callgrind.build_driver()
+    driver = build.driver()
     return {
         f"{task}, {isa}": callgrind.count(driver, task, times, isa) / times
         for isa in INSTRUCTION_SETS
@@ -99,7 +99,7 @@ def main() -> int:
     now: dict[str, Any] = {"environment": report.environment()}
     try:
         now |= {"instructions": count_all(), "compiler": callgrind.compiler()}
-    except callgrind.UnavailableError as error:
+    except build.UnavailableError as error:
         console.print(str(error), markup=False)
     if arguments.speed.is_file():
         now["ratios"] = clock_ratios(json.loads(arguments.speed.read_text()))

@@ -8,11 +8,13 @@ two arrays and computes next to nothing.
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.speed import build
 from manymatch import Options, _core
 from manymatch._optional import require
 
@@ -68,19 +70,50 @@ def time_kernels(problem: Problem, repeats: int) -> dict[str, float]:
         best[name] = min(1e6 * seconds, best.get(name, np.inf))
 
     poselib = require("poselib", "the comparison of kernels", "baselines")
+    plain_hcm = load_bench_module().plain_hcm
     for _ in range(repeats):
         for kind, poses in hypotheses.items():
             rounds = max(1, 4000 // len(poses[0]))
-            keep(HCM.format(kind), _core.benchmark_hcm(*arguments, *prior, *poses, rounds)[0])
-            plain = _core.benchmark_plain_hcm(*arguments, *prior, *poses, rounds)[0]
+            for name, mechanism in ((HCM, "hcm"), (MCM, "mcm")):
+                keep(name.format(kind), time_scores(arguments, prior, poses, rounds, mechanism))
+            plain = plain_hcm(*arguments, *prior, *poses, rounds)[0]
             keep(PLAIN_HCM.format(kind), plain)
-            keep(MCM.format(kind), _core.benchmark_mcm(*arguments, *poses, rounds)[0])
         start = time.perf_counter()
         _core.five_point(b0, b1)
         keep(FIVE_POINT, (time.perf_counter() - start) / len(b0))
         keep(POSELIB, time_calls(poselib.relpose_5pt, b0, b1))
         keep(POSELIB_CALL, time_calls(poselib.relpose_upright_planar_2pt, b0, b1))
     return best
+
+
+def time_scores(
+    arguments: tuple[Any, ...],
+    prior: tuple[float, float],
+    poses: tuple[np.ndarray, np.ndarray],
+    rounds: int,
+    mechanism: str,
+) -> float:
+    """Seconds of an evaluation as in the search: screen in float32, then score."""
+    R, t = np.tile(poses[0], (rounds, 1, 1)), np.tile(poses[1], (rounds, 1))
+
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        _core.screened_scores(*arguments, *prior, R[:count], t[:count], mechanism)
+        return time.perf_counter() - start
+
+    # A call without poses costs what is prepared once in a search.
+    return (seconds(len(R)) - seconds(0)) / len(R)
+
+
+def load_bench_module() -> Any:
+    """Build and import ``_bench``, the compiled module that only the benchmarks have."""
+    path = build.bench_module()
+    spec = importlib.util.spec_from_file_location("_bench", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def time_calls(solver: Callable[[Any, Any], object], b0: np.ndarray, b1: np.ndarray) -> float:

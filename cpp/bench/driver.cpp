@@ -15,10 +15,10 @@
 #include "manymatch/associate/candidates.h"
 #include "manymatch/associate/unit_rows.h"
 #include "manymatch/filter/gms.h"
-#include "manymatch/problems/relative_pose.h"
-#include "manymatch/ransac/proposals.h"
+#include "manymatch/problems/relative_pose/estimate.h"
+#include "manymatch/ransac/sampler.h"
 #include "manymatch/score/scorers.h"
-#include "plain_hcm.h"
+#include "plain_graph.h"
 
 using namespace manymatch;
 
@@ -37,19 +37,22 @@ void estimate(Method method, int count) {
   Options options;
   options.min_iterations = options.max_iterations = count;
   Interrupt interrupt;
-  Estimate found;
-  counted([&] { found = estimate_relative_pose(pair.input(), method, options, interrupt); });
-  for (double r : found.pose.R) std::printf("%a ", r);
-  for (double t : found.pose.t) std::printf("%a ", t);
+  PoseEstimate found;
+  counted([&] { found = estimate_pose(pair, method, options, interrupt); });
+  for (double r : found.model.R) std::printf("%a ", r);
+  for (double t : found.model.t) std::printf("%a ", t);
   std::printf("hcm %a cardinality %d\n", found.hcm, found.cardinality);
 }
 
 // Hypotheses of random samples, as the search sees them.
 struct Hypotheses {
+  static constexpr int kSampleSize = RelativePoseProblem::kSampleSize;
+  static constexpr std::size_t kSamples = at(kSampleSize * kBatch);  // of one batch
   Pair pair = made_pair(1, kEdges, kRatio);
   Graph graph = graph_of(pair);
-  RelativePoseProblem problem{graph, pair.x0.data(), pair.x1.data(), pair.eps, true};
+  RelativePoseProblem problem{graph, pair.points()};
   RelativePoseProblem::Workspace space = problem.workspace();
+  Refiner<RelativePoseProblem> refiner{problem, Weighting::kByDegree};
   std::vector<int> samples;
   int batches;
 
@@ -58,16 +61,16 @@ struct Hypotheses {
     std::iota(all.begin(), all.end(), 0);
     const Proposals proposals(graph, all, false);
     Proposals::Scratch scratch = proposals.scratch();
-    samples.resize(static_cast<std::size_t>(5 * kBatch * batches));
+    samples.resize(at(kSampleSize * kBatch * batches));
     int64_t wasted = 0;
     for (int i = 0; i < kBatch * batches; ++i)
-      proposals.draw(0, i, 5, scratch, &samples[5 * i], &wasted);
+      proposals.draw(0, i, kSampleSize, scratch, &samples[at(kSampleSize * i)], &wasted);
   }
 
   void solve(std::vector<Pose>& out) {
     Solutions<Pose> solutions;
     for (int b = 0; b < batches; ++b) {
-      problem.solve(&samples[static_cast<std::size_t>(5 * kBatch * b)], kBatch, space, solutions);
+      problem.solve(std::span(samples).subspan(at(b) * kSamples, kSamples), space, solutions);
       out.insert(out.end(), solutions.models.begin(), solutions.models.end());
     }
   }
@@ -100,8 +103,8 @@ void evaluations(int count, Make&& make) {
 template <class Scorer>
 auto screened(Hypotheses& h, Scorer scorer) {
   return [&h, scorer, mask = Mask(h.graph.words())](const Pose& pose) mutable {
-    h.problem.screen(pose, 0, mask.data());
-    return scorer.score(mask.data(), nullptr);
+    h.problem.screen(pose, 0, mask);
+    return scorer.score(mask, {});
   };
 }
 
@@ -117,13 +120,8 @@ void mcm(int count) {
 
 void plain(int count) {
   evaluations(count, [](Hypotheses& h) {
-    PlainGraph graph(h.graph, Priors(h.graph, kQ, kDelta), h.pair.x0.data(), h.pair.x1.data(),
-                     h.pair.eps);
-    return [graph, sum0 = std::vector<double>(graph.a0.size()),
-            sum1 = std::vector<double>(graph.a1.size()),
-            evaluate = plain_hcm()](const Pose& pose) mutable {
-      return evaluate(graph, pose.R, pose.t, sum0.data(), sum1.data());
-    };
+    PlainGraph graph(h.graph, Priors(h.graph, kQ, kDelta), h.pair.points());
+    return [graph](const Pose& pose) mutable { return graph.hcm(pose); };
   });
 }
 
@@ -138,7 +136,7 @@ void refine(int count) {
     pose = perturb(pose, tangent, step);
   }
   counted([&] {
-    for (Pose& pose : poses) h.problem.local_refine(pose, h.space);
+    for (Pose& pose : poses) h.refiner.local_refine(pose, h.space);
   });
   double sum = 0;
   for (const Pose& pose : poses) sum += pose.t[0];
@@ -222,7 +220,7 @@ int main(int argc, char** argv) {
     std::fputs("\n", stderr);
     return 2;
   }
-  std::printf("%s on %s: ", argv[1], kernels().name);
+  std::printf("%s on %s: ", argv[1], name_of(instruction_set()));
   task->second(count);
   return 0;
 }

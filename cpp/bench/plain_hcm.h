@@ -4,30 +4,23 @@
 // with the flags of the kernels of that set (see CMakeLists.txt).
 #pragma once
 
-#include <vector>
-
-#include "manymatch/graph.h"
-#include "manymatch/score/hcm.h"
+#include <cstddef>
 
 namespace manymatch {
 
-struct PlainGraph {
-  std::vector<double> x0, y0, x1, y1;  // per edge, on the normalised planes
-  std::vector<int> left, right;        // per edge
-  std::vector<double> p;               // per edge: prior
-  std::vector<double> a0, a1;          // per vertex
+struct PlainEdges {
+  const double *x0, *y0, *x1, *y1;  // per edge, on the normalised planes
+  const int *left, *right;          // per edge
+  const double* p;                  // per edge: prior
+  std::size_t num_edges;
+  const double *a0, *a1;  // per vertex
+  std::size_t num0, num1;
   double eps;
-
-  // Points (x, y) by rows.
-  PlainGraph(const Graph& graph, const Priors& priors, const double* points0, const double* points1,
-             double threshold);
 };
 
-// `sum0`, `sum1`: room for one number per vertex.
-using PlainHcm = double (*)(const PlainGraph&, const double* R, const double* t, double* sum0,
-                            double* sum1);
-
-// The one of the instruction set in use.
-PlainHcm plain_hcm();
+struct PlainKernels {
+  // `sum0`, `sum1`: room for one number per vertex.
+  double (*hcm)(const PlainEdges&, const double* R, const double* t, double* sum0, double* sum1);
+};
 
 }  // namespace manymatch

@@ -60,8 +60,10 @@ void bind_estimate(nb::module_& m) {
       .def_rw("delta", &Options::delta)
       .def_rw("guidance", &Options::guidance)
       .def_rw("seed", &Options::seed)
+      .def_rw("without", &Options::disabled)
       .def_rw("disable", &Options::disabled, "Parts of \"auto\" that are switched off, as bits.");
-  nb::class_<Pair>(m, "Pair", "Points by vertex, edges, and the threshold in the unit of the points.")
+  nb::class_<Pair>(m, "Pair",
+                   "Points by vertex, edges, and the threshold in the unit of the points.")
       .def(nb::init<Points, Points, Edges, std::optional<Ranks>, std::optional<Flags>, double,
                     std::optional<Points>, std::optional<Points>, std::optional<Flags>>(),
            nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("rank").none(),
@@ -76,10 +78,6 @@ void bind_estimate(nb::module_& m) {
           "matched", [](const Estimate& e) { return to_numpy(e.matched); }, automatic)
       .def_prop_ro(
           "kept", [](const Estimate& e) { return flags_to_numpy(e.kept); }, automatic)
-      .def_prop_ro(
-          "level", [](const Estimate& e) { return to_numpy(e.level); }, automatic)
-      .def_prop_ro(
-          "prior", [](const Estimate& e) { return to_numpy(e.prior); }, automatic)
       .def_ro("hcm", &Estimate::hcm)
       .def_ro("cardinality", &Estimate::cardinality)
       .def_ro("num_inliers", &Estimate::num_inliers)

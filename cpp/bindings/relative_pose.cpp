@@ -1,30 +1,15 @@
 // Relative pose: the estimator, the exact score, and its parts (residuals, five-point, refinement).
-#include "manymatch/problems/relative_pose/estimate.h"
-
 #include <limits>
 
 #include "estimate.h"
+#include "manymatch/problems/relative_pose/estimate.h"
+#include "poses.h"
 
 namespace manymatch {
 
 namespace {
 
 const RelativePoseKernels& pose_kernels() { return kernels<RelativePoseKernels>(); }
-
-inline Pose to_pose(const Matrix3& R, const Vector3& t) {
-  Pose pose;
-  std::copy_n(R.data(), 9, pose.R);
-  std::copy_n(t.data(), 3, pose.t);
-  return pose;
-}
-
-inline Out<double> rotation_to_numpy(const Pose& pose) {
-  return to_numpy(std::vector<double>(pose.R, pose.R + 9), {3, 3});
-}
-
-inline Out<double> translation_to_numpy(const Pose& pose) {
-  return to_numpy(std::vector<double>(pose.t, pose.t + 3));
-}
 
 // Correspondences as a graph whose edge i joins point i with point i.
 Graph identity_graph(const Points& x0, const Points& x1) {
@@ -46,6 +31,33 @@ std::tuple<Out<double>, Out<bool>> sampson(const Points& x0, const Points& x1, c
   problem.inliers(to_pose(R, t), mask, r2);
   r2.resize(graph.num_edges());
   return {to_numpy(std::move(r2)), flags_to_numpy(flags_of(mask, graph.num_edges()))};
+}
+
+// As the search does it: a superset of the inliers found in float32, and its score.
+template <Scorer S>
+std::vector<double> screened(const RelativePoseProblem& problem, S scorer,
+                             const std::vector<Pose>& poses) {
+  Mask mask(problem.graph().words());
+  std::vector<double> scores;
+  scores.reserve(poses.size());
+  for (const Pose& pose : poses) {
+    problem.screen(pose, 0, mask);
+    scores.push_back(scorer.score(mask, {}));
+  }
+  return scores;
+}
+
+Out<double> screened_scores(const Points& x0, const Points& x1, const Edges& edges, double eps,
+                            double q, double delta, const Matrices3& R, const Vectors3& t,
+                            const std::string& mechanism) {
+  check_positive("eps", eps);
+  const Graph graph = to_graph(edges, x0.shape(0), x1.shape(0));
+  const RelativePoseProblem problem(graph, {view_of(x0), view_of(x1), eps});
+  const std::vector<Pose> poses = to_poses(R, t);
+  if (mechanism == "mcm") return to_numpy(screened(problem, McmScorer(graph), poses));
+  if (mechanism != "hcm") throw nb::value_error("mechanism must be hcm or mcm");
+  const HcmTerms terms(graph, q, delta);
+  return to_numpy(screened(problem, HcmScorer(graph, terms), poses));
 }
 
 std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
@@ -196,12 +208,16 @@ std::tuple<Out<double>, Out<double>> perturb_pose(const Matrix3& R, const Vector
 
 void bind_relative_pose(nb::module_& m) {
   using PoseEstimate = ModelEstimate<Pose>;
+  constexpr auto automatic = nb::rv_policy::automatic;  // the arrays own their data
   bind_problem<RelativePoseProblem>(
       m, "RelativePoseEstimate", "estimate_relative_pose",
       "Relative poses of pairs with points on the normalised planes. One pair uses the threads "
       "within, several use one each.")
-      .def_prop_ro("R", [](const PoseEstimate& e) { return rotation_to_numpy(e.model); })
-      .def_prop_ro("t", [](const PoseEstimate& e) { return translation_to_numpy(e.model); });
+      .def_prop_ro(
+          "R", [](const PoseEstimate& e) { return rotation_to_numpy(e.model); }, automatic)
+      .def_prop_ro(
+          "t", [](const PoseEstimate& e) { return translation_to_numpy(e.model); }, automatic);
+  m.attr("estimate") = m.attr("estimate_relative_pose");
   m.def(
       "score",
       [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
@@ -211,6 +227,11 @@ void bind_relative_pose(nb::module_& m) {
       nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
       nb::arg("delta"), nb::arg("R"), nb::arg("t"),
       "Exact score of a pose: (hcm, cardinality, inliers, squared residuals).");
+  m.def("screened_scores", &screened_scores, nb::arg("x0"), nb::arg("x1"), nb::arg("edges"),
+        nb::arg("eps"), nb::arg("q"), nb::arg("delta"), nb::arg("R"), nb::arg("t"),
+        nb::arg("mechanism"),
+        "Upper bounds of the scores (hcm or mcm) of many poses, as the search computes them before "
+        "it evaluates exactly what can matter.");
   m.def("sampson", &sampson, nb::arg("x0"), nb::arg("x1"), nb::arg("R"), nb::arg("t"),
         "Squared Sampson distances (NaN where undefined) and whether both depths are positive.");
   m.def("five_point", &five_point, nb::arg("b0"), nb::arg("b1"),

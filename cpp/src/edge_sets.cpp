@@ -12,7 +12,7 @@ namespace manymatch {
 namespace {
 
 std::string in_words(int number) {
-  constexpr const char* kWords[] = {"zero", "one", "two",   "three", "four", "five",
+  constexpr const char* kWords[] = {"zero", "one",   "two",   "three", "four", "five",
                                     "six",  "seven", "eight", "nine",  "ten"};
   return at(number) < std::size(kWords) ? kWords[number] : std::to_string(number);
 }
@@ -38,8 +38,7 @@ std::vector<int> GraphInput::sampled_edges() const {
 
 Subgraph::Subgraph(const Graph& whole, std::vector<int> chosen)
     : edges(std::move(chosen)),
-      graph(pick(whole.left, edges), pick(whole.right, edges), whole.num0,
-            whole.num1) {}
+      graph(pick(whole.left, edges), pick(whole.right, edges), whole.num0, whole.num1) {}
 
 std::vector<int> Subgraph::local(const std::vector<int>& chosen) const {
   std::vector<int> numbers;

@@ -48,17 +48,11 @@ inline manymatch::Graph random_graph(Source& random, int n0, int n1, double dens
 inline manymatch::Mask random_mask(Source& random, std::size_t edges, double density) {
   manymatch::Mask mask(manymatch::mask_words(edges), 0);
   for (std::size_t e = 0; e < edges; ++e) {
-    if (random.chance(density)) mask[e / 64] |= uint64_t{1} << (e % 64);
+    if (random.chance(density)) manymatch::set_bit(mask, static_cast<int>(e));
   }
   return mask;
 }
 
 inline bool has_bit(const manymatch::Mask& mask, std::size_t e) {
   return mask[e / 64] >> (e % 64) & 1;
-}
-
-inline int count_bits(const manymatch::Mask& mask) {
-  int count = 0;
-  manymatch::for_each_bit(mask.data(), mask.size(), [&](int) { ++count; });
-  return count;
 }

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "check.h"
-#include "manymatch/problems/relative_pose.h"
+#include "manymatch/problems/relative_pose/problem.h"
 #include "two_view.h"
 
 using namespace manymatch;
@@ -71,10 +71,10 @@ void test_definition() {
   for (int repeat = 0; repeat < 20; ++repeat) {
     const Pose pose = random_pose(random, 0.6);
     const Scene scene = random_scene(random, pose, 100, 1.0, 2e-3);
-    const RelativePoseProblem problem(scene.graph, scene.x0.data(), scene.x1.data(), 1e-3, true);
+    const RelativePoseProblem problem(scene.graph, {scene.x0, scene.x1, 1e-3});
     Mask mask(scene.graph.words());
     std::vector<double> r2(scene.graph.words() * 64);
-    const int count = problem.inliers(pose, mask.data(), r2.data());
+    const int count = problem.inliers(pose, mask, r2);
     CHECK_EQ(count, count_bits(mask));
     int different = 0;
     for (std::size_t e = 0; e < scene.graph.num_edges(); ++e) {
@@ -101,16 +101,15 @@ void test_screen_is_a_superset() {
       std::vector<double> thresholds = {1e-9, 3e-6, 1e-5, 1e-3, 1.0, 1e3, 1e12};
       Mask exact(scene.graph.words()), loose(scene.graph.words());
       std::vector<double> r2(scene.graph.words() * 64);
-      RelativePoseProblem(scene.graph, scene.x0.data(), scene.x1.data(), 1.0, true)
-          .inliers(pose, exact.data(), r2.data());
+      RelativePoseProblem(scene.graph, {scene.x0, scene.x1, 1.0}).inliers(pose, exact, r2);
       for (std::size_t e = 0; e < scene.graph.num_edges(); e += 3) {
         if (r2[e] > 0) thresholds.push_back(std::sqrt(r2[e]) * (1 + 1e-12));
       }
       for (double eps : thresholds) {
-        const RelativePoseProblem problem(scene.graph, scene.x0.data(), scene.x1.data(), eps, true);
-        const int inliers = problem.inliers(pose, exact.data(), nullptr);
+        const RelativePoseProblem problem(scene.graph, {scene.x0, scene.x1, eps});
+        const int inliers = problem.inliers(pose, exact, {});
         for (int enough : {0, inliers + 1, 1 << 30}) {
-          const int count = problem.screen(pose, enough, loose.data());
+          const int count = problem.screen(pose, enough, loose);
           CHECK_EQ(count, count_bits(loose));
           bool superset = true;
           for (std::size_t w = 0; w < exact.size(); ++w) superset &= !(exact[w] & ~loose[w]);
@@ -132,11 +131,11 @@ void test_sets_agree() {
   for (int repeat = 0; repeat < 20; ++repeat) {
     const Pose pose = random_pose(random, 0.6);
     const Scene scene = random_scene(random, pose, 200, 1.0, 2e-3);
-    const RelativePoseProblem problem(scene.graph, scene.x0.data(), scene.x1.data(), 1e-3, true);
+    const RelativePoseProblem problem(scene.graph, {scene.x0, scene.x1, 1e-3});
     std::vector<double> first, r2(scene.graph.words() * 64);
     Mask first_mask, mask(scene.graph.words());
     for_each_instruction_set([&](const char* name) {
-      problem.inliers(pose, mask.data(), r2.data());
+      problem.inliers(pose, mask, r2);
       if (first.empty()) {
         first = r2;
         first_mask = mask;
@@ -160,12 +159,12 @@ void test_bad_points() {
   const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};
   for (std::size_t e = 0; e < 16; ++e)
     (e % 2 ? scene.x0 : scene.x1)[2 * e + e / 8] = bad[e / 2 % 4];
-  const RelativePoseProblem problem(scene.graph, scene.x0.data(), scene.x1.data(), 1e-3, true);
+  const RelativePoseProblem problem(scene.graph, {scene.x0, scene.x1, 1e-3});
   Mask mask(scene.graph.words());
   std::vector<double> r2(scene.graph.words() * 64);
-  CHECK(problem.inliers(pose, mask.data(), r2.data()) > 10);
+  CHECK(problem.inliers(pose, mask, r2) > 10);
   for (std::size_t e = 0; e < 16; ++e) CHECK(!has_bit(mask, e) && std::isnan(r2[e]));
-  problem.screen(pose, 0, mask.data());
+  problem.screen(pose, 0, mask);
   for (std::size_t e = 0; e < 16; ++e) CHECK(!has_bit(mask, e));
 }
 

@@ -9,13 +9,13 @@ using namespace manymatch;
 
 namespace {
 
-Estimate run(const Pair& pair, Method method, const Options& options) {
+PoseEstimate run(const Pair& pair, Method method, const Options& options) {
   Interrupt interrupt;
-  return estimate_relative_pose(pair.input(), method, options, interrupt);
+  return estimate_pose(pair, method, options, interrupt);
 }
 
-bool same(const Estimate& a, const Estimate& b) {
-  return a.success == b.success && std::memcmp(&a.pose, &b.pose, sizeof a.pose) == 0 &&
+bool same(const PoseEstimate& a, const PoseEstimate& b) {
+  return a.success == b.success && std::memcmp(&a.model, &b.model, sizeof a.model) == 0 &&
          a.inliers == b.inliers && a.matched == b.matched && a.hcm == b.hcm &&
          a.cardinality == b.cardinality && a.num_inliers == b.num_inliers &&
          a.iterations == b.iterations && a.refinements == b.refinements && a.failure == b.failure;
@@ -24,12 +24,13 @@ bool same(const Estimate& a, const Estimate& b) {
 void test_methods_and_threads() {
   const Pair pair = random_pair(51, 80, 2);
   for (Method method : kMethods) {
-    const Estimate one = run(pair, method, quick_options());
+    const PoseEstimate one = run(pair, method, quick_options());
     CHECK(one.success && one.failure.empty() && !one.interrupted);
-    CHECK(distance(one.pose.R, one.pose.t, pair.pose) < 0.01);
+    CHECK(distance(one.model.R, one.model.t, pair.pose) < 0.01);
     CHECK(one.cardinality >= 78 && one.cardinality <= 80);
     CHECK_EQ(static_cast<int>(one.matched.size()), one.cardinality);
-    const PoseScore score = score_pose(pair.input(), one.pose, 0.3, 0.01);
+    const ModelScore score =
+        manymatch::score<RelativePoseProblem>(pair.input(), pair.points(), one.model, 0.3, 0.01);
     CHECK_EQ(score.hcm, one.hcm);
     CHECK_EQ(score.cardinality, one.cardinality);
     CHECK_EQ(score.num_inliers, one.num_inliers);
@@ -47,21 +48,22 @@ void test_methods_and_threads() {
 // Hints move the samples, not the answer.
 void test_rank_and_proposals() {
   const Pair pair = random_pair(52, 80, 2);
-  PairInput input = pair.input();
+  GraphInput input = pair.input();
   std::vector<int32_t> rank;
   std::vector<uint8_t> proposals;
   for (std::size_t e = 0; e < pair.edges.size(); e += 2) {
     rank.push_back(pair.edges[e] == pair.edges[e + 1] ? 1 : 2);
     proposals.push_back(pair.edges[e] < 60);
   }
-  input.rank = rank.data();
-  input.proposals = proposals.data();
+  input.rank = rank;
+  input.proposals = proposals;
   Options options = quick_options();
   options.guidance = 0.5;
   for (Method method : kMethods) {
     Interrupt interrupt;
-    const Estimate estimate = estimate_relative_pose(input, method, options, interrupt);
-    CHECK(estimate.success && distance(estimate.pose.R, estimate.pose.t, pair.pose) < 0.01);
+    const PoseEstimate estimate =
+        manymatch::estimate<RelativePoseProblem>(input, pair.points(), method, options, interrupt);
+    CHECK(estimate.success && distance(estimate.model.R, estimate.model.t, pair.pose) < 0.01);
   }
 }
 
@@ -69,13 +71,18 @@ void test_many() {
   std::vector<Pair> pairs;
   for (uint64_t seed = 60; seed < 65; ++seed) pairs.push_back(random_pair(seed, 40, 1));
   pairs.push_back(random_pair(65, 3, 0));  // fails
-  std::vector<PairInput> inputs;
-  for (const Pair& pair : pairs) inputs.push_back(pair.input());
+  std::vector<GraphInput> inputs;
+  std::vector<TwoViewPoints> points;
+  for (const Pair& pair : pairs) {
+    inputs.push_back(pair.input());
+    points.push_back(pair.points());
+  }
   const std::vector<Options> options(pairs.size(), quick_options());
   for (Method method : kMethods) {
     for (int threads : {1, 3}) {
       Interrupt interrupt;
-      const auto together = estimate_relative_poses(inputs, method, options, threads, interrupt);
+      const auto together =
+          estimate_many<RelativePoseProblem>(inputs, points, method, options, threads, interrupt);
       CHECK_EQ(together.size(), pairs.size());
       for (std::size_t i = 0; i < pairs.size(); ++i) {
         CHECK(same(together[i], run(pairs[i], method, options[i])));
@@ -94,12 +101,14 @@ void test_interrupt() {
       options.min_iterations = options.max_iterations = int64_t{1} << 40;
       int polls = 0;
       Interrupt interrupt([&polls] { return ++polls == 2; });
-      const Estimate estimate = estimate_relative_pose(pair.input(), method, options, interrupt);
+      const PoseEstimate estimate = estimate_pose(pair, method, options, interrupt);
       CHECK(estimate.interrupted && !estimate.success);
       CHECK_EQ(polls, 2);
       Interrupt another([] { return true; });
-      estimate_relative_poses({pair.input(), pair.input(), pair.input()}, method,
-                              {options, options, options}, threads, another);
+      const std::vector<GraphInput> inputs(3, pair.input());
+      const std::vector<TwoViewPoints> points(3, pair.points());
+      const std::vector<Options> each(3, options);
+      estimate_many<RelativePoseProblem>(inputs, points, method, each, threads, another);
       CHECK(another.requested());
     }
   }

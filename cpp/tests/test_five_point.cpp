@@ -35,7 +35,7 @@ struct Problems {
 
 std::unique_ptr<FivePointSolutions> solve(const FivePointBatch& batch) {
   auto out = std::make_unique<FivePointSolutions>();
-  kernels().five_point(batch, *out);
+  kernels<RelativePoseKernels>().five_point(batch, *out);
   return out;
 }
 

@@ -23,10 +23,10 @@ void test_cell_matching() {
     for (int k = 0; k < 40; ++k) {
       const Mask mask = random_mask(random, graph.num_edges(), random.uniform());
       std::vector<int> edges;
-      for_each_bit(mask.data(), mask.size(), [&](int e) { edges.push_back(e); });
+      for_each_bit(mask, [&](int e) { edges.push_back(e); });
       random.shuffle(edges);
       CHECK_EQ(cells.cardinality(edges.data(), static_cast<int>(edges.size())),
-               matching.cardinality(mask.data()));
+               matching.cardinality(mask));
     }
   }
 }

@@ -8,12 +8,12 @@ using namespace manymatch;
 
 namespace {
 
-void check_sound(const Pair& pair, const Estimate& estimate) {
+void check_sound(const Pair& pair, const PoseEstimate& estimate) {
   CHECK_EQ(estimate.success, estimate.failure.empty());
-  CHECK(is_finite(estimate.pose) && std::isfinite(estimate.hcm));
-  Pose pose = estimate.pose;
+  CHECK(is_finite(estimate.model) && std::isfinite(estimate.hcm));
+  Pose pose = estimate.model;
   normalise(pose);
-  CHECK(distance(estimate.pose.R, estimate.pose.t, pose) < 1e-9);
+  CHECK(distance(estimate.model.R, estimate.model.t, pose) < 1e-9);
   CHECK_EQ(estimate.inliers.size(), pair.edges.size() / 2);
   CHECK_EQ(static_cast<int>(estimate.matched.size()), estimate.cardinality);
   CHECK(estimate.cardinality <= estimate.num_inliers);
@@ -25,15 +25,15 @@ void run_all(const Pair& pair, int expect) {
     Options options = quick_options();
     options.max_iterations = 1000;
     Interrupt interrupt;
-    const Estimate one = estimate_relative_pose(pair.input(), method, options, interrupt);
+    const PoseEstimate one = estimate_pose(pair, method, options, interrupt);
     check_sound(pair, one);
     options.threads = 3;
-    const Estimate three = estimate_relative_pose(pair.input(), method, options, interrupt);
+    const PoseEstimate three = estimate_pose(pair, method, options, interrupt);
     CHECK_EQ(three.success, one.success);
-    CHECK_EQ(distance(three.pose.R, three.pose.t, one.pose), 0.0);
+    CHECK_EQ(distance(three.model.R, three.model.t, one.model), 0.0);
     CHECK(three.matched == one.matched);
     if (expect >= 0) CHECK_EQ(one.success, expect == 1);
-    if (expect == 1) CHECK(distance(one.pose.R, one.pose.t, pair.pose) < 0.02);
+    if (expect == 1) CHECK(distance(one.model.R, one.model.t, pair.pose) < 0.02);
   }
 }
 
@@ -88,7 +88,7 @@ void test_stars() {
     if (centres == 1) pair.x1.resize(2);
     for (Method method : kMethods) {
       Interrupt interrupt;
-      const Estimate e = estimate_relative_pose(pair.input(), method, quick_options(), interrupt);
+      const PoseEstimate e = estimate_pose(pair, method, quick_options(), interrupt);
       check_sound(pair, e);
       if (method != Method::kCm) CHECK(!e.success && e.iterations == 0);
     }
@@ -116,7 +116,8 @@ void test_score_of_nothing() {
   for (int points : {0, 5}) {
     Pair pair = random_pair(82, points, 0);
     pair.edges.clear();
-    const PoseScore score = score_pose(pair.input(), Pose{}, 0.3, 0.01);
+    const ModelScore score =
+        manymatch::score<RelativePoseProblem>(pair.input(), pair.points(), Pose{}, 0.3, 0.01);
     CHECK_EQ(score.hcm, 0.0);
     CHECK(score.cardinality == 0 && score.num_inliers == 0);
     CHECK(score.inliers.empty() && score.r2.empty());

@@ -46,11 +46,11 @@ void test_definition() {
     HcmEvaluator used(graph, terms);
     for (int m = 0; m < 8; ++m) {
       const Mask mask = random_mask(random, graph.num_edges(), m ? random.uniform() : 0.0);
-      const double score = used(mask.data());
+      const double score = used(mask);
       const double expected = by_definition(graph, mask, q, delta);
       CHECK_NEAR(score, expected, 1e-11 * (1.0 + expected));
-      CHECK_EQ(HcmEvaluator(graph, terms)(mask.data()), score);  // nothing is left of the last one
-      CHECK_EQ(used(mask.data()), score);
+      CHECK_EQ(HcmEvaluator(graph, terms)(mask), score);  // nothing is left of the last one
+      CHECK_EQ(used(mask), score);
       if (m == 0) CHECK_EQ(score, 0.0);
     }
   }
@@ -67,7 +67,7 @@ void test_fewest_edges() {
     for (int m = 0; m < 20; ++m) {
       const Mask mask = random_mask(random, graph.num_edges(), random.uniform());
       if (count_bits(mask) == 0) continue;
-      CHECK(terms.fewest_edges(evaluate(mask.data())) <= count_bits(mask));
+      CHECK(terms.fewest_edges(evaluate(mask)) <= count_bits(mask));
     }
     CHECK(terms.fewest_edges(1e6) > static_cast<int>(graph.num_edges()));
   }
@@ -80,7 +80,7 @@ void test_fewest_edges() {
   Mask mask(graph.words(), 0);
   for (std::size_t k = 0; k < edges.size(); ++k) {
     mask[k / 64] |= uint64_t{1} << (k % 64);
-    CHECK_EQ(terms.fewest_edges(evaluate(mask.data())), static_cast<int>(k) + 1);
+    CHECK_EQ(terms.fewest_edges(evaluate(mask)), static_cast<int>(k) + 1);
   }
 }
 
@@ -120,8 +120,8 @@ void test_given_priors() {
     for (int m = 0; m < 8; ++m) {
       const Mask mask = random_mask(random, graph.num_edges(), m ? random.uniform() : 0.0);
       const double expected = with_priors(graph, mask, p, delta, doubt, &doubted);
-      CHECK_NEAR(evaluate(mask.data()), expected, 1e-11 * (1.0 + expected));
-      if (count_bits(mask)) CHECK(terms.fewest_edges(evaluate(mask.data())) <= count_bits(mask));
+      CHECK_NEAR(evaluate(mask), expected, 1e-11 * (1.0 + expected));
+      if (count_bits(mask)) CHECK(terms.fewest_edges(evaluate(mask)) <= count_bits(mask));
     }
   }
   CHECK(doubted > 100);
@@ -136,7 +136,7 @@ void test_given_priors_of_the_paper() {
     const HcmTerms given(graph, Priors(graph, paper.priors.p, 0.01, 1e-9));
     CHECK(given.priors.a0 == paper.priors.a0 && given.priors.a1 == paper.priors.a1);
     const Mask mask = random_mask(random, graph.num_edges(), 0.4);
-    CHECK_EQ(HcmEvaluator(graph, given)(mask.data()), HcmEvaluator(graph, paper)(mask.data()));
+    CHECK_EQ(HcmEvaluator(graph, given)(mask), HcmEvaluator(graph, paper)(mask));
   }
 }
 

@@ -47,9 +47,9 @@ void test_cardinality() {
     for (int m = 0; m < 60; ++m) {
       const Mask mask = random_mask(random, graph.num_edges(), random.uniform());
       const int expected = Kuhn{graph, mask}.cardinality();
-      CHECK_EQ(matching.cardinality(mask.data()), expected);
+      CHECK_EQ(matching.cardinality(mask), expected);
       const int enough = random.pick(26);
-      const int bounded = matching.cardinality(mask.data(), enough);
+      const int bounded = matching.cardinality(mask, enough);
       CHECK(bounded == expected || (expected < bounded && bounded < enough));
     }
   }
@@ -70,11 +70,11 @@ void test_long_chain() {
     if (std::min(edges[e].first, edges[e].second) >= n / 2) half[e / 64] |= uint64_t{1} << (e % 64);
   }
   for (int repeat = 0; repeat < 3; ++repeat) {
-    CHECK_EQ(matching.cardinality(mask.data()), n);
-    CHECK_EQ(matching.cardinality(half.data()), n / 2);
+    CHECK_EQ(matching.cardinality(mask), n);
+    CHECK_EQ(matching.cardinality(half), n / 2);
   }
   const std::vector<double> cost(edges.size(), 0.5);
-  const auto chosen = cheapest_maximum_matching(graph, half.data(), cost.data());
+  const auto chosen = cheapest_maximum_matching(graph, half, cost);
   CHECK_EQ(chosen.size(), static_cast<std::size_t>(n / 2));
 }
 
@@ -114,7 +114,7 @@ void test_cheapest() {
     std::set<int> left, right;
     enumerate(graph, mask, cost, 0, left, right, 0, size, expected);
 
-    const auto chosen = cheapest_maximum_matching(graph, mask.data(), cost.data());
+    const auto chosen = cheapest_maximum_matching(graph, mask, cost);
     double total = 0;
     for (std::size_t k = 0; k < chosen.size(); ++k) {
       const auto e = static_cast<std::size_t>(chosen[k]);
@@ -154,14 +154,14 @@ void test_heaviest() {
     const Mask mask = random_mask(random, graph.num_edges(), g ? 0.8 : 0.0);
     std::vector<double> weight(graph.words() * 64, 100.0);
     const bool ties = random.chance(0.3);
-    for_each_bit(mask.data(), mask.size(), [&](int e) {
+    for_each_bit(mask, [&](int e) {
       const double spread = random.chance(0.5) ? 1.0 : 5.0;
       weight[static_cast<std::size_t>(e)] = ties ? random.pick(3) : spread * random.uniform();
     });
     std::set<int> left, right;
     const double expected = heaviest_from(graph, mask, weight, 0, left, right);
 
-    const auto chosen = heaviest_matching(graph, mask.data(), weight.data());
+    const auto chosen = heaviest_matching(graph, mask, weight);
     double total = 0;
     for (std::size_t k = 0; k < chosen.size(); ++k) {
       const auto e = static_cast<std::size_t>(chosen[k]);
@@ -182,8 +182,8 @@ void test_heaviest_is_not_the_largest() {
   const Graph path = make_graph({{0, 0}, {1, 0}, {1, 1}}, 2, 2);
   const Mask mask = {0b111};
   const double heavy[] = {1.0, 3.0, 1.5}, light[] = {1.0, 2.0, 1.5};
-  CHECK(heaviest_matching(path, mask.data(), heavy) == std::vector<int64_t>{1});
-  CHECK((heaviest_matching(path, mask.data(), light) == std::vector<int64_t>{0, 2}));
+  CHECK(heaviest_matching(path, mask, heavy) == std::vector<int64_t>{1});
+  CHECK((heaviest_matching(path, mask, light) == std::vector<int64_t>{0, 2}));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "check.h"
-#include "manymatch/levels.h"
+#include "manymatch/score/priors.h"
 #include "random_graph.h"
 
 using namespace manymatch;
@@ -35,10 +35,9 @@ double paper_prior(const Graph& graph, std::size_t e, double q) {
 // What the filter costs is a number of its own: it is read off one edge and holds for all.
 double cost_of_doubt() {
   const Graph one = make_graph({{0, 0}}, 1, 1);
-  const int32_t first = 1;
-  const uint8_t no = 0, yes = 1;
-  return Levels(one, &first, &no, 0.3, true).prior[0] /
-         Levels(one, &first, &yes, 0.3, true).prior[0];
+  const int32_t first[] = {1};
+  const uint8_t no[] = {0}, yes[] = {1};
+  return Levels(one, first, no, 0.3, true).prior[0] / Levels(one, first, yes, 0.3, true).prior[0];
 }
 
 void test_definition() {
@@ -50,8 +49,10 @@ void test_definition() {
     const double q = random.in(0.05, 0.95);
     for (int variant = 0; variant < 8; ++variant) {
       const bool ranked = variant & 1, filtered = variant & 2, by_rank = variant & 4;
-      const Levels levels(found.graph, ranked ? found.rank.data() : nullptr,
-                          filtered ? found.kept.data() : nullptr, q, by_rank);
+      const std::vector<int32_t> no_rank;
+      const std::vector<uint8_t> no_filter;
+      const Levels levels(found.graph, ranked ? found.rank : no_rank,
+                          filtered ? found.kept : no_filter, q, by_rank);
       CHECK_EQ(levels.of.size(), found.graph.num_edges());
       CHECK_EQ(levels.prior.size(), found.graph.num_edges());
       for (std::size_t e = 0; e < found.graph.num_edges(); ++e) {
@@ -78,7 +79,7 @@ void test_order() {
     kept.push_back(e % 2 == 0);
   }
   const Graph graph = make_graph(edges, Levels::kCount, Levels::kCount);
-  const Levels levels(graph, rank.data(), kept.data(), 0.3, true);
+  const Levels levels(graph, rank, kept, 0.3, true);
   for (int e = 0; e < Levels::kCount; ++e) {
     CHECK_EQ(levels.of[static_cast<std::size_t>(e)], e);
     if (e % 2) CHECK(levels.weight(e, 0.01) < levels.weight(e - 1, 0.01));
@@ -93,7 +94,7 @@ void test_weight() {
   const Found found(random);
   for (double q : {0.01, 0.3, 0.9, 0.999999}) {
     for (double delta : {1e-6, 0.01, 0.9}) {
-      const Levels levels(found.graph, found.rank.data(), found.kept.data(), q, true);
+      const Levels levels(found.graph, found.rank, found.kept, q, true);
       for (int e = 0; e < static_cast<int>(found.graph.num_edges()); ++e) {
         const double p = levels.prior[static_cast<std::size_t>(e)];
         const double expected = std::log(((1.0 - p) * delta + p) / ((1.0 - p) * delta));
@@ -108,7 +109,7 @@ void test_weight() {
 void test_odd_ranks() {
   const Graph graph = make_graph({{0, 0}, {1, 1}, {2, 2}}, 3, 3);
   const int32_t rank[] = {0, -7, 2147483647};
-  const Levels levels(graph, rank, nullptr, 0.3, true);
+  const Levels levels(graph, rank, {}, 0.3, true);
   CHECK_EQ(levels.of[0], 0);
   CHECK_EQ(levels.of[1], 0);
   CHECK_EQ(levels.of[2], 2 * (Levels::kRanks - 1));

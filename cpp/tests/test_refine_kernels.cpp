@@ -2,30 +2,40 @@
 #include <cstring>
 
 #include "check.h"
-#include "manymatch/problems/relative_pose.h"
+#include "manymatch/problems/relative_pose/problem.h"
 #include "two_view.h"
 
 using namespace manymatch;
 
 namespace {
 
-Gathered random_edges(Source& random, const Pose& pose, int count, double noise) {
-  Gathered gathered;
-  for (int i = 0; i < count; ++i) {
-    const auto [X, X1] = random_point(random, pose, 1.0);
-    gathered.add(X.x / X.z, X.y / X.z, X1.x / X1.z + noise * random.in(-1, 1),
-                 X1.y / X1.z + noise * random.in(-1, 1), random.in(0.1, 2.0));
+struct Gathered : RefineColumns {
+  AlignedVector<double> weight;
+  std::size_t padded;
+
+  Gathered(Source& random, const Pose& pose, int count, double noise)
+      : padded((at(count) + kRefineLanes - 1) / kRefineLanes * kRefineLanes) {
+    resize(at(count), padded);
+    weight.assign(padded, 0.0);
+    for (std::size_t i = 0; i < at(count); ++i) {
+      const auto [X, X1] = random_point(random, pose, 1.0);
+      x0[i] = X.x / X.z;
+      y0[i] = X.y / X.z;
+      x1[i] = X1.x / X1.z + noise * random.in(-1, 1);
+      y1[i] = X1.y / X1.z + noise * random.in(-1, 1);
+      weight[i] = random.in(0.1, 2.0);
+    }
   }
-  gathered.pad();
-  return gathered;
-}
+  RefineArrays arrays() const { return RefineColumns::arrays(weight); }
+};
 
 struct Rows {
   std::vector<double> r, J;
   Rows(const Gathered& g, const Pose& pose) : r(g.padded), J(5 * g.padded) {
     double tangent[6];
     tangent_plane(pose.t, tangent);
-    kernels().jacobian(g.arrays(), pose.R, pose.t, tangent, r.data(), J.data());
+    kernels<RelativePoseKernels>().jacobian(g.arrays(), pose.R, pose.t, tangent, r.data(),
+                                            J.data());
   }
 };
 
@@ -49,9 +59,10 @@ void test_normal_equations(const Gathered& g, const Pose& pose, int count, doubl
   double tangent[6], out[21];
   tangent_plane(pose.t, tangent);
   std::vector<double> r2(g.padded);
-  kernels().residuals(g.arrays(), pose.R, pose.t, r2.data());
+  kernels<RelativePoseKernels>().residuals(g.arrays(), pose.R, pose.t, r2.data());
   for (Loss loss : {Loss::kSquared, Loss::kTruncated, Loss::kCauchy}) {
-    kernels().normal_equations(g.arrays(), pose.R, pose.t, tangent, loss, eps2, out);
+    kernels<RelativePoseKernels>().normal_equations(g.arrays(), pose.R, pose.t, tangent, loss, eps2,
+                                                    out);
     double expected[21] = {};
     for (int i = 0; i < count; ++i) {
       CHECK_NEAR(r2[i], rows.r[i] * rows.r[i], 1e-12 * r2[i]);
@@ -75,12 +86,12 @@ void test_normal_equations(const Gathered& g, const Pose& pose, int count, doubl
 void test_refinement(Source& random) {
   for (int repeat = 0; repeat < 10; ++repeat) {
     const Pose truth = random_pose(random, 0.4);
-    Gathered g = random_edges(random, truth, 40, 0.0);
+    Gathered g(random, truth, 40, 0.0);
     double tangent[6], step[5];
     tangent_plane(truth.t, tangent);
     for (double& s : step) s = random.in(-0.01, 0.01);
     Pose pose = perturb(truth, tangent, step);
-    const LmResult result = refine_pose(pose, g, Loss::kCauchy, 1e-2, 100);
+    const LmResult result = refine_pose(pose, g, g.weight, Loss::kCauchy, 1e-2, 100);
     CHECK(result.cost < 1e-12 && result.cost < result.initial_cost);
     CHECK(distance(pose.R, pose.t, truth) < 1e-6);
   }
@@ -95,11 +106,12 @@ void test_sets_agree(const Gathered& g, const Pose& pose) {
     std::vector<double> all = rows.r;
     all.insert(all.end(), rows.J.begin(), rows.J.end());
     std::vector<double> r2(g.padded);
-    kernels().residuals(g.arrays(), pose.R, pose.t, r2.data());
+    kernels<RelativePoseKernels>().residuals(g.arrays(), pose.R, pose.t, r2.data());
     all.insert(all.end(), r2.begin(), r2.end());
     for (Loss loss : {Loss::kSquared, Loss::kTruncated, Loss::kCauchy}) {
       double out[21];
-      kernels().normal_equations(g.arrays(), pose.R, pose.t, tangent, loss, 1e-6, out);
+      kernels<RelativePoseKernels>().normal_equations(g.arrays(), pose.R, pose.t, tangent, loss,
+                                                      1e-6, out);
       all.insert(all.end(), out, out + 21);
     }
     if (first.empty()) {
@@ -121,7 +133,7 @@ int main() {
     Source random(31);
     for (int count : {1, 7, 8, 9, 50}) {
       const Pose pose = random_pose(random, 0.5);
-      const Gathered g = random_edges(random, pose, count, 3e-3);
+      const Gathered g(random, pose, count, 3e-3);
       test_derivatives(g, pose, count);
       test_normal_equations(g, pose, count, 1e-6);
     }
@@ -130,7 +142,7 @@ int main() {
   Source random(32);
   for (int count : {5, 64, 301}) {
     const Pose pose = random_pose(random, 0.5);
-    test_sets_agree(random_edges(random, pose, count, 1e-3), pose);
+    test_sets_agree(Gathered(random, pose, count, 1e-3), pose);
   }
   return check::finish();
 }

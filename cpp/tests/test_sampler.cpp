@@ -2,7 +2,7 @@
 #include <set>
 
 #include "check.h"
-#include "manymatch/ransac/proposals.h"
+#include "manymatch/ransac/sampler.h"
 #include "random_graph.h"
 
 using namespace manymatch;
@@ -235,15 +235,16 @@ void test_clean_chance_by_count() {
     for (int g = 0; g < Mixture::kGroups; ++g) {
       const Counted c =
           count(mixture.graph, g < 2 ? mixture.group[g] : all_edges(mixture.graph), inliers);
-      expected += mixture.shares[g] *
-                  std::pow(std::max(c.share - Proposals::kCaution * c.deviation, 0.0), kSize);
+      expected +=
+          mixture.shares[g] *
+          std::pow(std::max(c.share - Proposals::kBiasDeviations * c.deviation, 0.0), kSize);
     }
-    CHECK_NEAR(mixture.proposals.clean_chance(inliers.data(), kSize), expected, 1e-12);
+    CHECK_NEAR(mixture.proposals.clean_chance(inliers, kSize), expected, 1e-12);
   }
   const Mask none(mixture.graph.words(), 0),
       all = random_mask(random, mixture.graph.num_edges(), 2);
-  CHECK_EQ(mixture.proposals.clean_chance(none.data(), kSize), 0.0);
-  CHECK_NEAR(mixture.proposals.clean_chance(all.data(), kSize), 1.0, 1e-12);
+  CHECK_EQ(mixture.proposals.clean_chance(none, kSize), 0.0);
+  CHECK_NEAR(mixture.proposals.clean_chance(all, kSize), 1.0, 1e-12);
 }
 
 // So many vertices that hardly a sample meets one twice: what is believed is seen, or a little
@@ -280,7 +281,7 @@ void test_clean_chance_by_drawing() {
                          [&](int e) { return has_bit(inliers, static_cast<std::size_t>(e)); });
   }
   const double seen = static_cast<double>(clean) / kDraws;
-  const double believed = proposals.clean_chance(inliers.data(), kSize);
+  const double believed = proposals.clean_chance(inliers, kSize);
   const double noise = std::sqrt(seen * (1.0 - seen) / kDraws);
   CHECK(seen > 0.2 && seen < 0.8);
   CHECK(believed < seen + 3.0 * noise);

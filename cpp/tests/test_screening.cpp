@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "check.h"
-#include "manymatch/problems/relative_pose.h"
+#include "manymatch/problems/relative_pose/problem.h"
 #include "manymatch/ransac/lo_ransac.h"
 #include "two_view_pair.h"
 
@@ -18,7 +18,7 @@ namespace {
 struct Exact : RelativePoseProblem {
   using RelativePoseProblem::RelativePoseProblem;
 
-  int screen(const Pose&, int, uint64_t* mask) const {
+  int screen(const Pose&, int, std::span<uint64_t> mask) const {
     const std::size_t edges = graph().num_edges();
     for (std::size_t w = 0; w < graph().words(); ++w) {
       const std::size_t left = edges - 64 * w;
@@ -30,10 +30,9 @@ struct Exact : RelativePoseProblem {
 
 // Takes the slack for rounding off the threshold instead of adding it.
 struct Careless : RelativePoseProblem {
-  Careless(const Graph& g, const double* p0, const double* p1, double threshold, bool weighted)
-      : RelativePoseProblem(g, p0, p1, threshold, weighted), points(6) {
+  Careless(const Graph& g, const TwoViewPoints& given) : RelativePoseProblem(g, given), points(6) {
     for (std::size_t e = 0; e < g.num_edges(); ++e) {
-      const double* ends[] = {p0 + 2 * g.left[e], p1 + 2 * g.right[e]};
+      const double* ends[] = {&given.x0[2 * at(g.left[e])], &given.x1[2 * at(g.right[e])]};
       for (std::size_t side = 0; side < 2; ++side) {
         const double x = ends[side][0], y = ends[side][1];
         const double values[] = {x, y, 1.0 / std::sqrt(x * x + y * y + 1.0)};
@@ -45,7 +44,7 @@ struct Careless : RelativePoseProblem {
     for (auto& column : points) column.resize(g.words() * 64, NAN);
   }
 
-  int screen(const Pose& pose, int enough, uint64_t* mask) const {
+  int screen(const Pose& pose, int enough, std::span<uint64_t> mask) const {
     EdgeArrays arrays{};
     arrays.x0f = points[0].data();
     arrays.y0f = points[1].data();
@@ -54,7 +53,8 @@ struct Careless : RelativePoseProblem {
     arrays.y1f = points[4].data();
     arrays.n1f = points[5].data();
     arrays.words = graph().words();
-    return kernels().screen(arrays, pose.R, pose.t, eps(), -3e-6, enough, mask);
+    return kernels<RelativePoseKernels>().screen(arrays, pose.R, pose.t, eps(), -3e-6, enough,
+                                                 mask.data());
   }
 
   std::vector<std::vector<float>> points;
@@ -64,7 +64,7 @@ struct Careless : RelativePoseProblem {
 struct Forgetful : RelativePoseProblem {
   using RelativePoseProblem::RelativePoseProblem;
 
-  int screen(const Pose& pose, int, uint64_t* mask) const {
+  int screen(const Pose& pose, int, std::span<uint64_t> mask) const {
     RelativePoseProblem::screen(pose, 0, mask);
     int count = 0;
     for (std::size_t e = 0; e < graph().num_edges(); ++e) {
@@ -83,7 +83,7 @@ struct Outcome {
 template <class P, class Scorer>
 Outcome search(const Pair& pair, const Graph& graph, const std::function<Scorer()>& scorer,
                int pool_size, int threads) {
-  const P problem(graph, pair.x0.data(), pair.x1.data(), pair.eps, true);
+  const P problem(graph, pair.points());
   std::vector<int> all(graph.num_edges());
   std::iota(all.begin(), all.end(), 0);
   const Proposals proposals(graph, all, false);
@@ -95,7 +95,8 @@ Outcome search(const Pair& pair, const Graph& graph, const std::function<Scorer(
   Interrupt interrupt;
   Pool<Pose> pool(std::max(pool_size, 1));
   Outcome out;
-  out.result = LoRansac<P, Scorer>(problem, proposals, options, scorer, workers, interrupt)
+  out.result = LoRansac<P, Scorer>(problem, proposals, options, Weighting::kByDegree, scorer,
+                                   workers, interrupt)
                    .run(pool_size ? &pool : nullptr);
   out.pool = pool.entries();
   return out;
@@ -159,7 +160,7 @@ void test() {
     const std::function<McmScorer()> mcm = [&] { return McmScorer(graph); };
     CHECK(same(search<Exact, McmScorer>(pair, graph, mcm, 0, 1).result,
                search<RelativePoseProblem, McmScorer>(pair, graph, mcm, 0, threads).result));
-    const std::function<CmScorer()> cm = [&] { return CmScorer(graph, pair.eps * pair.eps); };
+    const std::function<CmScorer()> cm = [&] { return CmScorer(pair.eps * pair.eps); };
     CHECK(same(search<Exact, CmScorer>(pair, graph, cm, 0, 1).result,
                search<RelativePoseProblem, CmScorer>(pair, graph, cm, 0, threads).result));
   }

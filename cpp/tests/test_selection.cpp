@@ -1,6 +1,8 @@
-// Stage 2 of method "auto" on made models: inliers and where a refinement leads are given.
+// Stage 2 of method "auto" on synthetic models: inliers and where a refinement leads are given.
+#include <mutex>
+
 #include "check.h"
-#include "manymatch/ransac/distinct.h"
+#include "manymatch/ransac/selection.h"
 #include "random_graph.h"
 
 using namespace manymatch;
@@ -15,10 +17,12 @@ struct Named {
 class TableProblem {
  public:
   using Model = Named;
-  static constexpr int kSampleSize = 1;
+  struct Data {};
+  static constexpr int kSampleSize = 0;  // models without inliers are refined too
+  static constexpr const char* kModelName = "model";
   struct Workspace {};
 
-  explicit TableProblem(const Graph& graph) : graph_(graph) {}
+  explicit TableProblem(const Graph& graph, const Data& = {}) : graph_(graph) {}
 
   int add(const Mask& inliers, int leads_to = -1) {
     const int number = static_cast<int>(inliers_.size());
@@ -34,25 +38,33 @@ class TableProblem {
 
   const Graph& graph() const { return graph_; }
   Workspace workspace() const { return {}; }
-  void solve(const int*, int, Workspace&, Solutions<Named>&) const {}
-  int screen(const Named& model, int, uint64_t* mask) const {
-    return inliers(model, mask, nullptr);
+  double eps() const { return 1.0; }
+  void solve(std::span<const int>, Workspace&, Solutions<Named>&) const {}
+  int screen(const Named& model, int, std::span<uint64_t> mask) const {
+    return inliers(model, mask, {});
   }
-  int inliers(const Named& model, uint64_t* mask, double*) const {
+  int inliers(const Named& model, std::span<uint64_t> mask, std::span<double>) const {
     const Mask& own = inliers_of(model.number);
-    std::copy(own.begin(), own.end(), mask);
+    std::copy(own.begin(), own.end(), mask.begin());
     return count_bits(own);
   }
-  void local_refine(Named& model, Workspace&) const {
+  // Every model is refined on all edges.
+  int within(const Named&, double, std::span<uint64_t> mask) const {
+    for (int e = 0; e < static_cast<int>(graph_.num_edges()); ++e) set_bit(mask, e);
+    return static_cast<int>(graph_.num_edges());
+  }
+  LmResult refine(Named& model, const GatheredEdges&, Loss, int, Workspace&) const {
+    const std::lock_guard lock(mutex_);
     asked.push_back(model.number);
     model.number = refined(model.number);
+    return {};
   }
-  void final_polish(Named&, Workspace&) const {}
 
  private:
   const Graph& graph_;
   std::vector<Mask> inliers_;
   std::vector<int> leads_to_;
+  mutable std::mutex mutex_;
 };
 static_assert(Problem<TableProblem>);
 
@@ -65,34 +77,38 @@ struct Outcome {
 
 using Seeds = std::vector<std::pair<int, double>>;  // model and raw score, in order of insertion
 
-Outcome run(const TableProblem& problem, const double* weight, bool skip, int found,
-            const Seeds& seeds) {
+// No weights: the size of the largest matching is the support.
+using Weights = std::span<const double>;
+
+Outcome run(const TableProblem& problem, Weights weight, bool skip, int found, const Seeds& seeds,
+            int threads = 1) {
   Pool<Named> pool(64);
   for (const auto& [model, score] : seeds) pool.insert({model}, score);
   Interrupt interrupt;
   problem.asked.clear();
-  DistinctSelection<TableProblem> selection(problem, weight, skip);
+  Workers workers(threads);
+  DistinctSelection<TableProblem> selection(problem, weight, skip, workers);
   const Named best = selection.run({found}, pool, interrupt);
   return {best.number, selection.support(), selection.refinements(), problem.asked};
 }
 
-double support_of(const TableProblem& problem, const double* weight, int model) {
-  const uint64_t* inliers = problem.inliers_of(model).data();
-  if (!weight) return MaximumMatching(problem.graph()).cardinality(inliers);
+double support_of(const TableProblem& problem, Weights weight, int model) {
+  const Mask& inliers = problem.inliers_of(model);
+  if (weight.empty()) return MaximumMatching(problem.graph()).cardinality(inliers);
   double total = 0;
-  for (int64_t e : heaviest_matching(problem.graph(), inliers, weight)) total += weight[e];
+  for (int64_t e : heaviest_matching(problem.graph(), inliers, weight))
+    total += weight[static_cast<std::size_t>(e)];
   return total;
 }
 
 int common(const Mask& a, const Mask& b) {
   int count = 0;
-  for (std::size_t w = 0; w < a.size(); ++w) count += __builtin_popcountll(a[w] & b[w]);
+  for (std::size_t w = 0; w < a.size(); ++w) count += std::popcount(a[w] & b[w]);
   return count;
 }
 
 // The same without any economy: every refined model is weighed exactly.
-Outcome plain(const TableProblem& problem, const double* weight, bool skip, int found,
-              Seeds seeds) {
+Outcome plain(const TableProblem& problem, Weights weight, bool skip, int found, Seeds seeds) {
   std::stable_sort(seeds.begin(), seeds.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   Outcome out{found, support_of(problem, weight, found), 0, {}};
@@ -101,7 +117,7 @@ Outcome plain(const TableProblem& problem, const double* weight, bool skip, int 
     const Mask& inliers = problem.inliers_of(seed);
     const bool known = std::any_of(taken.begin(), taken.end(), [&](int other) {
       return common(inliers, problem.inliers_of(other)) >=
-             DistinctSelection<TableProblem>::kSame * count_bits(inliers);
+             DistinctSelection<TableProblem>::kRepeatedShare * count_bits(inliers);
     });
     if (skip && known) continue;
     out.asked.push_back(seed);
@@ -129,6 +145,7 @@ void test_against_the_plain_loop() {
   for (int g = 0; g < 300; ++g) {
     const int n = 3 + random.pick(20);
     const Graph graph = random_graph(random, n, n, random.in(0.05, 0.6));
+    if (graph.num_edges() == 0) continue;
     const std::vector<double> weight = random_weights(random, graph);
     TableProblem problem(graph);
     // Few kinds of inliers, each with a little change, so that seeds repeat each other.
@@ -147,13 +164,20 @@ void test_against_the_plain_loop() {
     }
     const int found = random.pick(24);
     for (bool skip : {false, true}) {
-      for (const double* weights : {static_cast<const double*>(nullptr), weight.data()}) {
+      for (Weights weights : {Weights(), Weights(weight)}) {
         const Outcome expected = plain(problem, weights, skip, found, seeds);
         const Outcome got = run(problem, weights, skip, found, seeds);
         CHECK_EQ(got.model, expected.model);
         CHECK_EQ(got.support, expected.support);
         CHECK_EQ(got.refinements, expected.refinements);
         CHECK(got.asked == expected.asked);
+        // Threads refine ahead, which changes nothing of what counts.
+        for (int threads : {2, 3, 8}) {
+          const Outcome other = run(problem, weights, skip, found, seeds, threads);
+          CHECK_EQ(other.model, expected.model);
+          CHECK_EQ(other.support, expected.support);
+          CHECK_EQ(other.refinements, expected.refinements);
+        }
         skipped += static_cast<int>(seeds.size()) - static_cast<int>(got.refinements);
         ++(got.model == found ? found_won : seed_won);
         if (!skip) CHECK_EQ(got.refinements, static_cast<int64_t>(seeds.size()));
@@ -165,7 +189,7 @@ void test_against_the_plain_loop() {
 
 Mask bits(std::initializer_list<int> edges, std::size_t words = 1) {
   Mask mask(words, 0);
-  for (int e : edges) mask[static_cast<std::size_t>(e) / 64] |= uint64_t{1} << (e % 64);
+  for (int e : edges) set_bit(mask, e);
   return mask;
 }
 
@@ -178,7 +202,7 @@ Graph ladder(int n) {
 Mask range(int first, int last, std::size_t words) {
   Mask mask(words, 0);
   for (int e = first; e < last; ++e) {
-    mask[static_cast<std::size_t>(e) / 64] |= uint64_t{1} << (e % 64);
+    set_bit(mask, e);
   }
   return mask;
 }
@@ -188,16 +212,16 @@ void test_what_repeats() {
   const int n = 200;
   const Graph graph = ladder(n);
   const std::size_t words = graph.words();
-  constexpr double same = DistinctSelection<TableProblem>::kSame;
+  constexpr double same = DistinctSelection<TableProblem>::kRepeatedShare;
   for (int size : {10, 20, 40}) {
     const int limit = static_cast<int>(std::ceil(same * size - 1e-9));
     for (int shared = limit - 1; shared <= limit; ++shared) {
       TableProblem problem(graph);
       const int found = problem.add(range(0, 100, words));
       const int seed = problem.add(range(100 - shared, 100 - shared + size, words));
-      const Outcome outcome = run(problem, nullptr, true, found, {{seed, 1.0}});
+      const Outcome outcome = run(problem, {}, true, found, {{seed, 1.0}});
       CHECK_EQ(outcome.refinements, shared >= limit ? 0 : 1);
-      CHECK_EQ(run(problem, nullptr, false, found, {{seed, 1.0}}).refinements, 1);
+      CHECK_EQ(run(problem, {}, false, found, {{seed, 1.0}}).refinements, 1);
     }
   }
   // A seed is compared with refined models, not with seeds: where the first went is what counts.
@@ -207,12 +231,11 @@ void test_what_repeats() {
   const int first = problem.add(range(40, 60, words), away);
   const int again = problem.add(range(40, 60, words), away);
   const int there = problem.add(range(100, 118, words));
-  const Outcome outcome =
-      run(problem, nullptr, true, found, {{first, 3.0}, {again, 2.0}, {there, 1.0}});
+  const Outcome outcome = run(problem, {}, true, found, {{first, 3.0}, {again, 2.0}, {there, 1.0}});
   CHECK((outcome.asked == std::vector<int>{first, again}));
   // A seed without inliers leads nowhere.
   const int empty = problem.add(Mask(words, 0), away);
-  CHECK_EQ(run(problem, nullptr, true, found, {{empty, 1.0}}).refinements, 0);
+  CHECK_EQ(run(problem, {}, true, found, {{empty, 1.0}}).refinements, 0);
 }
 
 void test_competition_and_ties() {
@@ -222,9 +245,7 @@ void test_competition_and_ties() {
   const int found = problem.add(range(0, 10, words)), equal = problem.add(range(20, 30, words)),
             better = problem.add(range(40, 51, words)), peer = problem.add(range(60, 71, words)),
             worse = problem.add(range(80, 85, words));
-  const auto best = [&](const Seeds& seeds) {
-    return run(problem, nullptr, true, found, seeds).model;
-  };
+  const auto best = [&](const Seeds& seeds) { return run(problem, {}, true, found, seeds).model; };
   CHECK_EQ(best({}), found);
   CHECK_EQ(best({{worse, 9.0}}), found);
   CHECK_EQ(best({{equal, 9.0}}), found);  // of equal ones the earlier, and it comes first
@@ -234,7 +255,7 @@ void test_competition_and_ties() {
   CHECK_EQ(best({{better, 2.0}, {peer, 1.0}}), better);
   CHECK_EQ(best({{better, 1.0}, {peer, 1.0}}), better);
   CHECK_EQ(best({{peer, 1.0}, {better, 1.0}}), peer);
-  CHECK((run(problem, nullptr, true, found, {{worse, 1.0}, {peer, 3.0}, {better, 2.0}}).asked ==
+  CHECK((run(problem, {}, true, found, {{worse, 1.0}, {peer, 3.0}, {better, 2.0}}).asked ==
          std::vector<int>{peer, better, worse}));
 }
 
@@ -245,14 +266,14 @@ void test_support() {
   TableProblem problem(graph);
   const int light = problem.add(bits({0, 1, 2})), heavy = problem.add(bits({3, 4})),
             crossed = problem.add(bits({3, 4, 5})), star = problem.add(bits({4, 6}));
-  CHECK_EQ(run(problem, nullptr, true, light, {{heavy, 1.0}}).model, light);
+  CHECK_EQ(run(problem, {}, true, light, {{heavy, 1.0}}).model, light);
   CHECK_EQ(run(problem, weight, true, light, {{heavy, 1.0}}).model, heavy);
-  CHECK_EQ(run(problem, nullptr, true, light, {}).support, 3.0);
+  CHECK_EQ(run(problem, {}, true, light, {}).support, 3.0);
   CHECK_EQ(run(problem, weight, true, light, {}).support, 3.0);
   CHECK_EQ(run(problem, weight, true, heavy, {}).support, 5.0);
-  CHECK_EQ(run(problem, nullptr, true, crossed, {}).support, 2.0);
+  CHECK_EQ(run(problem, {}, true, crossed, {}).support, 2.0);
   CHECK_EQ(run(problem, weight, true, crossed, {}).support, 9.0);
-  CHECK_EQ(run(problem, nullptr, true, star, {}).support, 1.0);
+  CHECK_EQ(run(problem, {}, true, star, {}).support, 1.0);
   CHECK_EQ(run(problem, weight, true, star, {}).support, 2.5);
 }
 
@@ -265,7 +286,8 @@ void test_interrupt() {
   Interrupt interrupt([] { return true; });
   while (!interrupt.poll()) {  // it asks every now and then only
   }
-  DistinctSelection<TableProblem> selection(problem, nullptr, true);
+  Workers workers(1);
+  DistinctSelection<TableProblem> selection(problem, {}, true, workers);
   CHECK_EQ(selection.run({found}, pool, interrupt).number, found);
   CHECK_EQ(selection.refinements(), 0);
 }

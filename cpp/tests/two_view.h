@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "manymatch/geometry/pose.h"
-#include "manymatch/kernels.h"
+#include "manymatch/dispatch.h"
+#include "manymatch/problems/relative_pose/problem.h"
 #include "random_graph.h"
 
 struct Vec {
@@ -57,11 +57,9 @@ inline Seen random_point(Source& random, const manymatch::Pose& pose, double wid
 // Calls visit(name) with every instruction set of this machine in use, then goes back to the best.
 template <class Visit>
 void for_each_instruction_set(Visit&& visit) {
-  const char* names[3];
-  const int count = manymatch::available_instruction_sets(names, 3);
-  for (int i = 0; i < count; ++i) {
-    manymatch::force_instruction_set(names[i]);
-    visit(names[i]);
+  for (manymatch::InstructionSet isa : manymatch::available_instruction_sets()) {
+    manymatch::force_instruction_set(manymatch::name_of(isa));
+    visit(manymatch::name_of(isa));
   }
   manymatch::force_instruction_set(nullptr);
 }

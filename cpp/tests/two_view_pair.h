@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "manymatch/estimate.h"
+#include "manymatch/problems/relative_pose/estimate.h"
 #include "two_view.h"
 
 struct Pair {
@@ -12,20 +12,10 @@ struct Pair {
   manymatch::Pose pose;
   double eps = 1e-3;
 
-  manymatch::PairInput input() const {
-    return {x0.data(),
-            x1.data(),
-            static_cast<int>(x0.size() / 2),
-            static_cast<int>(x1.size() / 2),
-            edges.data(),
-            static_cast<int64_t>(edges.size() / 2),
-            nullptr,
-            nullptr,
-            eps,
-            nullptr,
-            nullptr,
-            nullptr};
+  manymatch::GraphInput input() const {
+    return {static_cast<int>(x0.size() / 2), static_cast<int>(x1.size() / 2), edges, {}, {}};
   }
+  manymatch::TwoViewPoints points() const { return {x0, x1, eps}; }
 };
 
 // Each point with its true partner and `wrong` others; image 1 has noise.
@@ -56,6 +46,15 @@ inline manymatch::Options quick_options(int threads = 1) {
   options.seed = 5;
   options.threads = threads;
   return options;
+}
+
+using PoseEstimate = manymatch::ModelEstimate<manymatch::Pose>;
+
+inline PoseEstimate estimate_pose(const Pair& pair, manymatch::Method method,
+                                  const manymatch::Options& options,
+                                  manymatch::Interrupt& interrupt) {
+  return manymatch::estimate<manymatch::RelativePoseProblem>(pair.input(), pair.points(), method,
+                                                             options, interrupt);
 }
 
 constexpr manymatch::Method kMethods[] = {manymatch::Method::kAuto, manymatch::Method::kHcmMcm,

@@ -2,10 +2,9 @@
 
 import pytest
 
-from manymatch import _core
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch_paper.experiments import q2
+from manymatch_paper.experiments import _scorers, q2
 from manymatch_paper.experiments._scorers import scorer_times
 from manymatch_paper.experiments.paper import paper_numbers
 from manymatch_paper.experiments.q2_tables import best_cells, complementarity
@@ -168,8 +167,8 @@ def test_times_are_measured_once(tmp_path, monkeypatch):
     assert times["mcm"] > 0
     # First, middle and last pair.
     assert source.asked == [0, 2, 4]
-    monkeypatch.setattr(_core, "benchmark_hcm", lambda *_: (1e-6, None))
-    monkeypatch.setattr(_core, "benchmark_mcm", lambda *_: (2e-6, None))
+    micro = {"hcm": 1.0, "mcm": 2.0}
+    monkeypatch.setattr(_scorers, "_microseconds", lambda *arguments: micro[arguments[-1]])
     assert scorer_times(source, front, options, 5, 3, tmp_path) == times
     other = scorer_times(source, Association.uncapped(2), options, 5, 3, tmp_path)
     assert other == pytest.approx({"hcm": 1.0, "mcm": 2.0, "pairs": 3})

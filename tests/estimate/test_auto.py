@@ -23,7 +23,7 @@ from tests.oracles.auto_graphs import (
 from tests.oracles.geometry import angle_between
 from tests.oracles.matching import is_matching
 
-CONSIDERED, EXPLORED = int(constant("kConsidered")), int(constant("kExplored"))
+CONSIDERED, EXPLORED = int(constant("kConsideredEdges")), int(constant("kSearchedEdges"))
 # Beyond r (1 - r^2 / 5) = 0.86 no ray has a pixel.
 FOLDED = Camera("SIMPLE_RADIAL", 1024, 768, [FOCAL, *CENTRE, -0.2])
 OTHERS = ("hcm-mcm", "hcm", "mcm", "cm")
@@ -294,9 +294,9 @@ def test_without_everything_the_search_is_the_papers():
 
 def test_bits_of_the_core_are_those_of_the_names():
     for bit, name in enumerate(INGREDIENTS):
-        core = manymatch._problem.core_options(options(without=(name,)))
+        core = core_options(options(without=(name,)))
         assert core.without == 1 << bit
-    everything = manymatch._problem.core_options(options(without=tuple(INGREDIENTS)))
+    everything = core_options(options(without=tuple(INGREDIENTS)))
     assert everything.without == 2 ** len(INGREDIENTS) - 1
     assert _core.Options().without == 0
 

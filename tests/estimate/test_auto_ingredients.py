@@ -105,7 +105,7 @@ def test_stopping_by_the_sampler_and_not_by_the_edges():
 
 def test_narrow():
     # Of the likeliest edges six in ten are true, of those behind them none.
-    explored, considered = int(constant("kExplored")), int(constant("kConsidered"))
+    explored, considered = int(constant("kSearchedEdges")), int(constant("kConsideredEdges"))
     made = true_scene(8, 6 * explored // 10)
     likely = joined((made.graph, 1), (wrong_scene(9, explored - made.graph.num_edges).graph, 1))
     graph = joined((likely, 1), (wrong_scene(10, considered - explored).graph, 5))

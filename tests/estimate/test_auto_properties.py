@@ -107,7 +107,7 @@ def test_more_edges_than_are_explored():
     order = np.random.default_rng(2).permutation(made.graph.num_edges)
     graph = with_graph(made.graph, edges=made.graph.edges[order], rank=made.graph.rank[order])
     _, _, loop = assert_same_run(graph, options(max_iterations=160))
-    assert len(loop.edges) == constant("kExplored") < len(loop.wide) == graph.num_edges
+    assert len(loop.edges) == constant("kSearchedEdges") < len(loop.wide) == graph.num_edges
 
 
 def test_more_edges_than_are_considered():
@@ -118,10 +118,10 @@ def test_more_edges_than_are_considered():
     for named in (None, proposals):
         _, _, loop = assert_same_run(made.graph, options(max_iterations=151), named)
         if named is None:
-            assert len(loop.wide) == constant("kConsidered")
-            assert len(loop.edges) == constant("kExplored")
+            assert len(loop.wide) == constant("kConsideredEdges")
+            assert len(loop.edges) == constant("kSearchedEdges")
         else:  # what is named is looked at wherever it stands
-            assert len(loop.wide) == constant("kConsidered") + 40
+            assert len(loop.wide) == constant("kConsideredEdges") + 40
             assert loop.proposals.sum() == 540 < len(loop.edges) < len(loop.wide)
 
 

@@ -118,7 +118,7 @@ class Auto(Loop):
         _, size, inliers, _ = _core.score(
             self.x0, self.x1, self.edges, self.eps, o.q, o.delta, R, t
         )
-        score = hcm(self.edges, self.prior, inliers, o.delta, constant("kDoubt"))
+        score = hcm(self.edges, self.prior, inliers, o.delta, constant("kNoMatchProbability"))
         return Model(R, t, score, size, int(inliers.sum()))
 
     def solutions(self, count):
@@ -152,7 +152,9 @@ class Auto(Loop):
         phat = 0.0
         for share, mask in [*self.guides, (rest, self.proposals)]:
             chance, deviation = inlier_chance(self.edges, mask, inliers)
-            phat += share * max(chance - constant("kCaution") * deviation, 0.0) ** SAMPLE_SIZE
+            phat += (
+                share * max(chance - constant("kBiasDeviations") * deviation, 0.0) ** SAMPLE_SIZE
+            )
         if phat >= 1.0 - NEGLIGIBLE:
             return o.min_iterations
         if phat <= NEGLIGIBLE:
@@ -178,7 +180,10 @@ class Auto(Loop):
             pose = best.R, best.t
             if raw is not None:
                 seen = self.wide_inliers(raw.R, raw.t)
-                same = [(seen & other).sum() >= constant("kSame") * seen.sum() for other in taken]
+                same = [
+                    (seen & other).sum() >= constant("kRepeatedShare") * seen.sum()
+                    for other in taken
+                ]
                 if "distinct" in self.uses and any(same):
                     continue
                 step = _core.local_refine(self.x0, self.x1, self.wide, self.eps, raw.R, raw.t)
@@ -196,8 +201,8 @@ class Auto(Loop):
         if "polish" not in self.uses:
             return _core.final_polish(self.x0, self.x1, self.wide, self.eps, R, t)[:2]
         before = self.wide_inliers(R, t)
-        for _ in range(int(constant("kPolishes"))):
-            limit = (constant("kReach") * self.eps) ** 2
+        for _ in range(int(constant("kMaxPolishes"))):
+            limit = (constant("kPolishReach") * self.eps) ** 2
             used = gather(self.x0, self.x1, self.wide, limit, R, t)
             if used.sum() > MINIMAL_SET:
                 weight = polish_weights(self.wide[used], self.wide_prior[used])
@@ -218,7 +223,7 @@ def auto(graph, camera, options, proposals=None):
     x0, x1 = camera.unproject(graph.points0), camera.unproject(graph.points1)
     edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
     sizes = len(x0), len(x1)
-    considered = min(len(edges), int(constant("kConsidered")))
+    considered = min(len(edges), int(constant("kConsideredEdges")))
     kept = None
     if "filter" in uses:
         kept = np.zeros(len(edges), bool)
@@ -232,15 +237,15 @@ def auto(graph, camera, options, proposals=None):
     if not holds_a_sample(edges, wide & allowed, *sizes):
         wide[:] = True
     narrow = named.copy()
-    explored = int(constant("kExplored")) if "narrow" in uses else considered
+    explored = int(constant("kSearchedEdges")) if "narrow" in uses else considered
     narrow[sorted(range(considered), key=lambda e: (-prior[e], e))[:explored]] = True
     if not holds_a_sample(edges, narrow & allowed, *sizes):
         narrow = wide
 
     guides = []
-    for level, share in ((0, constant("kShareKept")), (1, constant("kShareRankOne"))):
+    for level, share in ((0, constant("kShareOfLevel0")), (1, constant("kShareOfLevels01"))):
         chosen = narrow & allowed & (levels <= level)
-        enough = cardinality(edges[chosen], *sizes) >= constant("kFewestGuides")
+        enough = cardinality(edges[chosen], *sizes) >= SAMPLE_SIZE + constant("kSpareEdges")
         if "mixture" in uses and enough:
             guides.append((share, chosen[narrow]))
     weight = np.log1p(prior / ((1.0 - prior) * options.delta))

@@ -16,11 +16,10 @@ K = np.array([[FOCAL, 0.0, CENTRE[0]], [0.0, FOCAL, CENTRE[1]], [0.0, 0.0, 1.0]]
 
 _CORE = Path(__file__).parents[2] / "cpp"
 _FILES = (
-    "src/estimate_auto.cpp",
-    "src/levels.cpp",
-    "include/manymatch/levels.h",
-    "include/manymatch/ransac/proposals.h",
-    "include/manymatch/ransac/distinct.h",
+    "include/manymatch/estimate.h",
+    "include/manymatch/ransac/sampler.h",
+    "include/manymatch/ransac/selection.h",
+    "include/manymatch/score/priors.h",
 )
 
 

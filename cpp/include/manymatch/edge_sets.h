@@ -14,10 +14,10 @@ namespace manymatch {
 // What every geometric problem takes; its points and threshold come beside it. Arrays belong to the
 // caller and have one entry per edge unless they say otherwise.
 struct GraphInput {
-  int num0, num1;                       // vertices on each side
-  std::span<const int32_t> edges;       // (num_edges, 2) by rows, checked by the caller
-  std::span<const int32_t> rank;        // empty: unknown
-  std::span<const uint8_t> proposals;   // edges that may be sampled; empty: all
+  int num0, num1;                        // vertices on each side
+  std::span<const int32_t> edges;        // (num_edges, 2) by rows, checked by the caller
+  std::span<const int32_t> rank;         // empty: unknown
+  std::span<const uint8_t> proposals;    // edges that may be sampled; empty: all
   std::span<const double> points0 = {};  // pixels by vertex, for the motion filter of kAuto;
   std::span<const double> points1 = {};  // empty: no filter
   std::span<const uint8_t> kept = {};    // what that filter keeps, if known; empty: run it

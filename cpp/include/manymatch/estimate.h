@@ -51,8 +51,9 @@ class Estimator {
   static constexpr std::size_t kSearchedEdges = 384;
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
   static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
-  // Edges, one per keypoint, that a level must have at least to draw samples from it alone.
-  static constexpr int kFewestOfLevel = P::kSampleSize + 3;
+  // Samples are drawn from a level alone if it has so many edges more than a sample, one per
+  // vertex.
+  static constexpr int kSpareEdges = 3;
   // The noise does not end at the threshold: edges up to so many thresholds away polish the model.
   static constexpr double kPolishReach = 3.0;
   // A polish moves the model, which changes the edges within reach; after so many it hardly moves.
@@ -101,9 +102,11 @@ ModelEstimate<typename P::Model> estimate(const GraphInput& input, const typenam
 
 // Many pairs, one thread each; the same results as one at a time.
 template <Problem P>
-std::vector<ModelEstimate<typename P::Model>> estimate_many(
-    std::span<const GraphInput> inputs, std::span<const typename P::Data> data, Method method,
-    std::span<const Options> options, int threads, Interrupt& interrupt) {
+std::vector<ModelEstimate<typename P::Model>> estimate_many(std::span<const GraphInput> inputs,
+                                                            std::span<const typename P::Data> data,
+                                                            Method method,
+                                                            std::span<const Options> options,
+                                                            int threads, Interrupt& interrupt) {
   std::vector<ModelEstimate<typename P::Model>> out(inputs.size());
   Workers workers(threads);
   const auto job = [&](int worker, int index) {
@@ -113,8 +116,8 @@ std::vector<ModelEstimate<typename P::Model>> estimate_many(
     one_thread.threads = 1;
     // Only the calling thread may ask Python; the others look at the flag it sets.
     Interrupt follower([&interrupt] { return interrupt.requested(); });
-    out[i] = estimate<P>(inputs[i], data[i], method, one_thread,
-                         worker == 0 ? interrupt : follower);
+    out[i] =
+        estimate<P>(inputs[i], data[i], method, one_thread, worker == 0 ? interrupt : follower);
   };
   workers.run(static_cast<int>(inputs.size()), job, [&interrupt] { interrupt.poll(); });
   return out;
@@ -221,10 +224,7 @@ void Estimator<P>::run_auto() {
   const auto search_start = Clock::now();
   const SearchResult<Model> found =
       search(Method::kAuto, search_problem, proposals, terms, workers, pool);
-  const bool usable = take_search(found, seconds_since(search_start));
-  out_.level = levels.of;
-  out_.prior = levels.prior;
-  if (!usable) return;
+  if (!take_search(found, seconds_since(search_start))) return;
 
   const auto select_start = Clock::now();
   std::vector<double> weight;
@@ -288,7 +288,7 @@ Proposals Estimator<P>::level_proposals(const Subgraph& part, const Levels& leve
     for (int e : edges) {
       if (levels.of[at(part.edges[at(e)])] <= level) chosen.push_back(e);
     }
-    if (matching_of_edges(part.graph, chosen) >= kFewestOfLevel) {
+    if (matching_of_edges(part.graph, chosen) >= P::kSampleSize + kSpareEdges) {
       proposals.guide(part.graph, std::move(chosen), share);
     }
   }
@@ -303,8 +303,8 @@ SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& pro
   const Graph& graph = problem.graph();
   if (method == Method::kMcm) {
     return LoRansac<P, McmScorer>(
-               problem, proposals, options_, Weighting::kByDegree,
-               [&] { return McmScorer(graph); }, workers, interrupt_)
+               problem, proposals, options_, Weighting::kByDegree, [&] { return McmScorer(graph); },
+               workers, interrupt_)
         .run(nullptr);
   }
   if (method == Method::kCm) {

@@ -42,9 +42,7 @@ inline void for_each_bit(MaskView mask, Visit&& visit) {
 struct Adjacency {
   std::vector<int> start, edges;
 
-  int degree(int vertex) const {
-    return start[at(vertex) + 1] - start[at(vertex)];
-  }
+  int degree(int vertex) const { return start[at(vertex) + 1] - start[at(vertex)]; }
 };
 
 inline Adjacency adjacency(const std::vector<int>& endpoint, int vertices) {

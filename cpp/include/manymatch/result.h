@@ -17,12 +17,7 @@ struct Estimate {
   std::string failure;
   std::vector<uint8_t> inliers;  // one per edge
   std::vector<int64_t> matched;  // edges of the resolved matching
-  // Of method "auto": level and prior of every edge (see score/priors.h), and which edges the motion
-  // filter keeps. Empty with other methods or after an early failure; `kept` also if the filter did
-  // not run.
-  std::vector<int> level;
-  std::vector<double> prior;
-  std::vector<uint8_t> kept;
+  std::vector<uint8_t> kept;     // edges the motion filter keeps; empty if it did not run
   double hcm = 0;
   int cardinality = 0;
   int num_inliers = 0;

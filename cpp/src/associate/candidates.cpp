@@ -1,4 +1,5 @@
 #include "manymatch/associate/candidates.h"
+
 #include "manymatch/associate/kernels.h"
 #include "manymatch/dispatch.h"
 
@@ -17,7 +18,8 @@ constexpr std::size_t kExpected = 256, kMaxExpected = kGroups / 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float similarity(const UnitRows& left, const UnitRows& right, std::size_t i, std::size_t j) {
-  return static_cast<float>(kernels<AssociateKernels>().dot(left.row(i), right.row(j), left.dimension));
+  return static_cast<float>(
+      kernels<AssociateKernels>().dot(left.row(i), right.row(j), left.dimension));
 }
 
 // Jobs of `chunk` out of `count` items.

@@ -1,7 +1,8 @@
+#include "manymatch/associate/edges.h"
+
 #include <algorithm>
 
 #include "manymatch/associate/best_lists.h"
-#include "manymatch/associate/edges.h"
 
 namespace manymatch {
 

@@ -1,7 +1,8 @@
+#include "manymatch/associate/unit_rows.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "manymatch/associate/unit_rows.h"
 #include "manymatch/associate/kernels.h"
 #include "manymatch/dispatch.h"
 

@@ -18,8 +18,8 @@ Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<cons
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
     const int r = !rank.empty() ? std::clamp(rank[e], 1, kRanks) : 1;
     prior[e] = !rank.empty() && by_rank ? q / r
-                               : q / (2.0 * graph.at0.degree(graph.left[e])) +
-                                     q / (2.0 * graph.at1.degree(graph.right[e]));
+                                        : q / (2.0 * graph.at0.degree(graph.left[e])) +
+                                              q / (2.0 * graph.at1.degree(graph.right[e]));
     of[e] = 2 * (r - 1);
     if (!kept.empty() && !kept[e]) {
       prior[e] *= kNotKept;

@@ -75,8 +75,7 @@ class LoRansac {
       }
       update_needs();
       workers_.run(count, [&](int worker, int i) {
-        explore(lanes_[at(worker)], first + i,
-                batches_[at(i)]);
+        explore(lanes_[at(worker)], first + i, batches_[at(i)]);
       });
       if (interrupt_.poll()) {  // batches may be incomplete: take none of them
         result_.interrupted = true;

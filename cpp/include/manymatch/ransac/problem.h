@@ -29,13 +29,14 @@ struct Solutions {
 // Samples that are drawn, solved and screened together.
 constexpr int kBatch = 64;
 
-// A problem is built from a graph and its own data (`P::Data`: points by vertex, the threshold). The
-// estimator builds it several times, on parts of one graph: the vertices are the same, the edges
-// are fewer. Graph and data outlive the problem. All members are const and called by several
+// A problem is built from a graph and its own data (`P::Data`: points by vertex, the threshold).
+// The estimator builds it several times, on parts of one graph: the vertices are the same, the
+// edges are fewer. Graph and data outlive the problem. All members are const and called by several
 // threads at once; what they write to is in the Workspace of a thread.
 //
-// Residuals are in the unit of the threshold `eps()`. An edge is an inlier of a model if its squared
-// residual is below eps^2 and the problem's other conditions hold (such as positive depths).
+// Residuals are in the unit of the threshold `eps()`. An edge is an inlier of a model if its
+// squared residual is below eps^2 and the problem's other conditions hold (such as positive
+// depths).
 template <class P>
 concept Problem =
     std::default_initializable<typename P::Model> && std::copyable<typename P::Model> &&

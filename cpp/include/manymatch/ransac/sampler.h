@@ -1,5 +1,5 @@
-// Minimal samples: Algorithm 2 of the paper (1-to-1 within a sample), and uniform edges for CM. They
-// are drawn from all proposals or, for a share of the iterations, from some of them only.
+// Minimal samples: Algorithm 2 of the paper (1-to-1 within a sample), and uniform edges for CM.
+// They are drawn from all proposals or, for a share of the iterations, from some of them only.
 #pragma once
 
 #include <algorithm>
@@ -82,18 +82,14 @@ class ConstrainedSampler {
       for (; looked < active && drawn < size; ++looked) {
         const int other =
             looked + static_cast<int>(rng.below(static_cast<uint32_t>(active - looked)));
-        std::swap(scratch.order[at(looked)],
-                  scratch.order[at(other)]);
+        std::swap(scratch.order[at(looked)], scratch.order[at(other)]);
         scratch.swaps[at(looked)] = other;
-        const auto vertex =
-            at(scratch.order[at(looked)]);
+        const auto vertex = at(scratch.order[at(looked)]);
         const int edge = first_free_edge(rng, vertex, sample, drawn);
         if (edge >= 0) sample[drawn++] = edge;
       }
       for (int k = looked - 1; k >= 0; --k) {
-        std::swap(
-            scratch.order[at(k)],
-            scratch.order[at(scratch.swaps[at(k)])]);
+        std::swap(scratch.order[at(k)], scratch.order[at(scratch.swaps[at(k)])]);
       }
       if (drawn == size) return true;
       *wasted += looked;
@@ -109,9 +105,8 @@ class ConstrainedSampler {
       const int offset = first + k < degree ? first + k : first + k - degree;
       const int edge = edges_[at(begin + offset)];
       const int right = graph_.right[at(edge)];
-      const bool used = std::any_of(sample, sample + drawn, [&](int e) {
-        return graph_.right[at(e)] == right;
-      });
+      const bool used =
+          std::any_of(sample, sample + drawn, [&](int e) { return graph_.right[at(e)] == right; });
       if (!used) return edge;
     }
     return -1;

@@ -47,8 +47,8 @@ class SelectionLanes {
   std::vector<std::unique_ptr<SelectionLane<P>>> lanes_;
 };
 
-// Stage 2 of Algorithm 1: every seed, the largest matching. Ties go to the larger raw score of stage
-// 1, then to the earlier insertion. The pool is not empty.
+// Stage 2 of Algorithm 1: every seed, the largest matching. Ties go to the larger raw score of
+// stage 1, then to the earlier insertion. The pool is not empty.
 template <Problem P>
 typename P::Model select_by_matching(const P& problem, const Pool<typename P::Model>& pool,
                                      Workers& workers, Interrupt& interrupt) {
@@ -80,8 +80,8 @@ typename P::Model select_by_matching(const P& problem, const Pool<typename P::Mo
   return refined[best];
 }
 
-// Stage 2 of method "auto": seeds that lead to a new model, the best supported one. The support of a
-// model is the weight of the heaviest matching of its inliers, or without weights the size of the
+// Stage 2 of method "auto": seeds that lead to a new model, the best supported one. The support of
+// a model is the weight of the heaviest matching of its inliers, or without weights the size of the
 // largest.
 //
 // By definition seeds are taken one after the other, best raw score first: a seed whose inliers are

@@ -54,8 +54,7 @@ class GatheredEdges {
     for (std::size_t i = 0; i < edges_.size(); ++i) {
       const std::size_t e = at(edges_[i]);
       const int d0 = degree0_[at(graph_.left[e])], d1 = degree1_[at(graph_.right[e])];
-      weights_[i] =
-          weighting == Weighting::kByDegree ? inverse_[at(d0)] + inverse_[at(d1)] : 1.0;
+      weights_[i] = weighting == Weighting::kByDegree ? inverse_[at(d0)] + inverse_[at(d1)] : 1.0;
     }
     for (int e : edges_) {
       degree0_[at(graph_.left[at(e)])] = 0;

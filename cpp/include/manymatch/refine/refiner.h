@@ -1,4 +1,5 @@
-// LocalRefine, FinalPolish and the polish of "auto": which edges, weights and loss, for any problem.
+// LocalRefine, FinalPolish and the polish of "auto": which edges, weights and loss, for any
+// problem.
 #pragma once
 
 #include <span>

@@ -26,9 +26,7 @@ class HcmSide {
   }
   bool has_all_tables() const { return has_all_tables_; }
   bool has_table(int vertex) const { return offset_[at(vertex)] >= 0; }
-  double term(int vertex, double sum) const {
-    return std::log1p(a_[at(vertex)] * sum);
-  }
+  double term(int vertex, double sum) const { return std::log1p(a_[at(vertex)] * sum); }
   // Position of an edge among the edges of its vertex, as a bit.
   uint8_t bit(int edge) const { return bit_[at(edge)]; }
   // What an edge adds at most: log(1 + a p), since the terms are concave.

@@ -1,7 +1,7 @@
 // What an edge is worth before any geometry: its prior, that is the probability that it is true.
 //
-// Two definitions. The paper's methods use degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto" uses
-// the level of an edge, which says how the edge was found: by its rank, and by whether the GMS
+// Two definitions. The paper's methods use degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto"
+// uses the level of an edge, which says how the edge was found: by its rank, and by whether the GMS
 // filter keeps it, that is whether its neighbourhood moves the way it does.
 #pragma once
 
@@ -19,8 +19,9 @@ struct Levels {
   static constexpr int kCount = 2 * kRanks;  // levels; 0 is rank one and kept by the filter
   static constexpr double kNotKept = 0.3;    // factor on the prior of an edge that is not kept
 
-  std::vector<int> of;        // per edge: 2 (rank - 1), plus one where the filter does not keep it
-  std::vector<double> prior;  // per edge: q / rank, times kNotKept where the filter does not keep it
+  std::vector<int> of;  // per edge: 2 (rank - 1), plus one where the filter does not keep it
+  std::vector<double>
+      prior;  // per edge: q / rank, times kNotKept where the filter does not keep it
 
   // `rank` empty: unknown, all count as rank one, and the prior is the paper's (by degrees).
   // `kept` empty: no filter. `by_rank` false: the paper's prior though there are ranks.
@@ -31,8 +32,8 @@ struct Levels {
   double weight(int edge, double delta) const;
 };
 
-// Priors of edges, and of each vertex the factor a = 1 / (max(1 - m, floor) delta) with m the sum of
-// the priors at the vertex.
+// Priors of edges, and of each vertex the factor a = 1 / (max(1 - m, floor) delta) with m the sum
+// of the priors at the vertex.
 struct Priors {
   std::vector<double> p;       // per edge
   std::vector<double> a0, a1;  // per vertex; 0 where isolated

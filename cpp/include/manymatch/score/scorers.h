@@ -84,9 +84,7 @@ class CmScorer {
   explicit CmScorer(double eps2) : inverse_eps2_(1.0 / eps2) {}
 
   int fewest_edges(double score) const { return static_cast<int>(score); }
-  double bound(MaskView mask, double) {
-    return count_bits(mask);
-  }
+  double bound(MaskView mask, double) { return count_bits(mask); }
   double score(MaskView mask, std::span<const double> r2) {
     double total = 0.0;
     for_each_bit(mask, [&](int e) { total += 1.0 - r2[at(e)] * inverse_eps2_; });

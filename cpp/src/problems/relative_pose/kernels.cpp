@@ -9,14 +9,14 @@
 namespace manymatch {
 
 template <>
-const RelativePoseKernels
-    CompiledFor<RelativePoseKernels, InstructionSet::MANYMATCH_ISA>::kernels = {
-    .screen = screen,
-    .inliers = inliers,
-    .five_point = five_point,
-    .normal_equations = normal_equations,
-    .residuals = residuals,
-    .jacobian = jacobian,
+const RelativePoseKernels CompiledFor<RelativePoseKernels, InstructionSet::MANYMATCH_ISA>::kernels =
+    {
+        .screen = screen,
+        .inliers = inliers,
+        .five_point = five_point,
+        .normal_equations = normal_equations,
+        .residuals = residuals,
+        .jacobian = jacobian,
 };
 
 }  // namespace manymatch

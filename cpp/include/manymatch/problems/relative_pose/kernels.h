@@ -18,8 +18,8 @@ struct EdgeArrays {
   std::size_t words;
 };
 
-// Edges of one refinement, padded to a multiple of kRefineLanes with weight 0. Sums run in that many
-// fixed lanes whatever the width of the vectors, so that they round alike everywhere.
+// Edges of one refinement, padded to a multiple of kRefineLanes with weight 0. Sums run in that
+// many fixed lanes whatever the width of the vectors, so that they round alike everywhere.
 constexpr int kRefineLanes = 8;
 struct RefineArrays {
   const double *x0, *y0, *x1, *y1, *weight;
