@@ -6,7 +6,6 @@ from pathlib import Path
 import manymatch
 from manymatch.datasets import demo_pair
 from manymatch.evaluate import pose_error_deg
-from manymatch.matcher.files import save_result
 
 # Two photographs that come with the package; paths of your own images work as well.
 pair = demo_pair()
@@ -19,5 +18,5 @@ if result.estimate.success:
     print(f"pose error {error:.2f} degrees, verdict {result.confidence.verdict}")
 
 with tempfile.TemporaryDirectory() as folder:
-    written = save_result(result, folder, formats=("npz", "colmap"), picture=False)
+    written = result.save(folder, formats=("npz", "colmap"), picture=False)
     print("written:", ", ".join(sorted(Path(path).name for path in written.values())))

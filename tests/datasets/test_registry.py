@@ -1,14 +1,13 @@
+import functools
 import json
 import subprocess
 import sys
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from manymatch import datasets
-from manymatch.cli import datasets as command
-from tests.support.synthetic_trees import make_metu, make_navi, make_navi_objects
+from tests.support import command
+from tests.support.synthetic_trees import make_metu, make_navi
 
 NAMES = [
     "scannet1500",
@@ -24,13 +23,7 @@ NAMES = [
 
 @pytest.fixture
 def run():
-    app = typer.Typer()
-    app.command()(command.datasets)
-
-    def invoke(*arguments):
-        return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(word) for word in arguments])
-
-    return invoke
+    return functools.partial(command.run, "datasets")
 
 
 def test_names_and_infos():
@@ -133,22 +126,6 @@ def test_names_with_brackets_are_shown(run, tmp_path):
     assert "[bold]" in run("folder", "--root", folder).stdout
 
 
-def test_making_a_split(run, tmp_path, monkeypatch):
-    from manymatch_paper.datasets import navi_split
-
-    make_navi_objects(tmp_path, {"cup": 30})
-    small = navi_split.make_navi_split
-    monkeypatch.setattr(
-        navi_split, "make_navi_split", lambda *a, **options: small(*a, pairs=4, **options)
-    )
-    out = tmp_path / "splits" / "navi"
-    result = run("navi-wild", "--root", tmp_path, "--make-split", out, "--seed", 3)
-    assert result.exit_code == 0
-    assert "no image is in both splits: yes" in result.stdout
-    assert json.loads((out / "manifest.json").read_text())["seed"] == 3
-    assert len(datasets.load("navi-wild", tmp_path)) == 12
-    result = run("navi-wild", "--root", tmp_path, "--make-split", out, "--json")
-    assert json.loads(result.stdout)["pairs_per_bin"] == 4
 
 
 @pytest.mark.parametrize(
@@ -157,9 +134,6 @@ def test_making_a_split(run, tmp_path, monkeypatch):
         (["navi-wil"], "did you mean 'navi-wild'"),
         (["--root", "x"], "--root must come with the name"),
         (["metu-cc", "--splits", "x"], "--splits must come with a NAVI data set"),
-        (["navi-multi", "--root", ".", "--make-split", "x"], "must come with navi-wild"),
-        (["navi-wild", "--make-split", "x"], "must come with --root"),
-        (["navi-wild", "--root", "nowhere", "--make-split", "x"], "root must be an existing"),
     ],
 )
 def test_wrong_calls_are_one_sentence(run, arguments, says):

@@ -8,7 +8,6 @@ import pytest
 
 import manymatch
 from manymatch.evaluate import pose_error_deg
-from manymatch.matcher.files import save_result
 from manymatch.matcher.matcher import Matcher, match
 from tests.support.synthetic_views import image_pair
 
@@ -41,9 +40,8 @@ def test_the_pose_is_found(pair, result):
     assert result.timing["total"] >= result.timing["features"] > 0
     assert "Solved: " in str(result)
     assert "Camera 1 is turned" in str(result)
-    (rival,) = result.rivals
-    assert rival.estimate.method == "cm"
-    assert (rival.graph.rank == 1).all()
+    assert result.rank_one.estimate.method == "cm"
+    assert (result.rank_one.graph.rank == 1).all()
 
 
 def test_the_method_decides_what_it_sees_of_the_candidates(pair, matcher, result):
@@ -156,7 +154,7 @@ def test_images_with_nothing_on_them(matcher, shape):
 def test_all_files_are_written_and_read_back(result, tmp_path):
     for name in ("h5py", "matplotlib"):
         pytest.importorskip(name)
-    written = save_result(result, tmp_path / "new" / "folder", formats=("npz", "h5", "colmap"))
+    written = result.save(tmp_path / "new" / "folder", formats=("npz", "h5", "colmap"))
     assert all(path.is_file() for path in written.values())
     record = json.loads(written["json"].read_text())
     assert np.allclose(record["pose"]["R"], result.estimate.pose.R)
@@ -178,17 +176,17 @@ def test_all_files_are_written_and_read_back(result, tmp_path):
         )
     assert record["mean_probability"] == result.estimate.match_probability.mean()
     assert b"<html" in written["report"].read_bytes()[:300].lower()
-    again = save_result(result, tmp_path / "new" / "folder", formats=("h5",))
+    again = result.save(tmp_path / "new" / "folder", formats=("h5",))
     assert set(again) == {"json", "config", "h5 features", "h5 matches", "picture", "report"}
     assert not list((tmp_path / "new" / "folder").glob(".*"))
 
 
 def test_nothing_is_written_for_what_cannot_be(result, tmp_path):
     with pytest.raises(ValueError, match="formats must be"):
-        save_result(result, tmp_path / "a", formats=("npz", "xml"))
+        result.save(tmp_path / "a", formats=("npz", "xml"))
     spaced = dataclasses.replace(result, names=("my photo.jpg", "b.jpg"))
     with pytest.raises(ValueError, match="must have no spaces for COLMAP"):
-        save_result(spaced, tmp_path / "a", formats=("colmap",))
+        spaced.save(tmp_path / "a", formats=("colmap",))
     assert not (tmp_path / "a").exists()
 
 

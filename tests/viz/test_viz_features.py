@@ -1,5 +1,6 @@
 """PCA colours: one basis for both images, robust, deterministic; and the picture of them."""
 
+import functools
 import json
 import re
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from manymatch.features.feature_map import FeatureMap
 from manymatch.viz.features import pca_colours, plot_pca
+from tests.support.command import run
 
 
 def random_map(seed, dim=10, rows=5, columns=7):
@@ -137,15 +139,9 @@ def test_bad_pictures(tmp_path):
 
 @pytest.fixture
 def command():
-    typer = pytest.importorskip("typer")
-    testing = pytest.importorskip("typer.testing")
     for name in ("torch", "cv2", "matplotlib", "PIL"):
         pytest.importorskip(name)
-    from manymatch.cli import pca
-
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command(epilog=pca.EXAMPLE)(pca.pca)
-    return lambda *arguments: testing.CliRunner().invoke(app, [str(a) for a in arguments])
+    return functools.partial(run, "pca")
 
 
 @pytest.fixture

@@ -2,39 +2,92 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from manymatch import __version__, _core
-from manymatch.cli import batch, compare, datasets, demo, evaluate, match, models, pca, solve
-from manymatch.cli._console import clean_exit, out
-from manymatch.features.versions import library_versions
+from manymatch.cli.console import clean_exit, print_plain
+
+# Module of a command, and the first sentence of its help, in the order in which people meet them.
+COMMANDS = {
+    "demo": "Match two photographs that come with the package, and write pictures and a report.",
+    "match": "Find the relative pose of two images and their one-to-one matches.",
+    "batch": "Match many pairs of images; the same command continues after an interruption.",
+    "solve": "Estimate the relative pose of two images from candidates of your own.",
+    "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
+    "compare": "Compare two runs on the same pairs: differences of the AUC with intervals.",
+    "datasets": "List data sets, where to get them, and whether a folder has all of one.",
+    "models": "List models and presets, whether their weights are here, and how to get them.",
+    "pca": "Colour two images by the first principal components of their feature maps.",
+}
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
+    """Make a group whose commands are imported when they are called.
+
+    Parameters
+    ----------
+    package : str
+        Holds one module per command, of the same name, with a function `run` and a text `EXAMPLE`.
+    commands : dict of str to str
+        Names of the commands and the sentences that the listing shows.
+    """
+
+    class Group(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return [*commands, *(n for n in super().list_commands(ctx) if n not in commands)]
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in commands:
+                return super().get_command(ctx, cmd_name)
+            # Enough for the listing; `resolve_command` is called for the one that runs.
+            return _command(cmd_name, _unloaded, help=commands[cmd_name])
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            name, command, rest = super().resolve_command(ctx, args)
+            if name in commands:
+                with clean_exit():
+                    module = importlib.import_module(f"{package}.{name}")
+                command = _command(name, module.run, epilog=module.EXAMPLE)
+            return name, command, rest
+
+        def invoke(self, ctx: Any) -> Any:
+            with clean_exit():
+                return super().invoke(ctx)
+
+    return Group
+
+
+def _command(name: str, function: Any, **settings: Any) -> Any:
+    single = typer.Typer(**SETTINGS)
+    single.command(name, **settings)(function)
+    return typer.main.get_command(single)
+
+
+def _unloaded() -> None:
+    """Stand for a command whose module is not imported."""
+
 
 app = typer.Typer(
     name="manymatch",
+    cls=command_group("manymatch.cli", COMMANDS),
     help="Keep several candidates per keypoint and let geometry choose among them.",
     epilog="Start with: manymatch demo",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
-# In the order in which people meet them.
-app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
-app.command("match", epilog=match.EXAMPLE)(match.match)
-app.command("batch", epilog=batch.EXAMPLE)(batch.batch)
-app.command("solve", epilog=solve.EXAMPLE)(solve.solve)
-app.command("eval", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
-app.command("compare", epilog=compare.EXAMPLE)(compare.compare)
-app.command("datasets", epilog=datasets.EXAMPLE)(datasets.datasets)
-app.command("models", epilog=models.EXAMPLE)(models.models)
-app.command("pca", epilog=pca.EXAMPLE)(pca.pca)
 
 
 @app.callback(invoke_without_command=True)
-def _global(
+def _version(
     version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="With --version: also what it runs on.")
@@ -42,19 +95,22 @@ def _global(
 ) -> None:
     if not version:
         return
-    console = out()
-    console.print(f"manymatch {__version__}")
+    from manymatch import __version__
+
+    print_plain(f"manymatch {__version__}")
     if verbose:
+        from manymatch import _core
+        from manymatch.features.versions import library_versions
+
         for name, number in library_versions().items():
-            console.print(f"{name} {number}")
-        with clean_exit():  # the environment may ask for a set that is not there
-            chosen = _core.instruction_set()
+            print_plain(f"{name} {number}")
+        chosen = _core.instruction_set()
         others = ", ".join(name for name in _core.instruction_sets() if name != chosen)
-        console.print(f"instruction set {chosen} (also here: {others or 'none'})")
-        console.print(f"cores {os.cpu_count()}")
+        print_plain(f"instruction set {chosen} (also here: {others or 'none'})")
+        print_plain(f"cores {os.cpu_count()}")
     raise typer.Exit
 
 
 def main() -> None:
-    """Entry point of the installed command."""
+    """Run the installed command."""
     app()

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from manymatch.cli import _matcher_flags as flags
-from manymatch.cli._console import OK, UNSOLVED, clean_exit, out, print_json
-from manymatch.cli._progress import Tracker, counts_text, time_text
+from manymatch.associate.candidates import Association
+from manymatch.cli import flags
+from manymatch.cli.console import (
+    OK,
+    UNSOLVED,
+    Json,
+    Tracker,
+    counts_text,
+    print_json,
+    print_plain,
+    print_table,
+    time_text,
+)
 from manymatch.datasets import exhaustive_pairs, read_pairs
+from manymatch.estimate.options import Options
+from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig, default_preset
 from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
 from manymatch.runs.runner import RunInterrupted
@@ -22,7 +33,9 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: manymatch batch pairs.txt --images photos --out out/batch --preset classic"
 
 
-def batch(
+# The workers decide about the threads of the estimator.
+@flags.setting_flags(FeatureConfig, Association, Options, exclude=("threads",))
+def run(
     pairs: Annotated[
         Path,
         typer.Argument(
@@ -31,29 +44,26 @@ def batch(
         ),
     ],
     images: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the images; by default that of the list.", show_default=False),
+        Path | None, typer.Option(help="Folder of the images; by default that of the list.")
     ] = None,
     out_folder: Annotated[
         Path,
-        typer.Option("--out", help="Folder for the tables; a run that was stopped goes on there."),
+        typer.Option("--out", help="Folder for the tables; an interrupted run continues there."),
     ] = Path("out/batch"),
-    workers: Annotated[
-        int, typer.Option(help="Pairs worked on at the same time; 0 is one per core.", min=0)
-    ] = 0,
-    limit: Annotated[
-        int | None, typer.Option(help="Only the first pairs.", min=1, show_default=False)
-    ] = None,
+    workers: flags.Workers = 0,
+    limit: flags.Limit = None,
     cameras: Annotated[
         str | None,
         typer.Option(
             help="For pairs without cameras: a COLMAP model, or one camera for all images, as in "
-            "manymatch match; by default from EXIF, else guessed.",
-            show_default=False,
+            "manymatch match; by default from EXIF, else guessed."
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Also match the plain way, in further columns.")
+        bool,
+        typer.Option(
+            "--compare", help="Also match with rank-one edges and plain consensus: more columns."
+        ),
     ] = False,
     matches: Annotated[
         bool, typer.Option("--matches", help="Also write the matches, one .npz a pair.")
@@ -61,73 +71,37 @@ def batch(
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="Try pairs again that ended with an error.")
     ] = False,
-    memory_mb: Annotated[
-        int, typer.Option(help="Features that are kept in memory, in MB.", min=0)
-    ] = 512,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    preset: flags.Preset = None,
-    config: flags.ConfigFile = None,
-    detector: flags.Detector = None,
-    descriptor: flags.Descriptor = None,
-    layer: flags.Layer = None,
-    debias: flags.Debias = None,
-    k: flags.K = None,
-    max_keypoints: flags.MaxKeypoints = None,
-    gms: flags.Gms = None,
-    method: flags.Method = None,
-    threshold_px: flags.ThresholdPx = None,
-    seed: flags.Seed = None,
-    extra: flags.Set = None,
-    device: flags.Device = "auto",
-    offline: flags.Offline = False,
-    cache: flags.Cache = None,
+    memory_mb: flags.MemoryMb = 512,
+    as_json: Json = False,
+    *,
+    settings: dict[str, Any],
+    runtime: dict[str, Any],
 ) -> None:
-    """Match many pairs of images; the same command goes on after an interruption."""
-    with clean_exit():
-        settings = flags.matcher_settings(
-            preset=preset,
-            config=config,
-            extra=extra,
-            detector=detector,
-            descriptor=descriptor,
-            layer=layer,
-            debias=debias,
-            k=k,
-            max_keypoints=max_keypoints,
-            gms=gms,
-            method=method,
-            threshold_px=threshold_px,
-            seed=seed,
-        )
-        # These are given to the run itself.
-        for name in ("device", "offline", "cache"):
-            del settings[name]
-        listed = _pairs(pairs, images)
-        chosen = MatcherConfig.of(**settings)
-        if not as_json:
-            _announce(listed[:limit], chosen, named="preset" in settings)
-        try:
-            with Tracker() as tracker:
-                summary = run_batch(
-                    chosen,
-                    listed,
-                    out_folder,
-                    workers=workers,
-                    device=device,
-                    offline=offline,
-                    cache=cache,
-                    cameras=cameras,
-                    compare=compare,
-                    matches=matches,
-                    limit=limit,
-                    retry_errors=retry_errors,
-                    memory_mb=memory_mb,
-                    progress=tracker,
-                )
-        except RunInterrupted as interruption:
-            _tell(interruption.result, as_json=as_json)
-            raise
-        _tell(summary, as_json=as_json)
+    """Match many pairs of images; the same command continues after an interruption."""
+    listed = _pairs(pairs, images)
+    config = MatcherConfig.of(**settings)
+    if not as_json:
+        _announce(listed[:limit], config, named="preset" in settings)
+    try:
+        with Tracker() as tracker:
+            summary = run_batch(
+                config,
+                listed,
+                out_folder,
+                workers=workers,
+                cameras=cameras,
+                compare=compare,
+                matches=matches,
+                limit=limit,
+                retry_errors=retry_errors,
+                memory_mb=memory_mb,
+                progress=tracker,
+                **runtime,
+            )
+    except RunInterrupted as stop:
+        _print(stop.result, as_json=as_json)
+        raise
+    _print(summary, as_json=as_json)
     raise typer.Exit(OK if summary.with_pose else UNSOLVED)
 
 
@@ -143,50 +117,35 @@ def _pairs(pairs: Path, images: Path | None) -> list[Pair]:
 
 
 def _announce(pairs: list[Pair], config: MatcherConfig, *, named: bool) -> None:
-    console = out()
     if not named:
         name, why = default_preset()
-        console.print(
-            f'The preset is "{name}", as none was named and {why}.', style="dim", markup=False
-        )
+        print_plain(f'The preset is "{name}", as none was named and {why}.', style="dim")
     truth = sum(pair.has_truth for pair in pairs)
     known = f", the true pose of {truth} is known" if truth else ""
     features = config.features
-    console.print(
+    print_plain(
         f"{len(pairs)} pairs{known}; {features.detector} + {features.descriptor}, "
-        f"k={config.association.k}, {config.method}.",
-        markup=False,
+        f"k={config.association.k}, {config.method}."
     )
 
 
-def _tell(summary: BatchSummary, *, as_json: bool) -> None:
+def _print(summary: BatchSummary, *, as_json: bool) -> None:
     if as_json:
         print_json(summary.to_dict())
         return
-    console = out()
     earlier = summary.finished - summary.computed
-    console.print(
+    print_plain(
         f"{summary.finished} of {summary.total} pairs in {time_text(summary.seconds)}"
-        f"{f', {earlier} of them earlier' if earlier else ''}: {counts_text(summary.counts)}.",
-        markup=False,
+        f"{f', {earlier} of them earlier' if earlier else ''}: {counts_text(summary.counts)}."
     )
     if summary.auc is not None:
-        console.print()
-        console.print(_auc_table(summary))
-        console.print()
+        angles = {f"{threshold}°": "right" for threshold in AUC_THRESHOLDS}
+        rows = {"many-to-many": summary.auc, "rank-one, plain consensus": summary.rank_one_auc}
+        print_table(
+            {"pose AUC, percent": "left", **angles},
+            ([name, *(f"{value:.1f}" for value in row)] for name, row in rows.items() if row),
+        )
     for note in summary.notes:
-        console.print(note, markup=False, style="dim")
+        print_plain(note, style="dim")
     for path in summary.files:
-        console.print(f"Written: {path}", markup=False, soft_wrap=True)
-
-
-def _auc_table(summary: BatchSummary) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("pose AUC, percent")
-    for threshold in AUC_THRESHOLDS:
-        table.add_column(f"{threshold}°", justify="right")
-    rows = {"many-to-many": summary.auc, "rank-one, plain consensus": summary.rank_one_auc}
-    for name, values in rows.items():
-        if values is not None:
-            table.add_row(name, *(f"{value:.1f}" for value in values))
-    return table
+        print_plain(f"Written: {path}")

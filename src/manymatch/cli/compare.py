@@ -8,42 +8,34 @@ from typing import Annotated
 import typer
 
 from manymatch._files import write_whole
-from manymatch.cli._console import clean_exit, out, print_json, show_table
+from manymatch.cli.console import Json, print_json, print_plain, show_table
 from manymatch.evaluate.compare import compare_runs
 from manymatch.evaluate.tables import comparison_table
 
 EXAMPLE = "Example: manymatch compare out/eval/effnet/fox/hcm-mcm out/eval/effnet/fox/cm"
 
 
-def compare(
+def run(
     first: Annotated[Path, typer.Argument(help="Folder of a run, or of runs on several sets.")],
     second: Annotated[Path, typer.Argument(help="The other one; it is subtracted.")],
     markdown: Annotated[
-        Path | None,
-        typer.Option(help="Also write the table to this Markdown file.", show_default=False),
+        Path | None, typer.Option(help="Also write the table to this Markdown file.")
     ] = None,
     latex: Annotated[
-        Path | None,
-        typer.Option(help="Also write the table to this LaTeX file.", show_default=False),
+        Path | None, typer.Option(help="Also write the table to this LaTeX file.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare two runs on the same pairs: differences of the AUC with intervals."""
-    with clean_exit():
-        comparison = compare_runs(first, second)
-        table = comparison_table(comparison)
-        for path, text in ((markdown, table.markdown()), (latex, table.latex())):
-            if path is not None:
-                write_whole(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
-        if as_json:
-            print_json(comparison.to_dict())
-            return
-        show_table(table)
-        console = out()
-        for one in comparison.sets:
-            for name0, name1, a, b in one.largest_changes(3):
-                console.print(
-                    f"{one.title}: {name0} - {name1}: {a:.1f}° against {b:.1f}°",
-                    markup=False,
-                    soft_wrap=True,
-                )
+    comparison = compare_runs(first, second)
+    table = comparison_table(comparison)
+    for path, text in ((markdown, table.markdown()), (latex, table.latex())):
+        if path is not None:
+            write_whole(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+    if as_json:
+        print_json(comparison.to_dict())
+        return
+    show_table(table)
+    for one in comparison.sets:
+        for name0, name1, a, b in one.largest_changes(3):
+            print_plain(f"{one.title}: {name0} - {name1}: {a:.1f}° against {b:.1f}°")

@@ -6,18 +6,17 @@ from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from manymatch.cli._console import BAD_INPUT, clean_exit, out, print_json, working
+from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, print_table, working
 from manymatch.datasets import registry
 
 if TYPE_CHECKING:
     from manymatch.datasets.registry import DatasetInfo
 
-EXAMPLE = "Example: manymatch datasets navi-wild --root data/navi"
+EXAMPLE = "Example: manymatch datasets folder --root photos"
 
 
-def datasets(
+def run(
     name: Annotated[str | None, typer.Argument(help="A data set, for all about it.")] = None,
     root: Annotated[
         Path | None, typer.Option("--root", help="Folder to check for everything it needs.")
@@ -25,51 +24,34 @@ def datasets(
     splits: Annotated[
         Path | None, typer.Option("--splits", help="NAVI: folder of the pair lists, if elsewhere.")
     ] = None,
-    make_split: Annotated[
-        Path | None,
-        typer.Option("--make-split", help="navi-wild: make image-disjoint lists in this folder."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="With --make-split.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """List data sets: what they are, where to get them, and whether a folder has all of one."""
-    with clean_exit():
-        if name is None:
-            for flag, value in (
-                ("--root", root),
-                ("--splits", splits),
-                ("--make-split", make_split),
-            ):
-                if value is not None:
-                    raise ValueError(f"{flag} must come with the name of a data set, got none")
-            _tell_all(as_json=as_json)
-            return
-        entry = registry.info(name)
-        if splits is not None and "splits" not in entry.options:
-            raise ValueError(f"--splits must come with a NAVI data set, got {name}")
-        if make_split is not None:
-            _make_split(entry, root, make_split, seed, as_json=as_json)
-            return
-        record = _record(entry)
-        if root is not None:
-            with working(f"looking at {root}", quiet=as_json):
-                options = {} if splits is None else {"splits": splits}
-                fault = registry.check(name, root, **options)
-                notes = [] if fault else _notes(entry, root, options)
-            record |= {"root": str(root), "missing": fault, "notes": notes}
-        if as_json:
-            print_json(record)
-        else:
-            _tell_one(entry, record)
+    """List data sets, where to get them, and whether a folder has all of one."""
+    if name is None:
+        for flag, value in (("--root", root), ("--splits", splits)):
+            if value is not None:
+                raise ValueError(f"{flag} must come with the name of a data set, got none")
+        _print_all(as_json=as_json)
+        return
+    entry = registry.info(name)
+    if splits is not None and "splits" not in entry.options:
+        raise ValueError(f"--splits must come with a NAVI data set, got {name}")
+    record = _record(entry)
+    if root is not None:
+        with working(f"looking at {root}", quiet=as_json):
+            options = {} if splits is None else {"splits": splits}
+            fault = registry.check(name, root, **options)
+            notes: list[str] = []
+            # Sets that report their progress compute images, which is no part of a check.
+            if not fault and "progress" not in entry.options:
+                notes = list(registry.load(name, root, **options).notes)
+        record |= {"root": str(root), "missing": fault, "notes": notes}
+    if as_json:
+        print_json(record)
+    else:
+        _print_one(entry, record)
     if record.get("missing"):
         raise typer.Exit(BAD_INPUT)
-
-
-def _notes(entry: DatasetInfo, root: Path, options: dict[str, Any]) -> list[str]:
-    """Read what the data set says about itself; made ones would be made, so they are not read."""
-    if "progress" in entry.options:
-        return []
-    return list(registry.load(entry.name, root, **options).notes)
 
 
 def _record(entry: DatasetInfo) -> dict[str, Any]:
@@ -84,62 +66,34 @@ def _record(entry: DatasetInfo) -> dict[str, Any]:
     }
 
 
-def _tell_all(*, as_json: bool) -> None:
+def _print_all(*, as_json: bool) -> None:
     entries = [registry.info(name) for name in registry.names()]
     if as_json:
         print_json({"datasets": [_record(entry) for entry in entries]})
         return
-    console = out()
-    # Narrow enough for a terminal of 80 columns.
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("name", "pairs", "about"):
-        table.add_column(column, overflow="fold", justify="right" if column == "pairs" else "left")
-    for entry in entries:
-        pairs = "any" if entry.num_pairs is None else f"{entry.num_pairs:,}"
-        table.add_row(entry.name, pairs, f"{entry.title}: {entry.about}")
-    console.print(table)
-    console.print("\nWhere to get one and what it has to contain: manymatch datasets NAME")
-    console.print("Whether a folder has all of it: manymatch datasets NAME --root DIR")
+    rows = (
+        (
+            entry.name,
+            "any" if entry.num_pairs is None else f"{entry.num_pairs:,}",
+            f"{entry.title}: {entry.about}",
+        )
+        for entry in entries
+    )
+    print_table({"name": "left", "pairs": "right", "about": "left"}, rows)
+    print_plain("\nWhere to get one and what it has to contain: manymatch datasets NAME")
+    print_plain("Whether a folder has all of it: manymatch datasets NAME --root DIR")
 
 
-def _tell_one(entry: DatasetInfo, record: dict[str, Any]) -> None:
-    console = out()
+def _print_one(entry: DatasetInfo, record: dict[str, Any]) -> None:
     pairs = "" if entry.num_pairs is None else f", {entry.num_pairs:,} pairs"
-    console.print(f"[bold]{entry.title}[/] ({entry.name}{pairs}): {entry.about}\n")
-    console.print(entry.get, markup=False)
-    console.print("\nExpected files:")
-    console.print(entry.tree, markup=False, soft_wrap=True)
+    print_plain(f"{entry.title} ({entry.name}{pairs}): {entry.about}\n")
+    print_plain(entry.get)
+    print_plain(f"\nExpected files:\n{entry.tree}")
     if "root" not in record:
         return
     if record["missing"]:
-        console.print(f"\n[red]Not complete:[/] {_plain(record['missing'])}", soft_wrap=True)
+        print_plain(f"\nNot complete: {record['missing']}", style="red")
         return
-    console.print(f"\n[green]Complete[/] in {_plain(record['root'])}")
+    print_plain(f"\nComplete in {record['root']}", style="green")
     for note in record["notes"]:
-        console.print(f"  {note}", markup=False, soft_wrap=True)
-
-
-def _plain(text: str) -> str:
-    """Keep brackets of a file name from being read as markup."""
-    return text.replace("[", r"\[")
-
-
-def _make_split(
-    entry: DatasetInfo, root: Path | None, target: Path, seed: int, *, as_json: bool
-) -> None:
-    from manymatch_paper.datasets.navi_split import make_navi_split
-
-    if entry.name != "navi-wild":
-        raise ValueError(f"--make-split must come with navi-wild, got {entry.name}")
-    if root is None:
-        raise ValueError("--make-split must come with --root, the folder of NAVI, got none")
-    with working("choosing pairs", quiet=as_json):
-        manifest = make_navi_split(root, target, seed=seed)
-    if as_json:
-        print_json(manifest)
-        return
-    console = out()
-    total = 3 * manifest["pairs_per_bin"]
-    console.print(f"Two lists of {total:,} pairs of {manifest['objects']} objects in {target}:")
-    for finding in manifest["audit"]:
-        console.print(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
+        print_plain(f"  {note}")

@@ -7,22 +7,52 @@ import importlib.util
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from manymatch._validate import suggest
-from manymatch.cli._console import clean_exit, out, print_json
+from manymatch.cli.console import Json, print_json, print_plain, print_table
 from manymatch.features.catalogue import ALIASES, MODELS, find_model
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig
 from manymatch.features.weights import fetch_command, whereabouts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
-
-    from rich.console import Console
 
     from manymatch.features.catalogue import Model
 
 EXAMPLE = "Example: manymatch models dinov3-vitl16"
+
+
+def run(
+    name: Annotated[str | None, typer.Argument(help="A model or preset, for all about it.")] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Every size of every family.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List models and presets, whether their weights are here, and how to get them."""
+    statuses = {model.name: _Status.of(model) for model in MODELS.values()}
+    presets = {preset: _preset_record(preset, statuses) for preset in FEATURE_PRESETS}
+    if name is None and as_json:
+        models = [status.record() for status in statuses.values()]
+        print_json({"models": models, "presets": presets})
+    elif name is None:
+        _print_all(list(statuses.values()), presets, show_all=show_all)
+    elif name in presets:
+        if as_json:
+            print_json(presets[name])
+        else:
+            _print_preset(presets[name], statuses)
+    elif name in MODELS or name in ALIASES:
+        status = statuses[find_model(name).name]
+        if as_json:
+            print_json(status.record())
+        else:
+            _print_model(status)
+    else:
+        known = [*MODELS, *ALIASES, *FEATURE_PRESETS]
+        raise ValueError(
+            f"name must be a model or preset that `manymatch models --all` lists"
+            f"{suggest(name, known)}, got {name!r}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +64,12 @@ class _Status:
     place: str
     missing_libraries: tuple[str, ...]
 
+    @classmethod
+    def of(cls, model: Model) -> _Status:
+        missing = tuple(name for name in model.libraries if importlib.util.find_spec(name) is None)
+        weights, place = whereabouts(model) or (None, "")
+        return cls(model, weights, place, missing)
+
     @property
     def has_weights(self) -> bool:
         return self.weights is not None or not self.model.needs_weights
@@ -44,9 +80,20 @@ class _Status:
 
     @property
     def commands(self) -> list[str]:
-        """Return what to run to get what is missing."""
+        """What to run to get what is missing."""
         libraries = ['pip install "manymatch[features]"'] if self.missing_libraries else []
         return libraries + ([] if self.has_weights else [fetch_command(self.model)])
+
+    @property
+    def text(self) -> str:
+        """Whether it can be loaded, in a few words."""
+        if self.missing_libraries:
+            return f"needs {', '.join(self.missing_libraries)}"
+        if not self.model.needs_weights:
+            return "none needed"
+        if self.weights is not None:
+            return f"here, {self.place}"
+        return "missing, gated" if self.model.gated else "missing"
 
     def record(self) -> dict[str, Any]:
         return {
@@ -61,199 +108,119 @@ class _Status:
         }
 
 
-def models(
-    name: Annotated[str | None, typer.Argument(help="A model or preset, for all about it.")] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Every size of every family.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-) -> None:
-    """List models and presets: licence, size, whether their weights are here, how to get them."""
-    with clean_exit():
-        if name is not None and name in FEATURE_PRESETS:
-            preset = _preset_record(name)
-            if as_json:
-                print_json(preset)
-            else:
-                _tell_preset(name)
-        elif name is not None:
-            known = [*MODELS, *ALIASES, *FEATURE_PRESETS]
-            if name not in known:
-                raise ValueError(
-                    f"name must be a model or preset that `manymatch models --all` "
-                    f"lists{suggest(name, known)}, got {name!r}"
-                )
-            status = _status(find_model(name))
-            if as_json:
-                print_json(status.record())
-            else:
-                _tell_one(status)
-        elif as_json:
-            print_json(
-                {
-                    "models": [_status(model).record() for model in MODELS.values()],
-                    "presets": {preset: _preset_record(preset) for preset in FEATURE_PRESETS},
-                }
-            )
-        else:
-            _tell_all([_status(model) for model in MODELS.values()], show_all=show_all)
-
-
-def _status(model: Model) -> _Status:
-    missing = tuple(name for name in model.libraries if importlib.util.find_spec(name) is None)
-    weights, place = whereabouts(model) or (None, "")
-    return _Status(model, weights, place, missing)
-
-
 def _parts(config: FeatureConfig) -> list[Model]:
     """Models of a preset: the detector, and the backbone where there is one."""
-    backbone = [] if config.descriptor == NATIVE else [find_model(config.descriptor)]
-    return [find_model(config.detector), *backbone]
+    names = (config.detector, config.descriptor)
+    return [find_model(name) for name in names if name != NATIVE]
 
 
-def _preset_record(name: str) -> dict[str, Any]:
+def _preset_record(name: str, statuses: dict[str, _Status]) -> dict[str, Any]:
     config = FEATURE_PRESETS[name]
-    parts = [_status(model) for model in _parts(config)]
+    parts = [statuses[model.name] for model in _parts(config)]
     return {
         "name": name,
         "settings": config.to_dict(),
         "models": [part.model.name for part in parts],
         "ready": all(part.ready for part in parts),
-        "commands": _commands(parts),
+        "commands": list(dict.fromkeys(command for part in parts for command in part.commands)),
     }
 
 
-def _commands(parts: list[_Status]) -> list[str]:
-    """All commands in order, none twice."""
-    return list(dict.fromkeys(command for part in parts for command in part.commands))
-
-
-def _tell_all(rows: list[_Status], *, show_all: bool) -> None:
-    console = out()
-    in_presets = {part.name for config in FEATURE_PRESETS.values() for part in _parts(config)}
-    shown = [row for row in rows if show_all or row.ready or row.model.name in in_presets]
-    # Narrow enough for a terminal of 80 columns.
-    table = _table("model", "kind", "licence", "size", "weights")
-    table.columns[3].justify = "right"
-    for row in shown:
-        model = row.model
-        table.add_row(model.name, model.kind, model.licence, _size(model), _where(row))
-    console.print(table)
-    left = len(rows) - len(shown)
-    if left:
-        console.print(f"\nand {left} more sizes of the same families: manymatch models --all")
-    console.print(
-        "Any other vision transformer is hf:<id or folder> or timm:<model>.\n", markup=False
+def _print_all(
+    statuses: list[_Status], presets: dict[str, dict[str, Any]], *, show_all: bool
+) -> None:
+    used = {model for record in presets.values() for model in record["models"]}
+    shown = [s for s in statuses if show_all or s.ready or s.model.name in used]
+    columns = {"model": "left", "kind": "left", "licence": "left", "size": "right"}
+    print_table(
+        {**columns, "weights": "left"},
+        ((s.model.name, s.model.kind, s.model.licence, _size(s.model), s.text) for s in shown),
     )
-    table = _table("preset", "is made of", "here")
-    missing: list[_Status] = []
-    for name, config in FEATURE_PRESETS.items():
-        parts = [_status(model) for model in _parts(config)]
-        missing += [part for part in parts if not part.ready]
-        what = " + ".join(part.model.name for part in parts)
-        lacks = [part.model.name for part in parts if not part.ready]
-        here = f"[yellow]lacks {'both' if len(lacks) > 1 else lacks[0]}[/]" if lacks else ""
-        table.add_row(name, what, here or "[green]ready[/]")
-    console.print(table)
-    if missing:
-        _tell_commands(console, "What the presets lack:", missing)
+    print_plain("")
+    if len(shown) < len(statuses):
+        more = len(statuses) - len(shown)
+        print_plain(f"and {more} more sizes of the same families: manymatch models --all")
+    print_plain("Any other vision transformer is hf:<id or folder> or timm:<model>.\n")
+    by_name = {status.model.name: status for status in statuses}
+    rows = []
+    for name, record in presets.items():
+        lacking = [part for part in record["models"] if not by_name[part].ready]
+        state = f"lacks {', '.join(lacking)}" if lacking else "ready"
+        rows.append((name, " + ".join(record["models"]), state))
+    print_table({"preset": "left", "models": "left", "here": "left"}, rows)
+    _print_commands("What the presets lack:", (by_name[part] for part in sorted(used)))
 
 
-def _tell_one(row: _Status) -> None:
-    console = out()
-    model = row.model
-    facts = [
-        ("kind", model.kind),
-        ("family", model.family),
-        ("licence", model.licence),
-        ("gate", f"accept the licence at {model.gate}" if model.gated else "none"),
-        ("hub", model.hub_id),
-        ("package", model.package),
-        ("address", model.url),
-        ("parameters", None if model.parameters is None else f"{model.parameters:,}"),
-        ("download", None if model.size_mb is None else _size(model)),
-        ("descriptor", None if model.dim is None else f"{model.dim} numbers"),
-        ("layers", model.num_layers),
-        ("cell", None if model.patch_size is None else f"{model.patch_size} pixels"),
-        ("libraries", ", ".join(model.libraries) or "none"),
-        ("weights", str(row.weights) if row.weights is not None else _where(row)),
-        ("presets", ", ".join(_presets_of(model)) or None),
-        ("instead", model.alternative if not row.ready else None),
-    ]
-    _print_facts(console, model.name, [(key, value) for key, value in facts if value is not None])
-    _tell_commands(console, "To get it:", [row])
+def _print_model(status: _Status) -> None:
+    model = status.model
+    facts = {
+        "kind": model.kind,
+        "family": model.family,
+        "licence": model.licence,
+        "gate": f"accept the licence at {model.gate}" if model.gated else "none",
+        "hub": model.hub_id,
+        "package": model.package,
+        "address": model.url,
+        "parameters": None if model.parameters is None else f"{model.parameters:,}",
+        "download": _size(model),
+        "descriptor": None if model.dim is None else f"{model.dim} numbers",
+        "layers": model.num_layers,
+        "cell": None if model.patch_size is None else f"{model.patch_size} pixels",
+        "libraries": ", ".join(model.libraries) or "none",
+        "weights": status.weights or status.text,
+        "presets": ", ".join(_presets_with(model)),
+        "instead": None if status.ready else model.alternative,
+    }
+    _print_facts(model.name, facts)
+    _print_commands("To get it:", [status])
 
 
-def _tell_preset(name: str) -> None:
-    console = out()
-    record = _preset_record(name)
-    _print_facts(
-        console,
-        f"preset {name}",
-        [
-            ("is made of", " + ".join(record["models"])),
-            ("here", "ready" if record["ready"] else "not all of it"),
-            *((key, value) for key, value in record["settings"].items() if value is not None),
-        ],
-    )
-    _tell_commands(console, "To get it:", [_status(find_model(part)) for part in record["models"]])
+def _print_preset(record: dict[str, Any], statuses: dict[str, _Status]) -> None:
+    facts = {
+        "models": " + ".join(record["models"]),
+        "here": "ready" if record["ready"] else "not all of it",
+        **record["settings"],
+    }
+    _print_facts(f"preset {record['name']}", facts)
+    _print_commands("To get it:", (statuses[part] for part in record["models"]))
 
 
-def _presets_of(model: Model) -> list[str]:
-    """Say which presets use a model, with the layer and rank they take."""
+def _presets_with(model: Model) -> list[str]:
+    """Presets that use a model, with the layer and rank that they take."""
     uses = []
     for name, config in FEATURE_PRESETS.items():
-        if model not in _parts(config):
-            continue
-        details = []
-        if model.kind == "backbone":
-            details.append(f"layer {config.layer or model.num_layers}")
-            if config.debias:
+        if model in _parts(config):
+            details = []
+            if model.kind == "backbone":
+                details.append(f"layer {config.layer or model.num_layers}")
+            if model.kind == "backbone" and config.debias:
                 details.append(f"debias {config.debias}")
-        uses.append(f"{name} ({', '.join(details)})" if details else name)
+            uses.append(f"{name} ({', '.join(details)})" if details else name)
     return uses
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in names:
-        table.add_column(name, overflow="fold")
-    return table
+def _print_facts(title: str, facts: Mapping[str, object]) -> None:
+    print_plain(title, style="bold")
+    rows = ((key, str(value)) for key, value in facts.items() if value not in (None, ""))
+    print_table({"": "left", " ": "left"}, rows)
 
 
-def _print_facts(console: Console, title: str, facts: list[tuple[str, object]]) -> None:
-    console.print(f"[bold]{title}[/]")
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    for key, value in facts:
-        table.add_row(key, str(value))
-    console.print(table)
-
-
-def _tell_commands(console: Console, title: str, parts: list[_Status]) -> None:
-    """List what to run; long lines are not broken, so that they can be copied."""
-    commands = _commands(parts)
-    if not commands:
-        return
-    console.print(f"\n{title}")
-    gates = {fetch_command(part.model): part.model.gate for part in parts if part.model.gated}
-    for command in commands:
-        if command in gates:
-            note = f"  # first accept the licence at {gates[command]}"
-            console.print(note, soft_wrap=True, markup=False)
-        console.print(f"  {command}", soft_wrap=True, markup=False)
+def _print_commands(title: str, statuses: Iterable[_Status]) -> None:
+    """List what to run, each command once and on one line, so that it can be copied."""
+    commands = {}
+    for status in statuses:
+        for command in status.commands:
+            gated = status.model.gated and command == fetch_command(status.model)
+            commands[command] = status.model.gate if gated else None
+    if commands:
+        print_plain(f"\n{title}")
+    for command, gate in commands.items():
+        if gate:
+            print_plain(f"  # first accept the licence at {gate}")
+        print_plain(f"  {command}")
 
 
 def _size(model: Model) -> str:
     if model.size_mb is None:
         return ""
     return f"{model.size_mb:.1f} MB" if model.size_mb < 1000 else f"{model.size_mb / 1000:.1f} GB"
-
-
-def _where(row: _Status) -> str:
-    if row.missing_libraries:
-        return f"[yellow]needs {', '.join(row.missing_libraries)}[/]"
-    if not row.model.needs_weights:
-        return "[green]none needed[/]"
-    if row.weights is not None:
-        return f"[green]here, {row.place}[/]"
-    return "[yellow]missing, gated[/]" if row.model.gated else "[yellow]missing[/]"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from manymatch.cli import _matcher_flags as flags  # noqa: TC001 - Typer reads the annotations
-from manymatch.cli._console import OK, clean_exit, out, print_json, working
+from manymatch.cli import flags  # noqa: TC001 - Typer reads the annotations
+from manymatch.cli.console import Json, print_json, print_plain, working
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PROBES, SpectrumExhaustedWarning
 from manymatch.features.dense import checked_layers, dense_maps
@@ -36,7 +36,7 @@ EXAMPLE = (
 _DENSE = [name for name, config in FEATURE_PRESETS.items() if config.descriptor != NATIVE]
 
 
-def pca(
+def run(
     image0: Annotated[Path, typer.Argument(help="The first image.")],
     image1: Annotated[Path, typer.Argument(help="The second image.")],
     preset: Annotated[
@@ -63,45 +63,39 @@ def pca(
         str | None, typer.Option(help='File or folder of weights, or "random".')
     ] = None,
     picture: Annotated[Path, typer.Option("--out", help="Picture to write.")] = Path("pca.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    as_json: Json = False,
     device: flags.Device = "auto",
     offline: flags.Offline = False,
 ) -> None:
-    """Colour two images by the first three principal components of their feature maps."""
-    with clean_exit():
-        config = _config(preset, descriptor, probe, norm, longest, weights)
-        images = [load_image(path) for path in (image0, image1)]
-        ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
-        with working("Computing", quiet=as_json):
-            backbone = load_backbone(config.descriptor, weights=weights, offline=offline)
-            backbone.module.to(choose_device(device))
-            wanted = [config.layer or backbone.num_layers]
-            layers = checked_layers(
-                wanted if layer is None else _numbers(layer, "--layer"), backbone
-            )
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always", SpectrumExhaustedWarning)
-                maps = [_maps(image, backbone, config, layers, ranks) for image in images]
-        settings = list(itertools.product(layers, ranks))
-        titles = [_title(k, rank) for k, rank in settings]
-        columns = [[found[key] for key in settings] for found in maps]
-        plot_pca(images[0], images[1], columns[0], columns[1], picture, titles)
-        notes = list(dict.fromkeys(str(warning.message) for warning in caught))
-        if as_json:
-            record = [{"layer": k, "debias": rank} for k, rank in settings]
-            print_json(
-                {
-                    "descriptor": backbone.name,
-                    "columns": record,
-                    "notes": notes,
-                    "picture": str(picture),
-                }
-            )
-        else:
-            for note in notes:
-                out().print(f"Note: {note}", soft_wrap=True, markup=False)
-            out().print(f"Picture: {picture}", soft_wrap=True, markup=False)
-    raise typer.Exit(OK)
+    """Colour two images by the first principal components of their feature maps."""
+    config = _config(preset, descriptor, probe, norm, longest, weights)
+    images = [load_image(path) for path in (image0, image1)]
+    ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
+    with working("Computing", quiet=as_json):
+        backbone = load_backbone(config.descriptor, weights=weights, offline=offline)
+        backbone.module.to(choose_device(device))
+        wanted = [config.layer or backbone.num_layers]
+        layers = checked_layers(wanted if layer is None else _numbers(layer, "--layer"), backbone)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", SpectrumExhaustedWarning)
+            maps = [_maps(image, backbone, config, layers, ranks) for image in images]
+    columns = list(itertools.product(layers, ranks))
+    titles = [f"layer {k}, " + (f"debias {rank}" if rank else "raw") for k, rank in columns]
+    first, second = ([found[key] for key in columns] for found in maps)
+    plot_pca(images[0], images[1], first, second, picture, titles)
+    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    if as_json:
+        record = {
+            "descriptor": backbone.name,
+            "columns": [{"layer": k, "debias": rank} for k, rank in columns],
+            "notes": notes,
+            "picture": str(picture),
+        }
+        print_json(record)
+        return
+    for note in notes:
+        print_plain(f"Note: {note}")
+    print_plain(f"Picture: {picture}")
 
 
 def _config(
@@ -155,7 +149,3 @@ def _maps(
                 raw[layer], values=np.ascontiguousarray(corrected).reshape(values.shape)
             )
     return found
-
-
-def _title(layer: int, rank: int) -> str:
-    return f"layer {layer}, " + (f"debias {rank}" if rank else "raw")

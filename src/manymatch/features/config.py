@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from manymatch._settings import setting, settings
 from manymatch._validate import integer, real, refusal, suggest
 from manymatch.features.device import PRECISIONS
 from manymatch.features.resize import Resize
@@ -13,59 +14,82 @@ from manymatch.features.resize import Resize
 NATIVE = "native"
 
 
+_PANEL = "Features (by default as in the preset)"
+
+
+@settings
 @dataclasses.dataclass(frozen=True)
 class FeatureConfig:
-    """Detector, descriptor and everything between.
+    """Detector, descriptor and everything between."""
 
-    Parameters
-    ----------
-    detector : str
-        "sift", "superpoint", "aliked", "disk", "xfeat" or "grid".
-    descriptor : str
-        "native" for the detector's own, or a backbone: a name of `manymatch models`,
-        ``"hf:<id>"`` or ``"timm:<model>"``.
-    max_keypoints : int
-        Keypoints per image, best scores first.
-    nms_radius, threshold : int and float, optional
-        Of the detector; None takes its default.
-    border : int
-        Keypoints nearer than this many pixels to the edge of the resized image are dropped.
-    layer : int, optional
-        Block of the backbone, from 1; None for the last one.
-    norm : bool
-        Apply the backbone's final norm to that layer.
-    debias : int
-        Rank of the positional subspace that is removed; 0 for none.
-    probe : {"black", "grey", "noise"}
-        Image from which that subspace is taken.
-    longest : int
-        Length of the longer edge after resizing, in pixels; 0 leaves images as they are.
-    enlarge : bool
-        Whether smaller images are enlarged to `longest`.
-    patches : int
-        Budget of a backbone that takes one (SigLIP 2 NaFlex), instead of `longest`.
-    weights, detector_weights : str, optional
-        File or folder, or "random"; None looks where `manymatch models` says.
-    precision : {"auto", "float32", "bfloat16", "float16"}
-        Of matrix products; automatic is float32 on CPUs.
-    """
-
-    detector: str = "sift"
-    descriptor: str = NATIVE
-    max_keypoints: int = 2048
-    nms_radius: int | None = None
-    threshold: float | None = None
-    border: int = 4
-    layer: int | None = None
-    norm: bool = True
-    debias: int = 0
-    probe: str = "black"
-    longest: int = 1024
-    enlarge: bool = True
-    patches: int = 1024
-    weights: str | None = None
-    detector_weights: str | None = None
-    precision: str = "auto"
+    detector: str = setting(
+        "sift", "Keypoints: sift, superpoint, aliked, disk, xfeat or grid.", panel=_PANEL
+    )
+    descriptor: str = setting(
+        NATIVE,
+        "native for the detector's own descriptors, or a backbone: a name of manymatch models, "
+        "hf:<id> or timm:<model>.",
+        panel=_PANEL,
+    )
+    max_keypoints: int = setting(2048, "Keypoints per image, best scores first.", panel=_PANEL)
+    nms_radius: int | None = setting(
+        None,
+        "Radius in pixels within which the detector keeps the best keypoint only; none for the "
+        "detector's default.",
+        panel=_PANEL,
+    )
+    threshold: float | None = setting(
+        None,
+        "Smallest score of a keypoint; none for the detector's default.",
+        panel=_PANEL,
+    )
+    border: int = setting(
+        4,
+        "Keypoints nearer than this many pixels to the edge of the resized image are dropped.",
+        panel=_PANEL,
+    )
+    layer: int | None = setting(
+        None, "Block of the backbone, from 1; none for the last one.", panel=_PANEL
+    )
+    norm: bool = setting(
+        default=True, help="Apply the backbone's final norm to that layer.", panel=_PANEL
+    )
+    debias: int = setting(
+        0, "Rank of the positional subspace that is removed; 0 for none.", panel=_PANEL
+    )
+    probe: str = setting(
+        "black",
+        "Image without content from which that subspace is taken.",
+        panel=_PANEL,
+        choices=("black", "grey", "noise"),
+    )
+    longest: int = setting(
+        1024,
+        "Length of the longer edge after resizing, in pixels; 0 leaves images as they are.",
+        panel=_PANEL,
+    )
+    enlarge: bool = setting(
+        default=True, help="Enlarge smaller images to that length.", panel=_PANEL
+    )
+    patches: int = setting(
+        1024,
+        "Number of patches for a backbone that takes a budget (SigLIP 2 NaFlex) instead of a "
+        "length.",
+        panel=_PANEL,
+    )
+    weights: str | None = setting(
+        None,
+        'File or folder of the backbone\'s weights, or "random"; none looks where manymatch models '
+        "says.",
+        panel=_PANEL,
+    )
+    detector_weights: str | None = setting(None, "The same for the detector.", panel=_PANEL)
+    precision: str = setting(
+        "auto",
+        "Precision of matrix products; auto is float32 on CPUs.",
+        panel=_PANEL,
+        choices=PRECISIONS,
+    )
 
     def __post_init__(self) -> None:
         for name in ("detector", "descriptor", "probe"):

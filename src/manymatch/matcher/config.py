@@ -1,15 +1,17 @@
-"""The whole configuration of a matcher: presets by name, plain to print, to write and to read."""
+"""The whole configuration of a matcher: presets by name, TOML files, settings by keyword."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+import tomli_w
+
 from manymatch._files import as_path, read_bytes, unreadable, write_whole
-from manymatch._validate import checked_method, refusal, suggest
+from manymatch._settings import setting, settings
+from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
@@ -20,27 +22,21 @@ if TYPE_CHECKING:
 PRESETS: tuple[str, ...] = tuple(FEATURE_PRESETS)
 _SECTIONS = ("features", "association", "estimation")
 _WANT = "a configuration in TOML"
-# TOML has no null.
+# In TOML.
 _NONE = "none"
 
 
+_PARTS: dict[str, Any] = {
+    "features": FeatureConfig,
+    "association": Association,
+    "options": Options,
+}
+
+
+@settings
 @dataclasses.dataclass(frozen=True)
 class MatcherConfig:
     """Everything that decides what a matcher returns for two images.
-
-    Parameters
-    ----------
-    preset : str
-        What it started from; a label.
-    features : FeatureConfig
-        Detector and descriptor.
-    association : Association
-        From descriptors to candidates.
-    method : str
-        As in `manymatch.estimate_relative_pose`.
-    options : Options
-        Of the estimator. `threshold_px` counts pixels of the resized image, so that it means the
-        same for a photograph of any size.
 
     Examples
     --------
@@ -48,11 +44,15 @@ class MatcherConfig:
     3
     """
 
-    preset: str = "classic"
-    features: FeatureConfig = FEATURE_PRESETS["classic"]
-    association: Association = dataclasses.field(default_factory=Association)
-    method: str = "auto"
-    options: Options = dataclasses.field(default_factory=Options)
+    preset: str = setting("classic", "Name of the preset that it started from; a label.")
+    features: FeatureConfig = setting(FEATURE_PRESETS["classic"], "Detector and descriptor.")
+    association: Association = setting(Association(), "From descriptors to candidates.")
+    method: str = setting("auto", "Method of the estimator.", panel="Estimation", choices=METHODS)
+    options: Options = setting(
+        Options(),
+        "Of the estimator. Its threshold_px counts pixels of the resized image, so that it means "
+        "the same for a photograph of any size.",
+    )
 
     def __post_init__(self) -> None:
         checked_method(self.method)
@@ -71,8 +71,8 @@ class MatcherConfig:
             `options`), or `method`.
         """
         base = cls._base(preset)
-        parts: dict[str, dict[str, Any]] = {"features": {}, "association": {}, "options": {}}
-        fields = {name: part for part, names in _fields().items() for name in names}
+        parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
+        fields = {name: part for part in _PARTS for name in _field_names(part)}
         method = changes.pop("method", base.method)
         options = changes.pop("options", None)
         if isinstance(options, dict):
@@ -113,7 +113,7 @@ class MatcherConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as nested plain dicts, the inverse of `from_dict`."""
+        """Return everything as nested dicts of plain values, the inverse of `from_dict`."""
         return {
             "preset": self.preset,
             "features": self.features.to_dict(),
@@ -137,8 +137,10 @@ class MatcherConfig:
                 )
             if not isinstance(content, dict):
                 raise refusal(section, "a table of fields", content)
-            allowed = _fields()["options" if section == "estimation" else section]
-            allowed = [*allowed, "method"] if section == "estimation" else allowed
+            if section == "estimation":
+                allowed = ["method", *_field_names("options")]
+            else:
+                allowed = _field_names(section)
             for name, value in content.items():
                 if name not in allowed:
                     raise ValueError(
@@ -152,12 +154,13 @@ class MatcherConfig:
         return cls.of(preset, **changes)
 
     def to_toml(self) -> str:
-        """Return the configuration as TOML text."""
-        tables = self.to_dict()
-        lines = [f"preset = {json.dumps(tables.pop('preset'))}"]
-        for section, fields in tables.items():
-            lines += ["", f"[{section}]", *(f"{n} = {_toml(v)}" for n, v in fields.items())]
-        return "\n".join(lines) + "\n"
+        """Return the configuration as TOML text; TOML has no null, so that None is "none"."""
+        tables = {
+            section: {name: _NONE if value is None else value for name, value in content.items()}
+            for section, content in self.to_dict().items()
+            if section != "preset"
+        }
+        return tomli_w.dumps({"preset": self.preset, **tables})
 
     def save(self, path: object) -> None:
         """Write a TOML file."""
@@ -188,15 +191,5 @@ def default_preset() -> tuple[str, str]:
     return "embedded", "its networks and weights are installed"
 
 
-def _fields() -> dict[str, list[str]]:
-    return {
-        "features": [field.name for field in dataclasses.fields(FeatureConfig)],
-        "association": [field.name for field in dataclasses.fields(Association)],
-        "options": [field.name for field in dataclasses.fields(Options)],
-    }
-
-
-def _toml(value: object) -> str:
-    """Write one value; JSON's numbers, booleans and strings are TOML's, but for one character."""
-    text = json.dumps(_NONE if value is None else value, ensure_ascii=False)
-    return text.replace("\x7f", "\\u007f")
+def _field_names(part: str) -> list[str]:
+    return [field.name for field in dataclasses.fields(_PARTS[part])]

@@ -14,9 +14,9 @@ from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.extractor import Extractor
 from manymatch.features.image_features import Features
 from manymatch.io.image import load_image
-from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
+from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 from manymatch.matcher.config import MatcherConfig, default_preset
-from manymatch.matcher.result import MatchResult, Rival
+from manymatch.matcher.result import MatchResult, RankOneResult
 
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
@@ -109,7 +109,7 @@ class Matcher:
             Another working size (length of the longer edge) for one of the images, 0 for its own;
             small thermal frames do better as they are.
         compare : bool
-            Also match the plain way, rank-one candidates and ordinary consensus.
+            Also match with rank-one edges and plain consensus.
         options : Options, optional
             Of the estimator for this pair, instead of the configuration's.
 
@@ -181,7 +181,9 @@ class Matcher:
         estimated = time.perf_counter()
         confidence = assess(found.graph, first.camera, second.camera, estimate)
         assessed = time.perf_counter()
-        rivals = [self._rank_one(features0, features1, first, second, settings)] if compare else []
+        rank_one = None
+        if compare:
+            rank_one = self._rank_one(features0, features1, first, second, settings)
         return MatchResult(
             graph=found.graph,
             estimate=estimate,
@@ -193,7 +195,7 @@ class Matcher:
             size1=features1.size,
             config=config,
             notes=[*self.notes, first.sentence, second.sentence],
-            rivals=rivals,
+            rank_one=rank_one,
             timing={
                 "associate": associated - start,
                 "estimate": estimated - associated,
@@ -215,12 +217,12 @@ class Matcher:
         first: ResolvedCamera,
         second: ResolvedCamera,
         settings: Options,
-    ) -> Rival:
-        """Match as usual: mutual nearest neighbours, every match for itself."""
+    ) -> RankOneResult:
+        """Match with mutual nearest neighbours, every match for itself."""
         keep = self.config.association.keep
         plain = candidates(**association_arguments(features0, features1), k=1, gms=False, keep=keep)
         estimate = self._estimate(plain.graph, first, second, "cm", settings)
-        return Rival("rank-one matches, plain consensus", plain.graph, estimate)
+        return RankOneResult(plain.graph, estimate)
 
     @staticmethod
     def _estimate(
@@ -237,7 +239,7 @@ def working_pixels(
     features: FeatureConfig,
     *views: tuple[Camera, tuple[int, int], int | None],
 ) -> float:
-    """Say how many pixels of the user's images one pixel at working size is.
+    """Return how many pixels of the images as given one pixel at working size is.
 
     The estimator turns its threshold into an angle by the mean of 1/f. The factor makes that
     angle what it would be at working size, also where the two images are resized differently.

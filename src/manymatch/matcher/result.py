@@ -1,15 +1,26 @@
-"""What a matcher found for one pair: numbers, words, a picture, a report, files."""
+"""What a matcher found for one pair: numbers, sentences, a picture, a report, files."""
 
 from __future__ import annotations
 
 import dataclasses
 import platform
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch.geometry.pose_words import describe_pose
+from manymatch._validate import refusal
+from manymatch.estimate.words import estimate_sentences
+from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.io import (
+    ColmapWriter,
+    HlocWriter,
+    PairMatches,
+    write_matches_npz,
+    write_pose_json,
+)
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -18,18 +29,22 @@ if TYPE_CHECKING:
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.relative_pose import Estimate
     from manymatch.geometry.camera import Camera
+    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
     from manymatch.matcher.config import MatcherConfig
 
+#: Formats in which matches can be written.
+FORMATS = ("npz", "h5", "colmap")
+#: Name of the rank-one result in tables.
+RANK_ONE = "rank-one, plain consensus"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rival:
-    """Another way of matching the same pair, for comparison; its error where the truth is known."""
+class RankOneResult:
+    """The same pair matched with mutual nearest neighbours and plain consensus, to compare with."""
 
-    name: str
     graph: AssociationGraph
     estimate: Estimate
-    error_deg: float | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,7 +59,7 @@ class MatchResult:
         Pose, inliers, 1-to-1 matches. ``estimate.options.threshold_px`` is in pixels of the images
         as given, so that ``score_pose`` with it and ``graph`` reproduces the scores.
     confidence : Confidence
-        How sure: verdict, chance, parallax, covariance.
+        How far the estimate can be trusted: verdict, chance, parallax, covariance.
     counts : dict of str to int
         What each step of the association kept.
     camera0, camera1 : Camera
@@ -52,13 +67,13 @@ class MatchResult:
     size0, size1 : (int, int)
         Width and height of the images as given.
     config : MatcherConfig
-        What it was made with.
+        The configuration of the matcher.
     notes : list of str
-        What one should know: which preset and why, where the cameras come from.
-    rivals : list of Rival
-        Other ways to match the pair, where asked for.
+        Which preset was used and why, and where the cameras come from.
     timing : dict of str to float
         Seconds by stage.
+    rank_one : RankOneResult or None
+        The result of rank-one matches, where it was asked for.
     images : pair of (H, W, 3) uint8 arrays or None
         The images, for the picture and the report.
     names : (str, str)
@@ -75,8 +90,8 @@ class MatchResult:
     size1: tuple[int, int]
     config: MatcherConfig
     notes: list[str]
-    rivals: list[Rival]
     timing: dict[str, float]
+    rank_one: RankOneResult | None = None
     images: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
     names: tuple[str, str] = ("image0", "image1")
 
@@ -107,75 +122,169 @@ class MatchResult:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Say the result in sentences."""
-        estimate = self.estimate
-        lines = [f"{self.confidence.verdict.capitalize()}: {self.confidence.reason}"]
-        if estimate.pose is not None:
-            lines.append(f"Camera 1 is {describe_pose(estimate.pose)}.")
-        lines.append(
-            f"{self.counts['keypoints0']} x {self.counts['keypoints1']} keypoints, "
-            f"{self.graph.num_edges} candidates -> {estimate.num_inliers} inliers -> "
-            f"{matches_text(estimate)}."
-        )
-        return [*lines, *self.notes]
+        """Return the result in sentences: verdict, pose, numbers and notes."""
+        return [*estimate_sentences(self.estimate, self.graph, self.confidence), *self.notes]
 
-    def plot(self, path: str | os.PathLike[str], **settings: Any) -> Any:
-        """Draw the candidates that were kept and those that were chosen; see `plot_candidates`."""
+    def systems(self) -> list[tuple[str, Estimate]]:
+        """Return name and estimate of this result and, where there is one, of rank-one matches."""
+        own = (f"k = {self.config.association.k}, {self.config.method}", self.estimate)
+        return [own] if self.rank_one is None else [own, (RANK_ONE, self.rank_one.estimate)]
+
+    def plot(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> Any:
+        """Draw the candidates that were kept and those that were chosen.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write; its ending decides the format.
+        **settings
+            Further arguments of `manymatch.viz.plot_candidates`.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
         from manymatch.viz import plot_candidates
 
-        images = (None, None) if self.images is None else self.images
-        settings.setdefault("title", f"{self.names[0]} - {self.names[1]}")
-        return plot_candidates(
-            self.graph,
-            self.size0,
-            self.size1,
-            path,
-            images=images,
-            estimate=self.estimate,
+        settings = {
+            "title": f"{self.names[0]} - {self.names[1]}",
+            "images": self.images or (None, None),
+            "estimate": self.estimate,
             **settings,
-        )
+        }
+        graph = settings.pop("graph", self.graph)
+        return plot_candidates(graph, self.size0, self.size1, path, **settings)
 
     def report(
-        self, path: str | os.PathLike[str], *, command: str | None = None, **settings: Any
-    ) -> Any:
+        self,
+        path: str | os.PathLike[str],
+        *,
+        title: str | None = None,
+        command: str | None = None,
+        true_pose: RelativePose | None = None,
+    ) -> Path:
         """Write one self-contained HTML file; see `manymatch.viz.report.write_report`.
 
         Parameters
         ----------
         path : path
             File to write.
+        title : str, optional
+            Heading; the names of the images if not given.
         command : str, optional
             How to get the same result again.
-        **settings
-            `title`, and `truth_error_deg` where the true pose is known.
+        true_pose : RelativePose, optional
+            Where it is known, errors are shown.
         """
         from manymatch.viz.report import write_report
 
+        plain = self.rank_one
         return write_report(
             path,
-            images=(None, None) if self.images is None else self.images,
+            images=self.images or (None, None),
             graph=self.graph,
             estimate=self.estimate,
             camera0=self.camera0,
             camera1=self.camera1,
-            config=self.provenance()
-            if command is None
-            else {"command": command, **self.provenance()},
+            config={**({} if command is None else {"command": command}), **self.provenance()},
             confidence=self.confidence.to_dict(),
             timing=self.timing,
+            title=title,
             names=self.names,
             notes=self.notes,
-            compare=[
+            compare=None
+            if plain is None
+            else [
                 {
-                    "name": rival.name,
-                    "graph": rival.graph,
-                    "estimate": rival.estimate,
-                    "error_deg": rival.error_deg,
+                    "name": RANK_ONE,
+                    "graph": plain.graph,
+                    "estimate": plain.estimate,
+                    "error_deg": _error_deg(plain.estimate, true_pose),
                 }
-                for rival in self.rivals
             ],
-            **settings,
+            truth_error_deg=_error_deg(self.estimate, true_pose),
         )
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        formats: Iterable[str] = ("npz",),
+        *,
+        picture: bool = True,
+        report: bool = True,
+        command: str | None = None,
+        true_pose: RelativePose | None = None,
+    ) -> dict[str, Path]:
+        """Write everything that ``manymatch match`` writes into a folder.
+
+        Parameters
+        ----------
+        folder : path
+            Made if needed. Files of earlier results in it are replaced.
+        formats : iterable of {"npz", "h5", "colmap"}
+            ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; COLMAP's ``matches.txt``
+            with one text of keypoints per image. The first two have the probabilities of the
+            matches, where the method gives them.
+        picture, report : bool
+            Write ``matches.png`` and ``report.html``.
+        command, true_pose
+            For the report.
+
+        Returns
+        -------
+        dict of str to Path
+            What was written. ``result.json`` and ``config.toml`` always are.
+        """
+        chosen = list(dict.fromkeys(formats))
+        for form in chosen:
+            if form not in FORMATS:
+                raise refusal("formats", f"among {', '.join(FORMATS)}", form)
+        if "colmap" in chosen and any(" " in name for name in self.names):
+            raise ValueError(
+                f"names of images must have no spaces for COLMAP, which splits at them, got "
+                f"{self.names[0]!r} and {self.names[1]!r}"
+            )
+        root = Path(folder)
+        root.mkdir(parents=True, exist_ok=True)
+        record = self.to_dict()
+        del record["pose"]
+        written = {"json": root / "result.json", "config": root / "config.toml"}
+        write_pose_json(written["json"], self.estimate.pose, record)
+        self.config.save(written["config"])
+        for form in chosen:
+            written.update(self._save_matches(root, form))
+        if picture:
+            written["picture"] = root / "matches.png"
+            self.plot(written["picture"])
+        if report:
+            written["report"] = root / "report.html"
+            self.report(written["report"], command=command, true_pose=true_pose)
+        return written
+
+    def _save_matches(self, root: Path, form: str) -> dict[str, Path]:
+        probability = self.estimate.match_probability
+        pair = PairMatches(self.keypoints0, self.keypoints1, self.estimate.matches, probability)
+        if form == "npz":
+            path = root / "matches.npz"
+            write_matches_npz(
+                path,
+                self.keypoints0,
+                self.keypoints1,
+                self.estimate.matches,
+                confidence=probability,
+                pose=self.estimate.pose,
+                config=self.provenance(),
+            )
+            return {"npz": path}
+        if form == "h5":
+            paths = root / "features.h5", root / "matches.h5"
+            with HlocWriter(*paths) as hloc:
+                hloc.add(*self.names, pair, size0=self.size0, size1=self.size1)
+            return {"h5 features": paths[0], "h5 matches": paths[1]}
+        with ColmapWriter(root) as colmap:
+            colmap.add(*self.names, pair)
+        keypoints = {f"colmap {name}": root / f"{name}.txt" for name in self.names}
+        return {"colmap": colmap.path, **keypoints}
 
     def provenance(self) -> dict[str, Any]:
         """Return the configuration with versions, as every output records it."""
@@ -194,6 +303,7 @@ class MatchResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""
+        rank_one = self.rank_one
         return {
             "images": list(self.names),
             "sizes": [list(self.size0), list(self.size1)],
@@ -201,10 +311,7 @@ class MatchResult:
             "counts": dict(self.counts),
             "confidence": self.confidence.to_dict(),
             "notes": list(self.notes),
-            "rivals": [
-                {"name": rival.name, **estimate_record(rival.estimate, rival.graph)}
-                for rival in self.rivals
-            ],
+            "rank_one": rank_one and estimate_record(rank_one.estimate, rank_one.graph),
             "timing_s": {stage: float(value) for stage, value in self.timing.items()},
             "config": self.provenance(),
         }
@@ -214,15 +321,6 @@ def mean_probability(estimate: Estimate) -> float | None:
     """Mean probability that a match is right; None where it is unknown or there is no match."""
     probability = estimate.match_probability
     return None if probability is None or probability.size == 0 else float(probability.mean())
-
-
-def matches_text(estimate: Estimate) -> str:
-    """Say how many matches there are and, where probabilities are known, their sum."""
-    text = f"{len(estimate.matches)} one-to-one matches"
-    probability = estimate.match_probability
-    if probability is None or probability.size == 0:
-        return text
-    return f"{text} ({round(float(probability.sum()))} expected to be right)"
 
 
 def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, Any]:
@@ -244,3 +342,7 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
         "refinements": int(estimate.refinements),
         "timing_s": {stage: float(value) for stage, value in estimate.timing.items()},
     }
+
+
+def _error_deg(estimate: Estimate, true: RelativePose | None) -> float | None:
+    return None if true is None else pose_error_deg(estimate.pose, true.R, true.t)

@@ -17,7 +17,7 @@ from manymatch.features.versions import library_versions
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.io.matches import write_matches_npz
 from manymatch.io.pairs import Pair
-from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
+from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.journal import Journal

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from manymatch.estimate.options import Options
     from manymatch.estimate.relative_pose import Estimate
     from manymatch.io.pairs import Pair
-    from manymatch.matcher.camera_source import ResolvedCamera
+    from manymatch.matcher.cameras import ResolvedCamera
     from manymatch.matcher.result import MatchResult
 
 #: Verdict on a pair that could not even be tried; the others are those of `Confidence`.
@@ -123,12 +123,13 @@ def result_row(
         if pair.R is not None and pair.t is not None:
             row["rotation_error_deg"] = rotation_error_deg(pose.R, pair.R)
             row["translation_error_deg"] = translation_error_deg(pose.t, pair.t)
-    for rival in result.rivals:
-        row["rank_one_success"] = rival.estimate.success
-        row["rank_one_candidates"] = rival.graph.num_edges
-        row["rank_one_inliers"] = int(rival.estimate.num_inliers)
-        row["rank_one_matches"] = len(rival.estimate.matches)
-        row["rank_one_pose_error_deg"] = _error_deg(rival.estimate, pair)
+    if result.rank_one is not None:
+        plain = result.rank_one
+        row["rank_one_success"] = plain.estimate.success
+        row["rank_one_candidates"] = plain.graph.num_edges
+        row["rank_one_inliers"] = int(plain.estimate.num_inliers)
+        row["rank_one_matches"] = len(plain.estimate.matches)
+        row["rank_one_pose_error_deg"] = _error_deg(plain.estimate, pair)
     return _plain(row)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from manymatch.features.extractor import Extractor
 from manymatch.io.image import load_image
-from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
+from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 
 if TYPE_CHECKING:
     from pathlib import Path

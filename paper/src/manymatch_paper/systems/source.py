@@ -19,7 +19,7 @@ from manymatch.features.resize import resize_image
 from manymatch.features.versions import library_versions
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image
-from manymatch.matcher.camera_source import resolve_camera
+from manymatch.matcher.cameras import resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import working_pixels
 from manymatch.runs.batch import batch_header

@@ -1,24 +1,30 @@
-"""Where the camera of an image comes from: given, a COLMAP model, EXIF, or a guess."""
+"""The camera of an image: as text or file, from a COLMAP model, from EXIF, or guessed."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.colmap import find_camera
+from manymatch.io.colmap import FoundCamera, find_camera, is_cameras_text
 from manymatch.io.image import exif_focal, open_image, orientation
-from manymatch.matcher._camera_text import is_colmap, parse_camera
 
 #: Focal length of a guessed camera, as a multiple of the longer edge: about 45 degrees of view.
 GUESSED_FOCAL = 1.2
 
 Source = Literal["given", "colmap", "exif", "guessed"]
+
+_TEXT_FILES = (".txt", ".json")
+_WANTED = (
+    'four numbers "fx,fy,cx,cy", a text "MODEL,width,height,params...", a .txt or .json file or a '
+    "COLMAP model (its folder, cameras.txt or cameras.bin)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +38,7 @@ class ResolvedCamera:
     source : {"given", "colmap", "exif", "guessed"}
         Where it is from.
     sentence : str
-        The same in words, for people; a guess is called one.
+        The same as a sentence; it says so where the focal length is a guess.
     """
 
     camera: Camera
@@ -82,6 +88,28 @@ def resolve_camera(
     return ResolvedCamera(found, source, sentence)
 
 
+def parse_camera(text: str, name: str) -> Camera:
+    """Read a camera argument.
+
+    Accepted are ``fx,fy,cx,cy``; ``MODEL,width,height,params...`` with a COLMAP model name; a .json
+    file with a dict of model, width, height and params or a 3x3 matrix; a .txt file with one of
+    the two texts or a 3x3 matrix; a COLMAP model with one camera: its folder, ``cameras.txt``
+    (recognised by the camera number in front) or ``cameras.bin``. Pixels are as everywhere here,
+    the centre of the top-left one at (0, 0); only COLMAP's files follow COLMAP and are converted.
+
+    Raises
+    ------
+    ValueError
+        Naming ``name``, if the text is none of these.
+    """
+    path = Path(text)
+    if _is_colmap(path):
+        return _find_in_colmap(text, None, name).camera
+    if path.suffix.lower() in _TEXT_FILES:
+        return _from_file(path, name)
+    return _from_words(text.replace(",", " ").split(), name, text)
+
+
 def _uncalibrated(
     image_path: str | os.PathLike[str] | None, size: tuple[int, int], name: str
 ) -> ResolvedCamera:
@@ -113,15 +141,12 @@ def _read(
     text = os.fspath(camera)
     if not isinstance(text, str) or not text.strip():
         raise refusal(name, "a camera or the name of a file with one", camera)
-    if is_colmap(Path(text)):
-        try:
-            found = find_camera(text, image_path)
-        except ValueError as error:
-            raise ValueError(name + str(error).removeprefix("path")) from error
+    if _is_colmap(Path(text)):
+        found = _find_in_colmap(text, image_path, name)
         which = "its only one" if found.image is None else f"that of {found.image!r}"
         origin = f"camera {found.camera_id} of the COLMAP model {text!r}, {which}"
         return found.camera, "colmap", origin
-    is_file = Path(text).suffix.lower() in {".txt", ".json"}
+    is_file = Path(text).suffix.lower() in _TEXT_FILES
     return parse_camera(text, name), "given", f"read from {text!r}" if is_file else "given"
 
 
@@ -161,7 +186,7 @@ def _times(size: tuple[int, int]) -> str:
 
 
 def _turned(image_path: str | os.PathLike[str] | None) -> bool:
-    """Tell whether EXIF turns an image file by a quarter; False if that cannot be known."""
+    """Tell whether EXIF turns an image file by a quarter turn; False if that is unknown."""
     if image_path is None:
         return False
     try:
@@ -169,3 +194,72 @@ def _turned(image_path: str | os.PathLike[str] | None) -> bool:
             return orientation(image) >= 5
     except (ValueError, ModuleNotFoundError):
         return False
+
+
+def _is_colmap(path: Path) -> bool:
+    """Tell whether a path is a COLMAP model or its file of cameras, not a text of our own."""
+    try:
+        if path.is_dir() or path.suffix.lower() == ".bin":
+            return True
+        return path.suffix.lower() == ".txt" and is_cameras_text(path)
+    except (OSError, ValueError):
+        # A text of numbers may be no name that a file can have.
+        return False
+
+
+def _find_in_colmap(path: str, image_path: str | os.PathLike[str] | None, name: str) -> FoundCamera:
+    try:
+        return find_camera(path, image_path)
+    except ValueError as error:
+        raise ValueError(name + str(error).removeprefix("path")) from error
+
+
+def _from_file(path: Path, name: str) -> Camera:
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError(f"{name} must name an existing file, got {str(path)!r}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name} must name a text file, got {str(path)!r} ({error})") from None
+    if path.suffix.lower() == ".json":
+        try:
+            value: Any = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name} must be valid JSON, got {str(path)!r} ({error})") from None
+        return as_camera(value, name)
+    lines = [line.replace(",", " ").split() for line in content.splitlines()]
+    lines = [words for words in lines if words and not words[0].startswith("#")]
+    if len(lines) == 3 and all(len(words) == 3 for words in lines):
+        return as_camera([_numbers(words, name, str(path)) for words in lines], name)
+    if len(lines) != 1:
+        raise ValueError(f"{name} must hold one camera, got {len(lines)} lines in {str(path)!r}")
+    return _from_words(lines[0], name, str(path))
+
+
+def _from_words(words: list[str], name: str, given: str) -> Camera:
+    if len(words) == 4 and _is_number(words[0]):
+        fx, fy, cx, cy = _numbers(words, name, given)
+        return as_camera({"model": "PINHOLE", "params": [fx, fy, cx, cy]}, name)
+    return as_camera(_to_dict(words, name, given), name)
+
+
+def _to_dict(words: list[str], name: str, given: str) -> dict[str, Any]:
+    if len(words) < 4 or _is_number(words[0]) or not (words[1] + words[2]).isdecimal():
+        raise ValueError(f"{name} must be {_WANTED}, got {given!r}")
+    width, height = int(words[1]), int(words[2])
+    params = _numbers(words[3:], name, given)
+    return {"model": words[0], "width": width, "height": height, "params": params}
+
+
+def _numbers(words: list[str], name: str, given: str) -> list[float]:
+    if not all(map(_is_number, words)):
+        raise ValueError(f"{name} must be {_WANTED}, got {given!r}")
+    return [float(word) for word in words]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

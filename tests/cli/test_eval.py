@@ -4,30 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from manymatch.associate.candidates import Association
-from manymatch.cli.app import app
 from manymatch.evaluate import sources as source_module
 from manymatch.evaluate.run import RunResult
 from manymatch.evaluate.sources import open_sources
 from manymatch.matcher.config import MatcherConfig
+from tests.support.command import run
 from tools.street.__main__ import write_data_set
 
-QUICK = [
-    "--seeds",
-    "2",
-    "--limit",
-    "3",
-    "--set",
-    "max_iterations=100",
-    "--set",
-    "min_iterations=50",
-]
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+QUICK = ("--seeds", 2, "--limit", 3, "--max-iterations", 100, "--min-iterations", 50)
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,11 @@ import subprocess
 import sys
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from manymatch.cli import models as module
 from manymatch.features.catalogue import MODELS
 from manymatch.features.config import FEATURE_PRESETS, NATIVE
-
-app = typer.Typer()
-app.command("models", epilog=module.EXAMPLE)(module.models)
+from tests.support import command
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +20,7 @@ def nothing_here(monkeypatch, tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, list(arguments))
+    return command.run("models", *arguments)
 
 
 def as_json(*arguments):
@@ -121,10 +117,8 @@ def test_neither_torch_nor_a_network_is_used():
         "import socket, sys\n"
         "def refuse(*_, **__): raise AssertionError('network')\n"
         "socket.socket.connect = refuse\n"
-        "from typer import Typer\n"
-        "from manymatch.cli.models import models\n"
-        "app = Typer(); app.command()(models)\n"
-        "app([], standalone_mode=False)\n"
+        "from manymatch.cli.app import app\n"
+        "app(['models'], standalone_mode=False)\n"
         "heavy = {'torch', 'transformers', 'huggingface_hub', 'cv2', 'timm'} & set(sys.modules)\n"
         "print(sorted(heavy))\n"
     )

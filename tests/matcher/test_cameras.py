@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch import Camera
-from manymatch.matcher.camera_source import ResolvedCamera, resolve_camera
+from manymatch.matcher.cameras import ResolvedCamera, parse_camera, resolve_camera
 
 SIZE = (640, 480)
 K = [[500, 0, 320], [0, 510, 240], [0, 0, 1]]
@@ -207,3 +207,50 @@ def test_any_text_is_a_camera_or_refused(text):
         camera = None
         message = str(error)
     assert isinstance(camera, Camera) or message.startswith("camera0 must ")
+
+
+def test_cameras_as_text_and_as_files(tmp_path):
+    numbers = parse_camera("800, 810, 511.5, 383.5", "camera0")
+    assert numbers.params == (800.0, 810.0, 511.5, 383.5)
+    assert (numbers.model, numbers.width) == ("PINHOLE", None)
+    text = "SIMPLE_RADIAL,1024,768,800,511.5,383.5,0.1"
+    named = parse_camera(text, "camera0")
+    assert (named.model, named.width, named.height) == ("SIMPLE_RADIAL", 1024, 768)
+    assert named.params == (800.0, 511.5, 383.5, 0.1)
+
+    plain = tmp_path / "a.txt"
+    plain.write_text(text.replace(",", " "))
+    assert parse_camera(str(plain), "camera0") == named
+    matrix = tmp_path / "matrix.txt"
+    matrix.write_text("800 0 511.5\n0 810 383.5\n0 0 1\n")
+    assert parse_camera(str(matrix), "camera0") == numbers
+    as_dict = tmp_path / "a.json"
+    as_dict.write_text(json.dumps(named.to_dict()))
+    assert parse_camera(str(as_dict), "camera0") == named
+    as_list = tmp_path / "b.json"
+    as_list.write_text("[[800, 0, 511.5], [0, 810, 383.5], [0, 0, 1]]")
+    assert parse_camera(str(as_list), "camera0") == numbers
+
+
+def test_a_colmap_cameras_file_is_moved_by_half_a_pixel(tmp_path):
+    path = tmp_path / "cameras.txt"
+    path.write_text("# Camera list\n1 PINHOLE 1024 768 800 810 512 384\n")
+    assert parse_camera(str(path), "camera0").params == (800.0, 810.0, 511.5, 383.5)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "1 2 3", "a b c d", "1 PINHOLE 4 4 1 1 1 1\n2 PINHOLE 4 4 1 1 1 1", "PINHOLE 4 x 1 1 1 1"],
+)
+def test_a_camera_file_with_something_else_is_named(tmp_path, content):
+    path = tmp_path / "camera.txt"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"^camera1 must .*camera\.txt"):
+        parse_camera(str(path), "camera1")
+
+
+def test_a_camera_file_that_is_no_json_is_named(tmp_path):
+    path = tmp_path / "camera.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"^camera1 must be valid JSON"):
+        parse_camera(str(path), "camera1")

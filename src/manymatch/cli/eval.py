@@ -1,0 +1,145 @@
+"""``manymatch eval``: pose AUC of an estimator on data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manymatch._files import write_whole
+from manymatch.associate.candidates import Association
+from manymatch.cli import flags
+from manymatch.cli.console import (
+    OK,
+    UNSOLVED,
+    Json,
+    Tracker,
+    print_json,
+    print_plain,
+    show_table,
+    working,
+)
+from manymatch.estimate.options import Options
+from manymatch.evaluate.auc_table import run_table
+from manymatch.evaluate.estimators import ESTIMATORS, checked_estimator
+from manymatch.evaluate.run import RunConfig, run_sets
+from manymatch.evaluate.sources import open_sources
+from manymatch.features.config import FeatureConfig
+from manymatch.matcher.config import MatcherConfig
+
+if TYPE_CHECKING:
+    from manymatch.evaluate.run_result import RunResult
+
+EXAMPLE = "Example: manymatch eval made:ordering --method auto --method cm --out out/eval"
+
+
+# The pair and the repetition decide about the seed, the workers about the threads.
+@flags.setting_flags(FeatureConfig, Association, Options, exclude=("method", "seed", "threads"))
+def run(
+    sets: flags.Sets,
+    root: flags.Root = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"One of {', '.join(ESTIMATORS)}; by default that of the configuration. "
+            "Repeatable, for several on the same candidates.",
+        ),
+    ] = None,
+    rank_one: Annotated[
+        bool, typer.Option("--rank-one", help="Only mutual nearest neighbours, not filtered.")
+    ] = False,
+    seeds: flags.Seeds = 5,
+    limit: flags.Limit = None,
+    workers: flags.Workers = 0,
+    out_folder: Annotated[
+        Path,
+        typer.Option("--out", help="Folder of the results; an interrupted run continues there."),
+    ] = Path("out/eval"),
+    longest0: flags.Longest0 = None,
+    longest1: flags.Longest1 = None,
+    memory_mb: flags.MemoryMb = 512,
+    as_json: Json = False,
+    *,
+    settings: dict[str, Any],
+    runtime: dict[str, Any],
+) -> None:
+    """Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.
+
+    Without --gms or --no-gms every method sees the candidates as it wants them: auto all of the
+    cap, the others what the filter leaves.
+
+    Pair i, from 1, has the seed i + b in repetition b, from 0; a pair without a pose counts 180
+    degrees. The same command continues after an interruption.
+    """
+    config = MatcherConfig.of(**settings)
+    association = Association.rank_one(config.association.keep) if rank_one else config.association
+    configs = {
+        f"rank-one-{name}" if rank_one else name: RunConfig(
+            estimator=checked_estimator(name),
+            association=association,
+            options=config.options,
+            seeds=seeds,
+        )
+        for name in method or [config.method]
+    }
+    with working("Opening the sets", quiet=as_json):
+        sources = open_sources(
+            sets,
+            [config],
+            root=root,
+            k=config.association.k,
+            memory_mb=memory_mb,
+            longest=(longest0, longest1),
+            **runtime,
+        )
+    with Tracker() as tracker:
+        found = run_sets(
+            sources, configs, out_folder, workers=workers, limit=limit, progress=tracker
+        )
+    tables = {
+        label: run_table(_title(one), {key: results[label] for key, results in found.items()})
+        for label, one in configs.items()
+    }
+    files = {}
+    for label, table in tables.items():
+        files.update({f"{label}.md": table.markdown(), f"{label}.tex": table.latex()})
+    for name, text in files.items():
+        write_whole(out_folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+    if as_json:
+        print_json(_record(configs, found, out_folder))
+    else:
+        for table in tables.values():
+            show_table(table)
+        for note in dict.fromkeys(note for source in sources for note in source.notes):
+            print_plain(note, style="dim")
+        for name in files:
+            print_plain(f"Written: {out_folder / name}")
+        print_plain(f"Every pair: {out_folder}/<representation>/<set>/<method>/pairs.parquet")
+    every = (one for results in found.values() for one in results.values())
+    solved = any((one.column("success") > 0).any() for one in every)
+    raise typer.Exit(OK if solved else UNSOLVED)
+
+
+def _title(config: RunConfig) -> str:
+    association = config.association
+    seen = "rank-one" if association.k == 1 else f"mutual {association.k}-nearest"
+    return f"{config.estimator} on {seen} candidates{', GMS' if association.gms else ''}"
+
+
+def _record(
+    configs: dict[str, RunConfig],
+    found: dict[tuple[str, str], dict[str, RunResult]],
+    folder: Path,
+) -> dict[str, Any]:
+    methods = {
+        label: {
+            "config": config.to_dict(),
+            "runs": {
+                f"{representation}/{name}": results[label].summary()
+                for (representation, name), results in found.items()
+            },
+        }
+        for label, config in configs.items()
+    }
+    return {"methods": methods, "folder": str(folder)}

@@ -1,0 +1,263 @@
+"""Flags of the commands, made from the dataclasses that hold the settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import types
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import typer
+
+from manymatch._validate import suggest
+from manymatch.estimate.options import Options
+from manymatch.features.config import FeatureConfig
+from manymatch.matcher.config import PRESETS, MatcherConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+COMMON = "Common settings"
+# Fields whose flags are shown in the first panel, in this order.
+_COMMON_FIELDS = (
+    "detector", "descriptor", "max_keypoints", "longest", "k", "method", "threshold_px", "seed",
+)  # fmt: skip
+# Stands for None on the command line, where None is a flag that was not given.
+_NONE = object()
+_RUNTIME = ("device", "offline", "cache")
+
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where networks run: auto, cuda, cuda:<n>, mps or cpu.", rich_help_panel=COMMON
+    ),
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Never download weights.", rich_help_panel=COMMON)
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="Folder in which features are kept.", rich_help_panel=COMMON),
+]
+Sets = Annotated[
+    list[str],
+    typer.Argument(
+        help="Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of "
+        "pairs, folders of posed graphs, or made:CONFIGURATION.",
+        show_default=False,
+    ),
+]
+Root = Annotated[
+    Path | None, typer.Option(help="Folder of the data sets that are given by name only.")
+]
+Seeds = Annotated[int, typer.Option(help="Repetitions with other seeds.", min=1)]
+Limit = Annotated[int | None, typer.Option(help="Only the first pairs of a set.", min=1)]
+Workers = Annotated[
+    int, typer.Option(help="Pairs worked on at the same time; 0 is one per core.", min=0)
+]
+MemoryMb = Annotated[int, typer.Option(help="Features that are kept in memory, in MB.", min=0)]
+Longest0 = Annotated[
+    int | None,
+    typer.Option(help="Longer edge of image 0 at working size, 0 for its own.", min=0),
+]
+Longest1 = Annotated[
+    int | None,
+    typer.Option(help="Longer edge of image 1 at working size, 0 for its own.", min=0),
+]
+_Preset = Annotated[
+    str | None,
+    typer.Option(
+        help=f"One of {', '.join(PRESETS)}; without it the installed packages decide.",
+        rich_help_panel=COMMON,
+    ),
+]
+_Config = Annotated[
+    Path | None, typer.Option(help="A configuration as a TOML file.", rich_help_panel=COMMON)
+]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting by its name in the configuration file; the value may be none. Repeatable.",
+        rich_help_panel=COMMON,
+    ),
+]
+
+
+def setting_flags(
+    *parts: type, only: Collection[str] | None = None, exclude: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one flag for every field of some dataclasses.
+
+    The command gets what the user gave as the keyword argument `settings`, ready for
+    `MatcherConfig.of`: a field whose flag is absent is not in it, so that it keeps the value of
+    the preset or file. ``--preset``, ``--config`` and ``--set`` are part of it. With
+    `FeatureConfig` among the parts the command also gets `runtime`, the keyword arguments
+    ``device``, ``offline`` and ``cache`` of `Matcher`.
+
+    Parameters
+    ----------
+    *parts : dataclasses
+        `FeatureConfig`, `Association` or `Options`. The metadata of a field says its help, the
+        panel of the help it is shown in and its choices; see `manymatch._settings`.
+    only : collection of str, optional
+        The fields that become flags; by default all.
+    exclude : collection of str
+        Fields that the command decides itself.
+    """
+    fields = {field.name: (cls, field) for cls in parts for field in dataclasses.fields(cls)}
+    if Options in parts:
+        fields["method"] = (MatcherConfig, MatcherConfig.__dataclass_fields__["method"])
+    shown = [name for name in fields if name not in exclude and (only is None or name in only)]
+    added = _added_parameters({name: fields[name] for name in shown}, FeatureConfig in parts)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [
+            parameter
+            for parameter in inspect.signature(command, eval_str=True).parameters.values()
+            if parameter.name not in ("settings", "runtime")
+        ]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            values = {parameter.name: given.pop(parameter.name) for parameter in added}
+            if FeatureConfig in parts:
+                given["runtime"] = {name: values.pop(name) for name in _RUNTIME}
+            command(**given, settings=_settings(values, list(fields)))
+
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *added)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _added_parameters(
+    fields: dict[str, tuple[type, dataclasses.Field[Any]]], extracts: bool
+) -> list[inspect.Parameter]:
+    """Parameters for the flags, in the order in which the help shows them."""
+    common = {name: _flag(*fields[name], COMMON) for name in _COMMON_FIELDS if name in fields}
+    others = {name: _flag(*fields[name]) for name in fields if name not in common}
+    runtime = {"device": Device, "offline": Offline, "cache": Cache}
+    annotations = {
+        **({"preset": _Preset} if extracts else {}),
+        "config": _Config,
+        **common,
+        "extra": _Set,
+        **(runtime if extracts else {}),
+        **others,
+    }
+    defaults: dict[str, Any] = {"device": "auto", "offline": False}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(name, kind, default=defaults.get(name), annotation=annotation)
+        for name, annotation in annotations.items()
+    ]
+
+
+def _flag(cls: type, field: dataclasses.Field[Any], panel: str | None = None) -> Any:
+    """Annotation from which Typer makes the flag of a field; None means that it was not given."""
+    hint = get_type_hints(cls)[field.name]
+    kind = _plain_type(hint)
+    name = "--" + field.name.replace("_", "-")
+    default = field.default
+    if default is dataclasses.MISSING or default in (None, ()) or cls is FeatureConfig:
+        shown: bool | str = False
+    elif isinstance(default, bool):
+        shown = name[2:] if default else f"no-{name[2:]}"
+    else:
+        shown = str(default)
+    text, choices = field.metadata["help"], field.metadata["choices"]
+    if choices:
+        text += f" One of {', '.join(choices)}."
+    if get_origin(kind) is list:
+        text += " Repeatable."
+    details: dict[str, Any] = {
+        "help": text,
+        "show_default": shown,
+        "rich_help_panel": panel or field.metadata["panel"],
+    }
+    if kind is bool:
+        return Annotated[bool | None, typer.Option(f"{name}/--no-{name[2:]}", **details)]
+    if type(None) in get_args(hint):
+        details |= {"parser": _or_none(kind), "metavar": f"<{kind.__name__} or none>"}
+    return Annotated[kind | None, typer.Option(name, **details)]
+
+
+def _or_none(kind: type) -> Callable[[str], object]:
+    """Return a parser for values of a type and the word "none"."""
+
+    def value(text: str) -> object:
+        return _NONE if text.lower() == "none" else kind(text)
+
+    value.__name__ = kind.__name__
+    return value
+
+
+def _plain_type(hint: Any) -> Any:
+    """Type of one value on the command line: without None, literals as text, tuples as lists."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        (hint,) = (argument for argument in arguments if argument is not type(None))
+        return _plain_type(hint)
+    if origin is Literal:
+        return str
+    return list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
+
+
+def _settings(values: dict[str, Any], known: list[str]) -> dict[str, Any]:
+    """Keep what was given, as arguments of `MatcherConfig.of`.
+
+    Raises
+    ------
+    ValueError
+        If both a preset and a file are given, or a text of ``--set`` is no setting in `known`.
+    """
+    preset, config, extra = values.pop("preset", None), values.pop("config"), values.pop("extra")
+    if preset is not None and config is not None:
+        raise ValueError(
+            f"--preset and --config must not be given together, got {preset!r} and {str(config)!r}"
+        )
+    given = {name: value for name, value in values.items() if value not in (None, [])}
+    settings = {name: None if value is _NONE else value for name, value in given.items()}
+    for text in extra or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
+        if not equals:
+            raise ValueError(f"--set must be followed by name=value, got {text!r}")
+        if name not in known:
+            raise ValueError(
+                f"--set must name one of {', '.join(known)}{suggest(name, known)}, got {text!r}"
+            )
+        settings[name] = _value(value)
+    base = preset if config is None else config
+    return settings if base is None else {"preset": base, **settings}
+
+
+def _value(text: str) -> Any:
+    """Read a value of ``--set``: a JSON value, true, false or none in any case, else a text."""
+    if text.lower() in {"none", "true", "false"}:
+        return {"none": None, "true": True, "false": False}[text.lower()]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def split_list(text: str) -> list[str]:
+    """Split a text at its commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,144 @@
+"""``manymatch solve``: candidates in, pose out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from manymatch import Options, estimate_relative_pose
+from manymatch.cli import solve as solve_module
+from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.estimate.options import INGREDIENTS
+from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.io import load_graph, read_pose_json, write_associations_csv
+from tests.support.command import one_sentence, run
+
+CAMERA = "800,800,511.5,383.5"
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return make_scene(EASY, 0)
+
+
+@pytest.fixture
+def graph_file(scene, tmp_path):
+    path = tmp_path / "pair.npz"
+    scene.graph.save(path)
+    return path
+
+
+def test_solve_prints_json_equal_to_the_library(scene, graph_file):
+    result = run(
+        "solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA, "--json", "--seed", 5,
+        "--method", "mcm",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    record = json.loads(result.stdout)
+    K = [[800, 0, 511.5], [0, 800, 383.5], [0, 0, 1]]
+    expected = estimate_relative_pose(scene.graph, K, K, method="mcm", options=Options(seed=5))
+    assert record["pose"]["R"] == expected.pose.R.tolist()
+    assert record["pose"]["t"] == expected.pose.t.tolist()
+    assert record["matches"] == len(expected.matches)
+    assert record["options"] == Options(seed=5).to_dict()
+    assert record["method"] == "mcm"
+    assert record["mean_probability"] is None
+
+
+def test_solve_is_auto_and_can_leave_parts_of_it_out(scene, graph_file):
+    cameras = ("--camera0", CAMERA, "--camera1", CAMERA, "--json", "--max-iterations", 2000)
+    plain = json.loads(run("solve", graph_file, *cameras).stdout)
+    assert plain["method"] == "auto"
+    assert plain["options"]["without"] == []
+    without = [flag for name in INGREDIENTS for flag in ("--without", name)]
+    bare = json.loads(run("solve", graph_file, *cameras, *without).stdout)
+    options = Options(max_iterations=2000, without=tuple(INGREDIENTS))
+    expected = estimate_relative_pose(
+        scene.graph, scene.camera0, scene.camera1, "auto", options=options
+    )
+    assert bare["options"] == options.to_dict()
+    assert bare["pose"]["R"] == expected.pose.R.tolist()
+    assert bare["mean_probability"] == expected.match_probability.mean()
+    assert bare["pose"] != plain["pose"]
+    sentence = one_sentence(run("solve", graph_file, *cameras, "--without", "rank"), 2)
+    assert "did you mean 'ranks'" in sentence
+
+
+def test_solve_writes_what_match_writes(scene, graph_file, tmp_path):
+    folder = tmp_path / "a" / "b"
+    result = run("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA, "--out", folder)
+    assert result.exit_code == 0
+    assert "Camera 1 is turned" in result.stdout
+    record = json.loads((folder / "result.json").read_text())
+    pose = read_pose_json(folder / "result.json")
+    assert pose_error_deg(pose, scene.pose.R, scene.pose.t) < 2
+    # The matches index the points of the file.
+    matches = load_graph(folder / "matches.npz")
+    assert np.array_equal(matches.points0, scene.graph.points0)
+    assert np.array_equal(matches.points1, scene.graph.points1)
+    expected = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+    ours = {tuple(match) for match in expected.matches.tolist()}
+    assert {tuple(edge) for edge in matches.edges.tolist()} == ours
+    assert matches.similarity.mean() == pytest.approx(record["mean_probability"], rel=1e-6)
+
+
+def test_solve_reads_an_association_csv(scene, graph_file, tmp_path):
+    csv = tmp_path / "pair.csv"
+    write_associations_csv(scene.graph, csv)
+    cameras = ("--camera0", CAMERA, "--camera1", CAMERA, "--json")
+    from_csv, from_npz = (json.loads(run("solve", p, *cameras).stdout) for p in (csv, graph_file))
+    assert from_csv["pose"] == from_npz["pose"]
+
+
+def test_solve_with_too_few_candidates_is_exit_code_one(graph_file):
+    arguments = ("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA, "--max-edges", 4)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert "No pose was found" in result.stdout
+    record = json.loads(run(*arguments, "--json").stdout)
+    assert record["success"] is False
+    assert record["pose"] is None
+    assert record["failure"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--camera0", "800,800"), "camera0 must be"),
+        (("--camera1", "nothing.txt"), "camera1 must name an existing file"),
+        (("--method", "best"), "method must be one of"),
+        (("--threshold-px", "-1"), "threshold_px must be"),
+        (("--min-iterations", "9", "--max-iterations", "3"), "min_iterations must be"),
+        (("--max-edges", "-3"), "n must be"),
+    ],
+)
+def test_solve_names_bad_input_in_one_sentence(graph_file, arguments, message):
+    # The last of a repeated flag counts.
+    result = run("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA, *arguments)
+    assert message in one_sentence(result, 2)
+
+
+def test_solve_of_a_missing_or_damaged_file_is_one_sentence(tmp_path):
+    cameras = ("--camera0", CAMERA, "--camera1", CAMERA)
+    assert "absent.npz" in one_sentence(run("solve", tmp_path / "absent.npz", *cameras), 2)
+    damaged = tmp_path / "damaged.npz"
+    damaged.write_bytes(b"not a graph")
+    assert "damaged.npz" in one_sentence(run("solve", damaged, *cameras), 2)
+
+
+def test_ctrl_c_ends_with_one_line(graph_file, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solve_module, "estimate_relative_pose", interrupted)
+    result = run("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA)
+    assert "stopped" in one_sentence(result, 130)
+
+
+def test_a_programming_error_is_not_hidden(graph_file, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(solve_module, "estimate_relative_pose", broken)
+    result = run("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA)
+    assert isinstance(result.exception, RuntimeError)
