@@ -126,8 +126,6 @@ def test_names_with_brackets_are_shown(run, tmp_path):
     assert "[bold]" in run("folder", "--root", folder).stdout
 
 
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

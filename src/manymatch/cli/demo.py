@@ -45,13 +45,14 @@ def run(
     """
     matcher = Matcher(**settings, **runtime)
     pair = demo_pair()
+    true = RelativePose(pair.R, pair.t)  # type: ignore[arg-type] # this pair has its true pose
     with working("Matching", quiet=as_json):
         result = matcher.match(pair.path0, pair.path1, pair.camera0, pair.camera1, compare=True)
-    errors = [pose_error_deg(estimate.pose, pair.R, pair.t) for _, estimate in result.systems()]
+    errors = [pose_error_deg(estimate.pose, true.R, true.t) for _, estimate in result.systems()]
     with working("Drawing", quiet=as_json):
         out_folder.mkdir(parents=True, exist_ok=True)
         files = {p.name: Path(shutil.copy(p, out_folder)) for p in (pair.path0, pair.path1)}
-        files |= _write(result, out_folder, RelativePose(pair.R, pair.t), errors[1])
+        files |= _write(result, out_folder, true, errors[1])
     if as_json:
         record = {
             "error_deg": errors[0],
