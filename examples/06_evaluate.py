@@ -7,9 +7,8 @@ from manymatch import Options
 from manymatch.associate.candidates import Association
 from manymatch.datasets.synthetic import ORDERING, make_scenes
 from manymatch.evaluate.compare import compare_runs
-from manymatch.evaluate.posed_graph import PosedGraph
+from manymatch.evaluate.posed_graph import PosedGraph, write_posed_graph
 from manymatch.evaluate.run import RunConfig, run_set
-from manymatch.evaluate.posed_graph import write_posed_graph
 from manymatch.evaluate.sources import open_sources
 
 with tempfile.TemporaryDirectory() as folder:

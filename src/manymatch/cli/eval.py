@@ -21,17 +21,17 @@ from manymatch.cli.console import (
     working,
 )
 from manymatch.estimate.options import Options
-from manymatch.evaluate.auc_table import run_table
 from manymatch.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch.evaluate.run import RunConfig, run_sets
 from manymatch.evaluate.sources import open_sources
+from manymatch.evaluate.tables import run_table
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig
 
 if TYPE_CHECKING:
-    from manymatch.evaluate.run_result import RunResult
+    from manymatch.evaluate.run import RunResult
 
-EXAMPLE = "Example: manymatch eval made:ordering --method auto --method cm --out out/eval"
+EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
 
 
 # The pair and the repetition decide about the seed, the workers about the threads.

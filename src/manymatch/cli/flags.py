@@ -55,7 +55,7 @@ Sets = Annotated[
     list[str],
     typer.Argument(
         help="Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of "
-        "pairs, folders of posed graphs, or made:CONFIGURATION.",
+        "pairs, folders of posed graphs, or synthetic:CONFIGURATION.",
         show_default=False,
     ),
 ]

@@ -14,7 +14,7 @@ from manymatch.associate.candidates import candidates
 from manymatch.datasets.synthetic import CONFIGS, SceneConfig, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
 from manymatch.graph import AssociationGraph
-from manymatch.matcher.camera_source import resolve_camera
+from manymatch.matcher.cameras import resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher, association_arguments, working_pixels
 from manymatch.runs.batch import batch_header, tiled
