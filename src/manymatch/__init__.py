@@ -1,6 +1,10 @@
 """Many-to-many robust relative pose: keep several candidates per keypoint, let geometry resolve."""
 
-from manymatch import datasets, evaluate, features, io
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from manymatch.associate.candidates import Candidates, candidates
 from manymatch.associate.gms import GmsResult, gms_filter
 from manymatch.associate.merge import merge_coincident
@@ -17,9 +21,12 @@ from manymatch.estimate.relative_pose import (
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
-from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.matcher import Matcher, match
-from manymatch.matcher.result import MatchResult
+
+if TYPE_CHECKING:
+    from manymatch import datasets, evaluate, features, io
+    from manymatch.matcher.config import MatcherConfig
+    from manymatch.matcher.matcher import Matcher, match
+    from manymatch.matcher.result import MatchResult
 
 __version__ = "0.1.0"
 
@@ -51,3 +58,28 @@ __all__ = [
     "merge_coincident",
     "score_pose",
 ]
+
+# Imported when they are first used: the estimator and the command line start without them.
+_LAZY = {
+    "datasets": "datasets",
+    "evaluate": "evaluate",
+    "features": "features",
+    "io": "io",
+    "MatchResult": "matcher.result",
+    "Matcher": "matcher.matcher",
+    "MatcherConfig": "matcher.config",
+    "match": "matcher.matcher",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_LAZY[name]}")
+    value = module if name == _LAZY[name] else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
