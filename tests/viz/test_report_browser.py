@@ -29,7 +29,7 @@ def url(scene, estimate, tmp_path_factory):
     width, height = scene.size
     y, x = np.mgrid[0:height, 0:width]
     image = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], axis=2).astype(np.uint8)
-    rival = estimate_relative_pose(
+    rank_one = estimate_relative_pose(
         scene.graph.up_to_rank(1), scene.camera0, scene.camera1, method="cm"
     )
     path = write_report(
@@ -39,12 +39,12 @@ def url(scene, estimate, tmp_path_factory):
         estimate=estimate,
         camera0=scene.camera0,
         camera1=scene.camera1,
-        config={"command": "manymatch demo " + 40 * "--long-option ", "options": {"seed": 0}},
+        command="manymatch demo " + 40 * "--long-option ",
+        config={"options": {"seed": 0}},
         names=("a_very_long_name_without_any_spaces_" * 3 + ".jpg", "b.jpg"),
         notes=["A note."],
-        compare=[{"name": "rank-one + CM", "estimate": rival, "error_deg": 12.0}],
-        confidence={"verdict": "solved", "reason": "it is made", "chance": 1e-30},
-        truth_error_deg=0.5,
+        compare=[("rank-one + CM", rank_one, 12.0)],
+        error_deg=0.5,
     )
     return path.as_uri()
 

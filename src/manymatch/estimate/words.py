@@ -90,7 +90,7 @@ def confidence_rows(
     rows = [("Chance", _chance(confidence.chance), explained)]
     if estimate is not None and estimate.match_probability is not None:
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
-        rows.append(("A match", _percent(mean), "is the mean probability to be right"))
+        rows.append(("A match", _percent(mean), "mean probability to be right"))
     low = ", which is low" if confidence.low_parallax else ""
     explained = f"median angle between the rays of a match{low}"
     rows.append(("Parallax", _number(confidence.parallax_deg, ".2f", "°"), explained))

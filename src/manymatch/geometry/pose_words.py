@@ -1,6 +1,6 @@
 """A relative pose in words: how the second camera is turned and where it stands.
 
-Everything is described from the first camera's point of view: x to the right, y down, z forward. The
+Everything is described from the first camera's point of view: x right, y down, z forward. The
 second camera stands at ``-R.T @ t`` there, and its axes are the columns of ``R.T``.
 """
 

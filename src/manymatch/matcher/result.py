@@ -186,23 +186,17 @@ class MatchResult:
             estimate=self.estimate,
             camera0=self.camera0,
             camera1=self.camera1,
-            config={**({} if command is None else {"command": command}), **self.provenance()},
-            confidence=self.confidence.to_dict(),
+            config=self.provenance(),
+            command=command,
+            confidence=self.confidence,
             timing=self.timing,
             title=title,
             names=self.names,
             notes=self.notes,
-            compare=None
+            compare=()
             if plain is None
-            else [
-                {
-                    "name": RANK_ONE,
-                    "graph": plain.graph,
-                    "estimate": plain.estimate,
-                    "error_deg": _error_deg(plain.estimate, true_pose),
-                }
-            ],
-            truth_error_deg=_error_deg(self.estimate, true_pose),
+            else [(RANK_ONE, plain.estimate, _error_deg(plain.estimate, true_pose))],
+            error_deg=_error_deg(self.estimate, true_pose),
         )
 
     def save(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._files import as_path, write_whole
 from manymatch._validate import real, refusal
 from manymatch.features.feature_map import unit_rows
+from manymatch.viz.figure import GREY, INK, new_figure, save_figure
 
 if TYPE_CHECKING:
     import os
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from manymatch.features.feature_map import FeatureMap
 
-_INK, _GREY = "#111827", "#6b7280"
 # Of all cells, so that a few extreme ones do not take the colours from the rest.
 _PERCENTILES = (1.0, 99.0)
 _COLUMN_IN, _GAP_IN, _HEAD_IN, _LINE_IN = 3.2, 0.08, 0.42, 0.16
@@ -124,32 +123,25 @@ def plot_pca(
     figure, axes = _grid(images, count + 1)
     for row, image in zip(axes, images, strict=True):
         _show(row[0], image)
-    axes[0][0].set_title("image", fontsize=11, color=_GREY)
+    axes[0][0].set_title("image", fontsize=11, color=GREY)
     for k, (map0, map1, name) in enumerate(zip(maps0, maps1, names, strict=True), start=1):
         colours = pca_colours(map0.values, map1.values)
         for row, image, dense, colour in zip(axes, images, (map0, map1), colours, strict=True):
             _show(row[k], image, grey=True)
             _overlay(row[k], image, dense, colour, opacity)
-        axes[0][k].set_title(name, fontsize=11, color=_INK)
+        axes[0][k].set_title(name, fontsize=11, color=INK)
     if path is not None:
-        target = as_path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        form = target.suffix[1:] or "png"
-        write_whole(target, lambda file: figure.savefig(file, format=form))
+        save_figure(figure, path)
     return figure
 
 
 def _grid(images: Sequence[NDArray[np.uint8]], columns: int) -> tuple[Figure, list[list[Axes]]]:
     """Make a figure with two rows of axes, each as high as its image is at a column's width."""
-    from manymatch.viz._canvas import require_matplotlib
-
-    figure_class, canvas_class = require_matplotlib()
     heights = [_COLUMN_IN * image.shape[0] / image.shape[1] for image in images]
     width = columns * _COLUMN_IN + (columns + 1) * _GAP_IN
     note = textwrap.wrap(_NOTE, int(_LETTERS_PER_IN * width))
     height = _HEAD_IN + sum(heights) + 3 * _GAP_IN + len(note) * _LINE_IN
-    figure = figure_class(figsize=(width, height), dpi=160, facecolor="white")
-    canvas_class(figure)
+    figure = new_figure(width, height)
     axes: list[list[Axes]] = []
     top = height - _HEAD_IN
     for row_height in heights:
@@ -163,7 +155,7 @@ def _grid(images: Sequence[NDArray[np.uint8]], columns: int) -> tuple[Figure, li
         top = bottom - _GAP_IN
     for k, line in enumerate(reversed(note)):
         y = (_GAP_IN + k * _LINE_IN) / height
-        figure.text(_GAP_IN / width, y, line, fontsize=8, color=_GREY, va="bottom")
+        figure.text(_GAP_IN / width, y, line, fontsize=8, color=GREY, va="bottom")
     return figure, axes
 
 

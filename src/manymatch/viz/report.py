@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
-from html import escape
+import math
 from importlib import resources
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +15,15 @@ import numpy as np
 import manymatch
 from manymatch._files import as_path, write_whole
 from manymatch._validate import real, refusal
+from manymatch.estimate import words
+from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import Estimate
 from manymatch.geometry.camera import as_camera
+from manymatch.geometry.pose_words import camera_centre
 from manymatch.graph import AssociationGraph
-from manymatch.viz import _report_data as data
-from manymatch.viz import _report_html as html
+from manymatch.io.image import load_image, require_pillow
+from manymatch.viz import overlay
+from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +31,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from manymatch._validate import FloatArray
+    from manymatch.estimate.confidence import Confidence
+    from manymatch.geometry.camera import Camera
+    from manymatch.geometry.pose import RelativePose
+
+# A photograph is embedded with at most so many pixels an edge and, within what JPEG can do, bytes.
+_LONGEST_PX = 1280
+_MOST_BYTES = 330_000
+_QUALITIES = (84, 76, 68, 58, 46, 34)
+_RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
+_KINDS = {"solved": "good", "failed": "bad"}
+# The histogram: its size, its margins, bins up to the threshold, thresholds along the axis.
+_CHART = {"width": 380, "height": 190, "left": 32, "right": 14, "top": 24, "bottom": 26}
+_BINS, _THRESHOLDS = 10, 3
+_CITATION = (
+    "Haodong Jiang, Mingzhe Li, Junfeng Wu. Preserve, Then Resolve: Many-to-Many Association and "
+    "Robust Estimation with General-Purpose Visual Features. WACV 2027."
+)
 
 
 def write_report(
@@ -38,13 +61,14 @@ def write_report(
     camera0: object,
     camera1: object,
     config: Mapping[str, Any],
-    confidence: Mapping[str, Any] | None = None,
+    confidence: Confidence | None = None,
     timing: Mapping[str, float] | None = None,
     title: str | None = None,
     names: tuple[str, str] = ("a.jpg", "b.jpg"),
     notes: Sequence[str] = (),
-    compare: Sequence[Mapping[str, Any]] | None = None,
-    truth_error_deg: float | None = None,
+    command: str | None = None,
+    compare: Sequence[tuple[str, Estimate, float | None]] = (),
+    error_deg: float | None = None,
 ) -> Path:
     """Write everything about one pair into one HTML file that needs nothing else.
 
@@ -52,9 +76,9 @@ def write_report(
     ----------
     path : path
         File to write. It appears only when it is complete.
-    images : pair of (H, W), (H, W, 3) or (H, W, 4) arrays or None
-        The photographs whose pixels the graph's keypoints are in. They are embedded small; None
-        gives a plain panel.
+    images : pair of images or None
+        Paths or arrays, as `manymatch.io.load_image` takes them, in whose pixels the graph's
+        keypoints are. They are embedded small; None gives a plain panel.
     graph : AssociationGraph
         Candidates, in pixels.
     estimate : Estimate
@@ -62,11 +86,9 @@ def write_report(
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         The cameras of the estimate.
     config : dict
-        Settings, versions and seed, nested as you like; shown in full. A text under ``command``
-        is shown as the way to get the same report again.
-    confidence : dict, optional
-        Any of chance, parallax_deg, low_parallax, planar, rotation_sd_deg, translation_sd_deg,
-        verdict and reason.
+        Settings, versions and seed, nested as you like; shown in full.
+    confidence : Confidence, optional
+        Of the estimate; computed if not given.
     timing : dict of str to float, optional
         Seconds by stage; those of the estimate if not given.
     title : str, optional
@@ -75,10 +97,12 @@ def write_report(
         Names of the images.
     notes : sequence of str
         Sentences the reader should know, such as a guessed focal length.
-    compare : sequence of dict, optional
-        Other results between the same keypoints: name, estimate and, if you like, the graph they
-        were found on, and error_deg where the true pose is known.
-    truth_error_deg : float, optional
+    command : str, optional
+        The command line that gives the same report again.
+    compare : sequence of (str, Estimate, float or None)
+        Other results between the same keypoints: name, estimate, and the error of its pose in
+        degrees where the true pose is known.
+    error_deg : float, optional
         Error of this estimate where the true pose is known, in degrees.
 
     Returns
@@ -94,128 +118,80 @@ def write_report(
         If there are images but no Pillow.
     """
     target = as_path(path)
-    _check_result(graph, estimate, "estimate", same_edges=True)
+    _check_estimate(graph, estimate, "estimate", same_edges=True)
     cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
-    given = _pair(images, "images", "a pair of arrays or None")
-    names = _pair(names, "names", "a pair of names")
-    error_deg = None
-    if truth_error_deg is not None:
-        error_deg = real(truth_error_deg, "truth_error_deg", 0.0, 180.0, closed=True)
-    others = _checked_others(compare or (), graph)
-
+    given = _pair(images, "images", "a pair of images or None")
+    labels = [str(name) for name in _pair(names, "names", "a pair of names")]
+    systems = [("this result", estimate, _checked_error(error_deg, "error_deg"))]
+    for k, (name, other, error) in enumerate(compare):
+        _check_estimate(graph, other, f"compare[{k}]", same_edges=False)
+        systems.append((str(name), other, _checked_error(error, f"compare[{k}]")))
+    if confidence is None:
+        confidence = assess(graph, *cameras, estimate)
     photos = [
-        None if image is None else data.as_pixels(image, f"images[{side}]")
+        None if image is None else load_image(image, f"images[{side}]")
         for side, image in enumerate(given)
     ]
     sizes = (
-        data.frame_size(photos[0], cameras[0], graph.points0),
-        data.frame_size(photos[1], cameras[1], graph.points1),
+        _frame_size(photos[0], cameras[0], graph.points0),
+        _frame_size(photos[1], cameras[1], graph.points1),
     )
-    states = data.edge_states(graph, estimate)
-    residual = data.residuals_px(graph, estimate.pose, *cameras)
-    threshold = estimate.options.threshold_px
-    sure = {} if confidence is None else confidence
-    layers = [(row["name"], row["estimate"]) for row in others]
-    content = {
-        "names": [str(name) for name in names],
-        **data.payload(graph, estimate, cameras, sizes, layers),
-    }
-    script = _script()
-    heading = title or f"{names[0]} ↔ {names[1]}"
-    page = Template(_part("report_template.html")).substitute(
-        title=escape(heading),
+    states = overlay.edge_states(graph, estimate)
+    drawn = overlay.payload(
+        graph, estimate, cameras, sizes, [(name, e) for name, e, _ in systems[1:]]
+    )
+    script = _template_file("report.js")
+    page = _render(
+        title=title or f"{labels[0]} ↔ {labels[1]}",
         policy=_policy(script),
-        style=_part("report.css"),
+        style=_template_file("report.css"),
         script=script,
-        data=_json_for_script(content),
-        aspect=f"{sizes[0][0] / sizes[0][1] + sizes[1][0] / sizes[1][1]:.4f}",
-        banner=html.banner(estimate, sure, error_deg),
-        notes=html.note_list(notes),
-        layers=_layer_buttons(estimate, others),
-        panels="".join(_panel(k, str(names[k]), sizes[k], photos[k]) for k in (0, 1)),
-        captions="".join(_caption(k, str(names[k]), sizes[k]) for k in (0, 1)),
-        cards="".join(
-            [
-                html.card("From candidates to matches", html.funnel(graph, estimate, states), 1),
-                html.card("Which candidates won", html.ranks(graph, states), 2),
-                html.card("Residuals", html.residuals(residual, states, threshold), 6),
-                html.card("Pose", html.pose(estimate.pose), 4),
-                html.card("Time", html.times(estimate.timing if timing is None else timing), 7),
-                html.card("How sure", html.sureness(estimate, sure), 3),
-                html.card("Comparison", html.comparison(estimate, others, error_deg), 5),
-            ]
+        data={"names": labels, **drawn},
+        panels=[
+            {"name": name, "width": w, "height": h, "uri": None if photo is None else _embed(photo)}
+            for name, (w, h), photo in zip(labels, sizes, photos, strict=True)
+        ],
+        verdict=confidence,
+        kind=_KINDS.get(confidence.verdict, "weak"),
+        error_deg=None if estimate.pose is None else systems[0][2],
+        error_kind=_error_kind,
+        sentence=words.pose_sentence(estimate),
+        notes=[str(note) for note in notes],
+        layers=_layers(systems),
+        funnel=_funnel(graph, estimate, states),
+        ranks=_ranks(graph, states),
+        residuals=_residuals(
+            overlay.residuals_px(graph, estimate.pose, *cameras), states, estimate
         ),
-        configuration=html.configuration(config),
-        reproduce=html.reproduce(estimate, cameras, config),
-        version=escape(manymatch.__version__),
+        pose=_pose(estimate.pose),
+        facts=words.confidence_rows(confidence, estimate),
+        times=_times(estimate.timing if timing is None else timing),
+        comparison=_comparison(systems),
+        settings=list(_flat(config)),
+        config=json.dumps(config, indent=2, default=_plain, ensure_ascii=False),
+        command=command,
+        python=_python_code(estimate, cameras),
+        citation=_CITATION,
+        version=manymatch.__version__,
     )
     write_whole(target, lambda file: file.write(page.encode("utf-8", "replace")))
     return target
 
 
-def _pair(value: object, name: str, want: str) -> tuple[Any, Any]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise refusal(name, want, value)
-    return value[0], value[1]
+def _render(**context: Any) -> str:
+    """Fill the template; what is put in is escaped unless the template says otherwise."""
+    import jinja2
 
-
-def _check_result(graph: object, estimate: object, name: str, *, same_edges: bool) -> None:
-    """Check that an estimate is between the graph's keypoints and, if wanted, on its edges."""
-    if not isinstance(graph, AssociationGraph):
-        raise refusal("graph", "an AssociationGraph", graph)
-    if not isinstance(estimate, Estimate):
-        raise refusal(name, "an Estimate", estimate)
-    if same_edges and len(estimate.inliers) != graph.num_edges:
-        raise ValueError(
-            f"{name} must be that of the graph with its {graph.num_edges} edges, "
-            f"got one of {len(estimate.inliers)} edges"
-        )
-    matches = np.asarray(estimate.matches, dtype=np.int64).reshape(-1, 2)
-    counts = (len(graph.points0), len(graph.points1))
-    if len(matches) and np.any(matches.max(axis=0) >= counts):
-        raise ValueError(
-            f"{name} must match keypoints of the graph, which has {counts[0]} and {counts[1]}, "
-            f"got indices up to {matches.max(axis=0).tolist()}"
-        )
-
-
-def _checked_others(
-    compare: Sequence[Mapping[str, Any]], graph: AssociationGraph
-) -> list[dict[str, Any]]:
-    """Check the rows of the comparison."""
-    rows = []
-    for k, row in enumerate(compare):
-        if not {"name", "estimate"} <= set(row):
-            raise ValueError(
-                f"compare[{k}] must have name and estimate, got the keys {sorted(row)}"
-            )
-        _check_result(graph, row["estimate"], f"compare[{k}]['estimate']", same_edges=False)
-        other = row.get("graph")
-        if other is not None and not _same_keypoints(graph, other):
-            raise ValueError(
-                f"compare[{k}]['graph'] must have the keypoints of graph, got {other!r}"
-            )
-        error = row.get("error_deg")
-        if error is not None:
-            error = real(error, f"compare[{k}]['error_deg']", 0.0, 180.0, closed=True)
-        rows.append({"name": str(row["name"]), "estimate": row["estimate"], "error_deg": error})
-    return rows
-
-
-def _same_keypoints(graph: AssociationGraph, other: AssociationGraph) -> bool:
-    return np.array_equal(graph.points0, other.points0) and np.array_equal(
-        graph.points1, other.points1
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters.update(thousands=lambda number: f"{number:,}", seconds=_seconds)
+    return environment.from_string(_template_file("report.html")).render(context)
 
 
-def _part(name: str) -> str:
-    return resources.files("manymatch.viz").joinpath(name).read_text(encoding="utf-8")
-
-
-def _script() -> str:
-    """Return the page's script, of parts that share one scope of their own."""
-    parts = (_part(f"report_{name}.js") for name in ("stage", "detail", "input"))
-    return '"use strict";\n{\n' + "\n".join(parts) + "}\n"
+def _template_file(name: str) -> str:
+    return resources.files("manymatch.viz").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _policy(script: str) -> str:
@@ -227,54 +203,279 @@ def _policy(script: str) -> str:
     )
 
 
-def _json_for_script(content: dict[str, Any]) -> str:
-    """Write JSON that cannot end the script element it stands in."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+def _pair(value: object, name: str, want: str) -> tuple[Any, Any]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise refusal(name, want, value)
+    return value[0], value[1]
 
 
-def _layer_buttons(estimate: Estimate, others: list[dict[str, Any]]) -> str:
+def _checked_error(value: object, name: str) -> float | None:
+    return None if value is None else real(value, name, 0.0, 180.0, closed=True)
+
+
+def _check_estimate(graph: object, estimate: object, name: str, *, same_edges: bool) -> None:
+    """Check that an estimate is between the graph's keypoints and, if wanted, on its edges."""
+    if not isinstance(graph, AssociationGraph):
+        raise refusal("graph", "an AssociationGraph", graph)
+    if not isinstance(estimate, Estimate):
+        raise refusal(name, "an Estimate", estimate)
+    if same_edges and len(estimate.inliers) != graph.num_edges:
+        raise ValueError(
+            f"{name} must be that of the graph with its {graph.num_edges} edges, "
+            f"got one of {len(estimate.inliers)} edges"
+        )
+    counts = (len(graph.points0), len(graph.points1))
+    if np.any(estimate.matches >= counts):
+        raise ValueError(
+            f"{name} must match keypoints of the graph, which has {counts[0]} and {counts[1]}, "
+            f"got indices up to {estimate.matches.max(axis=0).tolist()}"
+        )
+
+
+def _layers(systems: list[tuple[str, Estimate, float | None]]) -> list[dict[str, Any]]:
     """Return the radio buttons that choose what is drawn over the images."""
-    shown = "matches" if len(estimate.matches) else "candidates"
-    entries: list[tuple[str, str, int | None]] = [
-        ("matches", "Matches", len(estimate.matches)),
-        ("candidates", "All candidates", len(estimate.inliers)),
+    (_, own, _), *others = systems
+    rows = [("matches", "Matches", len(own.matches))]
+    rows.append(("candidates", "All candidates", len(own.inliers)))
+    rows += [(f"other{k}", name, len(e.matches)) for k, (name, e, _) in enumerate(others, start=1)]
+    first = "matches" if len(own.matches) else "candidates"
+    return [
+        {"value": value, "name": name, "count": count, "checked": value == first}
+        for value, name, count in rows
     ]
-    entries += [
-        (f"other{k}", row["name"], len(row["estimate"].matches))
-        for k, row in enumerate(others, start=1)
+
+
+def _funnel(
+    graph: AssociationGraph, estimate: Estimate, states: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Return the counts from candidates to matches as bars."""
+    active = max(int(np.count_nonzero(graph.degrees()[0])), 1)
+    rows = (
+        (
+            "Candidates kept",
+            graph.num_edges,
+            f"{graph.num_edges / active:.1f} per keypoint with any",
+        ),
+        (
+            "Consistent with the pose",
+            int(np.sum(states >= CONSISTENT)),
+            "within the threshold, in front of both cameras",
+        ),
+        ("Resolved matches", len(estimate.matches), "every keypoint at most once"),
+    )
+    return {
+        "keypoints": f"{len(graph.points0):,} and {words.count(len(graph.points1), 'keypoint')}",
+        "bars": [(*row, 100.0 * row[1] / max(graph.num_edges, 1)) for row in rows],
+        "drawn": overlay.MOST_EDGES if graph.num_edges > overlay.MOST_EDGES else None,
+    }
+
+
+def _ranks(graph: AssociationGraph, states: NDArray[np.int64]) -> dict[str, Any] | None:
+    """Return how many of the chosen candidates were the first choice, the second, and so on."""
+    chosen = states == CHOSEN
+    if graph.rank is None or not chosen.any():
+        return None
+    counts = np.bincount(np.minimum(graph.rank[chosen], 5), minlength=6)[1:]
+    deepest = int(graph.rank.max())
+    bars = [
+        (f"{k}{'+' if k == 5 and deepest > 5 else ''}", k, int(n), 100.0 * n / counts.max())
+        for k, n in enumerate(counts, start=1)
+        if k <= deepest
     ]
-    entries.append(("none", "None", None))
-    return "".join(
-        f'<label><input type="radio" name="layer" value="{value}"'
-        f"{' checked' if value == shown else ''}><span>{escape(name)}"
-        f"{'' if count is None else f' <b>{count:,}</b>'}</span></label>"
-        for value, name, count in entries
+    later = int(counts[1:].sum())
+    return {"later": later, "share": 100.0 * later / int(counts.sum()), "bars": bars}
+
+
+def _residuals(
+    residual: FloatArray, states: NDArray[np.int64], estimate: Estimate
+) -> dict[str, Any] | None:
+    """Return the histogram of the Sampson distances of all, consistent and chosen candidates."""
+    known = np.isfinite(residual)
+    if not known.any():
+        return None
+    residual, states, threshold = residual[known], states[known], estimate.options.threshold_px
+    end = _THRESHOLDS * threshold
+    edges = np.linspace(0.0, end, _THRESHOLDS * _BINS + 1)
+    counts = {
+        name: np.histogram(residual[(states >= least) & (residual <= end)], edges)[0]
+        for name, least in (("all", REFUSED), ("consistent", CONSISTENT), ("chosen", CHOSEN))
+    }
+    top = max(int(counts["all"].max()), 1)
+    width = _CHART["width"] - _CHART["left"] - _CHART["right"]
+    height = _CHART["height"] - _CHART["top"] - _CHART["bottom"]
+    step = width / (len(edges) - 1)
+    base = _CHART["top"] + height
+    chosen = residual[states == CHOSEN]
+    return {
+        **_CHART,
+        "base": base,
+        "end": f"{end:g}",
+        "threshold": f"{threshold:g}",
+        "mark": _CHART["left"] + width / _THRESHOLDS,
+        "grid": [(n, base - height * n / top) for n in _round_numbers(top)],
+        "bars": [
+            (name, _CHART["left"] + k * step + 0.75, base - height * n / top, height * n / top)
+            for name, values in counts.items()
+            for k, n in enumerate(values)
+            if n
+        ],
+        "bar_width": step - 1.5,
+        "ticks": [
+            (
+                f"{k * threshold:g}{' px' if k == _THRESHOLDS else ''}",
+                _CHART["left"] + k * width / _THRESHOLDS,
+            )
+            for k in range(_THRESHOLDS + 1)
+        ],
+        "median": float(np.median(chosen)) if len(chosen) else None,
+        "beyond": words.count(int(np.sum(residual > end)), "candidate"),
+    }
+
+
+def _round_numbers(top: int) -> list[int]:
+    """Return two or more round numbers up to top, for the lines of the grid."""
+    size = 10 ** (len(str(top)) - 1)
+    for step in (size * 5, size * 2, size, size // 2, size // 5):
+        if step and top // step >= 2:
+            return [k * step for k in range(1, top // step + 1)]
+    return [top]
+
+
+def _pose(pose: RelativePose | None) -> dict[str, Any] | None:
+    """Return the drawings of the two cameras, and R and t as text to copy."""
+    if pose is None:
+        return None
+    centre, forward = camera_centre(pose), pose.R.T[:, 2]
+    sides = (("left", "right"), ("up", "down"), ("backward", "forward"))
+    rows = [" ".join(f"{v: .6f}" for v in row) for row in (*pose.R, pose.t)]
+    return {
+        "views": [
+            # Forward is up in the first drawing and to the right in the second.
+            _view("from above", centre[[0, 2]] * (1, -1), forward[[0, 2]] * (1, -1), (0.0, -1.0)),
+            _view("from the side", centre[[2, 1]], forward[[2, 1]], (1.0, 0.0)),
+        ],
+        "rotation": f"{pose.angle_deg:.2f}° about ({', '.join(f'{v:+.3f}' for v in pose.axis)})",
+        "position": ", ".join(
+            f"{abs(v):.3f} {side[int(v > 0)]}" for v, side in zip(centre, sides, strict=True)
+        ),
+        "text": "\n".join(["R =", *rows[:3], "t =", rows[3]]),
+    }
+
+
+def _view(
+    name: str, centre: FloatArray, forward: FloatArray, ahead: tuple[float, float]
+) -> dict[str, Any]:
+    """Return camera 0, which looks ahead, and camera 1 as wedges that open where they look."""
+    middle, scale = np.array([90.0, 74.0]), 72.0
+    # Cameras behind one another would write their numbers on the same spot.
+    apart = 0.0 if np.hypot(*centre) > 0.3 else 9.0
+    cameras = []
+    for sign, direction in ((-1.0, np.array(ahead)), (1.0, forward)):
+        place = middle + sign * scale * centre / 2.0
+        length = max(float(np.hypot(*direction)), 1e-9)
+        across = np.array([-direction[1], direction[0]]) / length
+        tip = place + 30.0 * direction
+        corners = np.round([place, tip + 15.0 * across, tip - 15.0 * across], 1)
+        label = place - 13.0 * direction / length + sign * apart
+        cameras.append({"corners": corners.tolist(), "label": np.round(label, 1).tolist()})
+    return {"name": name, "cameras": cameras}
+
+
+def _times(timing: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a bar for every stage's seconds."""
+    known = {str(k): float(v) for k, v in timing.items() if math.isfinite(v)}
+    total = known.pop("total", None)
+    longest = max(known.values(), default=0.0)
+    if longest <= 0.0:
+        return None
+    bars = [
+        (name.replace("_", " "), value, 100.0 * max(value, 0.0) / longest)
+        for name, value in known.items()
+    ]
+    return {"total": sum(known.values()) if total is None else total, "bars": bars}
+
+
+def _comparison(systems: list[tuple[str, Estimate, float | None]]) -> dict[str, Any] | None:
+    """Return the table of this result and the others, one row each."""
+    if len(systems) == 1:
+        return None
+    errors = [error for _, _, error in systems]
+    known = any(error is not None for error in errors)
+    rows = words.comparison_rows([(n, e) for n, e, _ in systems], errors if known else None)
+    headings = words.COMPARISON_HEADINGS[: len(rows[0])]
+    kinds = ["" if error is None else _error_kind(error) for error in errors]
+    return {"headings": headings[1:], "rows": list(zip(rows, kinds, strict=True)), "known": known}
+
+
+def _python_code(estimate: Estimate, cameras: tuple[Camera, Camera]) -> str:
+    """Return the lines of Python that repeat the estimate."""
+    lines = ["import manymatch as mm", ""]
+    for k, camera in enumerate(cameras):
+        params = ", ".join(f"{v:.9g}" for v in camera.params)
+        size = f"{camera.width}, {camera.height}"
+        lines.append(f'camera{k} = mm.Camera("{camera.model}", {size}, [{params}])')
+    options = ", ".join(f"{name}={value!r}" for name, value in estimate.options.to_dict().items())
+    return "\n".join(
+        [
+            *lines,
+            f"options = mm.Options({options})",
+            "estimate = mm.estimate_relative_pose(",
+            f'    graph, camera0, camera1, method="{estimate.method}", options=options',
+            ")",
+        ]
     )
 
 
-def _panel(side: int, name: str, size: tuple[int, int], photo: NDArray[np.uint8] | None) -> str:
-    """Return one image, focusable so that the keyboard can walk over its keypoints."""
-    label = escape(
-        f"Image {side}, {name}: arrow keys move between keypoints, Enter holds one, Escape "
-        "lets it go",
-        quote=True,
-    )
-    ratio = size[0] / size[1]
-    picture = ""
-    if photo is not None:
-        picture = f'<img alt="" src="{data.embed(photo)}">'
-    return (
-        f'<div class="panel" id="panel{side}" tabindex="0" role="group" aria-label="{label}" '
-        f'aria-describedby="detail" style="aspect-ratio:{size[0]}/{size[1]};flex-grow:{ratio:.4f}">'
-        f"{picture}</div>"
-    )
+def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """List the leaves of a nested mapping with dotted names."""
+    rows = []
+    for key, entry in value.items():
+        if isinstance(entry, dict) and entry:
+            rows += _flat(entry, f"{prefix}{key}.")
+        else:
+            rows.append((f"{prefix}{key}", "none" if entry is None else str(entry)))
+    return rows
 
 
-def _caption(side: int, name: str, size: tuple[int, int]) -> str:
-    return (
-        f'<p style="flex-grow:{size[0] / size[1]:.4f}"><b>{side}</b> <span>{escape(name)}</span> '
-        f"<small>{size[0]} &times; {size[1]}</small></p>"
-    )
+def _plain(value: object) -> object:
+    """Turn what JSON does not know into what it knows."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def _error_kind(error_deg: float) -> str:
+    return "good" if error_deg < _RIGHT_DEG else "weak" if error_deg < _NEAR_DEG else "bad"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1.0 else f"{1e3 * value:.{0 if value >= 0.01 else 2}f} ms"
+
+
+def _embed(pixels: NDArray[np.uint8]) -> str:
+    """Return the photograph as a JPEG in a data URI, made small."""
+    Image = require_pillow()
+    picture = Image.fromarray(pixels)
+    shrink = _LONGEST_PX / max(picture.size)
+    if shrink < 1.0:
+        size = [max(1, round(edge * shrink)) for edge in picture.size]
+        picture = picture.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+    for quality in _QUALITIES:
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=quality, optimize=True, progressive=True)
+        if buffer.tell() <= _MOST_BYTES:
+            break
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _frame_size(
+    pixels: NDArray[np.uint8] | None, camera: Camera, points: FloatArray
+) -> tuple[int, int]:
+    """Return width and height of the frame the keypoints are in, guessed where nothing tells."""
+    if pixels is not None:
+        return pixels.shape[1], pixels.shape[0]
+    if camera.width is not None and camera.height is not None:
+        return camera.width, camera.height
+    extent = np.ceil(np.max(points, axis=0, initial=1.0)) + 1.0
+    # Principal points are near the middle of an image.
+    centre = np.ceil(2.0 * np.array([camera.cx, camera.cy]) + 1.0)
+    width, height = np.maximum(extent, np.clip(centre, 1.0, 8.0 * extent))
+    return int(width), int(height)

@@ -10,7 +10,7 @@ from manymatch.cli._console import working
 from manymatch.evaluate.sources import FileSource
 from manymatch.evaluate.sources import GraphSource, open_datasets, open_sources
 from manymatch.matcher.config import PRESETS
-from manymatch.viz._canvas import require_matplotlib
+from manymatch.viz import require_matplotlib
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

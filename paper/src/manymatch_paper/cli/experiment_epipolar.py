@@ -10,7 +10,7 @@ import typer
 from manymatch.cli import _matcher_flags as flags
 from manymatch.cli import evaluate as common
 from manymatch.cli._console import clean_exit, working
-from manymatch.viz._canvas import require_matplotlib
+from manymatch.viz import require_matplotlib
 from manymatch_paper.cli import _pose_experiment as shared
 from manymatch_paper.cli._dense_flags import PairProgress
 from manymatch_paper.cli._experiment_end import finish

@@ -13,7 +13,7 @@ from manymatch.cli._console import clean_exit, working
 from manymatch.cli._progress import Tracker
 from manymatch.evaluate.sources import open_datasets
 from manymatch.matcher.matcher import Matcher
-from manymatch.viz._canvas import require_matplotlib
+from manymatch.viz import require_matplotlib
 from manymatch_paper.cli import (
     _pose_experiment as shared,  # noqa: TC001 - Typer reads the annotations
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from manymatch.viz._canvas import require_matplotlib
+from manymatch.viz import require_matplotlib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

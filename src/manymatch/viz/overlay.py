@@ -1,16 +1,12 @@
-"""The data behind the report's pictures: photographs, candidates, residuals, epipolar lines."""
+"""What the report draws over the images: states of candidates, residuals, epipolar lines."""
 
 from __future__ import annotations
 
-import base64
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._optional import require
-from manymatch._validate import refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,11 +17,7 @@ if TYPE_CHECKING:
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
-# A photograph is embedded with at most so many pixels an edge and, within what JPEG can do, bytes.
-_LONGEST_PX = 1280
-_MOST_BYTES = 330_000
-_QUALITIES = (84, 76, 68, 58, 46, 34)
-# More candidates than this say nothing more to the eye but make the file large.
+# The pictures show at most this many candidates: more cannot be told apart, and the file grows.
 MOST_EDGES = 8_000
 # States of a candidate, in the order in which they are drawn.
 REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
@@ -34,62 +26,6 @@ _LINE_TOLERANCE_PX = 0.25
 _MOST_SEGMENTS = 64
 # Fisheye images end near 90 degrees, where the normalised plane does not.
 _LARGEST_RADIUS = 30.0
-
-
-def as_pixels(image: object, name: str) -> NDArray[np.uint8]:
-    """Convert a photograph to uint8, (H, W) grey or (H, W, 3) RGB.
-
-    Floats are taken as 0 to 1, 16-bit numbers as 0 to 65535; an alpha channel is laid over white.
-    """
-    want = "an (H, W), (H, W, 3) or (H, W, 4) array of numbers or None"
-    array = np.asarray(image)
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    shaped = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
-    if not shaped or array.size == 0 or array.dtype.kind not in "buif":
-        raise refusal(name, want, array)
-    if array.dtype.kind == "f":
-        array = np.rint(np.nan_to_num(array, nan=0.0).clip(0.0, 1.0) * 255.0)
-    elif array.dtype == np.bool_:
-        array = array * np.uint8(255)
-    elif array.dtype == np.uint16:
-        array = array // 257
-    pixels = np.clip(array, 0, 255)
-    if pixels.ndim == 3 and pixels.shape[2] == 4:
-        alpha = pixels[:, :, 3:] / 255.0
-        pixels = np.rint(pixels[:, :, :3] * alpha + 255.0 * (1.0 - alpha))
-    return np.asarray(pixels, dtype=np.uint8)
-
-
-def embed(pixels: NDArray[np.uint8]) -> str:
-    """Return the photograph as a JPEG in a data URI, made small."""
-    Image = require("PIL.Image", "a report with photographs", "images")
-    picture = Image.fromarray(pixels)
-    shrink = _LONGEST_PX / max(picture.size)
-    if shrink < 1.0:
-        size = [max(1, round(edge * shrink)) for edge in picture.size]
-        picture = picture.resize((size[0], size[1]), Image.Resampling.LANCZOS)
-    for quality in _QUALITIES:
-        buffer = io.BytesIO()
-        picture.save(buffer, "JPEG", quality=quality, optimize=True, progressive=True)
-        if buffer.tell() <= _MOST_BYTES:
-            break
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def frame_size(
-    pixels: NDArray[np.uint8] | None, camera: Camera, points: FloatArray
-) -> tuple[int, int]:
-    """Return width and height of the frame the keypoints are in, guessed where nothing tells."""
-    if pixels is not None:
-        return pixels.shape[1], pixels.shape[0]
-    if camera.width is not None and camera.height is not None:
-        return camera.width, camera.height
-    extent = np.ceil(np.max(points, axis=0, initial=1.0)) + 1.0
-    # Principal points are near the middle of an image.
-    centre = np.ceil(2.0 * np.array([camera.cx, camera.cy]) + 1.0)
-    width, height = np.maximum(extent, np.clip(centre, 1.0, 8.0 * extent))
-    return int(width), int(height)
 
 
 def residuals_px(
@@ -109,10 +45,9 @@ def residuals_px(
 def edge_states(graph: AssociationGraph, estimate: Estimate) -> NDArray[np.int64]:
     """Return for every edge (E,) whether it is chosen, only consistent, or neither."""
     key = graph.edges[:, 0] * max(len(graph.points1), 1) + graph.edges[:, 1]
-    matches = _pairs(estimate)
+    matches = estimate.matches
     chosen = np.isin(key, matches[:, 0] * max(len(graph.points1), 1) + matches[:, 1])
-    inliers = np.asarray(estimate.inliers, dtype=np.bool_)
-    return np.where(chosen, CHOSEN, np.where(inliers, CONSISTENT, REFUSED)).astype(np.int64)
+    return np.where(chosen, CHOSEN, np.where(estimate.inliers, CONSISTENT, REFUSED))
 
 
 def shown_edges(states: NDArray[np.int64]) -> IndexArray:
@@ -194,10 +129,6 @@ def _view_radius(camera: Camera, size: tuple[int, int]) -> float:
     return float(min(radius, _LARGEST_RADIUS))
 
 
-def _pairs(estimate: Estimate) -> IndexArray:
-    return np.asarray(estimate.matches, dtype=np.int64).reshape(-1, 2)
-
-
 def payload(
     graph: AssociationGraph,
     estimate: Estimate,
@@ -214,7 +145,7 @@ def payload(
     shown = shown_edges(states)
     edges = graph.edges[shown]
     layers = [("", estimate), *others]
-    used = np.concatenate([edges, *(_pairs(e) for _, e in layers)])
+    used = np.concatenate([edges, *(e.matches for _, e in layers)])
     ids = [np.unique(used[:, side]) for side in (0, 1)]
     points = [(graph.points0, graph.points1)[side][ids[side]] for side in (0, 1)]
     residual = residuals_px(graph, estimate.pose, *cameras)[shown]
@@ -238,7 +169,7 @@ def payload(
         "residual": _rounded(residual, 2),
         "probability": _probabilities(graph, estimate, shown),
         "lines": lines,
-        "layers": [{"name": name, "pairs": local(_pairs(e))} for name, e in layers],
+        "layers": [{"name": name, "pairs": local(e.matches)} for name, e in layers],
         "threshold": estimate.options.threshold_px,
     }
 
@@ -252,7 +183,7 @@ def _probabilities(
     known = {
         tuple(match): value
         for match, value in zip(
-            _pairs(estimate).tolist(), estimate.match_probability.tolist(), strict=True
+            estimate.matches.tolist(), estimate.match_probability.tolist(), strict=True
         )
     }
     values = [known.get(tuple(edge)) for edge in graph.edges[shown].tolist()]

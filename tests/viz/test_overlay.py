@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from manymatch import Camera, RelativePose
-from manymatch.viz import _report_data as data
+from manymatch.viz import overlay
 from tests.oracles.geometry import cross_matrix
 
 CAMERAS = [
@@ -26,7 +26,7 @@ def test_epipolar_lines_are_where_the_other_point_can_be(camera, t):
     source = CAMERAS[0]
     depth = np.geomspace(1.5, 60.0, 15)
     keypoints = rng.uniform((40, 40), (600, 440), (12, 2))
-    lines = data.epipolar_lines(keypoints, pose.essential(), source, camera, (640, 480))
+    lines = overlay.epipolar_lines(keypoints, pose.essential(), source, camera, (640, 480))
     seen = 0
     for keypoint, line in zip(keypoints, lines, strict=True):
         ray = np.append(source.unproject(keypoint[None])[0], 1.0)
@@ -58,7 +58,7 @@ def test_epipolar_lines_that_are_not_there():
     # Straight forward: the epipole has no line, and a camera beside has lines far outside.
     E = cross_matrix([0.0, 0.0, 1.0])
     centre = [[camera.cx, camera.cy]]
-    assert data.epipolar_lines(np.array(centre), E, camera, camera, (640, 480)) == [[]]
+    assert overlay.epipolar_lines(np.array(centre), E, camera, camera, (640, 480)) == [[]]
     E = cross_matrix([1.0, 0.0, 0.0])
-    assert data.epipolar_lines(np.array([[0, 9e4]]), E, camera, camera, (640, 480)) == [[]]
-    assert data.epipolar_lines(np.empty((0, 2)), E, camera, camera, (640, 480)) == []
+    assert overlay.epipolar_lines(np.array([[0, 9e4]]), E, camera, camera, (640, 480)) == [[]]
+    assert overlay.epipolar_lines(np.empty((0, 2)), E, camera, camera, (640, 480)) == []

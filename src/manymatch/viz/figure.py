@@ -1,0 +1,43 @@
+"""Figures that no display is needed for, and files of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from manymatch._files import as_path, write_whole
+from manymatch._optional import require
+
+if TYPE_CHECKING:
+    import os
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+#: Colours of text, and of text that matters less.
+INK, GREY = "#111827", "#6b7280"
+
+
+def require_matplotlib() -> tuple[type[Figure], type[FigureCanvasAgg]]:
+    """Import what draws, or say how to get it.
+
+    Not pyplot, which would choose a display and keep figures alive.
+    """
+    figure = require("matplotlib.figure", "Drawing", "viz")
+    canvas = require("matplotlib.backends.backend_agg", "Drawing", "viz")
+    return figure.Figure, canvas.FigureCanvasAgg
+
+
+def new_figure(width_in: float, height_in: float) -> Figure:
+    """Return an empty white figure of a size in inches."""
+    figure_class, canvas_class = require_matplotlib()
+    figure = figure_class(figsize=(width_in, height_in), dpi=160, facecolor="white")
+    canvas_class(figure)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a figure; the ending decides the format, and folders are made."""
+    target = as_path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    form = target.suffix[1:] or "png"
+    write_whole(target, lambda file: figure.savefig(file, format=form))
