@@ -2,9 +2,9 @@
 
     python benchmarks/accuracy/confidence.py --out out/accuracy
 
-Synthetic scenes: clutter without any pose (how often is the claimed chance at most p?), solvable scenes
-(how often is the true pose inside the claimed ellipsoid?), and all kinds (what are poses worth by
-verdict?). With the reference data also the verdicts on the graphs of real images, practical
+Synthetic scenes: clutter without any pose (how often is the claimed chance at most p?), solvable
+scenes (how often is the true pose inside the claimed ellipsoid?), and all kinds (how good are poses
+by verdict?). With the reference data also the verdicts on the graphs of real images, practical
 pipeline: 2048 edges for "auto", for other methods what GMS leaves of them, at most 1024. Estimator:
 ``--method``, by default two-stage, 1 px, 1,000 to 20,000 iterations. Intervals are 95 % Wilson
 intervals over scenes. Writes ``confidence.md`` and ``confidence.json``.
@@ -12,7 +12,6 @@ intervals over scenes. Writes ``confidence.md`` and ``confidence.json``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -22,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy import protocol
-from benchmarks.accuracy.real_graphs import load_set
-from benchmarks.accuracy.real_pipeline import ASSOCIATED, KEPT, filtered
+from manymatch.associate.candidates import Association
 from manymatch.datasets.synthetic import (
     EASY,
     LOW_PARALLAX,
@@ -39,12 +38,13 @@ from manymatch.datasets.synthetic import (
 )
 from manymatch.estimate.confidence import Confidence, assess
 from manymatch.evaluate import pose_error_deg
-from tests.support.data_folder import data_folder
+from manymatch.evaluate.sources import open_sources
+from manymatch.evaluate.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=20_000)
+OPTIONS = protocol.OPTIONS
 K = np.array([[800.0, 0.0, 511.5], [0.0, 800.0, 383.5], [0.0, 0.0, 1.0]])
 SIZE = np.array([1023.0, 767.0])
 LEVELS = (0.5, 0.2, 0.1, 0.05, 0.01, 0.001)
@@ -231,19 +231,20 @@ def measure_scenes(
 
 def measure_real(method: str, folder: Path, tick: Callable[[str], None]) -> list[dict[str, Any]]:
     """Verdict and error of every pair of a representation; seeds as in the other benchmarks."""
+    association = Association().for_method(method)
     records = []
-    for path in sorted(p for p in folder.iterdir() if p.is_dir()):
-        # "auto" runs the filter itself.
-        pairs, count = (load_set(path), ASSOCIATED) if method == "auto" else (filtered(path), KEPT)
-        for i, pair in enumerate(pairs, 1):
-            estimate, sure = solve(method, pair.graph.head(count), pair.camera0, pair.camera1, i)
+    for source in open_sources([str(folder)]):
+        for index in range(len(source)):
+            pair = source[index]
+            graph = association.apply(pair.graph, pair.size0, pair.size1)
+            estimate, sure = solve(method, graph, pair.camera0, pair.camera1, pair.seed_index)
             error = pose_error_deg(estimate.pose, pair.R, pair.t)
-            records.append({"set": path.name, "pair": i, "error_deg": error, **sure.to_dict()})
-        tick(f"real: {folder.name} {path.name}")
+            records.append({"set": source.name, "error_deg": error, **sure.to_dict()})
+        tick(f"real: {folder.name} {source.name}")
     return records
 
 
-def chance_table(claimed: dict[str, list[dict[str, Any]]]) -> str:
+def chance_table(claimed: dict[str, list[dict[str, Any]]]) -> Table:
     table_rows = []
     for kind, records in claimed.items():
         values = [record["chance"] for record in records]
@@ -252,10 +253,10 @@ def chance_table(claimed: dict[str, list[dict[str, Any]]]) -> str:
         cells = [wilson(h, len(values)) for h in hits]
         table_rows.append([kind, *cells, f"{min(values):.0e}", str(solved)])
     header = ["clutter", *(f"chance ≤ {100 * level:g} %" for level in LEVELS), "smallest"]
-    return protocol.markdown_table([*header, "verdict solved"], table_rows)
+    return Table("Chance", [*header, "verdict solved"], table_rows)
 
 
-def covariance_table(records: dict[str, list[dict[str, Any]]]) -> str:
+def covariance_table(records: dict[str, list[dict[str, Any]]]) -> Table:
     """Coverage of all solved scenes; root mean square errors of those that are not wrong."""
     table_rows = []
     for kind, entries in records.items():
@@ -269,12 +270,11 @@ def covariance_table(records: dict[str, list[dict[str, Any]]]) -> str:
             cells.append(f"{said:.2f}° / {observed:.2f}°")
         table_rows.append([kind, str(len(used)), str(len(used) - len(right)), *cells])
     header = ["scenes", "solved", "off by 5° or more", *(f"in {p} %" for p in ELLIPSOIDS)]
-    return protocol.markdown_table(
-        [*header, "rotation: claimed / observed", "translation: claimed / observed"], table_rows
-    )
+    header += ["rotation: claimed / observed", "translation: claimed / observed"]
+    return Table("Covariance", header, table_rows)
 
 
-def verdict_table(records: dict[str, list[dict[str, Any]]]) -> str:
+def verdict_table(records: dict[str, list[dict[str, Any]]]) -> Table:
     table_rows = []
     for kind, entries in records.items():
         cells = []
@@ -283,10 +283,11 @@ def verdict_table(records: dict[str, list[dict[str, Any]]]) -> str:
             good = sum(error < 5.0 for error in errors)
             cells.append(f"{len(errors)}: {wilson(good, len(errors))}" if errors else "0")
         table_rows.append([kind, *cells])
-    return protocol.markdown_table(["", *VERDICTS], table_rows)
+    title = "Verdict, synthetic scenes: number, and percent with an error below 5°"
+    return Table(title, ["", *VERDICTS], table_rows)
 
 
-def bins(records: Iterable[dict[str, Any]]) -> str:
+def real_table(name: str, records: Iterable[dict[str, Any]]) -> Table:
     """Real pairs by verdict: errors below 5, 10 and above 20 degrees."""
     entries = list(records)
     table_rows = []
@@ -301,26 +302,26 @@ def bins(records: Iterable[dict[str, Any]]) -> str:
         if e["verdict"] == "solved"
     ]
     middle, high = np.quantile(ratios, [0.5, 0.9]) if ratios else (math.nan, math.nan)
-    return (
-        f"{protocol.markdown_table(header, table_rows)}\n\nError over the larger claimed standard "
-        f"deviation, solved pairs: median {middle:.2f}, 90th percentile {high:.2f}."
+    note = (
+        "Error over the larger claimed standard deviation, solved pairs: median "
+        f"{middle:.2f}, 90th percentile {high:.2f}."
     )
+    return Table(f"Verdict, real pairs: {name}", header, table_rows, [note])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
+    parser = protocol.arguments(__doc__.splitlines()[0])
     parser.add_argument("--method", default="hcm-mcm")
     parser.add_argument("--scenes", type=int, default=200, help="scenes of each kind")
     # The constants were chosen on scenes below 1,000; these are others.
     parser.add_argument("--first-scene", type=int, default=5_000)
     parser.add_argument("--real", nargs="*", default=["effnet", "superpoint", "sift"])
     arguments = parser.parse_args()
-    data = data_folder()
-    real = [] if data is None else [data / "graphs" / name for name in arguments.real]
+    graphs = protocol.reference_data("graphs")
+    real = [] if graphs is None else [graphs / name for name in arguments.real]
     real = [folder for folder in real if folder.is_dir()]
     kinds = COVARIANCE_SCENES | VERDICT_SCENES
-    with protocol.progress_bar() as progress:
+    with Progress(transient=True) as progress:
         total = arguments.scenes * (len(CLUTTER) + len(kinds))
         total += sum(1 for folder in real for path in folder.iterdir() if path.is_dir())
         task = progress.add_task("confidence", total=total)
@@ -332,18 +333,16 @@ def main() -> None:
         claimed = measure_chance(method, arguments.scenes, arguments.first_scene, tick)
         scenes = measure_scenes(method, kinds, arguments.scenes, arguments.first_scene, tick)
         pairs = {folder.name: measure_real(method, folder, tick) for folder in real}
-    text = (
-        f"# Confidence\n\n{method}, {arguments.scenes} scenes of each kind.\n\n## Chance\n\n"
-        f"{chance_table(claimed)}\n\n## Covariance\n\n"
-        f"{covariance_table({kind: scenes[kind] for kind in COVARIANCE_SCENES})}\n\n"
-        "## Verdict, synthetic scenes: number, and percent with an error below 5°\n\n"
-        f"{verdict_table({kind: scenes[kind] for kind in VERDICT_SCENES})}\n"
-    )
-    for name, records in pairs.items():
-        text += f"\n## Verdict, real pairs: {name}\n\n{bins(records)}\n"
-    text += f"\n## Cost\n\nProcessor time, median over all pairs above: {CLOCK}.\n"
+    tables = [
+        chance_table(claimed),
+        covariance_table({kind: scenes[kind] for kind in COVARIANCE_SCENES}),
+        verdict_table({kind: scenes[kind] for kind in VERDICT_SCENES}),
+        *(real_table(name, records) for name, records in pairs.items()),
+    ]
+    cost = f"{method}; processor time, median over all pairs above: {CLOCK}."
+    tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, cost])
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "confidence.md").write_text(text, encoding="utf-8")
+    protocol.write(arguments.out, "confidence", tables)
     content = {
         "method": method,
         "options": OPTIONS.to_dict(),
@@ -354,7 +353,6 @@ def main() -> None:
         "real": pairs,
     }
     (arguments.out / "confidence.json").write_text(json.dumps(content), encoding="utf-8")
-    sys.stdout.write(text)
 
 
 if __name__ == "__main__":

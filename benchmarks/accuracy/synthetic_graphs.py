@@ -1,19 +1,20 @@
-"""Pose errors on the synthetic graphs, beside the reference results.
+"""Pose errors on the synthetic graphs of the reference data, beside the reference results.
 
     python benchmarks/accuracy/synthetic_graphs.py --out out/accuracy
 
 80 graphs of 1024 edges at four edge-inlier ratios, 1,000 to 100,000 iterations, 1 px, five seeds.
-Writes ``synthetic.json`` with every error, from which an interrupted run goes on, and
-``synthetic_graphs.md`` with the tables.
+A run that was interrupted resumes. Writes ``synthetic_graphs.md``.
 """
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
+import hashlib
 import json
 import sys
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,116 +22,90 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy import protocol
-from benchmarks.accuracy.protocol import Method, Pair, Store
-from tests.support.data_folder import data_folder
+from manymatch.associate.candidates import Association
+from manymatch.evaluate.posed_graph import PosedGraph
+from manymatch.evaluate.run import RunConfig
+from manymatch.evaluate.statistics import auc_by_seed
+from manymatch.evaluate.tables import Table
 
-OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=100_000)
-MAX_EDGES = 1024
-METHODS = (
-    Method("PoseLib CM", "poselib"),
-    Method("cm", "cm"),
-    Method("hcm", "hcm"),
-    Method("mcm", "mcm"),
-    Method("hcm-mcm", "hcm-mcm"),
-    Method("auto", "auto"),
-)
-REFERENCE = {
-    "CM_pypi": "reference: PoseLib CM",
-    "HCM": "reference: hcm",
-    "MCM": "reference: mcm",
-    "HCM_MC": "reference: two-stage",
-}
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+METHODS = ("poselib", "cm", "hcm", "mcm", "hcm-mcm", "auto")
+REFERENCE = {"CM_pypi": "poselib", "HCM": "hcm", "MCM": "mcm", "HCM_MC": "hcm-mcm"}
 
 
-def load_ratio(folder: Path, ratio: str) -> list[Pair]:
-    """All graphs of one edge-inlier ratio."""
-    pairs = []
-    for path in sorted(folder.glob(f"g_{ratio}_*.npz")):
-        with np.load(path) as file:
+@dataclasses.dataclass(frozen=True)
+class RatioSource:
+    """The graphs of one edge-inlier ratio."""
+
+    folder: Path
+    name: str
+    representation: str = "synthetic"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"ratio {self.name}"
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        return sorted(self.folder.glob(f"g_{self.name}_*.npz"))
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        contents = b"".join(path.read_bytes() for path in self.paths)
+        return {"ratio": self.name, "sha256": hashlib.sha256(contents).hexdigest()}
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        with np.load(self.paths[index]) as file:
             edges = np.column_stack([file["idx1"], file["idx2"]])
-            graph = manymatch.AssociationGraph(
-                file["kp1"], file["kp2"], edges, file["similarity"], file["first_k"]
+            points = [file[name].astype(float) for name in ("kp1", "kp2")]
+            graph = manymatch.AssociationGraph(*points, edges, file["similarity"], file["first_k"])
+            u, _, vt = np.linalg.svd(file["R"])  # the file has few digits
+            cameras = [manymatch.Camera.from_matrix(file[name]) for name in ("K1", "K2")]
+            sizes = [tuple(int(v) + 1 for v in np.ceil(p.max(axis=0))) for p in points]
+            stem = self.paths[index].stem
+            return PosedGraph(
+                f"{stem}-0", f"{stem}-1", graph, *cameras, *sizes, u @ vt, file["t"], index + 1
             )
-            pairs.append(
-                Pair(graph, file["K1"], file["K2"], protocol.nearest_rotation(file["R"]), file["t"])
-            )
-    return pairs
+
+    def order(self, indices: Sequence[int]) -> Sequence[int]:
+        return indices
 
 
-def run(
-    folder: Path, ratios: list[str], store: Store, seeds: int, options: manymatch.Options
-) -> None:
-    """Run what is missing."""
-    with protocol.progress_bar() as progress:
-        task = progress.add_task("synthetic", total=len(ratios) * len(METHODS))
-        for ratio in ratios:
-            pairs = load_ratio(folder, ratio)
-            for method in METHODS:
-                progress.update(task, description=f"synthetic: ratio {ratio}, {method.name}")
-                key = f"{method.name}/{ratio}"
-                if store.get(key) is None:
-                    errors = protocol.errors_by_seed(method, pairs, options, MAX_EDGES, seeds)
-                    store.put(key, errors)
-                progress.advance(task)
-
-
-def cell(errors: list[list[float]]) -> str:
-    """AUC over the seeds and the median error of all runs."""
-    median = np.median(errors)
-    return f"{protocol.mean_and_sd(protocol.auc_by_seed(errors))} (median {median:.2f}°)"
-
-
-def tables(ratios: list[str], store: Store, reference: dict[str, Any]) -> str:
-    """Markdown: one line a method, one column a ratio."""
-    rows = [
-        [method.name, *(cell(store.get(f"{method.name}/{ratio}") or []) for ratio in ratios)]
-        for method in METHODS
-    ]
-    for key, label in REFERENCE.items():
-        row = [label]
-        for ratio in ratios:
-            prefix = f"{key}/{ratio}/"
-            errors = [v["error_deg"] for k, v in sorted(reference.items()) if k.startswith(prefix)]
-            auc = protocol.plain(protocol.auc_by_seed([errors])[0])
-            row.append(f"{auc} (median {np.median(errors):.2f}°)")
-        rows.append(row)
-    return (
-        "# Synthetic graphs\n\nPose AUC@5/10/20 in percent by edge-inlier ratio, mean ± standard "
-        "deviation over seeds; the reference is one seed.\n\n"
-        + protocol.markdown_table(["method", *ratios], rows)
-        + "\n"
-    )
+def cell(errors: np.ndarray) -> str:
+    """AUC over the seeds and the median of the errors (seeds, graphs)."""
+    return f"{protocol.auc_text(auc_by_seed(errors))} (median {np.median(errors):.2f}°)"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
-    parser.add_argument("--seeds", type=int, default=protocol.SEEDS, help="repetitions")
-    parser.add_argument(
-        "--iterations", type=int, default=OPTIONS.max_iterations, help="most iterations of a search"
-    )
-    arguments = parser.parse_args()
-    data = data_folder()
-    if data is None or not (data / "graphs" / "made").is_dir():
-        sys.stdout.write(
-            "synthetic graphs: not here, set MANYMATCH_DATA to the folder that has them\n"
-        )
+    parser = protocol.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--iterations", type=int, default=100_000, help="most of a search")
+    given = parser.parse_args()
+    graphs = protocol.reference_data("graphs")
+    if graphs is None:
         return
-    folder = data / "graphs" / "made"
-    reference = json.loads((data / "graphs" / "made_reference.json").read_text())
+    reference = json.loads((graphs / "made_reference.json").read_text())
+    folder = graphs / "made"
     ratios = sorted({path.stem.split("_")[1] for path in folder.glob("g_*.npz")})
-    options = OPTIONS.replace(max_iterations=arguments.iterations)
-    settings = {
-        "options": options.to_dict(),
-        "max_edges": MAX_EDGES,
-        "seeds": arguments.seeds,
-        "version": manymatch.__version__,
-    }
-    store = Store(arguments.out / "synthetic.json", settings)
-    run(folder, ratios, store, arguments.seeds, options)
-    text = tables(ratios, store, reference)
-    (arguments.out / "synthetic_graphs.md").write_text(text)
-    sys.stdout.write(text)
+    options = protocol.OPTIONS.replace(max_iterations=given.iterations)
+    configs = {name: RunConfig(name, Association.uncapped(5), options) for name in METHODS}
+    sources = [RatioSource(folder, ratio) for ratio in ratios]
+    runs = protocol.run(sources, configs, given.out / "synthetic_graphs", given.seeds)
+    rows = [[name, *(cell(run.errors) for run in of_ratio)] for name, of_ratio in runs.items()]
+    for key, name in REFERENCE.items():
+        row = [f"reference: {name}"]
+        for ratio in ratios:
+            prefix = f"{key}/{ratio}/"
+            found = [v["error_deg"] for k, v in sorted(reference.items()) if k.startswith(prefix)]
+            row.append(cell(np.array([found])))
+        rows.append(row)
+    title = "Pose AUC@5/10/20 by edge-inlier ratio; the reference is one seed"
+    protocol.write(given.out, "synthetic_graphs", [Table(title, ["method", *ratios], rows)])
 
 
 if __name__ == "__main__":

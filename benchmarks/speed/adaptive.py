@@ -2,8 +2,8 @@
 
     python benchmarks/speed/adaptive.py [--ratios 0.05 0.1 ...] [--graphs 12] [--out out/bench]
 
-Synthetic graphs of 1024 edges, 1,000 to 100,000 iterations (OpenCV has no lower limit), one thread. The
-median time of a pair stands beside the accuracy on the same pairs, so that nothing is fast by
+Synthetic graphs of 1024 edges, 1,000 to 100,000 iterations (OpenCV has no lower limit), one thread.
+The median time of a pair stands beside the accuracy on the same pairs, so that nothing is fast by
 doing less. Ratios that were measured before with the same settings are kept. Writes
 ``adaptive.json``, ``adaptive.md`` and ``adaptive.png``.
 """

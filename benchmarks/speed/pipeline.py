@@ -2,8 +2,8 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/speed/pipeline.py [--iterations 100000] [--out DIR]
 
-Synthetic pairs with descriptors: association (mutual 5-nearest neighbours, capped at 2048 edges), GMS
-(all 40 settings), the first 1024 edges, then the two-stage estimator with a forced number of
+Synthetic pairs with descriptors: association (mutual 5-nearest neighbours, capped at 2048 edges),
+GMS (all 40 settings), the first 1024 edges, then the two-stage estimator with a forced number of
 iterations. The minimum of interleaved runs counts. NumPy's matrix product takes the threads it is
 given: the environment variable makes it one, like the estimator's. The cost of the association is
 that of the matrix product, so it depends on the length of a descriptor and the number of keypoints.
