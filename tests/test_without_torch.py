@@ -45,7 +45,7 @@ from manymatch.datasets.synthetic import EASY, make_scene
 scene = make_scene(EASY, seed=1)
 estimate = mm.estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
 print(mm.evaluate.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t) < 1.0)
-print(mm.assess(scene.graph, scene.camera0, scene.camera1, estimate).verdict)
+print(mm.assess(estimate).verdict)
 rng = np.random.default_rng(0)
 desc = rng.normal(size=(50, 8)).astype(np.float32)
 found = mm.candidates(100 * rng.random((50, 2)), 100 * rng.random((50, 2)), desc, desc,

@@ -1,4 +1,4 @@
-"""Claimed against observed: chance, covariance and verdict of `manymatch.confidence`.
+"""Claimed against observed: chance, covariance and verdict of `manymatch.assess`.
 
     python benchmarks/accuracy/confidence.py --out out/accuracy
 
@@ -165,7 +165,7 @@ def solve(method: Any, graph: Any, camera0: Any, camera1: Any, seed: int) -> tup
         graph, camera0, camera1, method, OPTIONS.replace(seed=seed)
     )
     middle = time.process_time()
-    sure = assess(graph, camera0, camera1, estimate)
+    sure = assess(estimate)
     CLOCK.estimate.append(middle - start)
     CLOCK.assess.append(time.process_time() - middle)
     return estimate, sure

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -24,9 +25,13 @@ import manymatch
 from manymatch import _core
 from manymatch.associate.candidates import Association
 from manymatch.estimate.match_probability import match_features
-from manymatch.estimate.problem import Problem, core_options
+from manymatch.estimate.options import core_options
+from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.evaluate.sources import open_sources
 from tests.support.data_folder import data_folder
+
+if TYPE_CHECKING:
+    from manymatch.estimate.prepare import PreparedPair
 
 SETS = ("tum_fr3_office", "middlebury_temple")
 ITERATIONS = (300, 20_000)
@@ -35,18 +40,18 @@ TRUTH_PX = 5.0
 RIDGE = 1e-4
 
 
-def matches_of(problem: Problem, true: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def matches_of(pair: PreparedPair, true: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Features and truth of the matches of one pair; None where there are none."""
-    result = _core.estimate([problem.pair], "auto", [core_options(problem.options)], 1)[0]
+    result = _core.estimate([pair.for_core()], "auto", [core_options(pair.options)], 1)[0]
     if not len(result.matched):
         return None
-    distance = problem.distances(result.R, result.t) / problem.eps
-    rank, matched = problem.graph.rank, result.matched
-    features = match_features(problem.edges, rank, result.kept, distance, result.inliers, matched)
+    distance = sampson_distances(pair, result.R, result.t) / pair.eps
+    rank, matched = pair.graph.rank, result.matched
+    features = match_features(pair.edges, rank, result.kept, distance, result.inliers, matched)
     return features, true[matched]
 
 
-def problems(data: Path, iterations: int) -> list[tuple[Problem, np.ndarray]]:
+def problems(data: Path, iterations: int) -> list[tuple[PreparedPair, np.ndarray]]:
     """All pairs, each with the truth of its candidates."""
     options = manymatch.Options(
         min_iterations=min(iterations, 1_000), max_iterations=iterations, threads=1
@@ -58,17 +63,17 @@ def problems(data: Path, iterations: int) -> list[tuple[Problem, np.ndarray]]:
             posed = source[index]
             seen = Association().for_method("auto")
             graph = seen.apply(posed.graph, posed.size0, posed.size1)
-            problem = Problem(graph, posed.camera0, posed.camera1, None, options, "")
-            off = problem.distances(posed.R, posed.t) / problem.eps
-            found.append((problem, off < TRUTH_PX))
+            pair = prepare(graph, posed.camera0, posed.camera1, options)
+            off = sampson_distances(pair, posed.R, posed.t) / pair.eps
+            found.append((pair, off < TRUTH_PX))
     for path in sorted((data / "graphs" / "made").glob("g_*.npz"))[::2]:
         with np.load(path) as file:
             edges = np.column_stack([file["idx1"], file["idx2"]])
             graph = manymatch.AssociationGraph(
                 file["kp1"], file["kp2"], edges, file["similarity"], file["first_k"]
             )
-            problem = Problem(graph, file["K1"], file["K2"], None, options, "")
-            found.append((problem, file["kind"] == 0))
+            pair = prepare(graph, file["K1"], file["K2"], options)
+            found.append((pair, file["kind"] == 0))
     return found
 
 

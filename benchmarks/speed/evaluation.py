@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from manymatch import Options, datasets
-from manymatch.estimate.problem import num_threads
+from manymatch.estimate.options import num_threads
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.sources import open_sources
 from tests.support.data_folder import data_folder

@@ -12,12 +12,11 @@ from manymatch.associate.neighbours import associate
 from manymatch.estimate.confidence import Confidence, assess
 from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import (
-    Estimate,
-    Score,
     estimate_relative_pose,
     estimate_relative_poses,
     score_pose,
 )
+from manymatch.estimate.result import Estimate, Score
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph

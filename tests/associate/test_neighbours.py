@@ -166,7 +166,7 @@ def test_blas_does_not_matter(tmp_path, threads, core):
     # 700 is a dimension for which OpenBLAS adds in another order with another number of threads.
     code = (
         "import sys, numpy as np\n"
-        "from manymatch.associate import associate\n"
+        "from manymatch import associate\n"
         "rng = np.random.default_rng(0)\n"
         "x0 = rng.normal(size=(900, 700))\n"
         "x1 = x0[::-1] + rng.normal(size=x0.shape)\n"

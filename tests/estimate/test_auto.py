@@ -6,8 +6,8 @@ import pytest
 import manymatch
 from manymatch import _core
 from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.estimate.options import INGREDIENTS
-from manymatch.estimate.problem import Problem, core_options
+from manymatch.estimate.options import INGREDIENTS, core_options
+from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.geometry.camera import Camera
 from tests.oracles.auto_graphs import (
     CENTRE,
@@ -320,8 +320,8 @@ def test_points_on_the_normalised_plane_are_filtered_like_pixels():
     def graph(scale):
         return manymatch.AssociationGraph(scale * x0, scale * x1, scene.graph.edges)
 
-    problem = Problem(graph(1.0), np.eye(3), np.eye(3), None, options(threshold_px=1e-3), "")
-    (result,) = _core.estimate([problem.pair], "auto", [core_options(problem.options)], 1)
+    pair = prepare(graph(1.0), np.eye(3), np.eye(3), options(threshold_px=1e-3))
+    (result,) = _core.estimate([pair.for_core()], "auto", [core_options(pair.options)], 1)
     span = max(np.ptp(x0, axis=0).max(), np.ptp(x1, axis=0).max())
     size = (1.0, 1.0)
     expected = manymatch.gms_filter(graph(1000.0 / span), size, size).mask
@@ -331,15 +331,15 @@ def test_points_on_the_normalised_plane_are_filtered_like_pixels():
 
 def test_distances_are_sampson_distances_in_front_of_both_cameras():
     made = made_graph(5, 60, candidates=4)
-    problem = Problem(made.graph, K, K, None, options(), "")
-    found = problem.distances(made.R, made.t)
+    pair = prepare(made.graph, K, K, options())
+    found = sampson_distances(pair, made.R, made.t)
     cross = np.array(
         [[0, -made.t[2], made.t[1]], [made.t[2], 0, -made.t[0]], [-made.t[1], made.t[0], 0]]
     )
     E = cross @ made.R
     behind = 0
     for e, (i, j) in enumerate(made.graph.edges):
-        a, b = np.append(problem.x0[i], 1.0), np.append(problem.x1[j], 1.0)
+        a, b = np.append(pair.x0[i], 1.0), np.append(pair.x1[j], 1.0)
         # Depths of the two rays where they come closest: solve d1 b = d0 R a + t.
         depths = np.linalg.lstsq(np.column_stack([b, -made.R @ a]), made.t, rcond=None)[0]
         if (depths <= 0).any():

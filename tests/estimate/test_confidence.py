@@ -3,15 +3,21 @@
 import dataclasses
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import manymatch
-from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, ORDERING, PLANAR, make_scene
-from manymatch.estimate import _chance
+from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, ORDERING, PLANAR, make_scene, rotation_matrix
+from manymatch.estimate import confidence
 from manymatch.estimate.confidence import assess
-from manymatch.estimate.problem import Problem
+from manymatch.estimate.prepare import PreparedPair
+from manymatch.estimate.relative_pose import prepare
+from manymatch.estimate.uncertainty import planar_twin
 from manymatch.evaluate import pose_error_deg
 
 K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])
@@ -24,7 +30,7 @@ BOTH = pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
 
 def solve(graph, camera0=K, camera1=K, options=OPTIONS, method="hcm-mcm"):
     estimate = manymatch.estimate_relative_pose(graph, camera0, camera1, method, options)
-    return estimate, assess(graph, camera0, camera1, estimate)
+    return estimate, assess(estimate)
 
 
 def solve_scene(config, seed, method="hcm-mcm"):
@@ -208,40 +214,44 @@ def test_points_on_one_line_do_not_crash():
 
 def test_pixels_that_cannot_be_undistorted_take_no_part():
     scene, estimate, _ = solve_scene(EASY, 0)
-    problem = Problem(scene.graph, scene.camera0, scene.camera1, None, estimate.options, "")
-    expected = _chance.random_matchings(problem, estimate, runs=3, iterations=100)
+    pair = prepare(scene.graph, scene.camera0, scene.camera1, estimate.options)
+    expected = confidence.random_matchings(pair, estimate, runs=3, iterations=100)
     # One keypoint more, without a place: the others are rearranged as before.
-    problem.x1 = np.vstack([problem.x1, [[np.nan, np.nan]]])
-    problem.edges = np.vstack([problem.edges, [[0, len(problem.x1) - 1]]]).astype(np.int32)
-    problem.graph = manymatch.AssociationGraph(
-        np.zeros((len(problem.x0), 2)), np.zeros((len(problem.x1), 2)), problem.edges
+    pair.x1 = np.vstack([pair.x1, [[np.nan, np.nan]]])
+    pair.edges = np.vstack([pair.edges, [[0, len(pair.x1) - 1]]]).astype(np.int32)
+    pair.graph = manymatch.AssociationGraph(
+        np.zeros((len(pair.x0), 2)), np.zeros((len(pair.x1), 2)), pair.edges
     )
-    found = _chance.random_matchings(problem, estimate, runs=3, iterations=100)
+    found = confidence.random_matchings(pair, estimate, runs=3, iterations=100)
     assert np.abs(found - expected).max() <= 3
     assert found.min() > 5
 
 
 def test_other_arguments_are_refused():
-    scene, estimate, _ = solve_scene(EASY, 0)
+    _, estimate, _ = solve_scene(EASY, 0)
     with pytest.raises(ValueError, match=r"estimate must be an Estimate, got 3"):
-        assess(scene.graph, scene.camera0, scene.camera1, 3)
-    with pytest.raises(ValueError, match=r"estimate must be one of this graph of 7 edges, got"):
-        assess(scene.graph.head(7), scene.camera0, scene.camera1, estimate)
-    with pytest.raises(ValueError, match=r"graph must be an AssociationGraph"):
-        assess(None, scene.camera0, scene.camera1, estimate)
+        assess(3)
+    other = dataclasses.replace(estimate, pose=None, homography=np.eye(3), _cameras=None)
+    with pytest.raises(ValueError, match=r"estimate must be an Estimate of a relative pose"):
+        assess(other)
+
+
+def test_an_estimate_can_be_pickled_and_assessed():
+    _, estimate, sure = solve_scene(EASY, 0)
+    again = pickle.loads(pickle.dumps(estimate))  # noqa: S301
+    assert plain(assess(again).to_dict()) == plain(sure.to_dict())
+    assert "_graph" not in repr(estimate)
 
 
 def test_it_depends_on_the_input_and_the_seed_only():
-    scene, estimate, first = solve_scene(ORDERING, 5)
+    _, estimate, first = solve_scene(ORDERING, 5)
     solve_scene(EASY, 1)
-    again = assess(scene.graph, scene.camera0, scene.camera1, estimate)
+    again = assess(estimate)
     assert plain(again.to_dict()) == plain(first.to_dict())
     alone = dataclasses.replace(estimate, options=estimate.options.replace(threads=1))
-    assert plain(assess(scene.graph, scene.camera0, scene.camera1, alone).to_dict()) == plain(
-        first.to_dict()
-    )
+    assert plain(assess(alone).to_dict()) == plain(first.to_dict())
     other = dataclasses.replace(estimate, options=estimate.options.replace(seed=9))
-    assert assess(scene.graph, scene.camera0, scene.camera1, other).chance != first.chance
+    assert assess(other).chance != first.chance
 
 
 def test_it_is_readable():
@@ -285,7 +295,7 @@ def rearranged_slowly(points, rng):
 @pytest.mark.parametrize("count", [1, 2, 7, 9, 10, 31, 200])
 def test_rearranging_equals_its_slow_twin(count):
     points = np.random.default_rng(count).normal(size=(count, 2))
-    fast = _chance.rearrange(points, np.random.default_rng(5))
+    fast = confidence.rearrange(points, np.random.default_rng(5))
     slow = rearranged_slowly(points.tolist(), np.random.default_rng(5))
     np.testing.assert_allclose(fast, slow, atol=1e-12)
 
@@ -293,20 +303,20 @@ def test_rearranging_equals_its_slow_twin(count):
 def test_random_matchings_are_those_of_the_public_estimator_on_moved_pixels():
     scene, estimate, _ = solve_scene(EASY, 6)
     graph = scene.graph
-    problem = Problem(graph, scene.camera0, scene.camera1, None, estimate.options, "")
-    found = _chance.random_matchings(problem, estimate, runs=4, iterations=200)
-    rng = np.random.default_rng(np.random.SeedSequence([estimate.options.seed, _chance._STREAM]))
+    pair = prepare(graph, scene.camera0, scene.camera1, estimate.options)
+    found = confidence.random_matchings(pair, estimate, runs=4, iterations=200)
+    rng = np.random.default_rng(np.random.SeedSequence([estimate.options.seed, confidence._STREAM]))
     used = np.unique(graph.edges[:, 1])
     slow = []
     for _ in range(4):
-        x1 = problem.x1.copy()
+        x1 = pair.x1.copy()
         x1[used] = rearranged_slowly(x1[used].tolist(), rng)
-        moved = manymatch.AssociationGraph(problem.x0, x1, graph.edges, rank=graph.rank)
+        moved = manymatch.AssociationGraph(pair.x0, x1, graph.edges, rank=graph.rank)
         options = estimate.options.replace(
             min_iterations=200,
             max_iterations=200,
             seed=int(rng.integers(2**63)),
-            threshold_px=problem.eps,
+            threshold_px=pair.eps,
         )
         slow.append(
             manymatch.estimate_relative_pose(moved, np.eye(3), np.eye(3), "hcm-mcm", options)
@@ -320,16 +330,16 @@ def test_the_filter_runs_once_for_all_searches_and_changes_none(monkeypatch):
     scene = make_scene(ORDERING, seed=4)
     options = manymatch.Options(max_iterations=1000)
     estimate = manymatch.estimate_relative_pose(scene.graph, K, K, "auto", options)
-    problem = Problem(scene.graph, K, K, None, options, "")
-    once = _chance.random_matchings(problem, estimate, runs=8, iterations=60)
-    plain, given = Problem.with_points1, []
+    pair = prepare(scene.graph, K, K, options)
+    once = confidence.random_matchings(pair, estimate, runs=8, iterations=60)
+    plain, given = PreparedPair.for_core, []
 
     def every_time(self, x1, kept=None):
         given.append(kept)
         return plain(self, x1)
 
-    monkeypatch.setattr(Problem, "with_points1", every_time)
-    each = _chance.random_matchings(problem, estimate, runs=8, iterations=60)
+    monkeypatch.setattr(PreparedPair, "for_core", every_time)
+    each = confidence.random_matchings(pair, estimate, runs=8, iterations=60)
     np.testing.assert_array_equal(once, each)
     kept = given[1]
     assert given[0] is None
@@ -347,9 +357,9 @@ def test_longer_searches_find_what_the_short_ones_say(method):
     for seed in range(6):
         seeded = options.replace(seed=seed)
         estimate = manymatch.estimate_relative_pose(graph, K, K, method, seeded)
-        problem = Problem(graph, K, K, None, seeded, "")
-        typical.append(_chance.chance_of_matching(problem, estimate, estimate.cardinality)[1])
-        long.extend(_chance.random_matchings(problem, estimate, runs=2, iterations=4000))
+        pair = prepare(graph, K, K, seeded)
+        typical.append(confidence.chance_of_matching(pair, estimate, estimate.cardinality)[1])
+        long.extend(confidence.random_matchings(pair, estimate, runs=2, iterations=4000))
     # The samples of "auto" repeat themselves sooner, so that it finds less: the careful side.
     above = np.mean(typical) - np.mean(long)
     assert -1.5 < above < (2.5 if method == "auto" else 1.5)
@@ -362,5 +372,112 @@ def test_the_tail_is_that_of_a_gumbel_variable():
     location = sizes.mean() - 0.5772156649 * scale
     drawn = location + 1.4 * scale * rng.gumbel(size=(20_000, 10)).max(axis=1)
     for size in (12, 14, 16, 18):
-        chance = _chance.tail(sizes, size, ratio=10.0)[0]
+        chance = confidence.tail(sizes, size, ratio=10.0)[0]
         assert chance == pytest.approx(np.mean(drawn >= size - 0.5), abs=0.015)
+
+
+# What holds for every estimate
+
+QUICK = manymatch.Options(min_iterations=500, max_iterations=2000)
+methods = st.sampled_from(["auto", "hcm-mcm"])
+coordinates = st.floats(-10, 10, allow_subnormal=False)
+vectors = arrays(np.float64, 3, elements=st.floats(-1, 1, allow_subnormal=False))
+
+
+@given(
+    points=st.integers(1, 60).flatmap(lambda n: arrays(np.float64, (n, 2), elements=coordinates)),
+    seed=st.integers(0, 2**32),
+)
+def test_rearranging_keeps_what_is_within_a_part(points, seed):
+    part = confidence.parts_of(points)
+    sizes = np.bincount(part, minlength=9)
+    assert sizes.max() <= math.ceil(math.ceil(len(points) / 3) / 3)
+    moved = confidence.rearrange(points, np.random.default_rng(seed))
+    assert moved.shape == points.shape
+    np.testing.assert_array_equal(moved, confidence.rearrange(points, np.random.default_rng(seed)))
+    for p in range(9):
+        before, after = points[part == p], moved[part == p]
+        gaps = [np.linalg.norm(x[:, None] - x[None], axis=2) for x in (before, after)]
+        np.testing.assert_allclose(gaps[0], gaps[1], atol=1e-9)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 500), min_size=2, max_size=12),
+    size=st.integers(0, 2000),
+    ratio=st.floats(1, 1e6),
+)
+def test_the_chance_falls_with_the_size_and_grows_with_the_search(sizes, size, ratio):
+    chance, typical = confidence.tail(np.array(sizes), size, ratio)
+    assert 0.0 <= chance <= 1.0
+    assert typical >= np.mean(sizes)
+    assert confidence.tail(np.array(sizes), size + 1, ratio)[0] <= chance
+    assert confidence.tail(np.array(sizes), size, 2 * ratio)[0] >= chance
+
+
+@given(turn=vectors, t=vectors, plane=vectors)
+def test_the_twin_has_the_same_homography(turn, t, plane):
+    if np.linalg.norm(t) < 1e-2 or np.linalg.norm(plane) < 1e-2:
+        return
+    R, t = rotation_matrix(turn), t / np.linalg.norm(t)
+    homography = R + np.outer(t, plane)
+    values = np.linalg.svd(homography, compute_uv=False)
+    # Without a gap between the singular values there is no second pose, or it is ill-determined.
+    if min(values[0] - values[1], values[1] - values[2]) < 1e-2 or np.linalg.det(homography) < 1e-2:
+        return
+    x0 = np.random.default_rng(0).uniform(-0.3, 0.3, (20, 2))
+    twin = planar_twin(R, t, plane, x0)
+    assert twin is not None
+    R1, t1 = twin
+    np.testing.assert_allclose(R1 @ R1.T, np.eye(3), atol=1e-9)
+    assert np.linalg.det(R1) > 0
+    # H / middle singular value = R1 + t1 v1' for some plane v1: the rest of the rows are t1's.
+    rest = homography / values[1] - R1
+    across = rest - np.outer(t1, t1 @ rest)
+    assert np.linalg.norm(across) < 1e-6
+    assert np.linalg.norm(R1 - R) > 1e-4
+
+
+def record(scene, method, graph=None, cameras=None, options=QUICK):
+    graph = scene.graph if graph is None else graph
+    cameras = (scene.camera0, scene.camera1) if cameras is None else cameras
+    estimate = manymatch.estimate_relative_pose(graph, *cameras, method, options)
+    return assess(estimate)
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10_000), power=st.sampled_from([-3, -1, 1, 4]), method=methods)
+def test_pixels_may_be_of_any_size(seed, power, method):
+    scene = make_scene(EASY, seed)
+    s = 2.0**power  # exact in binary, so that even rounding stays the same
+    K = scene.camera0.K
+    scale = np.diag([s, s, 1.0])
+    graph = scene.graph
+    scaled = manymatch.AssociationGraph(
+        s * graph.points0, s * graph.points1, graph.edges, graph.similarity, graph.rank
+    )
+    # The motion filter rounds its grids to whole pixels, so that it alone knows how large they are.
+    plain_options = QUICK.replace(without=("filter",))
+    options = plain_options.replace(threshold_px=s * QUICK.threshold_px)
+    first = record(scene, method, graph, (K, K), plain_options).to_dict()
+    other = record(scene, method, scaled, (scale @ K, scale @ K), options).to_dict()
+    assert other.pop("noise_px") == pytest.approx(s * first.pop("noise_px"), rel=1e-9)
+    assert json.dumps(other) == json.dumps(first)
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10_000), config=st.sampled_from([EASY, ORDERING]), method=methods)
+def test_swapping_the_images_tells_the_same(seed, config, method):
+    scene = make_scene(dataclasses.replace(config, noise_px=0.4), seed)
+    graph = scene.graph
+    swapped = manymatch.AssociationGraph(
+        graph.points1, graph.points0, graph.edges[:, ::-1], graph.similarity, graph.rank
+    )
+    options = QUICK.replace(max_iterations=10_000)
+    first = record(scene, method, options=options)
+    second = record(scene, method, swapped, (scene.camera1, scene.camera0), options)
+    if abs(first.num_matches - second.num_matches) > 3:
+        return  # one of the two searches did not get there
+    assert max(first.chance, second.chance) < 1e-6
+    assert first.verdict == second.verdict
+    assert second.parallax_deg == pytest.approx(first.parallax_deg, rel=0.1)
+    assert second.rotation_sd_deg == pytest.approx(first.rotation_sd_deg, rel=0.7)

@@ -23,7 +23,7 @@ def estimate(scene):
 
 @pytest.fixture(scope="module")
 def confidence(scene, estimate):
-    return assess(scene.graph, scene.camera0, scene.camera1, estimate)
+    return assess(estimate)
 
 
 def is_sentence(text):
@@ -50,7 +50,7 @@ def test_a_solved_pair(scene, estimate, confidence):
 def test_a_failure_is_said_once(scene):
     graph = scene.graph.head(1)
     failed = estimate_relative_pose(graph, scene.camera0, scene.camera1)
-    confidence = assess(graph, scene.camera0, scene.camera1, failed)
+    confidence = assess(failed)
     said = words.estimate_sentences(failed, graph, confidence)
     assert " ".join(said).count(failed.failure) == 1
     assert "1 candidate, 0 inliers, 0 one-to-one matches." in said[-1]

@@ -76,7 +76,7 @@ def photo(width, height, seed=0):
 
 @pytest.fixture(scope="module")
 def confidence(scene, estimate):
-    return assess(scene.graph, scene.camera0, scene.camera1, estimate)
+    return assess(estimate)
 
 
 def report(path, scene, estimate, **keywords):

@@ -1,4 +1,13 @@
-"""How far an estimate can be trusted: chance, parallax, planarity, covariance and a verdict."""
+"""Confidence in an estimated pose: chance, parallax, planarity and covariance, and a verdict.
+
+The chance compares the matching with those that the same search finds where there is no pose: on
+rearranged graphs. Image 1 is cut into nine parts of equally many keypoints, the parts trade places,
+and each is turned by a random number of quarter turns. Every keypoint keeps its candidates, and
+everything within a part stays as it is. Moving every keypoint on its own would be too weak a null:
+candidates that look alike lie together (and a filter such as GMS keeps those that do), so that a
+pose which fits two or three patches by accident has many times the matches that scattered points
+allow.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from manymatch._validate import FloatArray, read_only, refusal
-from manymatch.estimate._chance import SAMPLE, chance_of_matching
-from manymatch.estimate._planarity import Planarity, planarity
-from manymatch.estimate._pose_covariance import PoseCovariance, pose_covariance
-from manymatch.estimate.problem import CameraLike, Problem
-from manymatch.estimate.relative_pose import Estimate
+from manymatch import _core
+from manymatch._validate import FloatArray, IndexArray, checked_method, read_only, refusal
+from manymatch.estimate.options import core_options, num_threads
+from manymatch.estimate.relative_pose import prepare, sampson_distances
+from manymatch.estimate.result import Estimate
+from manymatch.estimate.uncertainty import Planarity, PoseCovariance, planarity, pose_covariance
 from manymatch.estimate.words import angle, confidence_rows, verdict_sentence
 
 if TYPE_CHECKING:
-    from manymatch.graph import AssociationGraph
+    from manymatch.estimate.prepare import PreparedPair
 
 Verdict: TypeAlias = Literal["solved", "weak", "degenerate", "failed"]
 
@@ -30,6 +39,25 @@ ERROR_LIMIT_DEG = 5.0
 
 # Share of the matches that a simpler model has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
+
+
+# Searches on rearranged graphs, and the iterations of each: together 2 ms a run, refinement
+# included, and enough to see how the maximum spreads.
+RUNS, ITERATIONS = 6, 250
+
+# Parts per side of image 1.
+SIDE = 3
+
+# The spread of so few maxima is itself uncertain. It is mixed with a typical one, which counts as
+# _PRIOR_RUNS further runs and whose variance is _PRIOR_VARIANCE times the mean, and made _CAUTION
+# times as large; docs/confidence.md has the measured calibration.
+_PRIOR_RUNS, _PRIOR_VARIANCE, _CAUTION = 4, 0.09, 1.4
+
+# A pose fits any five candidates: so many matches say nothing.
+SAMPLE = 5
+
+_EULER = 0.5772156649015329
+_STREAM = 0x6D61746368
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,60 +135,52 @@ class Confidence:
         return record
 
 
-def assess(
-    graph: AssociationGraph, camera0: CameraLike, camera1: CameraLike, estimate: Estimate
-) -> Confidence:
-    """Assess how far an estimate can be trusted.
+def assess(estimate: Estimate) -> Confidence:
+    """Say how far an estimated relative pose can be trusted.
 
     Parameters
     ----------
-    graph : AssociationGraph
-        The candidates that the estimate was made from.
-    camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
-        The cameras that it was made with.
     estimate : Estimate
-        Result of `estimate_relative_pose`.
+        Result of `estimate_relative_pose`, which knows the graph and the cameras that it was made
+        from.
 
     Returns
     -------
     Confidence
-        A function of the arguments alone; randomness comes from `estimate.options.seed`.
+        A function of the estimate alone; randomness comes from `estimate.options.seed`.
 
     Raises
     ------
     ValueError
-        If an argument is not what it should be, or the estimate is one of another graph.
+        If the argument is something else, or the estimate of another problem.
 
     Examples
     --------
     >>> from manymatch import estimate_relative_pose
     >>> from manymatch.datasets.synthetic import EASY, make_scene
     >>> scene = make_scene(EASY, seed=1)
-    >>> estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
-    >>> assess(scene.graph, scene.camera0, scene.camera1, estimate).verdict
+    >>> assess(estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)).verdict
     'solved'
     """
     if not isinstance(estimate, Estimate):
         raise refusal("estimate", "an Estimate", estimate)
-    problem = Problem(graph, camera0, camera1, None, estimate.options, "")
-    if len(estimate.inliers) != graph.num_edges:
-        raise ValueError(
-            f"estimate must be one of this graph of {graph.num_edges} edges, got one of "
-            f"{len(estimate.inliers)} edges"
-        )
+    graph, cameras = estimate._graph, estimate._cameras  # noqa: SLF001
+    if cameras is None:
+        raise refusal("estimate", "an Estimate of a relative pose", estimate)
+    pair = prepare(graph, *cameras, estimate.options)
     pose, matches = estimate.pose, estimate.matches
     shape, places = Planarity(math.nan, math.nan, math.nan), 0
     spread = PoseCovariance(
         np.full((5, 5), math.nan), np.full((2, 3), math.nan), math.nan, math.inf, math.inf
     )
     if pose is not None:
-        x0, x1 = _distinct(problem.x0[matches[:, 0]], problem.x1[matches[:, 1]])
+        x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
         places = len(x0)
-        distances = problem.distances(pose.R, pose.t)
+        distances = sampson_distances(pair, pose.R, pose.t)
         in_front = distances[np.isfinite(distances)]
-        spread = pose_covariance(x0, x1, pose, problem.eps, in_front)
-        shape = planarity(x0, x1, pose, problem.eps, estimate.options.seed)
-    chance, typical = chance_of_matching(problem, estimate, places)
+        spread = pose_covariance(x0, x1, pose, pair.eps, in_front)
+        shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
+    chance, typical = chance_of_matching(pair, estimate, places)
     verdict, reason = _judge(estimate, places, chance, typical, shape, spread)
     return Confidence(
         verdict=verdict,
@@ -177,8 +197,133 @@ def assess(
         translation_basis=read_only(spread.basis),
         rotation_sd_deg=math.degrees(spread.rotation_sd),
         translation_sd_deg=math.degrees(spread.translation_sd),
-        noise_px=spread.noise / problem.eps * estimate.options.threshold_px,
+        noise_px=spread.noise / pair.eps * estimate.options.threshold_px,
     )
+
+
+def chance_of_matching(
+    pair: PreparedPair, estimate: Estimate, num_places: int
+) -> tuple[float, float]:
+    """Chance that a search like the estimate's finds as large a matching at random.
+
+    Parameters
+    ----------
+    pair : PreparedPair
+        The pair that was solved, with the estimate's options.
+    estimate : Estimate
+        Its cardinality, iterations, method and options are used.
+    num_places : int
+        Matches at places of their own; coincident keypoints agree with each other anyway.
+
+    Returns
+    -------
+    chance : float
+        Probability in [0, 1] that a matching of at least `estimate.cardinality` is found on the
+        rearranged graph in `estimate.iterations` iterations.
+    typical : float
+        Size of the matching that is typically (in the mean) found so; NaN if nothing was searched.
+    """
+    if not estimate.success or num_places <= SAMPLE:
+        return 1.0, math.nan
+    iterations = min(ITERATIONS, max(estimate.iterations, 1))
+    sizes = random_matchings(pair, estimate, RUNS, iterations)
+    return tail(sizes, estimate.cardinality, max(estimate.iterations, 1) / iterations)
+
+
+def random_matchings(
+    pair: PreparedPair, estimate: Estimate, runs: int, iterations: int
+) -> IndexArray:
+    """Search as many rearrangements, in so many iterations each; matching sizes (runs,)."""
+    options = estimate.options
+    rng = np.random.default_rng(np.random.SeedSequence([options.seed, _STREAM]))
+    used = np.unique(pair.edges[:, 1])
+    # Pixels that cannot be undistorted are NaN, take no part in the search and would spread.
+    used = used[np.isfinite(pair.x1[used]).all(axis=1)]
+    moved, settings = [], []
+    for _ in range(runs):
+        x1 = pair.x1.copy()
+        x1[used] = rearrange(pair.x1[used], rng)
+        moved.append(x1)
+        settings.append(
+            core_options(
+                options.replace(
+                    min_iterations=iterations,
+                    max_iterations=iterations,
+                    seed=int(rng.integers(2**63)),
+                )
+            )
+        )
+    method, threads = checked_method(estimate.method), num_threads(options.threads)
+    results = _core.estimate([pair.for_core(moved[0])], method, settings[:1], threads)
+    # The filter looks at the pixels, which have not moved: once is enough.
+    kept = results[0].kept if len(results[0].kept) else None
+    pairs = [pair.for_core(x1, kept) for x1 in moved[1:]]
+    results += _core.estimate(pairs, method, settings[1:], threads)
+    return np.array([result.cardinality for result in results], dtype=np.int64)
+
+
+def rearrange(points: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Let the parts of an image trade places, each turned by quarter turns about its middle.
+
+    Parameters
+    ----------
+    points : (N, 2) float64
+        Points on the normalised plane, where moved points need no camera model to be legal.
+    rng : Generator
+        Draws which part goes where and how it is turned.
+
+    Returns
+    -------
+    (N, 2) float64
+        Distances within a part are as before.
+    """
+    part = parts_of(points)
+    count = np.maximum(np.bincount(part, minlength=SIDE**2), 1)
+    middle = np.stack(
+        [np.bincount(part, axis, minlength=SIDE**2) / count for axis in points.T], axis=1
+    )
+    place, turns = rng.permutation(SIDE**2), rng.integers(0, 4, SIDE**2)
+    cosine, sine = np.array([1, 0, -1, 0])[turns][part], np.array([0, 1, 0, -1])[turns][part]
+    x, y = (points - middle[part]).T
+    turned = np.stack([cosine * x - sine * y, sine * x + cosine * y], axis=1)
+    return np.asarray(middle[place[part]] + turned, dtype=np.float64)
+
+
+def parts_of(points: FloatArray) -> IndexArray:
+    """Part 0 to 8 of every point: three columns of equally many points, each in three."""
+    column = _thirds(points[:, 0])
+    part = np.zeros(len(points), dtype=np.int64)
+    for c in range(SIDE):
+        here = np.flatnonzero(column == c)
+        part[here] = SIDE * c + _thirds(points[here, 1])
+    return part
+
+
+def _thirds(values: FloatArray) -> IndexArray:
+    """Third, 0 to 2, that each value belongs to by its place in ascending order."""
+    place = np.empty(len(values), dtype=np.int64)
+    place[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return place * SIDE // max(len(values), 1)
+
+
+def tail(sizes: IndexArray, size: int, ratio: float) -> tuple[float, float]:
+    """Chance of `size` or more in `ratio` times the iterations, and the mean size then.
+
+    The largest of many is close to a Gumbel variable, which moves by scale * log(ratio) when there
+    are `ratio` times as many; its location and scale come from mean and variance of `sizes`.
+    """
+    mean = float(np.mean(sizes))
+    weight = len(sizes) - 1
+    variance = (_PRIOR_RUNS * _PRIOR_VARIANCE * mean + weight * float(np.var(sizes, ddof=1))) / (
+        _PRIOR_RUNS + weight
+    )
+    scale = math.sqrt(6.0 * max(variance, 1e-12)) / math.pi
+    location = mean - _EULER * scale
+    cautious = _CAUTION * scale
+    # Sizes are whole numbers: "at least m" begins half way from m - 1.
+    distance = (size - 0.5 - location) / cautious - math.log(ratio)
+    chance = -math.expm1(-math.exp(-distance)) if distance > -30.0 else 1.0
+    return chance, mean + scale * math.log(ratio)
 
 
 def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from manymatch import _core
 from manymatch._settings import setting, settings
 from manymatch._validate import INT32_MAX, describe, integer, real, refusal, suggest
 
@@ -25,6 +27,9 @@ INGREDIENTS: dict[str, str] = {
     "polish": "The last polish reaches beyond the threshold, again until the inliers stay.",
 }
 
+
+# More threads than this only cost memory; the result is the same.
+_MOST_THREADS = 256
 
 _PANEL, _ADVANCED = "Estimation", "Estimation, advanced"
 
@@ -170,3 +175,23 @@ def _ingredients(names: object) -> tuple[str, ...]:
             hint = suggest(name, INGREDIENTS)
             raise ValueError(f"without must hold names among {known}, got {name!r}{hint}")
     return tuple(name for name in INGREDIENTS if name in given)
+
+
+def core_options(options: Options) -> _core.Options:
+    """Convert for the core; the threshold and the threads are passed beside them."""
+    core = _core.Options()
+    for name, value in options.to_dict().items():
+        if name == "without":
+            core.without = sum(1 << list(INGREDIENTS).index(part) for part in options.without)
+        elif name not in ("threshold_px", "threads"):
+            setattr(core, name, value)
+    return core
+
+
+def num_threads(wanted: int) -> int:
+    """Return the number of threads to start; 0 means every core that this process may use."""
+    if wanted > 0:
+        return min(wanted, _MOST_THREADS)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

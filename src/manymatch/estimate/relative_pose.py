@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import (
-    BoolArray,
-    FloatArray,
-    IndexArray,
-    Method,
-    checked_method,
-    integer,
-    read_only,
-    refusal,
-)
+from manymatch._validate import FloatArray, Method, checked_method, integer, read_only, refusal
 from manymatch.estimate.match_probability import match_probability
-from manymatch.estimate.problem import (
-    CameraLike,
-    Problem,
+from manymatch.estimate.options import core_options, num_threads
+from manymatch.estimate.prepare import (
+    PreparedPair,
+    checked_graph,
     checked_options,
     checked_problems,
-    core_options,
-    num_threads,
     options_for_each,
 )
+from manymatch.estimate.result import Estimate, Score, common_fields
+from manymatch.geometry.camera import as_camera
 from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
@@ -38,113 +29,12 @@ if TYPE_CHECKING:
     from manymatch.estimate.options import Options
     from manymatch.graph import AssociationGraph
 
+# Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
+CameraLike: TypeAlias = object
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Estimate:
-    """What `estimate_relative_pose` found.
-
-    Attributes
-    ----------
-    success : bool
-        Whether there is a pose.
-    failure : str
-        Why there is none; empty on success.
-    pose : RelativePose or None
-        Maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with ``|t| = 1``.
-    inliers : (E,) bool ndarray
-        Edges consistent with the pose: Sampson error below the threshold, both depths positive.
-    matches : (M, 2) int64 ndarray
-        Resolved 1-to-1 correspondences ``(index into points0, index into points1)``: a maximum
-        matching of the inlier edges, of all maximum ones that with the least sum of squared
-        residuals; with method "auto" what is known of an edge counts beside its residual. In the
-        order of the graph's edges.
-    match_probability : (M,) float64 ndarray or None
-        Probability that each of the matches is right, aligned with `matches`; None for methods
-        other than "auto".
-    hcm : float
-        HCM score of the pose (equation HCM of the paper).
-    cardinality : int
-        Size of the maximum matching, the MCM score.
-    num_inliers : int
-        Number of inlier edges.
-    parallax_deg : float
-        Median angle between the two rays of a resolved match, in degrees; NaN without matches.
-    low_parallax : bool
-        Whether that angle is so small against the threshold (below four times its angle) that the
-        direction of `pose.t` means little. The rotation can still be good.
-    iterations : int
-        Minimal samples drawn.
-    refinements : int
-        Local refinements run, both stages together.
-    pooled : int
-        Raw seeds that stage 1 handed to stage 2; 0 for a single mechanism.
-    worst_pooled : float
-        Least HCM score among them. A pose would have entered the pool if it was not full
-        (``pooled < options.pool_size``) or if its score is strictly larger.
-    method : str
-        Method that was used.
-    options : Options
-        Options that were used.
-    timing : dict of str to float
-        Seconds by stage: setup, search, local_refine, select, polish, resolve, total.
-    """
-
-    success: bool
-    failure: str
-    pose: RelativePose | None
-    inliers: BoolArray
-    matches: IndexArray
-    match_probability: FloatArray | None
-    hcm: float
-    cardinality: int
-    num_inliers: int
-    parallax_deg: float
-    low_parallax: bool
-    iterations: int
-    refinements: int
-    pooled: int
-    worst_pooled: float
-    method: str
-    options: Options
-    timing: dict[str, float]
-
-    def __repr__(self) -> str:
-        effort = f"{self.iterations} iterations, {1e3 * self.timing['total']:.1f} ms"
-        if self.pose is None:
-            return f"Estimate({self.method}: failed, {self.failure}; {effort})"
-        weak = f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
-        return (
-            f"Estimate({self.method}: {self.pose!r}; {self.inliers.size} candidates -> "
-            f"{self.num_inliers} inliers -> {self.cardinality} matches{weak}; {effort})"
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Score:
-    """Exact scores of one pose, in float64.
-
-    Attributes
-    ----------
-    hcm : float
-        HCM score; larger is better, 0 without an inlier.
-    cardinality : int
-        Size of a maximum matching of the inlier edges (MCM).
-    num_inliers : int
-        Number of inlier edges.
-    inliers : (E,) bool ndarray
-        Edges with squared Sampson error below the threshold and both depths positive.
-    """
-
-    hcm: float
-    cardinality: int
-    num_inliers: int
-    inliers: BoolArray
-
-    def __repr__(self) -> str:
-        return (
-            f"Score(hcm={self.hcm:.6g}, cardinality={self.cardinality}, "
-            f"num_inliers={self.num_inliers} of {self.inliers.size})"
-        )
+# A parallax below this many times the angle of the threshold says little about the direction of
+# the translation.
+_LOW_PARALLAX = 4.0
 
 
 def estimate_relative_pose(
@@ -195,12 +85,9 @@ def estimate_relative_pose(
     >>> estimate.success
     True
     """
+    one = (graph, camera0, camera1, proposals)
     checked = checked_options(options)
-    problem = Problem(graph, camera0, camera1, proposals, checked, "")
-    method = checked_method(method)
-    threads = num_threads(checked.threads)
-    result = _core.estimate([problem.pair], method, [core_options(checked)], threads)
-    return _finish(problem, result[0], method)
+    return _estimate([one], checked_method(method), [checked], checked.threads, [""])[0]
 
 
 def estimate_relative_poses(
@@ -231,17 +118,8 @@ def estimate_relative_poses(
     method = checked_method(method)
     checked = options_for_each(options, len(listed))
     count = integer(threads, "threads", 0)
-    prepared = [
-        Problem(*problem, settings, f"problems[{i}]: ")
-        for i, (problem, settings) in enumerate(zip(listed, checked, strict=True))
-    ]
-    results = _core.estimate(
-        [problem.pair for problem in prepared],
-        method,
-        [core_options(settings) for settings in checked],
-        num_threads(count),
-    )
-    return [_finish(p, result, method) for p, result in zip(prepared, results, strict=True)]
+    where = [f"problems[{i}]: " for i in range(len(listed))]
+    return _estimate(listed, method, checked, count, where)
 
 
 def score_pose(
@@ -270,55 +148,92 @@ def score_pose(
         HCM, matching cardinality and inlier edges.
     """
     checked = checked_options(options)
-    problem = Problem(graph, camera0, camera1, None, checked, "")
+    pair = prepare(graph, camera0, camera1, checked)
     if not isinstance(pose, RelativePose):
         raise refusal("pose", "a RelativePose", pose)
     hcm, cardinality, inliers, _ = _core.score(
-        problem.x0, problem.x1, problem.edges, problem.eps, checked.q, checked.delta, pose.R, pose.t
+        pair.x0, pair.x1, pair.edges, pair.eps, checked.q, checked.delta, pose.R, pose.t
     )
     return Score(hcm, cardinality, int(inliers.sum()), read_only(inliers))
 
 
-def _finish(problem: Problem, result: _core.Estimate, method: str) -> Estimate:
+def prepare(
+    graph: object,
+    camera0: CameraLike,
+    camera1: CameraLike,
+    options: Options,
+    proposals: object = None,
+    where: str = "",
+) -> PreparedPair:
+    """Check a pair and bring its points to the normalised planes of the cameras."""
+    checked = checked_graph(graph, options, where)
+    first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")
+    # One threshold for both images.
+    eps = 0.5 * (1.0 / first.focal + 1.0 / second.focal) * options.threshold_px
+    x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
+    return PreparedPair(checked, x0, x1, eps, options, proposals, where, (first, second))
+
+
+def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> FloatArray:
+    """Sampson distances (E,) of all candidates from a pose, on the normalised plane.
+
+    Infinite where a depth is not positive or there is no distance.
+    """
+    x0 = np.ascontiguousarray(pair.x0[pair.edges[:, 0]])
+    x1 = np.ascontiguousarray(pair.x1[pair.edges[:, 1]])
+    r2, in_front = _core.sampson(x0, x1, R, t)
+    return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
+
+
+def _estimate(
+    problems: Sequence[Sequence[Any]],
+    method: Method,
+    options: Sequence[Options],
+    threads: int,
+    where: Sequence[str],
+) -> list[Estimate]:
+    """Prepare all pairs (graph, camera0, camera1, proposals), then run the core on all of them."""
+    pairs = [
+        prepare(graph, camera0, camera1, settings, proposals, start)
+        for (graph, camera0, camera1, proposals), settings, start in zip(
+            problems, options, where, strict=True
+        )
+    ]
+    results = _core.estimate(
+        [pair.for_core() for pair in pairs],
+        method,
+        [core_options(settings) for settings in options],
+        num_threads(threads),
+    )
+    return [_finish(pair, result, method) for pair, result in zip(pairs, results, strict=True)]
+
+
+def _finish(pair: PreparedPair, result: _core.Estimate, method: str) -> Estimate:
     """Turn the core's result into the public one."""
     pose = RelativePose(result.R, result.t) if result.success else None
-    matches = problem.graph.edges[result.matched]
-    parallax = _median_parallax_deg(problem.x0[matches[:, 0]], problem.x1[matches[:, 1]], pose)
+    common = common_fields(pair, result, method)
+    matches = common["matches"]
+    parallax = _median_parallax_deg(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]], pose)
     return Estimate(
-        success=result.success,
-        failure=result.failure,
+        **common,
         pose=pose,
-        inliers=read_only(result.inliers),
-        matches=read_only(matches),
-        match_probability=_match_probability(problem, result, method),
-        hcm=result.hcm,
-        cardinality=result.cardinality,
-        num_inliers=result.num_inliers,
+        match_probability=_match_probability(pair, result, method),
         parallax_deg=parallax,
-        low_parallax=bool(parallax < 4.0 * np.degrees(problem.eps)),
-        iterations=result.iterations,
-        refinements=result.refinements,
-        pooled=result.pooled,
-        worst_pooled=result.worst_pooled,
-        method=method,
-        options=problem.options,
-        timing=dict(result.timing),
+        low_parallax=bool(parallax < _LOW_PARALLAX * np.degrees(pair.eps)),
     )
 
 
-def _match_probability(problem: Problem, result: _core.Estimate, method: str) -> FloatArray | None:
+def _match_probability(
+    pair: PreparedPair, result: _core.Estimate, method: str
+) -> FloatArray | None:
     if method != "auto":
         return None
     if not result.success:
         return read_only(np.zeros(0))
+    distances = sampson_distances(pair, result.R, result.t) / pair.eps
     return read_only(
         match_probability(
-            problem.edges,
-            problem.graph.rank,
-            result.kept,
-            problem.distances(result.R, result.t) / problem.eps,
-            result.inliers,
-            result.matched,
+            pair.edges, pair.graph.rank, result.kept, distances, result.inliers, result.matched
         )
     )
 

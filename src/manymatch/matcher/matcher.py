@@ -20,7 +20,7 @@ from manymatch.matcher.result import MatchResult, RankOneResult
 
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
-    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.estimate.result import Estimate
     from manymatch.features.config import FeatureConfig
     from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
@@ -179,7 +179,7 @@ class Matcher:
         settings = chosen.replace(threshold_px=chosen.threshold_px * pixels)
         estimate = self._estimate(found.graph, first, second, config.method, settings)
         estimated = time.perf_counter()
-        confidence = assess(found.graph, first.camera, second.camera, estimate)
+        confidence = assess(estimate)
         assessed = time.perf_counter()
         rank_one = None
         if compare:

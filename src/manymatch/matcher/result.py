@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray
     from manymatch.estimate.confidence import Confidence
-    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph

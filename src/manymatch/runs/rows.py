@@ -16,7 +16,7 @@ from manymatch.runs.runner import error_sentence
 
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
-    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.estimate.result import Estimate
     from manymatch.io.pairs import Pair
     from manymatch.matcher.cameras import ResolvedCamera
     from manymatch.matcher.result import MatchResult

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from manymatch._validate import integer
-from manymatch.estimate.problem import num_threads
+from manymatch.estimate.options import num_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence

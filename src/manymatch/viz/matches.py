@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from manymatch._validate import FloatArray, IndexArray
-    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.estimate.result import Estimate
     from manymatch.graph import AssociationGraph
 
 # Ranks run from dark blue to pale pink; green and red are left for right and wrong.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray, IndexArray
-    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph

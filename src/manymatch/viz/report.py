@@ -17,7 +17,7 @@ from manymatch._files import as_path, write_whole
 from manymatch._validate import real, refusal
 from manymatch.estimate import words
 from manymatch.estimate.confidence import assess
-from manymatch.estimate.relative_pose import Estimate
+from manymatch.estimate.result import Estimate
 from manymatch.geometry.camera import as_camera
 from manymatch.geometry.pose_words import camera_centre
 from manymatch.graph import AssociationGraph
@@ -127,7 +127,7 @@ def write_report(
         _check_estimate(graph, other, f"compare[{k}]", same_edges=False)
         systems.append((str(name), other, _checked_error(error, f"compare[{k}]")))
     if confidence is None:
-        confidence = assess(graph, *cameras, estimate)
+        confidence = assess(estimate)
     photos = [
         None if image is None else load_image(image, f"images[{side}]")
         for side, image in enumerate(given)

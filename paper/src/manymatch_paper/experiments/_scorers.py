@@ -10,7 +10,7 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._files import write_whole
-from manymatch.estimate.problem import Problem
+from manymatch.estimate.relative_pose import prepare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from manymatch._validate import FloatArray
     from manymatch.associate.candidates import Association
     from manymatch.estimate.options import Options
+    from manymatch.estimate.prepare import PreparedPair
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.evaluate.sources import GraphSource
 
@@ -91,28 +92,28 @@ def _time_pair(
     """Microseconds of both scorers on one pair; None without a hypothesis."""
     graph = association.apply(posed.graph, posed.size0, posed.size1).compact()[0]
     scaled = options.replace(threshold_px=options.threshold_px * posed.pixels)
-    problem = Problem(graph, posed.camera0, posed.camera1, None, scaled, "")
-    rows = _core.sample(problem.edges, None, 0, _SAMPLES, uniform_edges=False)
-    ends = problem.edges[rows[(rows >= 0).all(axis=1)]]
+    pair = prepare(graph, posed.camera0, posed.camera1, scaled)
+    rows = _core.sample(pair.edges, None, 0, _SAMPLES, uniform_edges=False)
+    ends = pair.edges[rows[(rows >= 0).all(axis=1)]]
     if len(ends) == 0:
         return None
     one = np.ones((len(ends), 5, 1))
-    rays0 = np.concatenate([problem.x0[ends[..., 0]], one], axis=2)
-    rays1 = np.concatenate([problem.x1[ends[..., 1]], one], axis=2)
+    rays0 = np.concatenate([pair.x0[ends[..., 0]], one], axis=2)
+    rays1 = np.concatenate([pair.x1[ends[..., 1]], one], axis=2)
     _, R, t = _core.five_point(rays0, rays1)
     if len(R) == 0:
         return None
-    return _microseconds(problem, R, t, "hcm"), _microseconds(problem, R, t, "mcm")
+    return _microseconds(pair, R, t, "hcm"), _microseconds(pair, R, t, "mcm")
 
 
-def _microseconds(problem: Problem, R: FloatArray, t: FloatArray, mechanism: str) -> float:
+def _microseconds(pair: PreparedPair, R: FloatArray, t: FloatArray, mechanism: str) -> float:
     """Microseconds of one evaluation as in the search, the least of some repetitions."""
-    pair = (problem.x0, problem.x1, problem.edges, problem.eps)
-    prior = (problem.options.q, problem.options.delta)
+    points = (pair.x0, pair.x1, pair.edges, pair.eps)
+    prior = (pair.options.q, pair.options.delta)
 
     def seconds(count: int) -> float:
         start = time.perf_counter()
-        _core.screened_scores(*pair, *prior, R[:count], t[:count], mechanism)
+        _core.screened_scores(*points, *prior, R[:count], t[:count], mechanism)
         return time.perf_counter() - start
 
     # The preparation, which a call without poses consists of, is done once in a search.

@@ -8,8 +8,7 @@ import numpy as np
 
 from manymatch._validate import suggest
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import INGREDIENTS, Options
-from manymatch.estimate.problem import num_threads
+from manymatch.estimate.options import INGREDIENTS, Options, num_threads
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import macro_difference, macro_spread
 from manymatch_paper.experiments._runs import (

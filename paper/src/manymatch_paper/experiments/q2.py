@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import Options
-from manymatch.estimate.problem import num_threads
+from manymatch.estimate.options import Options, num_threads
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import auc_spread, macro_difference, macro_spread
 from manymatch.evaluate.tables import Table

@@ -9,10 +9,11 @@ import pytest
 import manymatch
 from manymatch import _core
 from manymatch.datasets.synthetic import EASY, PLANAR, make_scene
-from manymatch.estimate._planarity import planar_twin, planarity
-from manymatch.estimate._pose_covariance import (
+from manymatch.estimate.uncertainty import (
     kept_share,
     leverage,
+    planar_twin,
+    planarity,
     pose_covariance,
     tangent_basis,
     untruncated_variance,

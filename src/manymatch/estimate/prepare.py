@@ -1,0 +1,132 @@
+"""Checks and conversions between the public arguments of an estimator and the compiled core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch import _core
+from manymatch._validate import BoolArray, FloatArray, bool_array, refusal
+from manymatch.associate.gms import LARGEST_COORDINATE
+from manymatch.estimate.options import Options
+from manymatch.graph import AssociationGraph
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manymatch.geometry.camera import Camera
+
+# Keypoints that span less than the first number are not in pixels. The motion filter, which counts
+# in whole pixels, gets them enlarged to a span of the second number.
+_SMALLEST_IMAGE, _ENLARGED_SPAN = 32.0, 1000.0
+
+
+def checked_graph(graph: object, options: Options, where: str = "") -> AssociationGraph:
+    """Check that a graph has what the options need; `where` begins the error sentence."""
+    if not isinstance(graph, AssociationGraph):
+        raise refusal(f"{where}graph", "an AssociationGraph", graph)
+    if options.guidance > 0 and graph.rank is None:
+        raise ValueError(
+            f"{where}graph must have ranks when options.guidance is above 0, got a graph "
+            f"without ranks and guidance={options.guidance:g}"
+        )
+    return graph
+
+
+class PreparedPair:
+    """One pair as the core takes it.
+
+    Parameters
+    ----------
+    graph : AssociationGraph
+        Checked by `checked_graph`.
+    x0, x1 : (N0, 2) and (N1, 2) float64
+        Its keypoints in the coordinates in which the problem is solved.
+    eps : float
+        Inlier threshold in these coordinates.
+    options : Options
+        Of the estimate.
+    proposals : (E,) bool array_like, optional
+        Edges from which minimal samples are drawn; None for all.
+    where : str
+        Begins the sentence of an error.
+    cameras : (Camera, Camera), optional
+        Where the problem has cameras.
+    """
+
+    def __init__(
+        self,
+        graph: AssociationGraph,
+        x0: FloatArray,
+        x1: FloatArray,
+        eps: float,
+        options: Options,
+        proposals: object = None,
+        where: str = "",
+        cameras: tuple[Camera, Camera] | None = None,
+    ) -> None:
+        self.cameras = cameras
+        self.graph, self.options = graph, options
+        self.x0, self.x1, self.eps = x0, x1, eps
+        self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
+        self.proposals: BoolArray | None = None
+        if proposals is not None:
+            want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
+            self.proposals = bool_array(proposals, f"{where}proposals", want, (graph.num_edges,))
+
+    def for_core(self, x1: FloatArray | None = None, kept: BoolArray | None = None) -> _core.Pair:
+        """Return the pair for the core, with other points (N1, 2) of image 1 if they are given.
+
+        What is known of the edges stays: their rank, and what the motion filter says of the pixels.
+        That is `kept`, (E,), where it is known; else the filter runs if the method wants it.
+        """
+        points0, points1 = _filter_points(self.graph.points0, self.graph.points1)
+        x1 = self.x1 if x1 is None else x1
+        rank, mask = self.graph.rank, self.proposals
+        return _core.Pair(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept)
+
+
+def _filter_points(
+    points0: FloatArray, points1: FloatArray
+) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
+    """Points as the motion filter can take them, or None twice if it cannot."""
+    both = (points0, points1)
+    if any(np.abs(points).max(initial=0.0) > LARGEST_COORDINATE for points in both):
+        return None, None  # no image has such a point, and cells could not be told apart
+    span = max((float(np.ptp(points, axis=0).max()) for points in both if len(points)), default=0.0)
+    if not 0.0 < span < _SMALLEST_IMAGE:
+        return both
+    return points0 * (_ENLARGED_SPAN / span), points1 * (_ENLARGED_SPAN / span)
+
+
+def checked_options(options: object, name: str = "options") -> Options:
+    """Return the given options, or the defaults for None."""
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise refusal(name, "an Options or None", options)
+    return options
+
+
+def checked_problems(problems: object) -> list[tuple[Any, Any, Any, Any]]:
+    """List the pairs as (graph, camera0, camera1, proposals or None)."""
+    want = "an iterable of (graph, camera0, camera1) or (graph, camera0, camera1, proposals)"
+    if not isinstance(problems, Iterable):
+        raise refusal("problems", want, problems)
+    listed = []
+    for i, problem in enumerate(problems):
+        if not isinstance(problem, tuple | list) or len(problem) not in (3, 4):
+            raise refusal(f"problems[{i}]", want.removeprefix("an iterable of "), problem)
+        listed.append((*problem, None) if len(problem) == 3 else tuple(problem))
+    return listed
+
+
+def options_for_each(options: object, count: int) -> list[Options]:
+    """Spread one Options over all pairs, or check that there is one for each."""
+    if options is None or isinstance(options, Options):
+        return [checked_options(options)] * count
+    if not isinstance(options, Sequence) or isinstance(options, str) or len(options) != count:
+        raise refusal("options", f"an Options, None or a sequence of {count} Options", options)
+    return [checked_options(entry, f"options[{i}]") for i, entry in enumerate(options)]

@@ -1,0 +1,157 @@
+"""What the estimators of all problems return."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from manymatch._validate import BoolArray, FloatArray, IndexArray, read_only
+
+if TYPE_CHECKING:
+    from manymatch import _core
+    from manymatch.estimate.options import Options
+    from manymatch.estimate.prepare import PreparedPair
+    from manymatch.geometry.camera import Camera
+    from manymatch.geometry.pose import RelativePose
+    from manymatch.graph import AssociationGraph
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Estimate:
+    """What an estimator found: a model of the geometry, and the matches that agree with it.
+
+    Attributes
+    ----------
+    success : bool
+        Whether there is a model.
+    failure : str
+        Why there is none; empty on success.
+    pose : RelativePose or None
+        Of `estimate_relative_pose`: maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with
+        ``|t| = 1``.
+    homography : (3, 3) float64 ndarray or None
+        Of `estimate_homography`: maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0`` with
+        ``H[2, 2] = 1``.
+    inliers : (E,) bool ndarray
+        Edges consistent with the model: error below the threshold and, for a pose, both depths
+        positive.
+    matches : (M, 2) int64 ndarray
+        Resolved 1-to-1 correspondences ``(index into points0, index into points1)``: a maximum
+        matching of the inlier edges, of all maximum ones that with the least sum of squared
+        residuals; with method "auto" what is known of an edge counts beside its residual. In the
+        order of the graph's edges.
+    match_probability : (M,) float64 ndarray or None
+        Probability that each of the matches is right, aligned with `matches`; None for methods
+        other than "auto".
+    hcm : float
+        HCM score of the model (equation HCM of the paper).
+    cardinality : int
+        Size of the maximum matching, the MCM score.
+    num_inliers : int
+        Number of inlier edges.
+    parallax_deg : float
+        Median angle between the two rays of a resolved match, in degrees; NaN without a pose.
+    low_parallax : bool
+        Of a pose, whether that angle is so small against the threshold (below four times its
+        angle) that the direction of `pose.t` means little. The rotation can still be good.
+    iterations : int
+        Minimal samples drawn.
+    refinements : int
+        Local refinements run, both stages together.
+    pooled : int
+        Raw seeds that stage 1 handed to stage 2; 0 for a single mechanism.
+    worst_pooled : float
+        Least HCM score among them. A model would have entered the pool if it was not full
+        (``pooled < options.pool_size``) or if its score is strictly larger.
+    method : str
+        Method that was used.
+    options : Options
+        Options that were used.
+    timing : dict of str to float
+        Seconds by stage: setup, search, local_refine, select, polish, resolve, total.
+    """
+
+    success: bool
+    failure: str
+    pose: RelativePose | None = None
+    homography: FloatArray | None = None
+    inliers: BoolArray
+    matches: IndexArray
+    match_probability: FloatArray | None = None
+    hcm: float
+    cardinality: int
+    num_inliers: int
+    parallax_deg: float = math.nan
+    low_parallax: bool = False
+    iterations: int
+    refinements: int
+    pooled: int
+    worst_pooled: float
+    method: str
+    options: Options
+    timing: dict[str, float]
+    # What it was made from, for `assess`.
+    _graph: AssociationGraph
+    _cameras: tuple[Camera, Camera] | None = None
+
+    def __repr__(self) -> str:
+        effort = f"{self.iterations} iterations, {1e3 * self.timing['total']:.1f} ms"
+        if not self.success:
+            return f"Estimate({self.method}: failed, {self.failure}; {effort})"
+        model = "homography" if self.pose is None else repr(self.pose)
+        weak = f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
+        return (
+            f"Estimate({self.method}: {model}; {self.inliers.size} candidates -> "
+            f"{self.num_inliers} inliers -> {self.cardinality} matches{weak}; {effort})"
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Score:
+    """Exact scores of one model, in float64.
+
+    Attributes
+    ----------
+    hcm : float
+        HCM score; larger is better, 0 without an inlier.
+    cardinality : int
+        Size of a maximum matching of the inlier edges (MCM).
+    num_inliers : int
+        Number of inlier edges.
+    inliers : (E,) bool ndarray
+        Edges consistent with the model, as in `Estimate`.
+    """
+
+    hcm: float
+    cardinality: int
+    num_inliers: int
+    inliers: BoolArray
+
+    def __repr__(self) -> str:
+        return (
+            f"Score(hcm={self.hcm:.6g}, cardinality={self.cardinality}, "
+            f"num_inliers={self.num_inliers} of {self.inliers.size})"
+        )
+
+
+def common_fields(prepared: PreparedPair, result: _core.Estimate, method: str) -> dict[str, Any]:
+    """Take the fields of an `Estimate` that all problems have from the result of the core."""
+    return {
+        "success": result.success,
+        "failure": result.failure,
+        "inliers": read_only(result.inliers),
+        "matches": read_only(prepared.graph.edges[result.matched]),
+        "hcm": result.hcm,
+        "cardinality": result.cardinality,
+        "num_inliers": result.num_inliers,
+        "iterations": result.iterations,
+        "refinements": result.refinements,
+        "pooled": result.pooled,
+        "worst_pooled": result.worst_pooled,
+        "method": method,
+        "options": prepared.options,
+        "timing": dict(result.timing),
+        "_graph": prepared.graph,
+        "_cameras": prepared.cameras,
+    }
