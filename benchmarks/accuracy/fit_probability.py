@@ -42,7 +42,9 @@ RIDGE = 1e-4
 
 def matches_of(pair: PreparedPair, true: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Features and truth of the matches of one pair; None where there are none."""
-    result = _core.estimate([pair.for_core()], "auto", [core_options(pair.options)], 1)[0]
+    result = _core.estimate_relative_pose(
+        [pair.for_core()], "auto", [core_options(pair.options)], 1
+    )[0]
     if not len(result.matched):
         return None
     distance = sampson_distances(pair, result.R, result.t) / pair.eps

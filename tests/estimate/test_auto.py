@@ -321,7 +321,9 @@ def test_points_on_the_normalised_plane_are_filtered_like_pixels():
         return manymatch.AssociationGraph(scale * x0, scale * x1, scene.graph.edges)
 
     pair = prepare(graph(1.0), np.eye(3), np.eye(3), options(threshold_px=1e-3))
-    (result,) = _core.estimate([pair.for_core()], "auto", [core_options(pair.options)], 1)
+    (result,) = _core.estimate_relative_pose(
+        [pair.for_core()], "auto", [core_options(pair.options)], 1
+    )
     span = max(np.ptp(x0, axis=0).max(), np.ptp(x1, axis=0).max())
     size = (1.0, 1.0)
     expected = manymatch.gms_filter(graph(1000.0 / span), size, size).mask

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import manymatch
-from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, ORDERING, PLANAR, make_scene, rotation_matrix
+from manymatch.datasets.synthetic import (
+    EASY,
+    LOW_PARALLAX,
+    ORDERING,
+    PLANAR,
+    make_scene,
+    rotation_matrix,
+)
 from manymatch.estimate import confidence
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.prepare import PreparedPair

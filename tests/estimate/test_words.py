@@ -22,7 +22,7 @@ def estimate(scene):
 
 
 @pytest.fixture(scope="module")
-def confidence(scene, estimate):
+def confidence(estimate):
     return assess(estimate)
 
 

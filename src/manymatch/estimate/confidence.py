@@ -254,11 +254,11 @@ def random_matchings(
             )
         )
     method, threads = checked_method(estimate.method), num_threads(options.threads)
-    results = _core.estimate([pair.for_core(moved[0])], method, settings[:1], threads)
+    results = _core.estimate_relative_pose([pair.for_core(moved[0])], method, settings[:1], threads)
     # The filter looks at the pixels, which have not moved: once is enough.
     kept = results[0].kept if len(results[0].kept) else None
     pairs = [pair.for_core(x1, kept) for x1 in moved[1:]]
-    results += _core.estimate(pairs, method, settings[1:], threads)
+    results += _core.estimate_relative_pose(pairs, method, settings[1:], threads)
     return np.array([result.cardinality for result in results], dtype=np.int64)
 
 

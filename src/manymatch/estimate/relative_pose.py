@@ -199,7 +199,7 @@ def _estimate(
             problems, options, where, strict=True
         )
     ]
-    results = _core.estimate(
+    results = _core.estimate_relative_pose(
         [pair.for_core() for pair in pairs],
         method,
         [core_options(settings) for settings in options],
@@ -208,7 +208,7 @@ def _estimate(
     return [_finish(pair, result, method) for pair, result in zip(pairs, results, strict=True)]
 
 
-def _finish(pair: PreparedPair, result: _core.Estimate, method: str) -> Estimate:
+def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str) -> Estimate:
     """Turn the core's result into the public one."""
     pose = RelativePose(result.R, result.t) if result.success else None
     common = common_fields(pair, result, method)
@@ -224,7 +224,7 @@ def _finish(pair: PreparedPair, result: _core.Estimate, method: str) -> Estimate
 
 
 def _match_probability(
-    pair: PreparedPair, result: _core.Estimate, method: str
+    pair: PreparedPair, result: _core.RelativePoseEstimate, method: str
 ) -> FloatArray | None:
     if method != "auto":
         return None

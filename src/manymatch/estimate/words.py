@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from manymatch.estimate.confidence import Confidence
-    from manymatch.estimate.relative_pose import Estimate
+    from manymatch.estimate.result import Estimate
     from manymatch.graph import AssociationGraph
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
