@@ -487,4 +487,5 @@ def test_swapping_the_images_tells_the_same(seed, config, method):
     assert max(first.chance, second.chance) < 1e-6
     assert first.verdict == second.verdict
     assert second.parallax_deg == pytest.approx(first.parallax_deg, rel=0.1)
-    assert second.rotation_sd_deg == pytest.approx(first.rotation_sd_deg, rel=0.7)
+    # The two searches end in poses that differ by what the matches leave open.
+    assert 1 / 3 < second.rotation_sd_deg / first.rotation_sd_deg < 3
