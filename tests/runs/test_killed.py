@@ -21,11 +21,14 @@ from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
 pytest.importorskip("PIL")
+h5py = pytest.importorskip("h5py")
 
 COMMAND = [sys.executable, "-c", "from manymatch.cli.app import main; main()", "batch"]
 CONFIG = MatcherConfig.of("classic", max_keypoints=100, longest=160, max_iterations=1000)
 SETTINGS = ["--preset", "classic", "--max-keypoints", "100", "--set", "longest=160"]
-SETTINGS += ["--set", "max_iterations=1000", "--workers", "2", "--matches"]
+SETTINGS += ["--set", "max_iterations=1000", "--workers", "2"]
+FORMATS = ["npz", "h5", "colmap"]
+WITH_MATCHES = [*SETTINGS, "--format", ",".join(FORMATS)]
 IMAGES = 30
 PAIRS = 29
 # Only keeps a broken program from hanging here for hours.
@@ -43,7 +46,7 @@ def pair_list(tmp_path_factory):
 
 def in_one_go(pair_list, out):
     """Run what the command runs, without interruption, or to its end."""
-    return run_batch(CONFIG, read_pairs(pair_list, pair_list.parent), out, matches=True)
+    return run_batch(CONFIG, read_pairs(pair_list, pair_list.parent), out, formats=FORMATS)
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +95,25 @@ def table(folder):
     return rows
 
 
+def content(path):
+    """All arrays of an .h5 file, by name."""
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, item: found.update({name: item[()].tolist()})
+            if isinstance(item, h5py.Dataset)
+            else None
+        )
+    assert found
+    return found
+
+
 def test_killed_again_and_again(pair_list, whole, tmp_path):
     rng = np.random.default_rng(1)
     kept = []
     # How many pairs are finished when it is killed; the last time by whatever moment it is then.
     for count in (1, *sorted(rng.integers(2, PAIRS // 2, 2)), 0):
-        with running(pair_list, "--out", tmp_path, *SETTINGS) as process:
+        with running(pair_list, "--out", tmp_path, *WITH_MATCHES) as process:
             wait_for(process, tmp_path, count)
             time.sleep(rng.uniform(0.0, 0.05))
             process.send_signal(signal.SIGKILL)
@@ -115,19 +131,22 @@ def test_killed_again_and_again(pair_list, whole, tmp_path):
     assert table(tmp_path) == table(whole)
     names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(names) == sorted(path.name for path in whole.rglob("*") if path.is_file())
-    for path in (whole / "matches").iterdir():
-        assert path.read_bytes() == (tmp_path / "matches" / path.name).read_bytes()
+    for folder in ("matches", "colmap"):
+        for path in (whole / folder).iterdir():
+            assert path.read_bytes() == (tmp_path / folder / path.name).read_bytes()
+    for name in ("features.h5", "matches.h5"):
+        assert content(tmp_path / name) == content(whole / name)
 
 
 def test_ctrl_c_keeps_what_is_finished(pair_list, whole, tmp_path):
-    with running(pair_list, "--out", tmp_path, *SETTINGS) as process:
+    with running(pair_list, "--out", tmp_path, *WITH_MATCHES) as process:
         wait_for(process, tmp_path, 5)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=HANGS_S)
     count = len(finished(tmp_path))
     assert 5 <= count < PAIRS
     assert process.returncode == 130
-    assert f"{count} of {PAIRS} pairs finished; the same command goes on from there" in errors
+    assert f"{count} of {PAIRS} pairs finished; the same command continues" in errors
     assert "Traceback" not in errors
     assert f"{count} of {PAIRS} pairs in" in output
     assert len(table(tmp_path)) == count
@@ -171,7 +190,8 @@ def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        run_batch(CONFIG, pairs, tmp_path, workers=1, matches=True, progress=press)
+        run_batch(CONFIG, pairs, tmp_path, workers=1, formats=FORMATS, progress=press)
+    assert not (tmp_path / "matches.h5").exists()
     assert isinstance(caught.value, RunInterrupted)
     summary = caught.value.result
     assert summary.interrupted

@@ -65,9 +65,13 @@ def run(
             "--compare", help="Also match with rank-one edges and plain consensus: more columns."
         ),
     ] = False,
-    matches: Annotated[
-        bool, typer.Option("--matches", help="Also write the matches, one .npz a pair.")
-    ] = False,
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="Also write the matches: npz (one file a pair), h5, colmap; several by commas.",
+        ),
+    ] = "",
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="Try pairs again that ended with an error.")
     ] = False,
@@ -91,7 +95,7 @@ def run(
                 workers=workers,
                 cameras=cameras,
                 compare=compare,
-                matches=matches,
+                formats=flags.split_list(formats),
                 limit=limit,
                 retry_errors=retry_errors,
                 memory_mb=memory_mb,

@@ -51,6 +51,7 @@ class DatasetInfo:
     options: tuple[str, ...] = ()
 
 
+_GROUP = "manymatch.datasets"
 _FOLDER = DatasetInfo(
     folder.NAME,
     folder.TITLE,
@@ -64,32 +65,50 @@ _FOLDER = DatasetInfo(
 
 
 @functools.cache
-def _by_name() -> dict[str, DatasetInfo]:
-    """All data sets: our own, and those of installed packages.
+def _found() -> tuple[dict[str, DatasetInfo], tuple[str, ...]]:
+    """All data sets by name, and a sentence for each package whose data sets cannot be used.
 
     A package adds sets by an entry point of the group ``manymatch.datasets`` that names a sequence
     of `DatasetInfo`.
     """
-    found = [
-        entry
-        for point in metadata.entry_points(group="manymatch.datasets")
-        for entry in point.load()
-    ]
-    return {entry.name: entry for entry in (*found, _FOLDER)}
+    found: dict[str, DatasetInfo] = {}
+    faults = []
+    for point in metadata.entry_points(group=_GROUP):
+        try:
+            found.update({entry.name: entry for entry in _entries(point)})
+        except Exception as error:  # noqa: BLE001 - whatever the code of another package raises
+            package = point.dist.name if point.dist is not None else point.value
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            faults.append(f"the data sets of the package {package} cannot be used ({reason})")
+    return {**found, folder.NAME: _FOLDER}, tuple(faults)
+
+
+def _entries(point: metadata.EntryPoint) -> list[DatasetInfo]:
+    entries = list(point.load())
+    for entry in entries:
+        if not isinstance(entry, DatasetInfo):
+            raise TypeError(f"it has a {type(entry).__name__} instead of a DatasetInfo")
+    return entries
 
 
 def names() -> list[str]:
-    """Names of all data sets, the paper's six first."""
-    return list(_by_name())
+    """Names of all data sets, those of other installed packages first."""
+    return list(_found()[0])
+
+
+def faults() -> tuple[str, ...]:
+    """Sentences about installed packages whose data sets cannot be used; usually none."""
+    return _found()[1]
 
 
 def info(name: str) -> DatasetInfo:
     """Return what is known about a data set; an unknown name is an error with a suggestion."""
     try:
-        return _by_name()[name]
+        return _found()[0][name]
     except (KeyError, TypeError):
         raise ValueError(
             f"name must be one of {', '.join(names())}{suggest(name, names())}, got {name!r}"
+            + "".join(f"; {fault}" for fault in faults())
         ) from None
 
 
@@ -103,7 +122,7 @@ def load(name: str, root: object = None, **options: Any) -> Dataset:
     root : path, optional
         The folder it is in.
     **options
-        ``splits`` (a folder) for the NAVI sets.
+        What the data set takes besides; see ``info(name).options``.
 
     Returns
     -------

@@ -14,18 +14,16 @@ from manymatch.associate.candidates import candidates
 from manymatch.datasets.synthetic import CONFIGS, SceneConfig, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
 from manymatch.graph import AssociationGraph
-from manymatch.matcher.cameras import resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher, association_arguments, working_pixels
 from manymatch.runs.batch import batch_header, tiled
-from manymatch.runs.views import View, Views
+from manymatch.runs.views import Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch.datasets.dataset import Dataset
     from manymatch.features.image_features import Features
-    from manymatch.geometry.camera import Camera
     from manymatch.io.pairs import Pair
 
 #: Scenes of a synthetic set.
@@ -246,7 +244,8 @@ class ImageSource:
             raise ValueError(f"pair {index} must have a true pose, got none")
         view0 = self._views.get(pair.path0, pair.rot0, dataset.longest0)
         view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
-        camera0, camera1 = _camera(pair, view0, "0"), _camera(pair, view1, "1")
+        camera0 = view0.camera_in(pair, 0).camera
+        camera1 = view1.camera_in(pair, 1).camera
         features0, features1 = view0.features, view1.features
         return PosedGraph(
             name0=pair.name0,
@@ -299,15 +298,6 @@ class ImageSource:
     def order(self, indices: Sequence[int]) -> Sequence[int]:
         """Put pairs of the same images close to each other, as features are kept for a while."""
         return tiled(indices, self._dataset.pairs)
-
-
-def _camera(pair: Pair, view: View, image: str) -> Camera:
-    """Camera of an image: the pair's own, else from EXIF, else guessed."""
-    own = getattr(pair, f"camera{image}")
-    if own is None and view.camera is not None:
-        return view.camera.camera
-    path = getattr(pair, f"path{image}")
-    return resolve_camera(own, path, view.features.size, f"camera{image}").camera
 
 
 def open_sources(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,10 @@ from manymatch.features.versions import library_versions
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.io.matches import write_matches_npz
 from manymatch.io.pairs import Pair
-from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.journal import Journal
+from manymatch.runs.outputs import checked_formats, matches_path, write_outputs
 from manymatch.runs.rows import ERROR, VERDICTS, columns, error_row, result_row
 from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.tables import require_pyarrow, write_csv, write_parquet
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch.runs.runner import RunProgress
-    from manymatch.runs.views import View
 
 AUC_THRESHOLDS = (5, 10, 20)
 # Images of one tile of the order of work. Two tiles of the largest features, 8 MB an image, fit
@@ -67,7 +65,7 @@ class BatchSummary:
     seconds : float
         Of this run.
     files : tuple of Path
-        Tables that were written.
+        Tables, and files with the matches of all pairs, that were written.
     notes : tuple of str
         What one should know.
     interrupted : bool
@@ -104,7 +102,7 @@ def run_batch(
     cache: object = None,
     cameras: object = None,
     compare: bool = False,
-    matches: bool = False,
+    formats: Iterable[str] = (),
     limit: int | None = None,
     retry_errors: bool = False,
     memory_mb: int = 512,
@@ -135,8 +133,11 @@ def run_batch(
         `Matcher.match` takes them. By default from EXIF, else guessed.
     compare : bool
         Also match the plain way, in further columns.
-    matches : bool
-        Also write keypoints and matches, ``matches/<index>_<name0>_<name1>.npz`` a pair.
+    formats : iterable of {"npz", "h5", "colmap"}
+        Also write keypoints and matches: ``matches/<index>_<name0>_<name1>.npz`` per pair as it is
+        finished, of which, when all pairs are, hloc's ``features.h5`` and ``matches.h5`` and
+        COLMAP's ``colmap/matches.txt`` with one text of keypoints per image are made. The latter
+        two can also be asked for later, for a batch that has .npz files.
     limit : int, optional
         Only the first pairs; a later run without it goes on.
     retry_errors : bool
@@ -172,6 +173,8 @@ def run_batch(
     count = num_workers(workers)
     budget = integer(memory_mb, "memory_mb", 0) * 1_000_000
     total = num_pairs(len(listed), limit)
+    chosen = checked_formats(formats, listed)
+    matches = bool(chosen)
     header = batch_header(settings, listed, device, cameras, compare=compare, matches=matches)
     folder = as_path(out_folder, "out")
     with Journal(folder, header) as journal:
@@ -194,7 +197,7 @@ def run_batch(
                 views=Views(matcher, budget, cameras),
                 threads=settings.options.threads if count == 1 else 1,
                 compare=compare,
-                folder=folder / "matches" if matches else None,
+                folder=folder if matches else None,
             )
             run.execute(
                 lambda index, _: {_JOURNAL: task(index)},
@@ -202,7 +205,9 @@ def run_batch(
                 order=lambda missing: tiled(missing, listed),
                 progress=progress,
             )
-        return run.deliver(_finish(journal, run, total, columns(compare), header, start))
+        files = [] if run.interrupted else write_outputs(folder, chosen, journal.records(), listed)
+        table = columns(compare)
+        return run.deliver(_finish(journal, run, total, table, header, files, start))
 
 
 def _finish(
@@ -211,6 +216,7 @@ def _finish(
     total: int,
     table: dict[str, type],
     header: dict[str, Any],
+    outputs: list[Path],
     start: float,
 ) -> BatchSummary:
     """Write the tables, all rows of the journal in the order of the pairs."""
@@ -248,7 +254,7 @@ def _finish(
         auc=auc,
         rank_one_auc=rank_one_auc,
         seconds=time.monotonic() - start,
-        files=tuple(files),
+        files=(*files, *outputs),
         notes=tuple(notes),
         interrupted=run.interrupted,
     )
@@ -303,7 +309,7 @@ class _Task:
     compare : bool
         Also match the plain way.
     folder : Path or None
-        Where keypoints and matches are written.
+        Of the batch, if keypoints and matches are written.
     """
 
     matcher: Matcher
@@ -329,7 +335,7 @@ class _Task:
     def _match(self, index: int, pair: Pair, start: float) -> dict[str, Any]:
         view0 = self.views.get(pair.path0, pair.rot0)
         view1 = self.views.get(pair.path1, pair.rot1)
-        cameras = _camera(pair, view0, "0"), _camera(pair, view1, "1")
+        cameras = view0.camera_in(pair, 0), view1.camera_in(pair, 1)
         result = self.matcher.match_features(
             view0.features,
             view1.features,
@@ -339,7 +345,7 @@ class _Task:
         )
         if self.folder is not None:
             write_matches_npz(
-                self.folder / _file_name(index, pair),
+                matches_path(self.folder, index, pair),
                 result.keypoints0,
                 result.keypoints1,
                 result.estimate.matches,
@@ -348,22 +354,6 @@ class _Task:
                 config=result.provenance(),
             )
         return result_row(index, pair, result, cameras, time.perf_counter() - start)
-
-
-def _camera(pair: Pair, view: View, image: str) -> ResolvedCamera:
-    """Camera of an image in this pair: the pair's own, else that of the image."""
-    name = f"camera{image}"
-    own = getattr(pair, name)
-    if own is not None:
-        return resolve_camera(own, getattr(pair, f"path{image}"), view.features.size, name)
-    if view.camera is None:
-        raise ValueError(view.why_no_camera)
-    return view.camera
-
-
-def _file_name(index: int, pair: Pair) -> str:
-    names = (re.sub(r"[^\w.-]+", "-", name)[-80:] for name in (pair.name0, pair.name1))
-    return f"{index:06d}_{'_'.join(names)}.npz"
 
 
 def batch_header(

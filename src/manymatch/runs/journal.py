@@ -67,7 +67,7 @@ class Journal:
                 raise ValueError(
                     f"out must be a folder that no other run is using, got {str(folder)!r}"
                 ) from None
-            _remove_left_overs(folder)
+            remove_left_overs(folder, "", "*/")
             content = {"format": FORMAT, **header}
             if not self.path.exists():
                 line = _line(content)
@@ -176,9 +176,17 @@ def _difference(old: Any, new: Any, name: str = "") -> str | None:
     return f"{name} was {json.dumps(old)} and is {json.dumps(new)} now"
 
 
-def _remove_left_overs(folder: Path) -> None:
-    """Remove what a killed run was writing; nobody else is, as the folder is locked."""
-    for place in (folder, *(path for path in folder.iterdir() if path.is_dir())):
-        for path in place.glob(".*.tmp"):
+def remove_left_overs(folder: Path, *patterns: str) -> None:
+    """Remove what a killed run was writing; nobody else is, as the folder is locked.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a journal that is open.
+    *patterns : str
+        Folders below it to look into, as `Path.glob` takes them, each with a "/" at its end.
+    """
+    for pattern in patterns:
+        for path in folder.glob(f"{pattern}.*.tmp"):
             if _LEFT_OVER.fullmatch(path.name):
                 path.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray
     from manymatch.features.image_features import Features
+    from manymatch.io.pairs import Pair
     from manymatch.matcher.matcher import Matcher
 
 
@@ -33,6 +34,21 @@ class View:
     features: Features
     camera: ResolvedCamera | None
     why_no_camera: str = ""
+
+    def camera_in(self, pair: Pair, side: int) -> ResolvedCamera:
+        """Camera of this image as image 0 or 1 of a pair: the pair's own, else that of the image.
+
+        Raises
+        ------
+        ValueError
+            If there is none, or it does not fit the image.
+        """
+        own, path = ((pair.camera0, pair.path0), (pair.camera1, pair.path1))[side]
+        if own is not None:
+            return resolve_camera(own, path, self.features.size, f"camera{side}")
+        if self.camera is None:
+            raise ValueError(self.why_no_camera)
+        return self.camera
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,164 @@
+"""Matches of a batch: one file per pair, and the files of hloc and COLMAP made of them."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+from manymatch.datasets import Pair, exhaustive_pairs
+from manymatch.io import load_graph, read_hloc, read_matches_npz
+from manymatch.runs import outputs
+from manymatch.runs.batch import run_batch
+from manymatch.runs.outputs import checked_formats
+from tests.support.small_batch import CONFIG, rows
+from tests.support.synthetic_images import HEIGHT, WIDTH, make_images
+
+pytest.importorskip("cv2")
+
+
+def test_matches_are_written(done, pairs, tmp_path):
+    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
+    files = sorted((tmp_path / "matches").iterdir())
+    assert files[0].name == "000000_view000.png_view001.png.npz"
+    for path, row in zip(files, rows(tmp_path), strict=True):
+        graph = load_graph(path)
+        assert graph.num_edges == int(row["matches"])
+        # Single precision is what such files hold.
+        assert graph.similarity.mean() == pytest.approx(float(row["mean_probability"]), rel=1e-5)
+    assert rows(tmp_path) == rows(done[0])[:3]
+
+
+def test_strange_names_make_plain_files(images, tmp_path):
+    pair = Pair("../a b/\u00e4?" + "x" * 300, "c", images / "view000.png", images / "view001.png")
+    run_batch(CONFIG, [pair], tmp_path, formats=["npz"])
+    (path,) = (tmp_path / "matches").iterdir()
+    assert path.parent == tmp_path / "matches"
+    assert path.name.startswith("000000_")
+
+
+def test_names_that_are_no_text(images, tmp_path):
+    """File systems take any bytes; tables do not."""
+    content = (images / "view000.png").read_bytes()
+    for name in (b"\xff.png", b"\xfe.png"):
+        (tmp_path / os.fsdecode(name)).write_bytes(content)
+    summary = run_batch(CONFIG, exhaustive_pairs(tmp_path), tmp_path / "out", formats=["npz"])
+    assert len(summary.files) == 2
+    assert summary.counts["error"] == 0
+    assert rows(tmp_path / "out")[0]["name0"] == "\\udcfe.png"
+
+
+def test_a_full_disk_ends_the_run(pairs, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("manymatch.runs.batch.write_matches_npz", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], workers=2)
+    # Nothing was finished, so nothing is missing when it goes on.
+    monkeypatch.undo()
+    assert run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=2).computed == 2
+
+
+def colmap_pairs(path):
+    """Matches of a text for COLMAP's importer, by names; none may be there twice."""
+    found = {}
+    for block in path.read_text().split("\n\n")[:-1]:
+        first, *lines = block.split("\n")
+        names = tuple(first.split(" "))
+        assert names not in found
+        found[names] = [tuple(map(int, line.split())) for line in lines]
+    return found
+
+
+def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    summary = run_batch(CONFIG, pairs, tmp_path, formats=["h5", "colmap", "npz"], workers=2)
+    features, matches = tmp_path / "features.h5", tmp_path / "matches.h5"
+    assert summary.files[-3:] == (features, matches, tmp_path / "colmap" / "matches.txt")
+    text = colmap_pairs(summary.files[-1])
+    assert list(text) == [(pair.name0, pair.name1) for pair in pairs]
+    for index, pair in enumerate(pairs):
+        expected = read_matches_npz(outputs.matches_path(done[0], index, pair))
+        graph = read_hloc(matches, features, pair.name0, pair.name1)
+        assert sorted(map(tuple, graph.edges.tolist())) == sorted(
+            map(tuple, expected.matches.tolist())
+        )
+        assert text[pair.name0, pair.name1] == list(map(tuple, expected.matches.tolist()))
+    with h5py.File(features) as file:
+        assert sorted(file) == sorted({p.name0 for p in pairs} | {p.name1 for p in pairs})
+        assert file["view000.png/image_size"][()].tolist() == [WIDTH, HEIGHT]
+        lines = (tmp_path / "colmap" / "view000.png.txt").read_text().splitlines()
+        points = np.array([line.split()[:2] for line in lines[1:]], dtype=float)
+        np.testing.assert_allclose(points - 0.5, file["view000.png/keypoints"][()], atol=1e-4)
+    assert rows(tmp_path) == rows(done[0])
+
+
+def test_a_batch_in_parts_has_every_pair_once(pairs, tmp_path):
+    """Whatever was written before: the files hold what the journal has, each pair once."""
+    pytest.importorskip("h5py")
+    how = {"formats": ["h5", "colmap"]}
+    run_batch(CONFIG, pairs, tmp_path, limit=2, **how)
+    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 2
+    for name in ("matches.h5", "colmap/matches.txt"):
+        (tmp_path / name).write_bytes(b"half")
+    run_batch(CONFIG, pairs, tmp_path, limit=5, **how)
+    again = run_batch(CONFIG, pairs, tmp_path, limit=5, **how)
+    assert again.computed == 0
+    text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
+    assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:5]]
+    for pair in pairs[:5]:
+        found = read_hloc(tmp_path / "matches.h5", tmp_path / "features.h5", pair.name0, pair.name1)
+        assert found.num_edges == len(text[pair.name0, pair.name1])
+
+
+def test_names_with_folders_and_what_a_killed_run_left_over(pairs, tmp_path):
+    named = [dataclasses.replace(pairs[0], name0="deep/a", name1="b")]
+    left_over = tmp_path / "colmap" / "deep" / f".{'0a' * 16}.tmp"
+    left_over.parent.mkdir(parents=True)
+    left_over.write_bytes(b"half")
+    run_batch(CONFIG, named, tmp_path, formats=["colmap"])
+    found = [str(p.relative_to(tmp_path / "colmap")) for p in (tmp_path / "colmap").rglob("*.*")]
+    assert sorted(found) == ["b.txt", "deep/a.txt", "matches.txt"]
+
+
+def test_other_formats_can_be_asked_for_later(pairs, tmp_path):
+    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
+    summary = run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["colmap"])
+    assert summary.computed == 0
+    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 3
+
+
+def test_pairs_that_could_not_be_tried_are_left_out(tmp_path):
+    make_images(tmp_path / "views", 3)
+    pairs = exhaustive_pairs(tmp_path / "views")
+    (tmp_path / "views" / "view002.png").write_bytes(b"no image")
+    summary = run_batch(CONFIG, pairs, tmp_path / "out", formats=["colmap"])
+    assert summary.counts["error"] == 2
+    text = colmap_pairs(tmp_path / "out" / "colmap" / "matches.txt")
+    assert list(text) == [("view000.png", "view001.png")]
+
+
+def renamed(pair, name):
+    return dataclasses.replace(pair, name0=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda p: [renamed(p[0], "../a")], 'without leading "/", "." and ".."'),
+        (lambda p: [renamed(p[0], "/etc/a")], 'without leading "/", "." and ".."'),
+        (lambda p: [renamed(p[0], "a b")], "names without spaces for COLMAP, got 'a b'"),
+        (lambda p: [renamed(p[0], os.fsdecode(b"\xff"))], "names that are text"),
+        (lambda p: [p[0], renamed(p[8], "view000.png")], "one file and one quarter turn by the"),
+        (lambda p: [p[0], dataclasses.replace(p[1], rot0=1)], "one file and one quarter turn"),
+        (lambda p: [p[0], p[1], p[0]], "'view000.png' and 'view001.png' twice"),
+        (lambda p: [renamed(p[0], "a/b"), renamed(p[0], "a-b")], "'view001.png' twice"),
+    ],
+)
+def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, says):
+    chosen = change(pairs)
+    with pytest.raises(ValueError, match=f"^pairs must .*{says}"):
+        run_batch(CONFIG, chosen, tmp_path / "out", formats=["npz", "colmap"])
+    assert not (tmp_path / "out").exists()
+    assert checked_formats(["npz"], chosen) == ("npz",)

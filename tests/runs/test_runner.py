@@ -1,0 +1,154 @@
+"""The runner: what is missing, order, several journals, errors, interruption, progress."""
+
+import contextlib
+import signal
+import threading
+
+import pytest
+
+from manymatch.runs.journal import Journal
+from manymatch.runs.runner import Run, RunInterrupted, error_sentence, num_pairs, num_workers
+
+
+@pytest.fixture
+def journals(tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(Journal(tmp_path / name, {"name": name})) for name in "ab"}
+
+
+def square(index, names):
+    return {name: {"index": index, "value": f"{name}{index * index}"} for name in names}
+
+
+def values(journal):
+    return {record["index"]: record["value"] for record in journal.records()}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_every_journal_gets_every_pair(journals, workers):
+    run = Run(journals, 20)
+    run.execute(square, workers=workers)
+    assert run.computed == run.finished == 20
+    for name, journal in journals.items():
+        assert values(journal) == {i: f"{name}{i * i}" for i in range(20)}
+
+
+def test_only_what_is_missing_is_computed(journals):
+    journals["a"].append([{"index": i, "value": "old"} for i in (0, 2, 9)])
+    journals["b"].append([{"index": i, "value": "old"} for i in (1, 2)])
+    asked = []
+
+    def work(index, names):
+        asked.append((index, tuple(names)))
+        return square(index, names)
+
+    run = Run(journals, 4)
+    assert run.missing == [0, 1, 3]
+    assert run.finished == 1
+    run.execute(work)
+    assert asked == [(0, ("b",)), (1, ("a",)), (3, ("a", "b"))]
+    assert values(journals["a"]) == {0: "old", 1: "a1", 2: "old", 3: "a9", 9: "old"}
+    assert Run(journals, 4).missing == []
+
+
+def test_order_and_repetition(journals):
+    one = {"a": journals["a"]}
+    one["a"].append([{"index": 0, "value": "bad"}, {"index": 1, "value": "good"}])
+    asked = []
+    run = Run(one, 4, repeat=lambda record: record["value"] == "bad")
+    run.execute(
+        lambda index, names: asked.append(index) or square(index, names),
+        order=lambda missing: sorted(missing, reverse=True),
+    )
+    assert asked == [3, 2, 0]
+    assert values(one["a"]) == {0: "a0", 1: "good", 2: "a4", 3: "a9"}
+
+
+def test_progress_counts_the_first_journal(journals):
+    journals["a"].append([{"index": 3, "value": "even"}])
+    seen = []
+    run = Run(
+        journals,
+        4,
+        category=lambda record: record["value"],
+        categories=("even", "odd", "none"),
+        label="label",
+    )
+    run.execute(
+        lambda index, names: {
+            name: {"index": index, "value": "odd" if index % 2 else "even"} for name in names
+        },
+        progress=seen.append,
+    )
+    assert (seen[0].finished, seen[0].seconds_left, seen[0].label) == (0, None, "label")
+    assert seen[0].counts == {"even": 1, "odd": 0, "none": 0}
+    assert (seen[-1].finished, seen[-1].total) == (4, 4)
+    assert seen[-1].counts == run.counts == {"even": 3, "odd": 1, "none": 0}
+    assert seen[-1].seconds_left == 0
+
+
+def test_an_error_ends_the_run_after_what_was_finished(journals):
+    def work(index, names):
+        if index == 3:
+            raise OSError(28, "No space left on device")
+        return square(index, names)
+
+    with pytest.raises(OSError, match="No space left"):
+        Run(journals, 100).execute(work)
+    assert sorted(values(journals["a"])) == [0, 1, 2]
+
+
+def test_interruption_keeps_what_is_finished(journals):
+    before = signal.getsignal(signal.SIGINT)
+    release = threading.Event()
+
+    def work(index, names):
+        if index >= 2:
+            release.wait()
+        return square(index, names)
+
+    def press(progress):
+        if progress.finished == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    run = Run(journals, 50)
+    run.execute(work, progress=press)
+    assert run.interrupted
+    assert run.busy
+    release.set()
+    with pytest.raises(RunInterrupted) as caught:
+        run.deliver("result")
+    stop = caught.value
+    assert (stop.finished, stop.total, stop.busy, stop.result) == (2, 50, True, "result")
+    assert sorted(values(journals["a"])) == [0, 1]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_was_not_interrupted_is_delivered(journals):
+    run = Run(journals, 1)
+    run.execute(square)
+    assert run.deliver("result") == "result"
+
+
+def test_settings():
+    assert num_pairs(5, None) == num_pairs(5, 9) == 5
+    assert num_pairs(5, 2) == 2
+    assert num_workers(3) == 3
+    assert num_workers(0) >= 1
+    with pytest.raises(ValueError, match="limit must be"):
+        num_pairs(5, 0)
+    with pytest.raises(ValueError, match="workers must be"):
+        num_workers(-1)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ValueError("a\n  b"), "a b"),
+        (ValueError(), "ValueError"),
+        (KeyError("k"), "KeyError: 'k'"),
+        (ZeroDivisionError(), "ZeroDivisionError"),
+    ],
+)
+def test_errors_of_a_pair_are_one_line(error, says):
+    assert error_sentence(error) == says
