@@ -115,7 +115,7 @@ SIGNATURES = {
         "guidance": 0.0,
         "seed": 0,
         "threads": 0,
-        "without": (),
+        "disable": (),
     },
 }
 

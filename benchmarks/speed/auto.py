@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.speed import report
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import INGREDIENTS
+from manymatch.estimate.options import AUTO_PARTS
 from manymatch.evaluate import pose_auc, pose_error_deg
 from manymatch.evaluate.sources import open_sources
 from tests.support.data_folder import data_folder
@@ -83,7 +83,7 @@ def measure_parts(
     folders: list[Path], repeats: int, options: manymatch.Options
 ) -> dict[str, list[tuple[float, int, int]]]:
     """Seconds, iterations and refinements of "auto" whole (an empty name) and without each part."""
-    rows: dict[str, list[tuple[float, int, int]]] = {name: [] for name in ("", *INGREDIENTS)}
+    rows: dict[str, list[tuple[float, int, int]]] = {name: [] for name in ("", *AUTO_PARTS)}
     for source in open_sources([str(folder) for folder in folders]):
         for index in np.linspace(0, len(source) - 1, 4).astype(int):
             posed = source[int(index)]
@@ -96,7 +96,7 @@ def measure_parts(
                         posed.camera0,
                         posed.camera1,
                         "auto",
-                        options.replace(without=(name,) if name else ()),
+                        options.replace(disable=(name,) if name else ()),
                     )
                     seconds = estimate.timing["total"]
                     run = (seconds, estimate.iterations, estimate.refinements)

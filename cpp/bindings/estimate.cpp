@@ -60,7 +60,6 @@ void bind_estimate(nb::module_& m) {
       .def_rw("delta", &Options::delta)
       .def_rw("guidance", &Options::guidance)
       .def_rw("seed", &Options::seed)
-      .def_rw("without", &Options::disabled)
       .def_rw("disable", &Options::disabled, "Parts of \"auto\" that are switched off, as bits.");
   nb::class_<Pair>(m, "Pair",
                    "Points by vertex, edges, and the threshold in the unit of the points.")

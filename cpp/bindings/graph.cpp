@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <tuple>
@@ -51,6 +52,20 @@ std::tuple<Out<double>, Out<double>, Out<double>> priors(const Edges& edges, std
   return {to_numpy(std::move(p.p)), to_numpy(std::move(p.a0)), to_numpy(std::move(p.a1))};
 }
 
+std::tuple<Out<int>, Out<double>> levels(std::size_t num_edges, const std::optional<Ranks>& rank,
+                                         const std::optional<Flags>& kept, double q) {
+  if (rank) check_length("rank", rank->shape(0), num_edges);
+  if (kept) check_length("kept", kept->shape(0), num_edges);
+  std::vector<int> level(num_edges);
+  std::vector<double> prior(num_edges);
+  for (std::size_t e = 0; e < num_edges; ++e) {
+    const int r = rank ? std::clamp((*rank)(e), 1, Levels::kRanks) : 1;
+    level[e] = Levels::level_of(r, !kept || (*kept)(e));
+    prior[e] = Levels::prior_of(level[e], q);
+  }
+  return {to_numpy(std::move(level)), to_numpy(std::move(prior))};
+}
+
 Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, uint64_t seed,
                     int64_t count, bool uniform_edges) {
   constexpr int kSize = 5;
@@ -87,6 +102,11 @@ void bind_graph(nb::module_& m) {
         "Size of a maximum matching of the used edges.");
   m.def("priors", &priors, nb::arg("edges"), nb::arg("n0"), nb::arg("n1"), nb::arg("q"),
         nb::arg("delta"), "p of every edge and a of every vertex; 0 for isolated vertices.");
+  m.attr("NUM_LEVELS") = Levels::kCount;
+  m.def("levels", &levels, nb::arg("num_edges"), nb::arg("rank").none(), nb::arg("kept").none(),
+        nb::arg("q"),
+        "Level of every edge by its rank and the motion filter, and the prior of that level in "
+        "method \"auto\". Without ranks all edges count as rank one, without a filter as kept.");
   m.def("sample", &sample, nb::arg("edges"), nb::arg("proposals").none(), nb::arg("seed"),
         nb::arg("count"), nb::arg("uniform_edges"),
         "Minimal samples of iterations 0..count-1 as (count, 5) edge indices, -1 for none.");

@@ -217,7 +217,6 @@ void bind_relative_pose(nb::module_& m) {
           "R", [](const PoseEstimate& e) { return rotation_to_numpy(e.model); }, automatic)
       .def_prop_ro(
           "t", [](const PoseEstimate& e) { return translation_to_numpy(e.model); }, automatic);
-  m.attr("estimate") = m.attr("estimate_relative_pose");
   m.def(
       "score",
       [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,

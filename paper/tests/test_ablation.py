@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import INGREDIENTS, Options
+from manymatch.estimate.options import AUTO_PARTS, Options
 from manymatch.evaluate import run as run_module
 from manymatch.evaluate.run import RunResult
 from manymatch.evaluate.sources import SyntheticSource
@@ -50,13 +50,13 @@ def test_runs_what_q3_runs_and_auto(tmp_path, monkeypatch):
     theirs, ours = seen["q3"][0], seen["ablation"][0]
     assert {name: ours[name] for name in OTHERS} == theirs
     assert seen["q3"][1:] == seen["ablation"][1:]
-    assert list(ours) == [*OTHERS, "auto", *(f"without-{name}" for name in INGREDIENTS)]
+    assert list(ours) == [*OTHERS, "auto", *(f"without-{name}" for name in AUTO_PARTS)]
     for name, config in ours.items():
         if name not in OTHERS:
             assert config.estimator == "auto"
             assert config.association == Association(k=5, max_edges=2048, gms=False, keep=None)
             left_out = () if name == "auto" else (name.removeprefix("without-"),)
-            wanted = Options(min_iterations=7, max_iterations=70, without=left_out)
+            wanted = Options(min_iterations=7, max_iterations=70, disable=left_out)
             assert (config.options, config.seeds) == (wanted, 3)
 
 
@@ -68,17 +68,17 @@ def test_ingredients_can_be_chosen(tmp_path, monkeypatch):
         return []
 
     monkeypatch.setattr(ablation, "run_sources", run_sources)
-    last = list(INGREDIENTS)[-1]
+    last = list(AUTO_PARTS)[-1]
     data = ablation.run([], tmp_path, ingredients=[last, last])
     assert list(seen[0]) == [*OTHERS, "auto", f"without-{last}"]
-    assert data["settings"]["ingredients"] == {last: INGREDIENTS[last]}
+    assert data["settings"]["ingredients"] == {last: AUTO_PARTS[last]}
     data = ablation.run([], tmp_path, ingredients=())
     assert list(seen[1]) == [*OTHERS, "auto"]
     assert data["settings"]["ingredients"] == {}
 
 
 def test_unknown_names_are_refused_before_anything_runs(tmp_path):
-    close = next(iter(INGREDIENTS)) + "s"
+    close = next(iter(AUTO_PARTS)) + "s"
     with pytest.raises(ValueError, match=rf"ingredients must be one of .*, got '{close}', did you"):
         ablation.run([], tmp_path, ingredients=[close])
     source = SyntheticSource.of("easy", 5)
@@ -354,7 +354,7 @@ def invoke(*arguments):
 
 def test_command(tmp_path, monkeypatch):
     """The real estimators, all files, drawn again, and nothing computed twice."""
-    chosen = list(INGREDIENTS)[:2]
+    chosen = list(AUTO_PARTS)[:2]
     only = [word for name in chosen for word in ("--only", name)]
     arguments = [
         "synthetic:easy",
@@ -376,7 +376,7 @@ def test_command(tmp_path, monkeypatch):
     configs = {*OTHERS, "auto", *(f"without-{name}" for name in chosen)}
     assert {path.name for path in folder.iterdir()} == configs
     own = RunResult.load(folder / f"without-{chosen[0]}").header["config"]
-    assert (own["estimator"], own["options"]["without"]) == ("auto", [chosen[0]])
+    assert (own["estimator"], own["options"]["disable"]) == ("auto", [chosen[0]])
     data = json.loads((tmp_path / "ablation.json").read_text())
     (only_run,) = data["runs"]
     assert [group["name"] for group in only_run["groups"]] == ["all", "tuned on", "others"]
@@ -407,7 +407,7 @@ def test_command(tmp_path, monkeypatch):
     ("arguments", "sentence"),
     [
         (
-            ["--only", next(iter(INGREDIENTS)), "--no-ablation"],
+            ["--only", next(iter(AUTO_PARTS)), "--no-ablation"],
             "--only must be absent with --no-abl",
         ),
         (["--only", "nothing-like-it"], "ingredients must be one of "),

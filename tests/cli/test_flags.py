@@ -83,7 +83,7 @@ def test_nothing_is_given(given):
         (("--max-edges", "NONE"), "max_edges", None),
         (("--threshold", 0.5), "threshold", 0.5),
         (("--weights", "random"), "weights", "random"),
-        (("--without", "ranks", "--without", "polish"), "without", ["ranks", "polish"]),
+        (("--disable", "ranks", "--disable", "polish"), "disable", ["ranks", "polish"]),
         (("--method", "cm"), "method", "cm"),
         (("--preset", "classic"), "preset", "classic"),
         (("--config", "a.toml"), "preset", Path("a.toml")),
@@ -92,7 +92,7 @@ def test_nothing_is_given(given):
         (("--set", "enlarge=False"), "enlarge", False),
         (("--set", "weights=/a=b/c d"), "weights", "/a=b/c d"),
         (("--set", 'weights="7"'), "weights", "7"),
-        (("--set", 'without=["ranks"]'), "without", ["ranks"]),
+        (("--set", 'disable=["ranks"]'), "disable", ["ranks"]),
     ],
 )
 def test_a_value_has_the_type_of_its_field(given, arguments, name, value):

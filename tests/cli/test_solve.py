@@ -8,7 +8,7 @@ import pytest
 from manymatch import Options, estimate_relative_pose
 from manymatch.cli import solve as solve_module
 from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.estimate.options import INGREDIENTS
+from manymatch.estimate.options import AUTO_PARTS
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import load_graph, read_pose_json, write_associations_csv
 from tests.support.command import one_sentence, run
@@ -49,10 +49,10 @@ def test_solve_is_auto_and_can_leave_parts_of_it_out(scene, graph_file):
     cameras = ("--camera0", CAMERA, "--camera1", CAMERA, "--json", "--max-iterations", 2000)
     plain = json.loads(run("solve", graph_file, *cameras).stdout)
     assert plain["method"] == "auto"
-    assert plain["options"]["without"] == []
-    without = [flag for name in INGREDIENTS for flag in ("--without", name)]
-    bare = json.loads(run("solve", graph_file, *cameras, *without).stdout)
-    options = Options(max_iterations=2000, without=tuple(INGREDIENTS))
+    assert plain["options"]["disable"] == []
+    disable = [flag for name in AUTO_PARTS for flag in ("--disable", name)]
+    bare = json.loads(run("solve", graph_file, *cameras, *disable).stdout)
+    options = Options(max_iterations=2000, disable=tuple(AUTO_PARTS))
     expected = estimate_relative_pose(
         scene.graph, scene.camera0, scene.camera1, "auto", options=options
     )
@@ -60,7 +60,7 @@ def test_solve_is_auto_and_can_leave_parts_of_it_out(scene, graph_file):
     assert bare["pose"]["R"] == expected.pose.R.tolist()
     assert bare["mean_probability"] == expected.match_probability.mean()
     assert bare["pose"] != plain["pose"]
-    sentence = one_sentence(run("solve", graph_file, *cameras, "--without", "rank"), 2)
+    sentence = one_sentence(run("solve", graph_file, *cameras, "--disable", "rank"), 2)
     assert "did you mean 'ranks'" in sentence
 
 

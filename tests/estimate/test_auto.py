@@ -6,7 +6,7 @@ import pytest
 import manymatch
 from manymatch import _core
 from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.estimate.options import INGREDIENTS, core_options
+from manymatch.estimate.options import AUTO_PARTS, core_options
 from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.geometry.camera import Camera
 from tests.oracles.auto_graphs import (
@@ -211,11 +211,11 @@ def test_huge_coordinates_switch_the_filter_off(value):
     graph = with_graph(made.graph, points0=points0)
     estimate = solve(graph)
     assert_contract(graph, estimate)
-    without = solve(graph, options(without=("filter",)))
+    without = solve(graph, options(disable=("filter",)))
     assert_same(estimate, without)
     points0[[3, 50]] = 9e8, -9e8  # still fine for the filter, which is then seen to work
     graph = with_graph(made.graph, points0=points0)
-    assert solve(graph).worst_pooled != solve(graph, options(without=("filter",))).worst_pooled
+    assert solve(graph).worst_pooled != solve(graph, options(disable=("filter",))).worst_pooled
 
 
 def test_pixels_that_cannot_be_unprojected():
@@ -283,7 +283,7 @@ def test_wrong_edges_around_the_true_ones_are_left_alone():
 def test_without_everything_the_search_is_the_papers():
     for seed in range(8):
         graph = made_graph(30 + seed, 90, candidates=3, first=0.6, noise=0.4).graph
-        settings = options(seed=seed, without=tuple(INGREDIENTS))
+        settings = options(seed=seed, disable=tuple(AUTO_PARTS))
         bare = solve(graph, settings)
         paper = manymatch.estimate_relative_pose(graph, K, K, "hcm-mcm", settings)
         for name in ("iterations", "refinements", "pooled", "worst_pooled"):
@@ -293,12 +293,12 @@ def test_without_everything_the_search_is_the_papers():
 
 
 def test_bits_of_the_core_are_those_of_the_names():
-    for bit, name in enumerate(INGREDIENTS):
-        core = core_options(options(without=(name,)))
-        assert core.without == 1 << bit
-    everything = core_options(options(without=tuple(INGREDIENTS)))
-    assert everything.without == 2 ** len(INGREDIENTS) - 1
-    assert _core.Options().without == 0
+    for bit, name in enumerate(AUTO_PARTS):
+        core = core_options(options(disable=(name,)))
+        assert core.disable == 1 << bit
+    everything = core_options(options(disable=tuple(AUTO_PARTS)))
+    assert everything.disable == 2 ** len(AUTO_PARTS) - 1
+    assert _core.Options().disable == 0
 
 
 @pytest.mark.parametrize("delta", [1e-310, 5e-324])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import manymatch
-from manymatch.estimate.options import INGREDIENTS
+from manymatch.estimate.options import AUTO_PARTS
 from tests.oracles.auto_graphs import K, constant, joined, made_graph, true_scene, wrong_scene
 from tests.oracles.geometry import angle_between
 
@@ -17,7 +17,7 @@ def with_and_without(name, graph, also=(), **changes):
     """Estimates with an ingredient and without it; `also` are left out of both."""
     return [
         manymatch.estimate_relative_pose(
-            graph, K, K, "auto", options(without=(*also, *extra), **changes)
+            graph, K, K, "auto", options(disable=(*also, *extra), **changes)
         )
         for extra in ((), (name,))
     ]
@@ -29,7 +29,7 @@ def off_by(estimate, made):
 
 
 def test_every_ingredient_has_its_test():
-    missing = [name for name in INGREDIENTS if f"test_{name}" not in globals()]
+    missing = [name for name in AUTO_PARTS if f"test_{name}" not in globals()]
     assert not missing
 
 
@@ -146,9 +146,9 @@ def test_other_methods_have_none_of_them(method):
     graph = made_graph(13).graph
     runs = [
         manymatch.estimate_relative_pose(
-            graph, K, K, method, options(max_iterations=500, without=names)
+            graph, K, K, method, options(max_iterations=500, disable=names)
         )
-        for names in ((), tuple(INGREDIENTS))
+        for names in ((), tuple(AUTO_PARTS))
     ]
     assert runs[0].pose == runs[1].pose
     assert runs[0].iterations == runs[1].iterations

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manymatch
-from manymatch.estimate.options import INGREDIENTS
+from manymatch.estimate.options import AUTO_PARTS
 from tests.oracles.auto import auto
 from tests.oracles.auto_graphs import K, constant, made_graph, with_graph
 from tests.oracles.geometry import angle_between, residuals
@@ -60,15 +60,15 @@ def test_the_estimator_equals_its_slow_twin(seed):
     assert angle_between(estimate.pose.R, made.R) < np.radians(2.0)
 
 
-@pytest.mark.parametrize("name", INGREDIENTS)
+@pytest.mark.parametrize("name", AUTO_PARTS)
 def test_the_twin_without_an_ingredient(name):
     made = made_graph(20, n=60, candidates=3, noise=0.4)
-    assert_same_run(made.graph, options(seed=1, without=(name,)))
+    assert_same_run(made.graph, options(seed=1, disable=(name,)))
 
 
 def test_the_twin_without_all():
     made = made_graph(21, n=60, candidates=3, noise=0.4)
-    assert_same_run(made.graph, options(seed=2, without=tuple(INGREDIENTS)))
+    assert_same_run(made.graph, options(seed=2, disable=tuple(AUTO_PARTS)))
 
 
 def test_without_ranks():
@@ -82,7 +82,7 @@ def test_points_that_move_together(name):
     made = made_graph(23, n=150, candidates=2, depth=(30.0, 40.0))
     kept = manymatch.gms_filter(made.graph, (1, 1), (1, 1)).mask
     assert 20 < kept.sum() < made.graph.num_edges
-    settings = options(without=() if name is None else (name,))
+    settings = options(disable=() if name is None else (name,))
     _, _, loop = assert_same_run(made.graph, settings)
     assert len(loop.guides) == 2
     assert loop.guides[0][1].sum() <= loop.guides[1][1].sum()
@@ -149,7 +149,7 @@ def test_any_graph_gives_an_answer_or_a_reason(data):
         q=data.draw(st.sampled_from([1e-6, 0.3, 0.999])),
         delta=data.draw(st.sampled_from([1e-6, 0.01, 0.999])),
         pool_size=data.draw(st.sampled_from([1, 20])),
-        without=data.draw(st.sets(st.sampled_from(list(INGREDIENTS)))),
+        disable=data.draw(st.sets(st.sampled_from(list(AUTO_PARTS)))),
         threads=1,
     )
     estimate = manymatch.estimate_relative_pose(graph, K, K, "auto", chosen, proposals)

@@ -463,7 +463,7 @@ def test_pixels_may_be_of_any_size(seed, power, method):
         s * graph.points0, s * graph.points1, graph.edges, graph.similarity, graph.rank
     )
     # The motion filter rounds its grids to whole pixels, so that it alone knows how large they are.
-    plain_options = QUICK.replace(without=("filter",))
+    plain_options = QUICK.replace(disable=("filter",))
     options = plain_options.replace(threshold_px=s * QUICK.threshold_px)
     first = record(scene, method, graph, (K, K), plain_options).to_dict()
     other = record(scene, method, scaled, (scale @ K, scale @ K), options).to_dict()

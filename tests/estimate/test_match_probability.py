@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import manymatch
+from manymatch import _core
 from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.estimate import match_probability as module
 from manymatch.estimate.match_probability import match_features, match_probability
@@ -17,15 +18,15 @@ from tests.oracles.matching import is_matching
 NEAR, FAR = module._RING
 
 
-def twin_features(edges, rank, kept, distance, inliers, matched):
+def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
     """Evidence of each match (M, 4), one match and one edge after the other."""
     count = len(edges)
     levels, priors = [], []
     for e in range(count):
-        r = 1 if rank is None else min(max(int(rank[e]), 1), module._RANKS)
+        r = 1 if rank is None else min(max(int(rank[e]), 1), int(constant("kRanks")))
         doubtful = len(kept) > 0 and not kept[e]
         levels.append((r, doubtful))
-        priors.append(module._PRIOR * (module._NOT_KEPT if doubtful else 1.0) / r)
+        priors.append(q / r * (constant("kNotKept") if doubtful else 1.0))
     found, chance = {}, {}
     for e in range(count):
         if inliers[e]:
@@ -98,9 +99,29 @@ def test_equals_its_plain_twin(seed):
     assert got.dtype == np.float64
 
 
-def test_constants_are_those_of_the_estimator():
-    assert constant("kRanks") == module._RANKS
-    assert constant("kNotKept") == module._NOT_KEPT
+@given(SEEDS, st.floats(0.01, 0.99))
+def test_the_prior_is_that_of_the_options(seed, q):
+    case = random_case(seed)
+    np.testing.assert_allclose(
+        match_features(*case, q), twin_features(*case, q), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_levels_of_edges():
+    rank = np.array([1, 1, 2, 5, 9, 0, -3], np.int32)
+    kept = np.array([True, False, True, False, True, True, False])
+    level, prior = _core.levels(len(rank), rank, kept, 0.4)
+    less = constant("kNotKept")
+    assert level.tolist() == [0, 1, 2, 9, 8, 0, 1]
+    assert level.max() < _core.NUM_LEVELS
+    np.testing.assert_allclose(
+        prior, np.array([1, less, 1 / 2, less / 5, 1 / 5, 1, less]) * 0.4, rtol=1e-15
+    )
+    level, prior = _core.levels(3, None, None, 0.4)
+    assert level.tolist() == [0, 0, 0]
+    assert prior.tolist() == [0.4] * 3
+    with pytest.raises(ValueError, match="rank has 7 entries, wanted 3"):
+        _core.levels(3, rank, None, 0.4)
 
 
 def test_nothing_matched():
@@ -166,8 +187,8 @@ def test_a_better_level_never_lowers_it(seed, a, b):
     after = match_probability(ends, rank[trade], traded_kept, distance, inliers, matched)
 
     def worth(m):
-        less = module._NOT_KEPT if len(kept) and not kept[m] else 1.0
-        return less / min(rank[m], module._RANKS)
+        less = constant("kNotKept") if len(kept) and not kept[m] else 1.0
+        return less / min(rank[m], int(constant("kRanks")))
 
     first, second = worth(matched[a]), worth(matched[b])
     assert np.sign(after[a] - before[a]) == np.sign(round(second - first, 9))

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from manymatch.estimate.options import INGREDIENTS, Options
+from manymatch.estimate.options import AUTO_PARTS, Options
 
 DEFAULTS = {
     "threshold_px": 1.0,
@@ -22,10 +22,10 @@ DEFAULTS = {
     "guidance": 0.0,
     "seed": 0,
     "threads": 0,
-    "without": [],
+    "disable": [],
 }
 INTEGERS = ("min_iterations", "max_iterations", "pool_size", "seed", "threads")
-REALS = tuple(name for name in DEFAULTS if name not in (*INTEGERS, "without"))
+REALS = tuple(name for name in DEFAULTS if name not in (*INTEGERS, "disable"))
 NAN, INF = float("nan"), float("inf")
 
 
@@ -135,59 +135,57 @@ def test_from_dict_refuses_what_is_no_mapping_of_names(values):
 
 
 def test_dict_round_trip_through_json():
-    options = Options(
-        threshold_px=0.75, seed=2**64 - 1, guidance=0.5, without=list(INGREDIENTS)[:2]
-    )
+    options = Options(threshold_px=0.75, seed=2**64 - 1, guidance=0.5, disable=list(AUTO_PARTS)[:2])
     assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
 
 
 @pytest.mark.parametrize("names", [(), [], set(), {}, iter(()), np.array([], dtype=str)])
-def test_without_nothing(names):
-    assert Options(without=names) == Options()
-    assert Options().without == ()
+def test_disable_nothing(names):
+    assert Options(disable=names) == Options()
+    assert Options().disable == ()
 
 
-@pytest.mark.parametrize("name", INGREDIENTS)
-def test_without_one_ingredient(name):
+@pytest.mark.parametrize("name", AUTO_PARTS)
+def test_disable_one_ingredient(name):
     for names in ([name], (name,), {name}, {name: 1}, iter([name]), np.array([name])):
-        assert Options(without=names).without == (name,)
-    assert INGREDIENTS[name].endswith(".")
+        assert Options(disable=names).disable == (name,)
+    assert AUTO_PARTS[name].endswith(".")
 
 
-def test_without_is_kept_in_one_order_and_each_name_once():
-    names = list(INGREDIENTS)
-    options = Options(without=[*reversed(names), names[0], names[-1]])
-    assert options.without == tuple(names)
-    assert options == Options(without=names)
-    assert hash(options) == hash(Options(without=names))
-    assert options != Options(without=names[1:])
-    assert all(type(name) is str for name in Options(without=np.array(names)).without)
-    assert options.replace(seed=1).without == tuple(names)
-    assert options.to_dict()["without"] == names
+def test_disable_is_kept_in_one_order_and_each_name_once():
+    names = list(AUTO_PARTS)
+    options = Options(disable=[*reversed(names), names[0], names[-1]])
+    assert options.disable == tuple(names)
+    assert options == Options(disable=names)
+    assert hash(options) == hash(Options(disable=names))
+    assert options != Options(disable=names[1:])
+    assert all(type(name) is str for name in Options(disable=np.array(names)).disable)
+    assert options.replace(seed=1).disable == tuple(names)
+    assert options.to_dict()["disable"] == names
 
 
-def test_without_refuses_an_unknown_name_and_suggests_the_closest():
-    known = next(iter(INGREDIENTS))
-    with pytest.raises(ValueError, match=r"^without must hold names among ") as error:
-        Options(without=[known, known[:-1]])
+def test_disable_refuses_an_unknown_name_and_suggests_the_closest():
+    known = next(iter(AUTO_PARTS))
+    with pytest.raises(ValueError, match=r"^disable must hold names among ") as error:
+        Options(disable=[known, known[:-1]])
     assert f"got {known[:-1]!r}" in str(error.value)
     assert f"did you mean {known!r}" in str(error.value)
-    assert all(name in str(error.value) for name in INGREDIENTS)
+    assert all(name in str(error.value) for name in AUTO_PARTS)
 
 
 @pytest.mark.parametrize(
     "names", [[None], [1], [b"filter"], ["Filter"], [""], [np.nan], [["filter"]], [{}]]
 )
-def test_without_refuses_what_is_no_name(names):
-    with pytest.raises(ValueError, match=r"^without must "):
-        Options(without=names)
+def test_disable_refuses_what_is_no_name(names):
+    with pytest.raises(ValueError, match=r"^disable must "):
+        Options(disable=names)
 
 
-@pytest.mark.parametrize("names", [None, 1, True, 0.5, object(), next(iter(INGREDIENTS))])
-def test_without_refuses_what_is_no_sequence(names):
+@pytest.mark.parametrize("names", [None, 1, True, 0.5, object(), next(iter(AUTO_PARTS))])
+def test_disable_refuses_what_is_no_sequence(names):
     # The letters of a single name would be names.
-    with pytest.raises(ValueError, match=r"^without must be a sequence of names among .*, got "):
-        Options(without=names)
+    with pytest.raises(ValueError, match=r"^disable must be a sequence of names among .*, got "):
+        Options(disable=names)
 
 
 def test_replace_keeps_the_rest_and_checks_the_whole():

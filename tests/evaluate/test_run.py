@@ -224,11 +224,11 @@ def test_every_estimator_gets_the_front_it_wants():
 
 def test_parts_that_are_left_out_make_another_run(tmp_path):
     config = RunConfig(options=QUICK, seeds=1)
-    assert "without" not in config.to_dict()["options"]
-    part = replace(config, options=QUICK.replace(without=("ranks",)))
-    assert part.to_dict()["options"]["without"] == ["ranks"]
+    assert "disable" not in config.to_dict()["options"]
+    part = replace(config, options=QUICK.replace(disable=("ranks",)))
+    assert part.to_dict()["options"]["disable"] == ["ranks"]
     run_set(SmallSource(1), {"a": config}, tmp_path)
-    with pytest.raises(ValueError, match=r"options\.without was null and is \[\"ranks\"\] now"):
+    with pytest.raises(ValueError, match=r"options\.disable was null and is \[\"ranks\"\] now"):
         run_set(SmallSource(1), {"a": part}, tmp_path)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from manymatch._validate import METHODS
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import INGREDIENTS, Options
+from manymatch.estimate.options import AUTO_PARTS, Options
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.matcher.config import PRESETS, MatcherConfig, default_preset
 
@@ -91,11 +91,11 @@ def test_files_of_before_there_was_auto_still_load(tmp_path):
 def test_nothing_and_lists_in_toml():
     import tomllib
 
-    config = MatcherConfig.of("classic", without=["weights", "ranks"])
+    config = MatcherConfig.of("classic", disable=["weights", "ranks"])
     tables = tomllib.loads(config.to_toml())
     assert tables["association"]["gms"] == "none"
-    assert tables["estimation"]["without"] == ["ranks", "weights"]
-    assert tomllib.loads(MatcherConfig.of("classic").to_toml())["estimation"]["without"] == []
+    assert tables["estimation"]["disable"] == ["ranks", "weights"]
+    assert tomllib.loads(MatcherConfig.of("classic").to_toml())["estimation"]["disable"] == []
     assert config.to_dict()["association"]["gms"] is None
     assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
 
@@ -123,7 +123,7 @@ def test_written_and_read_back(tmp_path, preset):
         weights=st.none() | st.text(min_size=1).filter(lambda text: text != "none"),
         confidence=st.floats(1e-9, 1 - 1e-9),
         method=st.sampled_from(METHODS),
-        without=st.lists(st.sampled_from(list(INGREDIENTS)), max_size=4),
+        disable=st.lists(st.sampled_from(list(AUTO_PARTS)), max_size=4),
         seed=st.integers(0, 2**64 - 1),
     )
 )
@@ -158,8 +158,8 @@ def test_any_part_by_keyword():
         ({"gms": 1}, "gms must be"),
         ({"keep": -1}, "keep must be"),
         ({"method": "ransac"}, "method must be"),
-        ({"without": "ranks"}, "without must be a sequence of names"),
-        ({"without": ["rank"]}, "without must hold names .*did you mean 'ranks'"),
+        ({"disable": "ranks"}, "disable must be a sequence of names"),
+        ({"disable": ["rank"]}, "disable must hold names .*did you mean 'ranks'"),
         ({"options": 3}, "options must be"),
         ({"options": {"sed": 3}}, "sed is no field"),
         ({"max_keypoints": 0}, "max_keypoints must be"),

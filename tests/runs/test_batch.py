@@ -165,7 +165,7 @@ def test_known_poses_are_compared(images, tmp_path):
         ({"config": MatcherConfig.of(CONFIG, k=3)}, r"config\.association\.k was 5 and is 3 now"),
         ({"config": MatcherConfig.of(CONFIG, seed=1)}, r"config\.estimation\.seed was 0 and is 1"),
         ({"config": MatcherConfig.of(CONFIG, method="cm")}, r'method was "auto" and is "cm" now'),
-        ({"config": MatcherConfig.of(CONFIG, without=["ranks"])}, r'without was null and is \["ra'),
+        ({"config": MatcherConfig.of(CONFIG, disable=["ranks"])}, r'disable was null and is \["ra'),
         ({"pairs": slice(0, 5)}, "pair_count was 21 and is 5 now"),
         ({"pairs": slice(None, None, -1)}, "the pair list was another one"),
         ({"compare": True}, "compare was false and is true now"),

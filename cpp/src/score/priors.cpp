@@ -16,14 +16,13 @@ Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<cons
                double q, bool by_rank)
     : of(graph.num_edges()), prior(graph.num_edges()) {
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
-    const int r = !rank.empty() ? std::clamp(rank[e], 1, kRanks) : 1;
-    prior[e] = !rank.empty() && by_rank ? q / r
-                                        : q / (2.0 * graph.at0.degree(graph.left[e])) +
-                                              q / (2.0 * graph.at1.degree(graph.right[e]));
-    of[e] = 2 * (r - 1);
-    if (!kept.empty() && !kept[e]) {
-      prior[e] *= kNotKept;
-      of[e] += 1;
+    of[e] = level_of(rank.empty() ? 1 : std::clamp(rank[e], 1, kRanks), kept.empty() || kept[e]);
+    if (by_rank && !rank.empty()) {
+      prior[e] = prior_of(of[e], q);
+    } else {
+      prior[e] = q / (2.0 * graph.at0.degree(graph.left[e])) +
+                 q / (2.0 * graph.at1.degree(graph.right[e]));
+      if (of[e] % 2) prior[e] *= kNotKept;
     }
   }
 }

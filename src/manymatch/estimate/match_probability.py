@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manymatch import _core
+from manymatch.estimate.options import Options
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -16,9 +19,6 @@ if TYPE_CHECKING:
 _RING = (2.0, 5.0)
 # A pose fits any five candidates.
 _SAMPLE = 5
-# Ranks above this count as this, and a candidate that the motion filter does not keep is worth
-# less; both as the estimator has it.
-_RANKS, _PRIOR, _NOT_KEPT = 5, 0.3, 0.3
 # Chances of a level are mixed with those of all levels, which count as so many inliers.
 _SHRINK = 4.0
 # Log-odds of a match: a constant, and one slope a column of `match_features`. Fitted by
@@ -33,6 +33,7 @@ def match_probability(
     distance: FloatArray,
     inliers: BoolArray,
     matched: IndexArray,
+    q: float = Options.q,
 ) -> FloatArray:
     """Probability (M,) that each match of a resolved pair is right.
 
@@ -50,9 +51,11 @@ def match_probability(
         Candidates consistent with the pose.
     matched : (M,) int64
         Candidates that are the matches.
+    q : float
+        `Options.q` of the run; the prior of a candidate is that of the estimator.
     """
     constant, *slopes = _COEFFICIENTS
-    features = match_features(edges, rank, kept, distance, inliers, matched)
+    features = match_features(edges, rank, kept, distance, inliers, matched, q)
     return np.asarray(1.0 / (1.0 + np.exp(-constant - features @ slopes)), dtype=np.float64)
 
 
@@ -63,19 +66,17 @@ def match_features(
     distance: FloatArray,
     inliers: BoolArray,
     matched: IndexArray,
+    q: float = Options.q,
 ) -> FloatArray:
     """Logarithms (M, 4) of what speaks for and against each match; arguments as above.
 
     Columns: competition by other inliers at its two keypoints, how far the inliers of the pair
     exceed chance, how many matches there are for the size of the graph, prior by rank and filter.
     """
-    ranks = np.ones(len(edges), np.int64) if rank is None else np.clip(rank, 1, _RANKS)
-    doubtful = np.zeros(len(edges), bool) if len(kept) == 0 else ~kept
-    prior = np.where(doubtful, _NOT_KEPT, 1.0) * _PRIOR / ranks
-    level = 2 * (ranks - 1) + doubtful
-    found = np.bincount(level[inliers], minlength=2 * _RANKS).astype(float)
+    level, prior = _core.levels(len(edges), rank, kept if len(kept) else None, q)
+    found = np.bincount(level[inliers], minlength=_core.NUM_LEVELS).astype(float)
     ring = (distance > _RING[0]) & (distance < _RING[1])
-    chance = np.bincount(level[ring], minlength=2 * _RANKS) / (_RING[1] - _RING[0])
+    chance = np.bincount(level[ring], minlength=_core.NUM_LEVELS) / (_RING[1] - _RING[0])
     odds = np.where(inliers, _odds(found, chance)[level], 0.0)
     competition = np.ones(len(matched))
     for side in (0, 1):

@@ -14,9 +14,9 @@ from manymatch._validate import INT32_MAX, describe, integer, real, refusal, sug
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Parts of method "auto" that `Options.without` can leave out, and what each of them is. In the
+#: Parts of method "auto" that `Options.disable` can switch off, and what each of them is. In the
 #: order of the bits in ``cpp/include/manymatch/options.h``.
-INGREDIENTS: dict[str, str] = {
+AUTO_PARTS: dict[str, str] = {
     "filter": "An edge that the GMS filter does not keep is worth less, instead of being removed.",
     "ranks": "An edge is worth less the higher its rank.",
     "mixture": "Most samples are drawn from the edges that are worth most.",
@@ -85,7 +85,8 @@ class Options:
         0.3,
         "Prior probability, in (0, 1), that a keypoint has a true candidate. The methods of the "
         "paper give an edge the prior q / (2 d_i) + q / (2 d_j) with the degrees d of its two "
-        'keypoints; "auto" gives it a prior by its rank and by the motion filter.',
+        'keypoints. "auto" gives it q / rank, ranks above 5 counting as 5, times 0.3 if the motion '
+        "filter does not keep it; without ranks it starts from the prior of the paper.",
         panel=_ADVANCED,
     )
     delta: float = setting(
@@ -103,12 +104,12 @@ class Options:
     threads: int = setting(
         0, "Threads, 0 for all cores. The result does not depend on it.", panel=_PANEL
     )
-    without: tuple[str, ...] = setting(
+    disable: tuple[str, ...] = setting(
         (),
-        'Parts of method "auto" that are left out, to measure what they contribute. Other methods '
-        "have none of them.",
+        'Parts of method "auto" that are switched off, to measure what they contribute. Other '
+        "methods have none of them.",
         panel=_ADVANCED,
-        choices=tuple(INGREDIENTS),
+        choices=tuple(AUTO_PARTS),
     )
 
     def __post_init__(self) -> None:
@@ -124,7 +125,7 @@ class Options:
             "guidance": real(self.guidance, "guidance", 0.0, 1.0, closed=True),
             "seed": integer(self.seed, "seed", 0, 2**64 - 1),
             "threads": integer(self.threads, "threads", 0, INT32_MAX),
-            "without": _ingredients(self.without),
+            "disable": _auto_parts(self.disable),
         }
         if checked["min_iterations"] > checked["max_iterations"]:
             raise ValueError(
@@ -157,32 +158,32 @@ class Options:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a new dict of plain numbers and a list of names, ready for JSON."""
-        return {**dataclasses.asdict(self), "without": list(self.without)}
+        return {**dataclasses.asdict(self), "disable": list(self.disable)}
 
     def replace(self, **changes: Any) -> Options:
         """Return a copy with some fields changed, checked again as a whole."""
         return dataclasses.replace(self, **changes)
 
 
-def _ingredients(names: object) -> tuple[str, ...]:
-    """Check names of `INGREDIENTS` and bring them into its order, each once."""
+def _auto_parts(names: object) -> tuple[str, ...]:
+    """Check names of `AUTO_PARTS` and bring them into its order, each once."""
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise refusal("without", f"a sequence of names among {', '.join(INGREDIENTS)}", names)
+        raise refusal("disable", f"a sequence of names among {', '.join(AUTO_PARTS)}", names)
     given = list(names)
     for name in given:
-        if not isinstance(name, str) or name not in INGREDIENTS:
-            known = ", ".join(INGREDIENTS)
-            hint = suggest(name, INGREDIENTS)
-            raise ValueError(f"without must hold names among {known}, got {name!r}{hint}")
-    return tuple(name for name in INGREDIENTS if name in given)
+        if not isinstance(name, str) or name not in AUTO_PARTS:
+            known = ", ".join(AUTO_PARTS)
+            hint = suggest(name, AUTO_PARTS)
+            raise ValueError(f"disable must hold names among {known}, got {name!r}{hint}")
+    return tuple(name for name in AUTO_PARTS if name in given)
 
 
 def core_options(options: Options) -> _core.Options:
     """Convert for the core; the threshold and the threads are passed beside them."""
     core = _core.Options()
     for name, value in options.to_dict().items():
-        if name == "without":
-            core.without = sum(1 << list(INGREDIENTS).index(part) for part in options.without)
+        if name == "disable":
+            core.disable = sum(1 << list(AUTO_PARTS).index(part) for part in options.disable)
         elif name not in ("threshold_px", "threads"):
             setattr(core, name, value)
     return core

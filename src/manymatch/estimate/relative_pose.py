@@ -233,7 +233,13 @@ def _match_probability(
     distances = sampson_distances(pair, result.R, result.t) / pair.eps
     return read_only(
         match_probability(
-            pair.edges, pair.graph.rank, result.kept, distances, result.inliers, result.matched
+            pair.edges,
+            pair.graph.rank,
+            result.kept,
+            distances,
+            result.inliers,
+            result.matched,
+            pair.options.q,
         )
     )
 

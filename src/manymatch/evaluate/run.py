@@ -109,8 +109,8 @@ class RunConfig:
         options = self.options.to_dict()
         del options["seed"], options["threads"]
         # Only "auto" has parts that can be left out; runs of other estimators stay what they were.
-        if not options["without"]:
-            del options["without"]
+        if not options["disable"]:
+            del options["disable"]
         # The operator belongs to the source, which has applied it.
         front = self.association.to_dict()
         del front["operator"]

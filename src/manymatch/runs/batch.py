@@ -369,9 +369,9 @@ def batch_header(
     whole = config.to_dict()
     estimation = whole["estimation"]
     del estimation["threads"]  # changes nothing
-    if not estimation["without"]:
+    if not estimation["disable"]:
         # Only "auto" has parts that can be left out; batches of other methods stay what they were.
-        del estimation["without"]
+        del estimation["disable"]
     # In the order in which a difference is told: most others follow from the method. What the
     # method wants is written as it is, so that naming it makes no other batch.
     settings = {

@@ -28,6 +28,13 @@ struct Levels {
   Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept, double q,
          bool by_rank);
 
+  // Level of an edge of a rank, from one.
+  static int level_of(int rank, bool kept) { return 2 * (rank - 1) + (kept ? 0 : 1); }
+  // Prior of a level where ranks are known.
+  static double prior_of(int level, double q) {
+    return level % 2 ? q / (level / 2 + 1) * kNotKept : q / (level / 2 + 1);
+  }
+
   // log(1 + p / ((1 - p) delta)): what an inlier edge adds to the log-likelihood of a model.
   double weight(int edge, double delta) const;
 };

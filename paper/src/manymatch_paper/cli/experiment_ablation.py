@@ -11,7 +11,7 @@ from manymatch.cli import _matcher_flags as flags
 from manymatch.cli import evaluate as common
 from manymatch.cli._console import clean_exit
 from manymatch.cli._progress import Tracker
-from manymatch.estimate.options import INGREDIENTS
+from manymatch.estimate.options import AUTO_PARTS
 from manymatch_paper.cli import _pose_experiment as shared
 from manymatch_paper.cli._experiment_end import finish
 from manymatch_paper.experiments import ablation as experiment
@@ -27,7 +27,7 @@ def ablation(
         list[str] | None,
         typer.Option(
             "--only",
-            help=f"Leave out this ingredient only, one of {', '.join(INGREDIENTS)}; may be "
+            help=f"Leave out this ingredient only, one of {', '.join(AUTO_PARTS)}; may be "
             "repeated. By default each in turn.",
             show_default=False,
         ),

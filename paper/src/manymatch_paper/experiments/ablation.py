@@ -8,7 +8,7 @@ import numpy as np
 
 from manymatch._validate import suggest
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import INGREDIENTS, Options, num_threads
+from manymatch.estimate.options import AUTO_PARTS, Options, num_threads
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import macro_difference, macro_spread
 from manymatch_paper.experiments._runs import (
@@ -63,8 +63,8 @@ def run(
         Where the runs are kept; those of the rank-one and the two-stage pipeline are the same as
         in the experiment q3.
     ingredients : sequence of str, optional
-        Names out of `manymatch.options.INGREDIENTS`, each of which "auto" also runs without. By
-        default all; none compares the pipelines only.
+        Names out of `manymatch.estimate.options.AUTO_PARTS`, each of which "auto" also runs
+        without. By default all; none compares the pipelines only.
     tuned_on : sequence of str
         Names of sets that were looked at while choices were made. Averages are then given over
         all sets, over these, and over the others.
@@ -94,8 +94,8 @@ def run(
     ValueError
         If an ingredient or a set does not exist.
     """
-    wanted = INGREDIENTS if ingredients is None else ingredients
-    left_out = _checked(wanted, INGREDIENTS, "ingredients")
+    wanted = AUTO_PARTS if ingredients is None else ingredients
+    left_out = _checked(wanted, AUTO_PARTS, "ingredients")
     names = [source.name for source in sources] + [entry["set"] for entry in missing]
     tuned = _checked(tuned_on, names, "tuned_on")
     options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
@@ -113,7 +113,7 @@ def run(
         "auto": RunConfig(estimator="auto", association=unfiltered, options=options, seeds=seeds),
     }
     for name in left_out:
-        without = options.replace(without=(name,))
+        without = options.replace(disable=(name,))
         configs[f"without-{name}"] = RunConfig(
             estimator="auto", association=unfiltered, options=without, seeds=seeds
         )
@@ -124,7 +124,7 @@ def run(
             "front": association.to_dict(),
             "auto_front": unfiltered.to_dict(),
             "workers": num_threads(workers),
-            "ingredients": {name: INGREDIENTS[name] for name in left_out},
+            "ingredients": {name: AUTO_PARTS[name] for name in left_out},
             "tuned_on": tuned,
         },
         "runs": [
