@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import manymatch
-from manymatch._files import as_path, read_bytes, unreadable, write_whole
+from manymatch._files import as_path
 from manymatch._validate import integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.geometry.pose_error import FAILURE_DEG
-from manymatch.runs.journal import NAME, Journal
+from manymatch.runs.journal import NAME, Journal, read_journal
 from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
-from manymatch.runs.tables import require_pyarrow, write_csv, write_parquet
+from manymatch.runs.tables import write_json, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -57,7 +56,6 @@ COLUMNS: dict[str, type] = {
     "enters": bool,
 }
 
-_WANT = "the folder of a finished run"
 # How progress counts pairs, by the error of the first configuration's first repetition.
 _ERROR_RANGES = ("within 5°", "5° to 20°", "beyond")
 
@@ -108,15 +106,12 @@ class RunConfig:
         """Return everything that decides a result as plain values."""
         options = self.options.to_dict()
         del options["seed"], options["threads"]
-        # Only "auto" has parts that can be left out; runs of other estimators stay what they were.
-        if not options["disable"]:
-            del options["disable"]
         # The operator belongs to the source, which has applied it.
-        front = self.association.to_dict()
-        del front["operator"]
+        association = self.association.to_dict()
+        del association["operator"]
         return {
             "estimator": self.estimator,
-            "front": front,
+            "association": association,
             "options": options,
             "seeds": self.seeds,
             "proposals_rank": self.proposals_rank,
@@ -152,23 +147,12 @@ class RunResult:
             If there is no run in the folder, or none of its pairs is finished.
         """
         place = as_path(folder, "run")
-        path = place / NAME
-        if not path.is_file():
-            raise refusal("run", _WANT, str(place))
-        records: dict[int, dict[str, Any]] = {}
-        lines = read_bytes(path, _WANT).split(b"\n")
-        try:
-            header = json.loads(lines[0])
-            # What follows the last end of a line was torn, and never counted.
-            for line in lines[1:-1]:
-                record = json.loads(line)
-                if limit is None or record["index"] < limit:
-                    records[record["index"]] = record
-        except (ValueError, KeyError, TypeError) as error:
-            raise unreadable(path, _WANT, str(error)) from error
-        if not isinstance(header, dict) or "config" not in header or "source" not in header:
-            raise unreadable(path, _WANT, "its first line is no header of an evaluation")
-        return cls(place, header, [records[index] for index in sorted(records)])
+        if not (place / NAME).is_file():
+            raise refusal("run", "the folder of a finished run", str(place))
+        header, records = read_journal(place)
+        if "config" not in header or "source" not in header:
+            raise refusal("run", "the folder of an evaluation", str(place))
+        return cls(place, header, [r for r in records if limit is None or r["index"] < limit])
 
     def __len__(self) -> int:
         return len(self.records)
@@ -219,20 +203,10 @@ class RunResult:
             for repetition, row in enumerate(record["trials"]):
                 yield {**shared, "repetition": repetition, **row}
 
-    def write_tables(self) -> list[Path]:
-        """Write ``pairs.parquet``, or ``pairs.csv`` without pyarrow, and ``summary.json``."""
-        try:
-            require_pyarrow()
-        except ModuleNotFoundError:
-            files = [self.folder / "pairs.csv"]
-            write_csv(files[0], COLUMNS, self.rows)
-        else:
-            files = [self.folder / "pairs.parquet"]
-            write_parquet(files[0], COLUMNS, self.rows, self.header)
-        text = json.dumps({**self.header, **self.summary()}, indent=2, allow_nan=False)
-        path = self.folder / "summary.json"
-        write_whole(path, lambda file: file.write(f"{text}\n".encode()))
-        return [*files, path]
+    def write_tables(self) -> None:
+        """Write ``pairs.csv``, ``pairs.parquet`` where pyarrow is installed, ``summary.json``."""
+        write_tables(self.folder, COLUMNS, self.rows, self.header)
+        write_json(self.folder / "summary.json", {**self.header, **self.summary()})
 
     def summary(self) -> dict[str, Any]:
         """Return the AUC of all pairs and of every bin, times and failures, as plain values."""
@@ -272,8 +246,8 @@ def run_set(
 
     Every pair's candidates are made once and used for all configurations. Each has a folder of
     its own with ``journal.jsonl``, to which a pair is added as it is finished, and at the end
-    ``pairs.parquet`` (or ``pairs.csv`` without pyarrow) and ``summary.json``. Results do not
-    depend on `workers` or on interruptions.
+    ``pairs.csv``, ``pairs.parquet`` (where pyarrow is installed) and ``summary.json``. Results do
+    not depend on `workers` or on interruptions.
 
     Parameters
     ----------

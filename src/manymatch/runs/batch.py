@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import manymatch
-from manymatch._files import as_path, write_whole
+from manymatch._files import as_path
 from manymatch._validate import integer, refusal
 from manymatch.features.device import choose_device
 from manymatch.features.versions import library_versions
@@ -22,13 +23,14 @@ from manymatch.runs.journal import Journal
 from manymatch.runs.outputs import checked_formats, matches_path, write_outputs
 from manymatch.runs.rows import ERROR, VERDICTS, columns, error_row, result_row
 from manymatch.runs.runner import Run, num_pairs, num_workers
-from manymatch.runs.tables import require_pyarrow, write_csv, write_parquet
+from manymatch.runs.tables import write_json, write_tables
 from manymatch.runs.views import Views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from manymatch.estimate.options import Options
     from manymatch.runs.runner import RunProgress
 
 AUC_THRESHOLDS = (5, 10, 20)
@@ -191,16 +193,16 @@ def run_batch(
             _ = matcher.extractor.detector, matcher.extractor.backbone
             if matches:
                 (folder / "matches").mkdir(exist_ok=True)
-            task = _Task(
+            work = functools.partial(
+                _match_pair,
                 matcher=matcher,
-                pairs=listed,
                 views=Views(matcher, budget, cameras),
-                threads=settings.options.threads if count == 1 else 1,
-                compare=compare,
+                options=settings.options if count == 1 else settings.options.replace(threads=1),
                 folder=folder if matches else None,
+                compare=compare,
             )
             run.execute(
-                lambda index, _: {_JOURNAL: task(index)},
+                lambda index, _: {_JOURNAL: work(index, listed[index])},
                 workers=count,
                 order=lambda missing: tiled(missing, listed),
                 progress=progress,
@@ -220,16 +222,7 @@ def _finish(
     start: float,
 ) -> BatchSummary:
     """Write the tables, all rows of the journal in the order of the pairs."""
-    folder = journal.folder
-    files, notes = [folder / "pairs.csv"], []
-    write_csv(files[0], table, journal.records)
-    try:
-        require_pyarrow()
-    except ModuleNotFoundError as error:
-        notes.append(f"There is no Parquet table: {error}.")
-    else:
-        files.append(folder / "pairs.parquet")
-        write_parquet(files[1], table, journal.records, header)
+    files, notes = write_tables(journal.folder, table, journal.records, header)
     errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
     with_pose = guessed = 0
     for row in journal.records():
@@ -245,7 +238,7 @@ def _finish(
         )
     auc, rank_one_auc = map(_auc, errors.values())
     summary = BatchSummary(
-        folder=folder,
+        folder=journal.folder,
         total=total,
         finished=run.finished,
         computed=run.computed,
@@ -258,8 +251,7 @@ def _finish(
         notes=tuple(notes),
         interrupted=run.interrupted,
     )
-    text = json.dumps({**summary.to_dict(), **header}, indent=2, allow_nan=False)
-    write_whole(folder / "summary.json", lambda file: file.write(f"{text}\n".encode()))
+    write_json(journal.folder / "summary.json", {**summary.to_dict(), **header})
     return summary
 
 
@@ -292,60 +284,28 @@ def _auc(errors: list[float]) -> tuple[float, ...] | None:
     return tuple(pose_auc(errors, AUC_THRESHOLDS).tolist()) if errors else None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Task:
-    """Matches one pair, in any thread.
-
-    Parameters
-    ----------
-    matcher : Matcher
-        Matches features.
-    pairs : sequence of Pair
-        All of them.
-    views : Views
-        Where features come from.
-    threads : int
-        Of the estimator.
-    compare : bool
-        Also match the plain way.
-    folder : Path or None
-        Of the batch, if keypoints and matches are written.
-    """
-
-    matcher: Matcher
-    pairs: Sequence[Pair]
-    views: Views
-    threads: int
-    compare: bool
-    folder: Path | None
-
-    def __call__(self, index: int) -> dict[str, Any]:
-        pair = self.pairs[index]
-        start = time.perf_counter()
-        try:
-            return self._match(index, pair, start)
-        except (OSError, ImportError):
-            # No fault of the pair: a full disk, a missing package. Unreadable images are values.
-            raise
-        except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
-            options = self.matcher.config.options
-            seconds = time.perf_counter() - start
-            return error_row(index, pair, error, options, seconds, compare=self.compare)
-
-    def _match(self, index: int, pair: Pair, start: float) -> dict[str, Any]:
-        view0 = self.views.get(pair.path0, pair.rot0)
-        view1 = self.views.get(pair.path1, pair.rot1)
+def _match_pair(
+    index: int,
+    pair: Pair,
+    matcher: Matcher,
+    views: Views,
+    options: Options,
+    folder: Path | None,
+    *,
+    compare: bool,
+) -> dict[str, Any]:
+    """Match one pair, in any thread, and return its row; with a folder write its matches there."""
+    start = time.perf_counter()
+    try:
+        view0 = views.get(pair.path0, pair.rot0)
+        view1 = views.get(pair.path1, pair.rot1)
         cameras = view0.camera_in(pair, 0), view1.camera_in(pair, 1)
-        result = self.matcher.match_features(
-            view0.features,
-            view1.features,
-            *cameras,
-            compare=self.compare,
-            options=self.matcher.config.options.replace(threads=self.threads),
+        result = matcher.match_features(
+            view0.features, view1.features, *cameras, compare=compare, options=options
         )
-        if self.folder is not None:
+        if folder is not None:
             write_matches_npz(
-                matches_path(self.folder, index, pair),
+                matches_path(folder, index, pair),
                 result.keypoints0,
                 result.keypoints1,
                 result.estimate.matches,
@@ -354,6 +314,12 @@ class _Task:
                 config=result.provenance(),
             )
         return result_row(index, pair, result, cameras, time.perf_counter() - start)
+    except (OSError, ImportError):
+        # No fault of the pair: a full disk, a missing package. Unreadable images are values.
+        raise
+    except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
+        seconds = time.perf_counter() - start
+        return error_row(index, pair, error, options, seconds, compare=compare)
 
 
 def batch_header(
@@ -369,9 +335,6 @@ def batch_header(
     whole = config.to_dict()
     estimation = whole["estimation"]
     del estimation["threads"]  # changes nothing
-    if not estimation["disable"]:
-        # Only "auto" has parts that can be left out; batches of other methods stay what they were.
-        del estimation["disable"]
     # In the order in which a difference is told: most others follow from the method. What the
     # method wants is written as it is, so that naming it makes no other batch.
     settings = {

@@ -115,34 +115,57 @@ class Journal:
 
     def _continue(self, wanted: Mapping[str, Any]) -> None:
         """Check the header, find the finished pairs and drop a torn end."""
-        with self.path.open("rb") as file:
-            header = _parsed(file.readline())
-            if header is None or "format" not in header:
-                raise self._damaged("its first line is no header")
-            difference = _difference(header, wanted)
-            if difference is not None:
-                raise ValueError(
-                    "out must be a new folder or one of the same run, got "
-                    f"{str(self.folder)!r}, where {difference}"
-                )
-            good = file.tell()
-            torn = False
-            for number, line in enumerate(file, 2):
-                record = _parsed(line)
-                if record is None or not isinstance(record.get("index"), int):
-                    torn = True
-                elif torn:
-                    raise self._damaged(f"line {number - 1} is no record")
-                else:
-                    self._offsets[record["index"]] = good
-                    good += len(line)
-        if torn:
+        lines = _whole_lines(self.path)
+        good, header = next(lines)
+        difference = _difference(header, wanted)
+        if difference is not None:
+            raise ValueError(
+                "out must be a new folder or one of the same run, got "
+                f"{str(self.folder)!r}, where {difference}"
+            )
+        for end, record in lines:
+            self._offsets[record["index"]] = good
+            good = end
+        if good < self.path.stat().st_size:
             with self.path.open("r+b") as file:
                 file.truncate(good)
                 os.fsync(file.fileno())
 
-    def _damaged(self, reason: str) -> ValueError:
-        return ValueError(f"out must have a whole journal, got {str(self.path)!r} ({reason})")
+
+def read_journal(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Read the header and the last record of each finished pair, by index, of a folder."""
+    lines = _whole_lines(folder / NAME)
+    header = next(lines)[1]
+    records = {record["index"]: record for _, record in lines}
+    return header, [records[index] for index in sorted(records)]
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Go through the header and all records, each with the offset of its end.
+
+    What is no record is left out at the end of the file, where it is the line that was being
+    written when a run was killed, and an error before it.
+    """
+    end = torn = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            record = _parsed(line)
+            if record is None or not ("format" in record if number == 1 else _has_index(record)):
+                torn = torn or number
+                continue
+            if torn:
+                break
+            end += len(line)
+            yield end, record
+        else:
+            if end:
+                return
+    reason = "its first line is no header" if not end else f"line {torn} is no record"
+    raise ValueError(f"out must have a whole journal, got {str(path)!r} ({reason})")
+
+
+def _has_index(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("index"), int)
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -22,9 +22,40 @@ if TYPE_CHECKING:
 _CHUNK = 1024
 
 
-def require_pyarrow() -> Any:
-    """Import pyarrow, or say how to get it."""
-    return require("pyarrow", "a Parquet table", "tables")
+def write_tables(
+    folder: Path, columns: Mapping[str, type], rows: Rows, header: Mapping[str, Any]
+) -> tuple[list[Path], list[str]]:
+    """Write ``pairs.csv`` and, where pyarrow is installed, ``pairs.parquet``.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    columns : mapping of str to type
+        Names of the columns and the type of their values, any of which may be missing in a row.
+    rows : callable
+        Gives the rows, each time it is called.
+    header : mapping
+        What was computed, for the metadata of the Parquet file.
+
+    Returns
+    -------
+    list of Path, list of str
+        Files, and a sentence where one could not be written.
+    """
+    files = [folder / "pairs.csv"]
+    write_csv(files[0], columns, rows)
+    try:
+        write_parquet(folder / "pairs.parquet", columns, rows, header)
+    except ModuleNotFoundError as error:
+        return files, [f"There is no Parquet table: {error}."]
+    return [*files, folder / "pairs.parquet"], []
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a JSON document for people and machines."""
+    text = json.dumps(record, indent=2, allow_nan=False)
+    write_whole(path, lambda file: file.write(f"{text}\n".encode()))
 
 
 def write_csv(path: Path, columns: Mapping[str, type], rows: Rows) -> None:
@@ -47,8 +78,8 @@ def write_parquet(
     path: Path, columns: Mapping[str, type], rows: Rows, metadata: Mapping[str, Any]
 ) -> None:
     """Write rows as Parquet; what is unknown is null, and the metadata are JSON."""
-    pyarrow = require_pyarrow()
-    from pyarrow import parquet
+    pyarrow = require("pyarrow", "a Parquet table", "tables")
+    parquet = require("pyarrow.parquet", "a Parquet table", "tables")
 
     kinds = {
         int: pyarrow.int64(),
