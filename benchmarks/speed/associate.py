@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 K = 5
-BARE, OURS = "bare product, NumPy", "manymatch.associate.neighbours"
+BARE, OURS = "bare product, NumPy", "manymatch.associate"
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 

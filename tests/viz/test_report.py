@@ -75,7 +75,7 @@ def photo(width, height, seed=0):
 
 
 @pytest.fixture(scope="module")
-def confidence(scene, estimate):
+def confidence(estimate):
     return assess(estimate)
 
 
