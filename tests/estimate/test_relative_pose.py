@@ -1,0 +1,515 @@
+"""estimate_relative_pose: bad input, what holds for every estimate, Ctrl-C, order of methods."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch import AssociationGraph, Options, RelativePose
+from manymatch.datasets import synthetic
+from manymatch.evaluate import paired_bootstrap_interval, pose_error_deg
+from tests.oracles.geometry import angle_between
+from tests.oracles.problems import random_problem
+from tests.oracles.ransac import Loop
+
+K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])
+RNG = np.random.default_rng(0)
+GRAPH = AssociationGraph(
+    RNG.uniform(0, 1000, (30, 2)), RNG.uniform(0, 700, (30, 2)), [(i, i) for i in range(30)]
+)
+RANKED = AssociationGraph(GRAPH.points0, GRAPH.points1, GRAPH.edges, rank=np.ones(30, dtype=int))
+POSE = RelativePose(np.eye(3), [1.0, 0.0, 0.0])
+QUICK = Options(min_iterations=10, max_iterations=50)
+
+
+def with_entry(matrix, row, column, value):
+    """A copy of a matrix with one entry replaced."""
+    changed = np.array(matrix, dtype=float)
+    changed[row, column] = value
+    return changed
+
+
+BAD_CAMERAS = {
+    "text": "800",
+    "none": None,
+    "shape": np.eye(4),
+    "vector": [800.0, 512.0, 384.0],
+    "zeros": np.zeros((3, 3)),
+    "singular": with_entry(K, 0, 0, 0.0),
+    "nan": with_entry(K, 1, 1, np.nan),
+    "infinite": with_entry(K, 0, 2, np.inf),
+    "negative focal length": with_entry(K, 0, 0, -800.0),
+    "unknown model": {"model": "NOBODY", "width": 9, "height": 9, "params": [1.0, 0.0, 0.0]},
+    "missing params": {"model": "PINHOLE", "width": 9, "height": 9},
+    "wrong number of params": {"model": "PINHOLE", "width": 9, "height": 9, "params": [1.0, 2.0]},
+    "nan params": {"model": "SIMPLE_PINHOLE", "width": 9, "height": 9, "params": [np.nan, 1, 1]},
+}
+BAD_GRAPHS = {"none": None, "array": np.zeros((5, 2)), "tuple": (GRAPH.points0, GRAPH.points1)}
+BAD_OPTIONS = {"dict": {"seed": 1}, "number": 3, "class": Options}
+BAD_METHODS = {"unknown": "ransac", "none": None, "number": 1, "case": "HCM"}
+BAD_PROPOSALS = {
+    "short": np.ones(29, dtype=bool),
+    "long": np.ones(31, dtype=bool),
+    "indices": np.arange(30),
+    "floats": np.ones(30),
+    "table": np.ones((30, 1), dtype=bool),
+    "text": "all",
+}
+BAD_POSES = {"none": None, "matrix": np.eye(4), "tuple": (np.eye(3), np.ones(3))}
+BAD_PROBLEMS = {
+    "none": None,
+    "graph": GRAPH,
+    "number": 3,
+    "pair": [(GRAPH, K)],
+    "bad graph inside": [(GRAPH, K, K), (None, K, K)],
+    "bad camera inside": [(GRAPH, K, np.zeros((3, 3)))],
+}
+BAD_THREADS = {"negative": -1, "float": 1.5, "text": "all", "none": None}
+
+
+def cases(**tables):
+    """All (argument, value) pairs of the tables as pytest parameters."""
+    return [
+        pytest.param(argument, value, id=f"{argument}: {name}")
+        for argument, table in tables.items()
+        for name, value in table.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    cases(
+        graph=BAD_GRAPHS,
+        camera0=BAD_CAMERAS,
+        camera1=BAD_CAMERAS,
+        method=BAD_METHODS,
+        options=BAD_OPTIONS,
+        proposals=BAD_PROPOSALS,
+    ),
+)
+def test_estimate_relative_pose_names_the_argument(argument, value):
+    arguments = {"graph": GRAPH, "camera0": K, "camera1": K, "options": QUICK, argument: value}
+    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+        manymatch.estimate_relative_pose(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    cases(
+        graph=BAD_GRAPHS,
+        camera0=BAD_CAMERAS,
+        camera1=BAD_CAMERAS,
+        pose=BAD_POSES,
+        options=BAD_OPTIONS,
+    ),
+)
+def test_score_pose_names_the_argument(argument, value):
+    arguments = {"graph": GRAPH, "camera0": K, "camera1": K, "pose": POSE, argument: value}
+    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+        manymatch.score_pose(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    cases(problems=BAD_PROBLEMS, method=BAD_METHODS, options=BAD_OPTIONS, threads=BAD_THREADS),
+)
+def test_estimate_relative_poses_names_the_argument(argument, value):
+    arguments = {"problems": [(GRAPH, K, K)], "options": QUICK, argument: value}
+    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+        manymatch.estimate_relative_poses(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    cases(
+        threshold_px={
+            "zero": 0.0,
+            "negative": -1.0,
+            "nan": np.nan,
+            "infinite": np.inf,
+            "text": "1",
+        },
+        min_iterations={"negative": -1, "float": 10.5, "text": "10", "above max": 200_000},
+        max_iterations={"negative": -1, "zero": 0, "float": 0.5, "below min": 10},
+        confidence={"zero": 0.0, "one": 1.0, "nan": np.nan},
+        safety={"zero": 0.0, "negative": -3.0, "nan": np.nan},
+        pool_size={"zero": 0, "negative": -1, "float": 2.5},
+        q={"zero": 0.0, "one": 1.0, "nan": np.nan},
+        delta={"zero": 0.0, "one": 1.0, "nan": np.nan},
+        guidance={"negative": -0.1, "above one": 1.1, "nan": np.nan},
+        seed={"negative": -1, "float": 0.5, "text": "0"},
+        threads={"negative": -1, "float": 0.5},
+    ),
+)
+def test_options_name_the_field(argument, value):
+    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+        Options(**{argument: value})
+
+
+def test_guidance_needs_ranks():
+    guided = QUICK.replace(guidance=0.5)
+    with pytest.raises(ValueError, match=r"\branks\b.*\bguidance\b"):
+        manymatch.estimate_relative_pose(GRAPH, K, K, options=guided)
+    manymatch.estimate_relative_pose(RANKED, K, K, options=guided)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    cases(
+        points0={"nan": np.full((30, 2), np.nan), "infinite": np.full((30, 2), np.inf)},
+        points1={"three columns": np.zeros((30, 3)), "text": [["a", "b"]] * 30},
+        edges={
+            "out of range": [(0, 30)],
+            "negative": [(-1, 0)],
+            "three columns": [(0, 1, 2)],
+            "fractions": [(0.5, 1.0)],
+        },
+    ),
+)
+def test_graphs_name_the_field(argument, value):
+    arguments = {"points0": GRAPH.points0, "points1": GRAPH.points1, "edges": GRAPH.edges}
+    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+        AssociationGraph(**{**arguments, argument: value})
+
+
+def equal_points(count):
+    """A graph whose keypoints are all at one pixel."""
+    points = np.full((count, 2), 100.0)
+    return AssociationGraph(points, points, [(i, i) for i in range(count)])
+
+
+HOPELESS = {
+    "no points": AssociationGraph(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 2), dtype=int)),
+    "no edges": AssociationGraph(GRAPH.points0, GRAPH.points1, np.zeros((0, 2), dtype=int)),
+    "one edge": GRAPH.head(1),
+    "four edges": GRAPH.head(4),
+    "all points equal": equal_points(30),
+    "star": AssociationGraph(GRAPH.points0, GRAPH.points1, [(0, j) for j in range(30)]),
+    "star on the right": AssociationGraph(
+        GRAPH.points0, GRAPH.points1, [(i, 0) for i in range(30)]
+    ),
+    "five on four": AssociationGraph(
+        GRAPH.points0, GRAPH.points1, [(i, j) for i in range(5) for j in range(4)]
+    ),
+    "the same edge many times": AssociationGraph(GRAPH.points0, GRAPH.points1, [(3, 3)] * 30),
+}
+
+
+@pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm"])
+@pytest.mark.parametrize("name", HOPELESS)
+def test_hopeless_graphs_fail_with_a_reason(name, method):
+    graph = HOPELESS[name]
+    estimate = manymatch.estimate_relative_pose(graph, K, K, method, QUICK)
+    assert estimate.success is False
+    assert estimate.pose is None
+    assert isinstance(estimate.failure, str)
+    assert len(estimate.failure.split()) >= 3
+    assert estimate.inliers.shape == (graph.num_edges,)
+    assert not estimate.inliers.any()
+    assert estimate.matches.shape == (0, 2)
+    assert (estimate.hcm, estimate.cardinality, estimate.num_inliers) == (0.0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["no points", "no edges", "four edges", "all points equal"])
+def test_hopeless_graphs_fail_with_cm_as_well(name):
+    estimate = manymatch.estimate_relative_pose(HOPELESS[name], K, K, "cm", QUICK)
+    assert estimate.success is False
+    assert estimate.pose is None
+    assert estimate.failure
+
+
+def test_too_few_proposals_fail_with_a_reason():
+    for count in (0, 4):
+        proposals = np.arange(30) < count
+        estimate = manymatch.estimate_relative_pose(GRAPH, K, K, options=QUICK, proposals=proposals)
+        assert estimate.success is False
+        assert len(estimate.failure.split()) >= 3
+
+
+def test_hopeless_graphs_among_others():
+    problems = [(graph, K, K) for graph in HOPELESS.values()]
+    estimates = manymatch.estimate_relative_poses(problems, options=QUICK)
+    assert [e.success for e in estimates] == [False] * len(problems)
+    assert manymatch.estimate_relative_poses([]) == []
+
+
+def test_scores_of_hopeless_graphs_are_zero_or_finite():
+    for graph in HOPELESS.values():
+        score = manymatch.score_pose(graph, K, K, POSE)
+        assert np.isfinite(score.hcm)
+        assert score.inliers.shape == (graph.num_edges,)
+        assert score.num_inliers == score.inliers.sum()
+        assert score.cardinality <= score.num_inliers
+
+
+def test_repeated_edges_change_nothing():
+    doubled = AssociationGraph(
+        GRAPH.points0, GRAPH.points1, np.concatenate([GRAPH.edges, GRAPH.edges[::-1]])
+    )
+    assert doubled.num_edges == GRAPH.num_edges
+    a = manymatch.estimate_relative_pose(GRAPH, K, K, options=QUICK)
+    b = manymatch.estimate_relative_pose(doubled, K, K, options=QUICK)
+    assert a.pose == b.pose
+
+
+FOCAL = 800.0
+METHODS = ("hcm", "mcm", "hcm-mcm")
+
+
+def to_graph(problem):
+    """The problem in pixels."""
+    centre = K[:2, 2]
+    return manymatch.AssociationGraph(
+        FOCAL * problem.x0 + centre, FOCAL * problem.x1 + centre, problem.edges
+    )
+
+
+def compacted(graph):
+    """Normalised points of the vertices in use, renumbered edges, eps for one pixel."""
+    camera = manymatch.Camera.from_matrix(K)
+    used0, first = np.unique(graph.edges[:, 0], return_inverse=True)
+    used1, second = np.unique(graph.edges[:, 1], return_inverse=True)
+    edges = np.column_stack([first, second]).astype(np.int32)
+    x0 = np.ascontiguousarray(camera.unproject(graph.points0[used0]))
+    x1 = np.ascontiguousarray(camera.unproject(graph.points1[used1]))
+    return x0, x1, np.ascontiguousarray(edges), 0.5 * (1.0 / FOCAL + 1.0 / FOCAL)
+
+
+def assert_same_run(graph, method, options, proposals=None):
+    """One run of the estimator equals one run of the twin."""
+    estimate = manymatch.estimate_relative_pose(graph, K, K, method, options, proposals)
+    twin = Loop(*compacted(graph), method, options, proposals).run()
+    assert estimate.iterations == twin.iterations
+    assert estimate.refinements == twin.local_refinements + twin.pool_refinements
+    assert estimate.success == (twin.R is not None)
+    if estimate.success:
+        assert angle_between(estimate.pose.R, twin.R) < 1e-8
+        assert np.linalg.norm(estimate.pose.t - twin.t) < 1e-8
+    return estimate
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_loop_equals_its_slow_twin(method, seed):
+    problem = random_problem(np.random.default_rng([seed, 1]), n=60, max_degree=4)
+    options = manymatch.Options(min_iterations=100, max_iterations=1500, seed=seed)
+    estimate = assert_same_run(to_graph(problem), method, options)
+    assert estimate.success
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hard_graphs_run_to_the_limit(method):
+    rng = np.random.default_rng(2)
+    problem = random_problem(rng, n=120, max_degree=5, noise=0.5)
+    wrong = rng.permutation(120)
+    edges = np.array(
+        [(i, wrong[j]) if i > 25 else (i, j) for i, j in problem.edges], dtype=np.int32
+    )
+    graph = manymatch.AssociationGraph(
+        FOCAL * problem.x0 + K[:2, 2], FOCAL * problem.x1 + K[:2, 2], edges
+    )
+    options = manymatch.Options(min_iterations=50, max_iterations=2000, seed=3)
+    assert assert_same_run(graph, method, options).iterations == 2000
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_proposals_restrict_the_samples_and_nothing_else(method, share):
+    rng = np.random.default_rng([3, round(10 * share)])
+    problem = random_problem(rng, n=70, max_degree=4)
+    graph = to_graph(problem)
+    proposals = rng.random(graph.num_edges) < share
+    options = manymatch.Options(min_iterations=100, max_iterations=1000, seed=11)
+    assert_same_run(graph, method, options, proposals)
+
+
+@pytest.mark.parametrize("pool_size", [1, 2, 7, 5000])
+def test_pool_sizes(pool_size):
+    problem = random_problem(np.random.default_rng([4, pool_size]), n=50, max_degree=4, noise=0.7)
+    options = manymatch.Options(min_iterations=300, max_iterations=800, seed=5, pool_size=pool_size)
+    assert_same_run(to_graph(problem), "hcm-mcm", options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (1, 50), (10, 11), (500, 500), (1, 10_000)])
+def test_iteration_limits(method, low, high):
+    problem = random_problem(np.random.default_rng(6), n=50, max_degree=2, noise=0.2)
+    options = manymatch.Options(min_iterations=low, max_iterations=high, seed=1)
+    assert_same_run(to_graph(problem), method, options)
+
+
+@pytest.mark.parametrize("q", [1.0 / 3.0, 0.6])
+def test_other_priors(q):
+    problem = random_problem(np.random.default_rng(8), n=50, max_degree=5)
+    options = manymatch.Options(min_iterations=100, max_iterations=500, q=q, delta=0.05)
+    assert_same_run(to_graph(problem), "hcm-mcm", options)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "cm"])
+def test_easy_graphs_are_solved_and_reported_consistently(method):
+    for seed in range(5):
+        problem = random_problem(np.random.default_rng([9, seed]), n=80, max_degree=3)
+        graph = to_graph(problem)
+        options = manymatch.Options(min_iterations=500, max_iterations=5000, seed=seed)
+        estimate = manymatch.estimate_relative_pose(graph, K, K, method, options)
+        assert estimate.success
+        assert not estimate.failure
+        assert angle_between(estimate.pose.R, problem.R) < np.radians(1.0)
+        score = manymatch.score_pose(graph, K, K, estimate.pose, options)
+        assert estimate.hcm == score.hcm
+        assert estimate.cardinality == score.cardinality
+        assert estimate.num_inliers == score.num_inliers == estimate.inliers.sum()
+        np.testing.assert_array_equal(estimate.inliers, score.inliers)
+        assert_resolved(graph, estimate)
+        assert all(seconds >= 0.0 for seconds in estimate.timing.values())
+
+
+def assert_resolved(graph, estimate):
+    """matches is a maximum matching of the inlier graph, so every keypoint appears at most once."""
+    assert estimate.matches.shape == (estimate.cardinality, 2)
+    inlier_edges = {tuple(edge) for edge in graph.edges[estimate.inliers].tolist()}
+    assert {tuple(match) for match in estimate.matches.tolist()} <= inlier_edges
+    for side in (0, 1):
+        assert len(np.unique(estimate.matches[:, side])) == len(estimate.matches)
+
+
+def test_full_guidance_is_a_run_with_rank_one_proposals():
+    rng = np.random.default_rng(10)
+    problem = random_problem(rng, n=70, max_degree=4)
+    rank = rng.integers(1, 4, size=len(problem.edges))
+    graph = to_graph(problem)
+    ranked = manymatch.AssociationGraph(graph.points0, graph.points1, graph.edges, rank=rank)
+    options = manymatch.Options(min_iterations=100, max_iterations=800, seed=2)
+    plain = manymatch.estimate_relative_pose(graph, K, K, "hcm-mcm", options, rank == 1)
+    guided = manymatch.estimate_relative_pose(
+        ranked, K, K, "hcm-mcm", options.replace(guidance=1.0)
+    )
+    assert guided.iterations == plain.iterations
+    np.testing.assert_array_equal(guided.pose.R, plain.pose.R)
+
+
+def test_guidance_zero_ignores_the_ranks():
+    problem = random_problem(np.random.default_rng(11), n=60, max_degree=4)
+    graph = to_graph(problem)
+    ranked = manymatch.AssociationGraph(
+        graph.points0, graph.points1, graph.edges, rank=np.ones(graph.num_edges, dtype=np.int32)
+    )
+    options = manymatch.Options(min_iterations=100, max_iterations=500)
+    a, b = (manymatch.estimate_relative_pose(g, K, K, "hcm-mcm", options) for g in (graph, ranked))
+    assert a.pose == b.pose
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_best_model_that_comes_late_ends_the_search_where_it_was_found(method):
+    for seed in range(4):
+        problem = random_problem(np.random.default_rng([seed, 77]), n=60, max_degree=3)
+        options = manymatch.Options(
+            min_iterations=1, max_iterations=3000, seed=seed, confidence=0.5, safety=0.2
+        )
+        assert_same_run(to_graph(problem), method, options)
+
+
+PROGRAM = """
+import sys
+import numpy as np
+import manymatch
+
+rng = np.random.default_rng(0)
+points0, points1 = rng.uniform(0, 1000, (2, 300, 2))
+edges = np.column_stack([np.repeat(np.arange(300), 3), rng.integers(0, 300, 900)])
+graph = manymatch.AssociationGraph(points0, points1, edges)
+K = [[800, 0, 500], [0, 800, 500], [0, 0, 1]]
+budget = 2**31 - 1
+options = manymatch.Options(
+    min_iterations=budget, max_iterations=budget, threads=int(sys.argv[2])
+)
+print("ready", flush=True)
+try:
+    if sys.argv[1] == "many":
+        problems = [(graph, K, K)] * 4
+        manymatch.estimate_relative_poses(problems, "hcm-mcm", options=options, threads=2)
+    else:
+        manymatch.estimate_relative_pose(graph, K, K, sys.argv[1], options)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "threads"),
+    [("auto", 1), ("auto", 2), ("hcm-mcm", 1), ("hcm-mcm", 2), ("mcm", 1), ("cm", 2), ("many", 1)],
+)
+def test_sigint_ends_a_forced_run(what, threads):
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", PROGRAM, what, str(threads)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        # Give the run time to be inside the compiled loop; a finished run would print nothing.
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        process.send_signal(signal.SIGINT)
+        # The limit only keeps a broken build from hanging here for hours.
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert output == "interrupted\n", errors
+    assert process.returncode == 0
+
+
+COMPARED = ("cm", "hcm", "mcm", "hcm-mcm")
+PAIRS = 40
+SOLVED_DEG = 5.0
+OPTIONS = manymatch.Options(min_iterations=1_000, max_iterations=20_000)
+
+
+def solved(config):
+    """Share of solved pairs by method, as (PAIRS,) arrays of zeros and ones."""
+    scenes = list(synthetic.make_scenes(config, PAIRS, seed=1000))
+    problems = [(scene.graph, scene.camera0, scene.camera1) for scene in scenes]
+    result = {}
+    for method in COMPARED:
+        estimates = manymatch.estimate_relative_poses(problems, method=method, options=OPTIONS)
+        errors = [
+            pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
+            for estimate, scene in zip(estimates, scenes, strict=True)
+        ]
+        result[method] = (np.array(errors) < SOLVED_DEG).astype(float)
+    return result
+
+
+@pytest.fixture(scope="module")
+def ordering():
+    return solved(synthetic.ORDERING)
+
+
+@pytest.fixture(scope="module")
+def control():
+    return solved(synthetic.CONTROL)
+
+
+@pytest.mark.parametrize(("worse", "better"), [("cm", "hcm"), ("hcm", "mcm"), ("cm", "hcm-mcm")])
+def test_rows_separate_the_scorers(ordering, worse, better):
+    gain = paired_bootstrap_interval(ordering[better], ordering[worse], np.mean)
+    assert gain.low > 0.0
+
+
+def test_two_stages_are_not_below_mcm(ordering):
+    gain = paired_bootstrap_interval(ordering["hcm-mcm"], ordering["mcm"], np.mean)
+    # On 40 pairs two or three either way are chance.
+    assert gain.high >= 0.0
+    assert gain.value > -0.1
+
+
+def test_without_rows_every_method_solves_the_same_pairs(control):
+    for method in COMPARED:
+        assert control[method].mean() > 0.9
+        gain = paired_bootstrap_interval(control[method], control["hcm-mcm"], np.mean)
+        assert gain.low <= 0.0 <= gain.high
