@@ -4,7 +4,7 @@ import manymatch
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.evaluate import pose_error_deg
 
-# Any detector and matcher will do; here a made scene stands in for them.
+# Any detector and matcher will do; here a synthetic scene stands in for them.
 scene = make_scene(EASY, seed=1)
 points0, points1 = scene.graph.points0, scene.graph.points1  # (N, 2) pixels
 edges = scene.graph.edges  # (E, 2) candidates, best first; a keypoint may occur many times

@@ -33,7 +33,7 @@ class RandomFilters(Backbone):
 
 print(check_backbone(RandomFilters()))
 
-# Two views of a made scene, the second one moved by (40, 24) pixels.
+# Two views of a synthetic scene, the second one moved by (40, 24) pixels.
 noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
 scene = noise.repeat(8, axis=0).repeat(8, axis=1)
 image0, image1 = scene[:400, :560], scene[24:424, 40:600]

@@ -1,0 +1,52 @@
+"""How commands end and how they show progress."""
+
+import pytest
+import typer
+
+from manymatch.cli.console import Tracker, clean_exit, time_text
+from manymatch.runs.runner import RunInterrupted, RunProgress
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (ValueError("k must be\n  3"), 2, "manymatch: k must be 3\n"),
+        (FileNotFoundError("a.jpg"), 2, "a.jpg"),
+        (ModuleNotFoundError("torch is missing"), 2, "torch is missing"),
+        (KeyboardInterrupt(), 130, "stopped."),
+        (RunInterrupted(3, 9), 130, "3 of 9 pairs"),
+    ],
+)
+def test_an_end_is_one_line_and_a_code(capsys, error, code, says):
+    with pytest.raises(typer.Exit) as end, clean_exit():
+        raise error
+    assert end.value.exit_code == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError, TypeError, KeyError])
+def test_a_programming_error_is_not_hidden(error):
+    with pytest.raises(error), clean_exit():
+        raise error("broken")
+
+
+def test_progress_without_a_terminal(capsys):
+    with Tracker() as tracker:
+        for finished in (0, 1, 2, 3):
+            left = 3700.0 * (3 - finished) or None
+            tracker(RunProgress(finished, 3, {"solved": finished, "failed": 0}, left, "set"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "0/3 pairs: set: none yet, 3 h 05 min left",
+        "3/3 pairs: set: 3 solved, done",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (61, "1 min 01 s"), (3599.7, "1 h 00 min")]
+)
+def test_time_spans(seconds, text):
+    assert time_text(seconds) == text
