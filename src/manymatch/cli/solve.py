@@ -9,6 +9,7 @@ import typer
 
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, print_json, print_plain
+from manymatch.estimate.confidence import assess
 from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.estimate.words import estimate_sentences
@@ -51,8 +52,10 @@ def run(
     estimate = estimate_relative_pose(
         candidates, *cameras, method=cast("Any", config.method), options=config.options
     )
+    confidence = assess(estimate)
     record = {
         **estimate_record(estimate, candidates),
+        "confidence": confidence.to_dict(),
         "method": config.method,
         "options": config.options.to_dict(),
         "cameras": [camera.to_dict() for camera in cameras],
@@ -76,7 +79,7 @@ def run(
     if as_json:
         print_json(record)
     else:
-        for line in estimate_sentences(estimate, candidates):
+        for line in estimate_sentences(estimate, candidates, confidence):
             print_plain(line)
         print_plain(f"{estimate.iterations} samples in {estimate.timing['total']:.3f} s.")
         if out_folder is not None:

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from manymatch._validate import refusal
-from manymatch.associate.candidates import Candidates, candidates
+from manymatch.associate.candidates import candidates
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.extractor import Extractor
@@ -120,13 +122,10 @@ class Matcher:
             ``result.estimate.success`` is False.
         """
         start = time.perf_counter()
-        sources = (image0, image1)
         images = (load_image(image0, "image0"), load_image(image1, "image1"))
-        resolved = tuple(
-            resolve_camera(camera, _path(source), (image.shape[1], image.shape[0]), name)
-            for camera, source, image, name in zip(
-                (camera0, camera1), sources, images, ("camera0", "camera1"), strict=True
-            )
+        cameras = (
+            resolve_camera(camera0, _path(image0), images[0].shape[1::-1], "camera0"),
+            resolve_camera(camera1, _path(image1), images[1].shape[1::-1], "camera1"),
         )
         loaded = time.perf_counter()
         features = self.extractor.extract_many(images, longest=(longest0, longest1))
@@ -134,8 +133,7 @@ class Matcher:
         result = self.match_features(
             features[0],
             features[1],
-            resolved[0],
-            resolved[1],
+            *cameras,
             longest0=longest0,
             longest1=longest1,
             compare=compare,
@@ -167,9 +165,6 @@ class Matcher:
         config = self.config
         first = _resolved(camera0, features0, "camera0")
         second = _resolved(camera1, features1, "camera1")
-        start = time.perf_counter()
-        found = self._candidates(features0, features1)
-        associated = time.perf_counter()
         chosen = config.options if options is None else options
         pixels = working_pixels(
             config.features,
@@ -177,13 +172,23 @@ class Matcher:
             (second.camera, features1.size, longest1),
         )
         settings = chosen.replace(threshold_px=chosen.threshold_px * pixels)
-        estimate = self._estimate(found.graph, first, second, config.method, settings)
-        estimated = time.perf_counter()
+
+        def estimated(graph: AssociationGraph, method: Any) -> Estimate:
+            return estimate_relative_pose(graph, first.camera, second.camera, method, settings)
+
+        arguments = association_arguments(features0, features1)
+        times = [time.perf_counter()]
+        found = candidates(**arguments, **config.association.to_dict(), method=config.method)
+        times.append(time.perf_counter())
+        estimate = estimated(found.graph, config.method)
+        times.append(time.perf_counter())
         confidence = assess(estimate)
-        assessed = time.perf_counter()
+        times.append(time.perf_counter())
         rank_one = None
         if compare:
-            rank_one = self._rank_one(features0, features1, first, second, settings)
+            plain = candidates(**arguments, k=1, gms=False, keep=config.association.keep).graph
+            rank_one = RankOneResult(plain, estimated(plain, "cm"))
+        stages = ("associate", "estimate", "confidence")
         return MatchResult(
             graph=found.graph,
             estimate=estimate,
@@ -196,43 +201,8 @@ class Matcher:
             config=config,
             notes=[*self.notes, first.sentence, second.sentence],
             rank_one=rank_one,
-            timing={
-                "associate": associated - start,
-                "estimate": estimated - associated,
-                "confidence": assessed - estimated,
-            },
+            timing=dict(zip(stages, np.diff(times).tolist(), strict=True)),
         )
-
-    def _candidates(self, features0: Features, features1: Features) -> Candidates:
-        return candidates(
-            **association_arguments(features0, features1),
-            **self.config.association.to_dict(),
-            method=self.config.method,
-        )
-
-    def _rank_one(
-        self,
-        features0: Features,
-        features1: Features,
-        first: ResolvedCamera,
-        second: ResolvedCamera,
-        settings: Options,
-    ) -> RankOneResult:
-        """Match with mutual nearest neighbours, every match for itself."""
-        keep = self.config.association.keep
-        plain = candidates(**association_arguments(features0, features1), k=1, gms=False, keep=keep)
-        estimate = self._estimate(plain.graph, first, second, "cm", settings)
-        return RankOneResult(plain.graph, estimate)
-
-    @staticmethod
-    def _estimate(
-        graph: AssociationGraph,
-        first: ResolvedCamera,
-        second: ResolvedCamera,
-        method: Any,
-        settings: Options,
-    ) -> Estimate:
-        return estimate_relative_pose(graph, first.camera, second.camera, method, settings)
 
 
 def working_pixels(

@@ -178,7 +178,6 @@ class MatchResult:
         """
         from manymatch.viz.report import write_report
 
-        plain = self.rank_one
         return write_report(
             path,
             images=self.images or (None, None),
@@ -193,9 +192,7 @@ class MatchResult:
             title=title,
             names=self.names,
             notes=self.notes,
-            compare=()
-            if plain is None
-            else [(RANK_ONE, plain.estimate, _error_deg(plain.estimate, true_pose))],
+            compare=[(name, e, _error_deg(e, true_pose)) for name, e in self.systems()[1:]],
             error_deg=_error_deg(self.estimate, true_pose),
         )
 
