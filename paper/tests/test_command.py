@@ -120,8 +120,13 @@ def test_accuracy_is_that_of_the_runs(tmp_path):
         name: RunResult.load(folder / name).header["config"] for name in ("rank-one", "many")
     }
     assert configs["rank-one"]["estimator"] == "poselib"
-    assert configs["rank-one"]["front"] == {"k": 1, "max_edges": None, "gms": False, "keep": 1024}
-    assert configs["many"]["front"] == {"k": 5, "max_edges": 2048, "gms": False, "keep": 1024}
+    assert configs["rank-one"]["association"] == {
+        "k": 1,
+        "max_edges": None,
+        "gms": False,
+        "keep": 1024,
+    }
+    assert configs["many"]["association"] == {"k": 5, "max_edges": 2048, "gms": False, "keep": 1024}
 
 
 def test_q1_draws_from_rank_one_with_a_fixed_budget(tmp_path):
@@ -132,7 +137,7 @@ def test_q1_draws_from_rank_one_with_a_fixed_budget(tmp_path):
         result = RunResult.load(folder / f"K{k}")
         config = result.header["config"]
         assert (config["proposals_rank"], config["probe"]) == (1, True)
-        assert config["front"] == {"k": k, "max_edges": None, "gms": False, "keep": None}
+        assert config["association"] == {"k": k, "max_edges": None, "gms": False, "keep": None}
         assert (result.column("iterations") == 200).all()
         assert result.column("seed").tolist() == [[1, 2, 3], [2, 3, 4]]
 

@@ -52,7 +52,7 @@ def recorded(association):
 
 def front(folder, method):
     header = RunResult.load(folder / "synthetic" / "synthetic-easy" / method).header
-    return header["config"]["front"]
+    return header["config"]["association"]
 
 
 def test_auto_by_default(tmp_path):
@@ -109,7 +109,7 @@ def test_rank_one_is_another_run(out):
     arguments = ["eval", "synthetic:easy", "--method", "cm", "--rank-one", "--out", out, *QUICK]
     assert run(*arguments).exit_code == 0
     result = RunResult.load(out / "synthetic" / "synthetic-easy" / "rank-one-cm")
-    assert result.header["config"]["front"]["k"] == 1
+    assert result.header["config"]["association"]["k"] == 1
 
 
 @pytest.mark.parametrize(
