@@ -51,9 +51,9 @@ def peak_mb() -> float:
 
 def measure(name: str, width: int, height: int, threads: int, repeats: int) -> dict[str, Any]:
     """Seconds and peak memory of one preset or backbone."""
-    from manymatch.features.catalogue import find_model
+    from manymatch.features.registry import find_model
     from manymatch.features.config import FEATURE_PRESETS, NATIVE
-    from manymatch.features.dense import dense_maps
+    from manymatch.features.maps import dense_maps
     from manymatch.features.extractor import Extractor
     from manymatch.features.registry import load_backbone
     from manymatch.features.weights import locate
@@ -120,7 +120,7 @@ def free_mb() -> float:
 
 
 def in_own_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from manymatch.features.catalogue import MODELS
+    from manymatch.features.registry import MODELS
 
     model = MODELS.get(name)
     needs = CONSTANT_MB + FACTOR * 4e-6 * ((model.parameters if model else None) or 0)
@@ -169,7 +169,7 @@ def main() -> None:
         json.dump(measure(sys.argv[2], *map(int, sys.argv[3:])), sys.stdout)
         return
     from benchmarks.speed.report import environment, installed
-    from manymatch.features.catalogue import MODELS
+    from manymatch.features.registry import MODELS
     from manymatch.features.config import FEATURE_PRESETS
 
     backbones = [model.name for model in MODELS.values() if model.kind == "backbone"]

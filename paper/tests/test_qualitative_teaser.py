@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from manymatch.features.feature_map import FeatureMap
+from manymatch.features.maps import FeatureMap
 from manymatch.viz.features import pca_colours
 from manymatch_paper.experiments import qualitative, teaser
 from manymatch_paper.experiments._dense_pairs import Choice, PatchSource

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from manymatch import _core
 from manymatch.associate import neighbours
 from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
-from manymatch.features.detectors.registry import load_detector
+from manymatch.features.registry import load_detector
 from tests.oracles import associate as oracle
 from tests.support.data_folder import data_folder
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from manymatch.cli import models as module
-from manymatch.features.catalogue import MODELS
+from manymatch.features.registry import MODELS
 from manymatch.features.config import FEATURE_PRESETS, NATIVE
 from tests.support import command
 

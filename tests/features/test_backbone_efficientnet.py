@@ -8,10 +8,10 @@ cv2 = pytest.importorskip("cv2")
 
 from manymatch.features.backbones import efficientnet_lite as module  # noqa: E402
 from manymatch.features.backbones._efficientnet_lite import Network  # noqa: E402
-from manymatch.features.catalogue import MODELS  # noqa: E402
+from manymatch.features.registry import MODELS  # noqa: E402
 from manymatch.features.check import check_backbone  # noqa: E402
-from manymatch.features.dense import dense_maps  # noqa: E402
-from manymatch.features.feature_map import unit_rows  # noqa: E402
+from manymatch.features.maps import dense_maps  # noqa: E402
+from manymatch.features.maps import unit_rows  # noqa: E402
 from manymatch.features.registry import load_backbone  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
 from manymatch.features.weights import WeightsError, load_state, locate  # noqa: E402

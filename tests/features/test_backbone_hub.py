@@ -201,7 +201,7 @@ def test_missing_parts(tmp_path, monkeypatch):
 @pytest.mark.hub
 @pytest.mark.parametrize("name", ["dinov2-vits14", "dinov2-vits14-reg"])
 def test_real_weights_load(name):
-    from manymatch.features.catalogue import MODELS
+    from manymatch.features.registry import MODELS
     from manymatch.features.weights import locate
 
     if locate(MODELS[name]) is None:

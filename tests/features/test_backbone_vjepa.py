@@ -10,7 +10,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from manymatch.features.backbones import vjepa  # noqa: E402
 from manymatch.features.backbones._vjepa import Network, Size, rotate, rotation  # noqa: E402
-from manymatch.features.catalogue import MODELS  # noqa: E402
+from manymatch.features.registry import MODELS  # noqa: E402
 from manymatch.features.debias import PositionalBasis  # noqa: E402
 from manymatch.features.registry import load_backbone  # noqa: E402
 from manymatch.features.weights import WeightsError, random_weights  # noqa: E402

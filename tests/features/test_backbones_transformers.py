@@ -12,7 +12,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from manymatch.features.backbones import dinov2, dinov3, siglip2  # noqa: E402
-from manymatch.features.catalogue import MODELS  # noqa: E402
+from manymatch.features.registry import MODELS  # noqa: E402
 from manymatch.features.registry import backbone_names  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from manymatch.features.catalogue import ALIASES, MODELS, find_model
+from manymatch.features.registry import ALIASES, MODELS, find_model
 from manymatch.features.config import FEATURE_PRESETS, NATIVE
-from manymatch.features.detectors.registry import DETECTORS
+from manymatch.features.registry import DETECTORS
 from manymatch.features.registry import backbone_names
 from manymatch.features.weights import locate
 

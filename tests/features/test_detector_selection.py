@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 from manymatch.features.detectors.base import Keypoints
 from manymatch.features.detectors.grid import Grid
-from manymatch.features.detectors.registry import DETECTORS, load_detector
-from manymatch.features.detectors.selection import Selection, by_score, suppress
+from manymatch.features.registry import DETECTORS, load_detector
+from manymatch.features.detectors.base import Selection, by_score, suppress
 
 
 def slow_suppress(points, radius):
@@ -59,7 +59,7 @@ def slow_peaks(scores, radius, threshold, rounds):
 )
 def test_peaks(seed, height, width, radius, rounds):
     torch = pytest.importorskip("torch")
-    from manymatch.features.detectors._peaks import find_peaks, positions
+    from manymatch.features.detectors.networks import find_peaks, positions
 
     # Few values, so that there are plateaus.
     scores = np.random.default_rng(seed).integers(0, 9, (height, width)).astype(np.float32)

@@ -9,9 +9,9 @@ import functools
 import numpy as np
 import pytest
 
-from manymatch.features.catalogue import MODELS
-from manymatch.features.detectors.registry import load_detector
-from manymatch.features.detectors.selection import suppress
+from manymatch.features.registry import MODELS
+from manymatch.features.registry import load_detector
+from manymatch.features.detectors.base import suppress
 from manymatch.features.weights import WeightsError, locate
 from tests.support.data_folder import data_folder
 

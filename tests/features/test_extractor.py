@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from manymatch.features.backbone import Backbone
-from manymatch.features.cache import FeatureCache
+from manymatch.features.extractor import FeatureCache
 from manymatch.features.config import FeatureConfig
 from manymatch.features.extractor import Extractor
 from manymatch.features.registry import _registered, register_backbone

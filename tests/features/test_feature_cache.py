@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from manymatch.features.cache import FeatureCache, content_hash
+from manymatch.features.extractor import FeatureCache, content_hash
 
 pytest.importorskip("h5py")
 

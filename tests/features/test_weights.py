@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from manymatch.features import _download, weights  # noqa: E402
-from manymatch.features.catalogue import MODELS, find_model  # noqa: E402
+from manymatch.features.registry import MODELS, find_model  # noqa: E402
 from manymatch.features.weights import (  # noqa: E402
     WeightsError,
     find_weights,
@@ -164,7 +164,7 @@ class TestOrder:
         assert packaged_file("no_such_package_at_all", "x") is None
         assert packaged_file("", "x") is None
         code = (
-            "import sys; from manymatch.features.catalogue import MODELS; "
+            "import sys; from manymatch.features.registry import MODELS; "
             "from manymatch.features.weights import locate; "
             "[locate(m) for m in MODELS.values()]; "
             "print([m for m in sys.modules if m.split('.')[0] in "

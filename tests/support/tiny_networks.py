@@ -9,7 +9,7 @@ import transformers
 from transformers.utils import logging
 
 from manymatch.features.backbones import dinov2, dinov3, siglip2
-from manymatch.features.catalogue import Model
+from manymatch.features.registry import Model
 from manymatch.features.weights import random_weights
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manymatch.features.feature_map import FeatureMap
+from manymatch.features.maps import FeatureMap
 from manymatch.viz.features import pca_colours, plot_pca
 from tests.support.command import run
 

@@ -15,9 +15,9 @@ from manymatch.cli import flags  # noqa: TC001 - Typer reads the annotations
 from manymatch.cli.console import Json, print_json, print_plain, working
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PROBES, SpectrumExhaustedWarning
-from manymatch.features.dense import checked_layers, dense_maps
+from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.device import choose_device
-from manymatch.features.positional import positional_bases
+from manymatch.features.debias import positional_bases
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
 from manymatch.io.image import load_image
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch.features.backbone import Backbone
-    from manymatch.features.feature_map import FeatureMap
+    from manymatch.features.maps import FeatureMap
 
 EXAMPLE = (
     "Example: manymatch pca a.jpg b.jpg --descriptor efficientnet-lite0 --layer 4,10 "

@@ -1,16 +1,40 @@
-"""Keypoints and descriptors: every representation of the paper, and a door for the next one."""
+"""Keypoints and descriptors: every representation of the paper, and any that is registered.
 
-from manymatch.features.backbone import Backbone
-from manymatch.features.cache import FeatureCache
-from manymatch.features.check import BackboneReport, check_backbone
-from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
-from manymatch.features.debias import PositionalBasis
-from manymatch.features.dense import dense_maps
-from manymatch.features.extractor import Extractor
-from manymatch.features.feature_map import FeatureMap
-from manymatch.features.image_features import Features
-from manymatch.features.registry import backbone_names, load_backbone, register_backbone
-from manymatch.features.resize import Resize
+Submodules are imported when one of the names is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from manymatch.features.backbone import Backbone
+    from manymatch.features.check import BackboneReport, check_backbone
+    from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
+    from manymatch.features.debias import PositionalBasis
+    from manymatch.features.extractor import Extractor, FeatureCache, Features
+    from manymatch.features.maps import FeatureMap, dense_maps
+    from manymatch.features.registry import backbone_names, load_backbone, register_backbone
+    from manymatch.features.resize import Resize
+
+_MODULES = {
+    "FEATURE_PRESETS": "config",
+    "Backbone": "backbone",
+    "BackboneReport": "check",
+    "Extractor": "extractor",
+    "FeatureCache": "extractor",
+    "FeatureConfig": "config",
+    "FeatureMap": "maps",
+    "Features": "extractor",
+    "PositionalBasis": "debias",
+    "Resize": "resize",
+    "backbone_names": "registry",
+    "check_backbone": "check",
+    "dense_maps": "maps",
+    "load_backbone": "registry",
+    "register_backbone": "registry",
+}
 
 __all__ = [
     "FEATURE_PRESETS",
@@ -29,3 +53,13 @@ __all__ = [
     "load_backbone",
     "register_backbone",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

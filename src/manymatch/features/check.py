@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import integer, real
-from manymatch.features.dense import module_device
 from manymatch.features.device import inference, require_torch
+from manymatch.features.maps import module_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class BackboneReport:
 def check_backbone(
     backbone: Backbone, *, layer: int | None = None, atol: float = 1e-3
 ) -> BackboneReport:
-    """Try a backbone on made images.
+    """Try a backbone on synthetic images.
 
     It is asked for maps of several sizes, alone and in batches, and twice the same. Then an image
     is shifted by one cell, which must shift the map by one, and single patches are exchanged, which

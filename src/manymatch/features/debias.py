@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._validate import float_array, integer, refusal
-from manymatch.features.feature_map import unit_rows
+from manymatch.features.maps import dense_maps, unit_rows
+from manymatch.features.resize import Frame, Resize, resize_image
+from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import ArrayLike, NDArray
+
+    from manymatch.features.backbone import Backbone
+    from manymatch.features.maps import FeatureMap
 
 #: Probes by name.
 PROBES = ("black", "grey", "noise")
@@ -163,9 +170,49 @@ def probe_image(probe: object, size: tuple[int, int]) -> NDArray[np.uint8]:
         return np.full((height, width, 3), 0 if probe == "black" else 128, dtype=np.uint8)
     if not isinstance(probe, np.ndarray | os.PathLike):
         raise refusal("probe", f"one of {', '.join(PROBES)}, an array or a Path", probe)
-    from manymatch.features.resize import Frame, resize_image
-    from manymatch.io.image import load_image
-
     image = load_image(probe, "probe")
     given = (image.shape[1], image.shape[0])
     return resize_image(image, Frame(given, (width, height), (width, height)))
+
+
+def positional_bases(
+    maps: Mapping[int, FeatureMap],
+    backbone: Backbone,
+    *,
+    probe: object = "black",
+    norm: bool = True,
+    precision: str = "auto",
+) -> dict[int, PositionalBasis]:
+    """Find the positional subspace of every layer.
+
+    The probe is as large as the whole cells of the maps, so that nothing is padded and nothing but
+    the grid counts: images of one grid share their bases.
+
+    Parameters
+    ----------
+    maps : dict of int to FeatureMap
+        Maps to be corrected, by layer.
+    backbone : Backbone
+        That computed them.
+    probe : {"black", "grey", "noise"}, array or pathlib.Path
+        See `probe_image`.
+    norm, precision
+        As they were computed with.
+
+    Returns
+    -------
+    dict of int to PositionalBasis
+    """
+    layers_of: dict[tuple[int, int], list[int]] = {}
+    for layer, dense in maps.items():
+        rows, columns = dense.grid
+        stride = backbone.stride_of(layer)
+        layers_of.setdefault((columns * stride, rows * stride), []).append(layer)
+    bases = {}
+    for size, layers in layers_of.items():
+        image = probe_image(probe, size)
+        (found,) = dense_maps(
+            [image], backbone, layers, norm=norm, resize=Resize.none(), precision=precision
+        )
+        bases.update({k: PositionalBasis.from_map(value.values) for k, value in found.items()})
+    return bases

@@ -1,9 +1,11 @@
-"""Where networks run, and in which precision."""
+"""Where networks run, in which precision, and with which versions of which libraries."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from manymatch._optional import require
@@ -14,12 +16,15 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "cuda", "mps", "cpu")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+#: End of the sentence that says that a package for networks is missing.
+WITHOUT_NETWORKS = ', or take the preset "classic", which does without'
+# A change of any of them may make other features.
+_LIBRARIES = ("numpy", "torch", "transformers", "timm", "kornia")
 
 
 def require_torch() -> Any:
     """Import torch, or say how to get it."""
-    otherwise = ', or take the preset "classic", which does without'
-    return require("torch", "this representation", "features", otherwise)
+    return require("torch", "this representation", "features", WITHOUT_NETWORKS)
 
 
 def choose_device(device: object = "auto") -> torch.device:
@@ -81,3 +86,20 @@ def weights_hash(module: torch.nn.Module | None) -> str:
         # As bytes: NumPy has no bfloat16.
         digest.update(value.reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Return the versions of the packages that compute numbers, where they are installed."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    try:
+        # Installed under several names.
+        import cv2
+    except ModuleNotFoundError:
+        return found
+    return {**found, "opencv": cv2.__version__}

@@ -1,42 +1,206 @@
-"""Images in, keypoints with descriptors out."""
+"""Images in, keypoints with descriptors out, kept in a cache.
+
+A cache is a folder with one HDF5 file per entry, named by the hash of its key, which is everything
+that went into it. An entry is written under another name and renamed when complete, so several
+processes may share a folder without locks and a killed one leaves nothing half-written. What was
+damaged afterwards is noticed by a checksum, and computed again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import io
+import json
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from manymatch._files import as_path, write_whole
+from manymatch._optional import require
 from manymatch._validate import integer, refusal
-from manymatch.features.cache import FeatureCache, content_hash
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
-from manymatch.features.debias import PositionalBasis
-from manymatch.features.dense import dense_maps
+from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors.base import Keypoints
-from manymatch.features.detectors.registry import load_detector
-from manymatch.features.device import choose_device, choose_precision, weights_hash
-from manymatch.features.feature_map import FeatureMap, unit_rows
-from manymatch.features.image_features import Features
-from manymatch.features.positional import positional_bases
-from manymatch.features.registry import load_backbone
+from manymatch.features.device import (
+    choose_device,
+    choose_precision,
+    library_versions,
+    weights_hash,
+)
+from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
+from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image
-from manymatch.features.versions import library_versions
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from manymatch._validate import FloatArray, IndexArray
     from manymatch.features.backbone import Backbone
     from manymatch.features.detectors.base import Detector
 
 # Raised when this package computes other numbers from the same settings.
 _REVISION = 2
+# Raised when the meaning of an entry of the cache changes; others are never read.
+_CACHE_FORMAT = 1
 _BASES_KEPT = 16
 _T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Features:
+    """Keypoints of one image with their descriptors, best first.
+
+    Attributes
+    ----------
+    points : (N, 2) float64 ndarray
+        Pixels (x, y) of the user's image; the centre of its top-left pixel is (0, 0).
+    scores : (N,) float32 ndarray
+        The detector's, falling.
+    descriptors : (N, D) float32 ndarray
+        Of length one.
+    size : (int, int)
+        Width and height of the user's image.
+    further, owners : (M, D) float32 and (M,) int64 ndarrays, or None
+        More descriptors of some keypoints (SIFT with several orientations), and whose they are.
+    provenance : dict
+        Everything that went into them.
+    """
+
+    points: FloatArray
+    scores: NDArray[np.float32]
+    descriptors: NDArray[np.float32]
+    size: tuple[int, int]
+    further: NDArray[np.float32] | None = None
+    owners: IndexArray | None = None
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        width, height = self.size
+        return (
+            f"Features({len(self)} keypoints, descriptors of length "
+            f"{self.descriptors.shape[1]}, image {width} x {height})"
+        )
+
+    def all_descriptors(self) -> tuple[NDArray[np.float32], IndexArray]:
+        """Return all rows, (N + M, D), and the keypoint that each belongs to."""
+        own = np.arange(len(self))
+        if self.further is None or self.owners is None:
+            return self.descriptors, own
+        return np.concatenate([self.descriptors, self.further]), np.concatenate([own, self.owners])
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what a cache keeps."""
+        arrays: dict[str, NDArray[Any]] = {
+            "points": self.points,
+            "scores": self.scores,
+            "descriptors": self.descriptors,
+            "size": np.array(self.size, dtype=np.int64),
+        }
+        if self.further is not None and self.owners is not None:
+            arrays |= {"further": self.further, "owners": self.owners}
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], provenance: dict[str, Any]
+    ) -> Features:
+        """Make features of what `to_arrays` returned."""
+        width, height = arrays["size"]
+        return cls(
+            arrays["points"],
+            arrays["scores"],
+            arrays["descriptors"],
+            (int(width), int(height)),
+            arrays.get("further"),
+            arrays.get("owners"),
+            provenance,
+        )
+
+
+class FeatureCache:
+    """A folder of arrays by key.
+
+    Parameters
+    ----------
+    folder : path
+        Made when the first entry is written.
+    """
+
+    def __init__(self, folder: object) -> None:
+        self.folder = as_path(folder, "cache")
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"cache must be a folder, got the file {str(self.folder)!r}")
+
+    def __repr__(self) -> str:
+        return f"FeatureCache({str(self.folder)!r}, {len(self)} entries)"
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.folder.glob("??/*.h5"))
+
+    def path(self, key: Mapping[str, Any]) -> Path:
+        """Name of the file of an entry, there or not."""
+        name = hashlib.sha256(_text(key).encode()).hexdigest()
+        return self.folder / name[:2] / f"{name}.h5"
+
+    def read(self, key: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
+        """Return the arrays of an entry; None when it is missing, damaged or of another key."""
+        h5py = _h5py()
+        path = self.path(key)
+        if not path.is_file():
+            return None
+        try:
+            with h5py.File(io.BytesIO(path.read_bytes()), "r") as file:
+                attributes = dict(file.attrs)
+                arrays = {name: np.asarray(dataset[()]) for name, dataset in file.items()}
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+            # What h5py raises for a damaged file.
+            return None
+        same = attributes.get("key") == _text(key)
+        return arrays if same and attributes.get("checksum") == _checksum(arrays) else None
+
+    def write(self, key: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write an entry, in place of one that is there."""
+        h5py = _h5py()
+        memory = io.BytesIO()
+        with h5py.File(memory, "w") as file:
+            file.attrs["key"] = _text(key)
+            file.attrs["checksum"] = _checksum(arrays)
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array)
+        path = self.path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda file: file.write(memory.getbuffer()))
+
+
+def content_hash(array: NDArray[Any]) -> str:
+    """Hash an array by its values, shape and type."""
+    whole = np.ascontiguousarray(array)
+    digest = hashlib.sha256(f"{whole.shape} {whole.dtype.str} ".encode())
+    digest.update(whole.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
+    parts = [f"{name} {content_hash(np.asarray(arrays[name]))}" for name in sorted(arrays)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _text(key: Mapping[str, Any]) -> str:
+    return json.dumps({"format": _CACHE_FORMAT, **key}, sort_keys=True, allow_nan=False)
+
+
+def _h5py() -> Any:
+    return require("h5py", "a feature cache", "images")
 
 
 class Extractor:

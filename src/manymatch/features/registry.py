@@ -1,41 +1,147 @@
-"""The backbones that can be asked for by name: ours, and those that other packages add."""
+"""What can be asked for by name: models and the facts about them, backbones, detectors.
+
+Every module of `backbones` and `detectors` registers what it defines, with its facts, when it is
+imported; all of them are imported when the first name is looked up. They import torch only when a
+network is made, so that listing models needs neither torch nor a network.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import pkgutil
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from manymatch._validate import refusal, suggest
+from manymatch.features.detectors.base import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
     from manymatch.features.backbone import Backbone
+    from manymatch.features.detectors.base import Detector
 
     Factory = TypeVar("Factory", bound=Callable[..., Backbone])
+    DetectorType = TypeVar("DetectorType", bound=type[Detector])
 
-#: Other packages name their factories in this group.
+#: Other packages name their factories of backbones in this group.
 ENTRY_POINTS = "manymatch.backbones"
+#: Short names of detectors.
+ALIASES = {"aliked": "aliked-n16"}
 
-# Families whose modules register themselves when imported.
-_BUILTIN = ("dinov3", "dinov2", "siglip2", "vjepa", "efficientnet_lite", "hub", "timm")
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Facts about one model.
+
+    Attributes
+    ----------
+    name : str
+        Under which this package knows it.
+    kind : {"backbone", "detector"}
+        What it is for.
+    family : str
+        Models of one family share their code.
+    hub_id : str, optional
+        Repository on the model hub.
+    licence : str
+        Of the weights.
+    gated : bool
+        Whether the hub asks to accept the licence before it gives the weights.
+    parameters : int, optional
+        Number of parameters of the part that is used; None where there are none.
+    size_mb : float, optional
+        Megabytes that are downloaded; None where unknown or nothing is.
+    dim : int, optional
+        Length of a descriptor (of the last layer, where they differ).
+    num_layers : int, optional
+        Blocks that can be asked for.
+    patch_size : int, optional
+        Input pixels per cell of the last layer.
+    package, file : str, optional
+        Requirement for pip, and the weights' path inside the package it installs.
+    url : str, optional
+        Where the weights lie when neither on the hub nor in a package.
+    alternative : str, optional
+        A model of the same kind that is easier to get.
+    libraries : tuple of str
+        Optional packages that run it, as Python imports them.
+    """
+
+    name: str
+    kind: Literal["backbone", "detector"]
+    family: str
+    hub_id: str | None = None
+    licence: str = "unknown"
+    gated: bool = False
+    parameters: int | None = None
+    size_mb: float | None = None
+    dim: int | None = None
+    num_layers: int | None = None
+    patch_size: int | None = None
+    package: str | None = None
+    file: str | None = None
+    url: str | None = None
+    alternative: str | None = None
+    libraries: tuple[str, ...] = ("torch", "transformers")
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether there is anything to load."""
+        return bool(self.hub_id or self.package or self.url)
+
+    @property
+    def import_name(self) -> str | None:
+        """Name of the package that holds the weights, as Python spells it."""
+        return None if self.package is None else self.package.split("==")[0].replace("-", "_")
+
+    @property
+    def gate(self) -> str:
+        """Where the licence is accepted; empty without a gate."""
+        return f"https://huggingface.co/{self.hub_id}" if self.gated and self.hub_id else ""
+
+
+def megabytes(parameters: int) -> float:
+    """Size of a file of float32 numbers."""
+    return round(4e-6 * parameters, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Registered:
     factory: Callable[..., Backbone]
-    prefix: bool
+    prefix: bool = False
 
 
-_registered: dict[str, _Registered] = {}
+_models: dict[str, Model] = {}
+_backbones: dict[str, _Registered] = {}
+_detectors: dict[str, type[Detector]] = {}
 _complete = False
 
 
+def models() -> dict[str, Model]:
+    """All models by name, detectors first, and those that need no download first."""
+    _find_all()
+    order = sorted(
+        _models.values(), key=lambda m: (m.kind == "backbone", bool(m.hub_id or m.url))
+    )
+    return {model.name: model for model in order}
+
+
+def find_model(name: object) -> Model:
+    """Return a model by name; an unknown one is a `ValueError`."""
+    known = models()
+    full = ALIASES.get(name, name) if isinstance(name, str) else name
+    if not isinstance(full, str) or full not in known:
+        raise ValueError(
+            f"model must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
+        )
+    return known[full]
+
+
 def register_backbone(
-    name: str, *, prefix: bool = False, replace: bool = False
+    name: str, *, prefix: bool = False, replace: bool = False, model: Model | None = None
 ) -> Callable[[Factory], Factory]:
     """Make a backbone available under a name; a decorator for its class or factory.
 
@@ -48,6 +154,8 @@ def register_backbone(
         factory as the keyword `model`.
     replace : bool
         Allow a name that is taken.
+    model : Model, optional
+        Facts that `manymatch models` lists.
 
     Returns
     -------
@@ -60,18 +168,32 @@ def register_backbone(
     >>> @register_backbone("mine")                                   # doctest: +SKIP
     ... class Mine(Backbone): ...
     """
-    if not _is_word(name):
+    if not isinstance(name, str) or not name or ":" in name or name != name.strip():
         raise refusal("name", "a word without a colon", name)
 
     def decorate(factory: Factory) -> Factory:
         if not callable(factory):
             raise refusal("factory", "a class or function that makes a Backbone", factory)
-        if name in _registered and not replace:
+        if name in _backbones and not replace:
             raise ValueError(
                 f"name must be one that is not taken (or replace=True given), got {name!r}"
             )
-        _registered[name] = _Registered(factory, prefix)
+        _backbones[name] = _Registered(factory, prefix)
+        if model is not None:
+            _models[name] = model
         return factory
+
+    return decorate
+
+
+def register_detector(*variants: Model) -> Callable[[DetectorType], DetectorType]:
+    """Make the variants of a detector available under their names; a decorator for its class."""
+
+    def decorate(kind: DetectorType) -> DetectorType:
+        for model in variants:
+            _models[model.name] = model
+            _detectors[model.name] = kind
+        return kind
 
     return decorate
 
@@ -79,7 +201,12 @@ def register_backbone(
 def backbone_names() -> list[str]:
     """Names of all backbones, those of other packages included; a trailing colon takes a model."""
     _find_all()
-    return sorted(f"{name}:" if entry.prefix else name for name, entry in _registered.items())
+    return sorted(f"{name}:" if entry.prefix else name for name, entry in _backbones.items())
+
+
+def detector_names() -> list[str]:
+    """Names that `load_detector` takes, short ones included."""
+    return [*(name for name, model in models().items() if model.kind == "detector"), *ALIASES]
 
 
 def load_backbone(name: str, *, weights: object = None, offline: bool = False) -> Backbone:
@@ -103,7 +230,7 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     if not isinstance(name, str):
         raise refusal("backbone", "a name", name)
     head, colon, model = name.partition(":")
-    entry = _registered.get(head)
+    entry = _backbones.get(head)
     if entry is None or entry.prefix != bool(colon):
         known = backbone_names()
         raise ValueError(
@@ -113,17 +240,86 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     return entry.factory(weights=weights, offline=offline, **extra)
 
 
+def load_detector(
+    name: str,
+    *,
+    max_keypoints: int = 2048,
+    nms_radius: int | None = None,
+    border: int = 4,
+    threshold: float | None = None,
+    weights: object = None,
+    offline: bool = False,
+) -> Detector:
+    """Make a detector and load its weights.
+
+    Parameters
+    ----------
+    name : str
+        One of `detector_names`; "aliked" is the variant n16, and "grid:<n>" a grid of n pixels
+        instead of 16.
+    max_keypoints : int
+        At most so many, those of the largest scores.
+    nms_radius : int, optional
+        No two keypoints within this many pixels along both axes. By default that of the published
+        code: 4 for SuperPoint, 2 for ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
+    border : int
+        Pixels along the image's edge without keypoints.
+    threshold : float, optional
+        Scores must be larger; by default the detector's own.
+    weights : path or "random", optional
+        By default they are looked for where `manymatch models` says.
+    offline : bool
+        Never download.
+
+    Raises
+    ------
+    ValueError
+        If there is no such detector, a setting is out of range or has no meaning for it, or weights
+        are missing, damaged or of another network.
+    ModuleNotFoundError
+        If a package is missing; the sentence says how to install it.
+    """
+    _find_all()
+    if not isinstance(name, str):
+        raise refusal("detector", "a name", name)
+    head, colon, variant = name.partition(":")
+    full = ALIASES.get(head, head)
+    kind = _detectors.get(full)
+    if kind is None or (colon and not kind.is_variant(variant)):
+        known = detector_names()
+        raise ValueError(
+            f"detector must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
+        )
+    model = _models[full]
+    for setting, value, exists in (
+        ("nms_radius", nms_radius, kind.default_nms_radius is not None),
+        ("threshold", threshold, kind.default_threshold is not None),
+        ("weights", weights, model.needs_weights),
+    ):
+        if value is not None and not exists:
+            raise refusal(setting, f"left out for the detector {name!r}", value)
+    selection = Selection.checked(
+        max_keypoints,
+        (kind.default_nms_radius or 0) if nms_radius is None else nms_radius,
+        border,
+        (kind.default_threshold or 0.0) if threshold is None else threshold,
+    )
+    return kind(model, selection, weights=weights, offline=offline, variant=variant)
+
+
 def _find_all() -> None:
-    """Import our families and the entry points of other packages, once."""
+    """Import our families and find the entry points of other packages, once."""
     global _complete  # noqa: PLW0603
     if _complete:
         return
-    for module in _BUILTIN:
-        importlib.import_module(f"manymatch.features.backbones.{module}")
+    for folder in ("backbones", "detectors"):
+        package = importlib.import_module(f"manymatch.features.{folder}")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
     for point in entry_points(group=ENTRY_POINTS):
         # Loaded only when asked for, so that a broken package breaks nothing but itself.
-        if point.name not in _registered:
-            _registered[point.name] = _Registered(_from_entry_point(point.name), prefix=False)
+        if point.name not in _backbones:
+            _backbones[point.name] = _Registered(_from_entry_point(point.name))
     _complete = True
 
 
@@ -134,7 +330,3 @@ def _from_entry_point(name: str) -> Callable[..., Backbone]:
         return made
 
     return factory
-
-
-def _is_word(name: object) -> bool:
-    return isinstance(name, str) and name != "" and ":" not in name and name == name.strip()

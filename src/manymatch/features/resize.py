@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._optional import require
-from manymatch._validate import FloatArray, float_array, integer, refusal
+from manymatch._validate import FloatArray, integer, refusal
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -153,8 +153,3 @@ def resize_image(image: NDArray[np.uint8], frame: Frame) -> NDArray[np.uint8]:
     how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     resized: NDArray[np.uint8] = cv2.resize(image, frame.content, interpolation=how)
     return resized.reshape(frame.content[1], frame.content[0], *image.shape[2:])
-
-
-def keypoints(points: ArrayLike, name: str = "points") -> FloatArray:
-    """Check (N, 2) pixels."""
-    return float_array(points, name, "an (N, 2) array of pixels", (None, 2))

@@ -1,53 +1,76 @@
-"""Finding weights: where they are looked for, in which order, and what is said if they are missing.
+"""Weights of networks: finding them, downloading them, reading them, loading them.
 
-1. what the caller names; 2. the folder ``$MANYMATCH_WEIGHTS``; 3. an installed package that holds
-them; 4. the caches of the hub and of torch; 5. a download, unless that is forbidden.
+They are looked for in this order: 1. what the caller names; 2. the folder ``$MANYMATCH_WEIGHTS``;
+3. an installed package that holds them; 4. the caches of the hub and of torch; 5. a download,
+unless that is forbidden. Files are read without executing anything that they contain, and a network
+takes a file only if all of its tensors are there.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import json
+import logging
 import os
+import pickle
+import struct
+import urllib.error
+import urllib.request
+import warnings
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from manymatch._files import as_path
-from manymatch.features._download import DownloadError, from_hub, from_url, is_offline
-from manymatch.features._state import (
-    SUFFIXES,
-    WeightsError,
-    check_keys,
-    freeze,
-    load_state,
-    load_strictly,
-    random_weights,
-    weight_files,
-)
-from manymatch.features.catalogue import MODELS
+from manymatch._files import as_path, write_whole
+from manymatch._optional import require
+from manymatch.features.device import require_torch
+from manymatch.features.registry import models
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from http.client import HTTPResponse
 
-    from manymatch.features.catalogue import Model
+    import torch
 
-__all__ = [
-    "RANDOM",
-    "WeightsError",
-    "check_keys",
-    "fetch_command",
-    "find_weights",
-    "freeze",
-    "load_state",
-    "load_strictly",
-    "locate",
-    "packaged_file",
-    "random_weights",
-    "whereabouts",
-]
+    from manymatch.features.registry import Model
+
+    State = dict[str, torch.Tensor]
 
 #: Asks for random weights by name.
 RANDOM: Literal["random"] = "random"
+#: Seconds without an answer after which a server counts as out of reach.
+TIMEOUT_S = 5.0
+SAFETENSORS = ".safetensors"
+SUFFIXES = (SAFETENSORS, ".pth", ".pt", ".bin")
+
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
+_OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_INDEX = "model.safetensors.index.json"
+# What a network of transformers needs; other formats of the same weights are not downloaded.
+_HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", _INDEX)
+_CHUNK = 1 << 20
+# What torch.load raises for damaged files, besides pickle.UnpicklingError.
+_TORCH_ERRORS = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    struct.error,
+)
+
+_log = logging.getLogger("manymatch")
+
+
+class WeightsError(ValueError):
+    """Weights are missing, damaged, or those of another network."""
+
+
+# ----------------------------------------------------------------------------------- finding
 
 
 def find_weights(
@@ -81,11 +104,11 @@ def find_weights(
     found = locate(model)
     if found is not None:
         return found
-    if is_offline(offline):
+    if offline or _is_offline():
         raise _missing(model, "and downloads are switched off")
     try:
         return _download(model)
-    except DownloadError as error:
+    except _DownloadError as error:
         raise _missing(model, f"and the download failed ({error})") from None
 
 
@@ -136,17 +159,6 @@ def fetch_command(model: Model) -> str:
     return ""
 
 
-def _download(model: Model) -> Path:
-    if model.hub_id is not None:
-        folder = from_hub(model.hub_id)
-        if not weight_files(folder):
-            raise DownloadError("the hub has no .safetensors file of it")
-        return folder
-    if model.url is not None:
-        return from_url(model.url, _torch_cache(model.url))
-    raise DownloadError("it comes with the package only")
-
-
 def _explicit(weights: object) -> Path:
     path = as_path(weights, "weights").expanduser()
     if path.is_dir() and not weight_files(path):
@@ -178,8 +190,8 @@ def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
         file = packaged_file(model.import_name, model.file)
         yield "package", f"the package {model.import_name}", [] if file is None else [file]
     if model.hub_id is not None:
-        cache = _hub_cache()
-        yield "hub cache", f"the hub cache ({cache})", _snapshots(cache, model.hub_id)
+        cache, found = _in_hub_cache(model.hub_id)
+        yield "hub cache", f"the hub cache ({cache})", found
     if model.url is not None:
         path = _torch_cache(model.url)
         yield "torch cache", f"the torch cache ({path.parent})", [path]
@@ -193,44 +205,33 @@ def _in_folder(folder: Path, model: Model) -> list[Path]:
     return paths
 
 
-def _hub_cache() -> Path:
-    """Folder of the hub's cache, by the variables its own library obeys."""
-    home = Path(os.environ.get("HF_HOME") or Path(_cache_home(), "huggingface"))
-    names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
-    chosen = next((value for value in map(os.environ.get, names) if value), home / "hub")
-    return Path(os.path.expandvars(chosen)).expanduser()
-
-
-def _snapshots(cache: Path, hub_id: str) -> list[Path]:
-    """Folder of the version that "main" was when it was downloaded.
-
-    Read from the documented layout of the cache, as importing the hub's library takes longer than
-    everything else that listing models does.
-    """
-    repository = cache / f"models--{hub_id.replace('/', '--')}"
+def _in_hub_cache(hub_id: str) -> tuple[str, list[Path]]:
+    """Return the hub's cache, and the folder of a repository in it if it is there."""
     try:
-        commit = (repository / "refs" / "main").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return []
-    return [repository / "snapshots" / commit]
+        import huggingface_hub
+        from huggingface_hub import constants, errors
+    except ModuleNotFoundError:
+        return "huggingface_hub is not installed", []
+    try:
+        folder = huggingface_hub.snapshot_download(
+            hub_id, cache_dir=constants.HF_HUB_CACHE, local_files_only=True
+        )
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
+        return constants.HF_HUB_CACHE, []
+    return constants.HF_HUB_CACHE, [Path(folder)]
 
 
 def _torch_cache(url: str) -> Path:
-    """File to which torch.hub downloads this address."""
-    home = Path(os.environ.get("TORCH_HOME") or Path(_cache_home(), "torch")).expanduser()
+    """File to which torch.hub downloads this address; found without importing torch."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = Path(os.environ.get("TORCH_HOME") or Path(cache, "torch")).expanduser()
     return home / "hub" / "checkpoints" / url.rsplit("/", 1)[-1]
-
-
-def _cache_home() -> str:
-    return os.environ.get("XDG_CACHE_HOME") or "~/.cache"
 
 
 def _missing(model: Model, after: str) -> WeightsError:
     """Make the one sentence: which model, where looked, what to do, what to take instead."""
     tried = [place for _, place, _ in _places(model)]
     looked = " and ".join([", ".join(tried[:-1]), tried[-1]] if len(tried) > 1 else tried)
-    if after:
-        looked += f", {after}"
     command = fetch_command(model)
     if model.gated:
         advice = (
@@ -239,9 +240,315 @@ def _missing(model: Model, after: str) -> WeightsError:
         )
     else:
         advice = f"run `{command}`" if command else "name them with weights="
-    other = MODELS.get(model.alternative or "")
+    other = models().get(model.alternative or "")
     if other is not None:
         command = fetch_command(other)
         how = f", `{command}`" if command else ", nothing to fetch"
         advice += f", or take {other.name!r} ({other.licence}, not gated{how})"
-    return WeightsError(f"weights of {model.name!r} must be here, got none in {looked}; {advice}")
+    return WeightsError(f"weights of {model.name!r} must be here, got none in {looked}, {after}; {advice}")
+
+
+# ------------------------------------------------------------------------------- downloading
+
+
+class _DownloadError(Exception):
+    """Nothing came; the text is a short reason."""
+
+
+def _is_offline() -> bool:
+    """Tell whether downloads are forbidden by the environment."""
+    values = (os.environ.get(name, "").upper() for name in _OFFLINE_VARIABLES)
+    return any(value in {"1", "ON", "YES", "TRUE"} for value in values)
+
+
+def _download(model: Model) -> Path:
+    if model.hub_id is not None:
+        folder = _from_hub(model.hub_id)
+        if not weight_files(folder):
+            raise _DownloadError("the hub has no .safetensors file of it")
+        return folder
+    if model.url is not None:
+        return _from_url(model.url, _torch_cache(model.url))
+    raise _DownloadError("it comes with the package only")
+
+
+def _from_hub(hub_id: str) -> Path:
+    """Download a repository of the hub to its cache, where other programs find it too."""
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ModuleNotFoundError:
+        raise _DownloadError("huggingface_hub is not installed") from None
+    try:
+        # One short question first: the library repeats failing downloads for minutes.
+        huggingface_hub.HfApi().model_info(hub_id, timeout=TIMEOUT_S)
+        folder = huggingface_hub.snapshot_download(
+            hub_id, allow_patterns=list(_HUB_FILES), etag_timeout=TIMEOUT_S
+        )
+    except errors.GatedRepoError:
+        raise _DownloadError("the hub wants the licence accepted first") from None
+    except errors.RepositoryNotFoundError:
+        raise _DownloadError("the hub has no such repository, or wants a login") from None
+    except Exception as error:  # noqa: BLE001 (whatever its HTTP library raises is no news here)
+        raise _DownloadError(_reason(error)) from None
+    return Path(folder)
+
+
+def _from_url(url: str, path: Path) -> Path:
+    """Download one file; it appears under its name only when it is complete."""
+    request = urllib.request.Request(url, headers={"User-Agent": "manymatch"})  # noqa: S310
+
+    def copy(answer: HTTPResponse, file: BinaryIO) -> None:
+        size, done = int(answer.headers.get("Content-Length", 0)), 0
+        _log.warning("downloading %s to %s (%.0f MB)", url, path, 1e-6 * size)
+        while chunk := answer.read(_CHUNK):
+            done += file.write(chunk)
+        if size and done != size:
+            raise OSError(f"the connection broke after {done} of {size} bytes")
+
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, lambda file: copy(answer, file))
+    except (OSError, ValueError) as error:
+        raise _DownloadError(_reason(error)) from None
+    return path
+
+
+def _reason(error: BaseException) -> str:
+    """Say in a few words why; what lies under the wrappers tells more than they do."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answered {error.code}"
+    if isinstance(error, urllib.error.URLError):
+        return str(error.reason)
+    return _first_line(error)
+
+
+# ------------------------------------------------------------------------ reading and loading
+
+
+def load_weights(
+    model: Model,
+    build: Callable[[], torch.nn.Module],
+    weights: object = None,
+    offline: bool = False,
+    *,
+    key: str | None = None,
+    convert: Callable[[State], State] | None = None,
+) -> torch.nn.Module:
+    """Find the weights of a model, make its network and load them, or random ones.
+
+    Parameters
+    ----------
+    model, weights, offline
+        As in `find_weights`.
+    build : callable
+        Makes the network; called when the weights are found, so that missing ones are said at once.
+    key : str, optional
+        As in `load_state`.
+    convert : callable, optional
+        Brings the tensors of the published file to the names of the network.
+    """
+    found = find_weights(model, weights, offline)
+    module = build()
+    if found == RANDOM:
+        return random_weights(module)
+    state = load_state(found, key)
+    return load_strictly(module, state if convert is None else convert(state), model.name)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Files of one network in a folder, all shards; empty if there are none or some are missing."""
+    index = folder / _INDEX
+    if index.is_file():
+        try:
+            content = json.loads(index.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        shards = content.get("weight_map") if isinstance(content, dict) else None
+        if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):
+            return []
+        files = [folder / name for name in sorted(set(shards.values()))]
+        return files if files and all(file.is_file() for file in files) else []
+    for pattern in ("model.safetensors", *(f"*{suffix}" for suffix in SUFFIXES)):
+        files = sorted(file for file in folder.glob(pattern) if file.is_file())
+        if files:
+            return files
+    return []
+
+
+def load_state(path: object, key: str | None = None) -> State:
+    """Read the tensors of a file or folder to the CPU, without executing anything in it.
+
+    Parameters
+    ----------
+    path : path
+        A ``.safetensors``, ``.pth``, ``.pt`` or ``.bin`` file, or a folder with one of those or
+        with the shards of one network.
+    key : str, optional
+        Name of the entry that holds the tensors, where a file of torch holds more than one network.
+
+    Raises
+    ------
+    WeightsError
+        If it cannot be read, or holds something else.
+    """
+    source = as_path(path, "weights")
+    if not source.is_dir():
+        return _read(source, key)
+    files = weight_files(source)
+    if not files:
+        raise _unreadable(source, "no complete weights are in this folder")
+    if len(files) > 1 and not (source / _INDEX).is_file():
+        raise _unreadable(source, f"it holds {len(files)} files: name one of them")
+    state: State = {}
+    for file in files:
+        state.update(_read(file, key))
+    return state
+
+
+def load_strictly(
+    module: torch.nn.Module, state: State, name: str
+) -> torch.nn.Module:
+    """Copy a state into a module whose keys and shapes must be the same.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Receives the weights.
+    state : dict of str to tensor
+        As `load_state` returns it.
+    name : str
+        Of the model, for the error.
+
+    Returns
+    -------
+    torch.nn.Module
+        The module, in evaluation mode and without gradients.
+
+    Raises
+    ------
+    WeightsError
+        If keys are missing or unexpected, or shapes differ.
+    """
+    own = module.state_dict()
+    check_keys(
+        name,
+        total=len(own),
+        missing=own.keys() - state.keys(),
+        unexpected=state.keys() - own.keys(),
+        mismatched=(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape),
+    )
+    module.load_state_dict(state, strict=True)
+    return freeze(module)
+
+
+def check_keys(
+    name: str,
+    *,
+    total: int,
+    missing: Iterable[str] = (),
+    unexpected: Iterable[str] = (),
+    mismatched: Iterable[str] = (),
+) -> None:
+    """Raise one sentence unless a file and a network have the same keys and shapes."""
+    faults = []
+    for keys, what in (
+        (missing, f"missing of {total}"),
+        (unexpected, "unexpected"),
+        (mismatched, "of another shape"),
+    ):
+        listed = sorted(keys)
+        if listed:
+            faults.append(f"{len(listed)} {what} (first {listed[0]!r})")
+    if faults:
+        raise WeightsError(
+            f"weights must be those of {name!r}, got a file with tensors {', '.join(faults)}"
+        )
+
+
+def random_weights(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Fill a module with reproducible random weights, scaled to keep activations of order one.
+
+    For tests and timing only: such a network has learned nothing. Norms become the identity and
+    biases zero; buffers stay.
+    """
+    torch = require_torch()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(module.named_parameters()):
+            if parameter.ndim < 2:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+                continue
+            # Tokens and position embeddings have no inputs to sum over.
+            is_layer = name.endswith("weight") and "position" not in name
+            scale = parameter[0].numel() ** -0.5 if is_layer else 0.02
+            values = torch.empty(parameter.shape, dtype=torch.float32)
+            parameter.copy_(values.normal_(0.0, scale, generator=generator))
+    return freeze(module)
+
+
+def freeze(module: torch.nn.Module) -> torch.nn.Module:
+    """Switch to evaluation and switch gradients off."""
+    return module.eval().requires_grad_(requires_grad=False)
+
+
+def _read(file: Path, key: str | None) -> State:
+    torch = require_torch()
+    if file.suffix.lower() not in SUFFIXES:
+        raise _unreadable(file, "its name does not end so")
+    if not file.is_file():
+        raise _unreadable(file, "there is no such file")
+    if file.suffix == SAFETENSORS:
+        content = _read_safetensors(file)
+    else:
+        content = _read_torch(file, lazy=key is not None)
+        if key is not None:
+            if not isinstance(content, dict) or key not in content:
+                raise _unreadable(file, f"it lacks the entry {key!r}")
+            content = content[key]
+    if not isinstance(content, dict) or not content:
+        raise _unreadable(file, "it holds no tensors by name")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise _unreadable(file, f"its entry {name!r} is no tensor")
+    return content
+
+
+def _read_safetensors(file: Path) -> Any:
+    safetensors = require("safetensors.torch", "reading .safetensors files", "features")
+    from safetensors import SafetensorError
+
+    try:
+        return safetensors.load_file(file, device="cpu")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _unreadable(file, f"it is damaged: {_first_line(error)}") from error
+
+
+def _read_torch(file: Path, *, lazy: bool) -> Any:
+    """Read a file of torch; lazily where only a part of a large checkpoint is wanted."""
+    torch = require_torch()
+    mapped = lazy and zipfile.is_zipfile(file)
+    try:
+        with warnings.catch_warnings():
+            # It warns of pickles that it then refuses anyway.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        # Torch's own text advises to unpickle anyway, which runs whatever the file says.
+        why = "it is damaged, or holds Python objects other than tensors, which are not unpickled"
+        raise _unreadable(file, why) from error
+    except _TORCH_ERRORS as error:
+        raise _unreadable(file, f"it is damaged: {_first_line(error)}") from error
+
+
+def _unreadable(path: Path, reason: str) -> WeightsError:
+    kinds = ", ".join(SUFFIXES[:-1])
+    return WeightsError(
+        f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

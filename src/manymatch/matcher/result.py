@@ -280,7 +280,7 @@ class MatchResult:
     def provenance(self) -> dict[str, Any]:
         """Return the configuration with versions, as every output records it."""
         from manymatch import __version__
-        from manymatch.features.versions import library_versions
+        from manymatch.features.device import library_versions
 
         return {
             **self.config.to_dict(),

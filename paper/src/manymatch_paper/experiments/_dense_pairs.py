@@ -13,12 +13,12 @@ import numpy as np
 
 from manymatch._validate import FloatArray, integer, refusal
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning
-from manymatch.features.dense import checked_layers, dense_maps, module_device
+from manymatch.features.maps import checked_layers, dense_maps, module_device
 from manymatch.features.device import choose_device, weights_hash
-from manymatch.features.positional import positional_bases
+from manymatch.features.debias import positional_bases
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
-from manymatch.features.versions import library_versions
+from manymatch.features.device import library_versions
 from manymatch.geometry.pose_error import rotation_error_deg
 from manymatch.io.image import load_image
 from manymatch.runs.views import turned_back
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch.datasets.dataset import Dataset
-    from manymatch.features.feature_map import FeatureMap
+    from manymatch.features.maps import FeatureMap
     from manymatch.io.pairs import Pair
 
 # Bases of that many grids are kept.

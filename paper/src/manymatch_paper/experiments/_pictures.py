@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from manymatch.features.feature_map import FeatureMap
+    from manymatch.features.maps import FeatureMap
 
 # Longer edge of a photograph as it is kept, in pixels: more than a column of a page shows.
 _LONGEST = 640

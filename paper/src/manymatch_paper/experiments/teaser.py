@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from manymatch.datasets.dataset import Dataset
-    from manymatch.features.feature_map import FeatureMap
+    from manymatch.features.maps import FeatureMap
     from manymatch.io.pairs import Pair
     from manymatch_paper.experiments._dense_pairs import PatchSource
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.features.catalogue import Model
+    from manymatch.features.registry import Model
 
 _PIXELS = "an (M, 2) array of pixels"
 

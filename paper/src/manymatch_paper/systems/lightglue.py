@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._optional import require
-from manymatch.features.catalogue import MODELS, Model
-from manymatch.features.detectors.registry import load_detector
+from manymatch.features.registry import MODELS, Model
+from manymatch.features.registry import load_detector
 from manymatch.features.device import choose_device, require_torch, weights_hash
 from manymatch.features.weights import find_weights, freeze, load_state, load_strictly
 from manymatch_paper.systems.base import System

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch.associate.candidates import candidates
-from manymatch.features.catalogue import MODELS
-from manymatch.features.detectors.registry import load_detector
+from manymatch.features.registry import MODELS
+from manymatch.features.registry import load_detector
 from manymatch.features.device import choose_device, weights_hash
 from manymatch_paper.systems.base import System
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.features.catalogue import Model
+    from manymatch.features.registry import Model
     from manymatch.features.detectors.base import Detector, Keypoints
 
 #: The paper's limits: keypoints of an image, and associations that reach the estimator.

@@ -16,7 +16,7 @@ from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.features.config import FeatureConfig
 from manymatch.features.device import choose_device
 from manymatch.features.resize import resize_image
-from manymatch.features.versions import library_versions
+from manymatch.features.device import library_versions
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import resolve_camera

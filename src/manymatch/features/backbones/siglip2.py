@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from manymatch.features.backbones._transformers import TokenBackbone, catalogued_network
-from manymatch.features.catalogue import MODELS
+from manymatch.features.backbones.transformers import (
+    TokenBackbone,
+    published_network,
+    register_network,
+)
 from manymatch.features.device import require_torch
-from manymatch.features.registry import register_backbone
 from manymatch.features.resize import Resize
 
 if TYPE_CHECKING:
@@ -15,31 +17,12 @@ if TYPE_CHECKING:
 
     import torch
 
-    from manymatch.features.backbone import Backbone
-    from manymatch.features.catalogue import Model
+    from manymatch.features.registry import Model
 
 _HALF = (0.5, 0.5, 0.5)
 _BUDGET = 1024
 # The text encoder, and what compares the two.
 _SPARE = ("text_model.", "logit_")
-
-
-def _vit(dim: int, hidden: int, layers: int, heads: int) -> dict[str, Any]:
-    return {
-        "patch_size": 16,
-        "num_patches": 256,
-        "hidden_size": dim,
-        "intermediate_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-    }
-
-
-#: Configuration of every image encoder, by name.
-VITS: dict[str, dict[str, Any]] = {
-    "siglip2-base-naflex": _vit(768, 3072, 12, 12),
-    "siglip2-so400m-naflex": _vit(1152, 4304, 27, 16),
-}
 
 
 class Naflex(TokenBackbone):
@@ -60,11 +43,11 @@ class Naflex(TokenBackbone):
         }
 
 
-def load_vit(
+def load_siglip2(
     model: Model, settings: Mapping[str, Any], weights: object = None, offline: bool = False
 ) -> Naflex:
     """Make an image encoder; it has no prefix tokens."""
-    module: Any = catalogued_network(
+    module: Any = published_network(
         model, "Siglip2Vision", settings, weights, offline, spare=_SPARE
     )
     return Naflex(
@@ -82,11 +65,35 @@ def load_vit(
     )
 
 
-def _register(name: str, settings: Mapping[str, Any]) -> None:
-    @register_backbone(name)
-    def factory(weights: object = None, offline: bool = False) -> Backbone:
-        return load_vit(MODELS[name], settings, weights, offline)
+#: Stem of the class in transformers and configuration of every model, by name.
+CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {}
 
-
-for _name, _settings in VITS.items():
-    _register(_name, _settings)
+# (size, width, hidden width, blocks, heads, parameters, those of the file with the text encoder)
+for _size, _dim, _hidden, _layers, _heads, _parameters, _downloaded in (
+    ("base", 768, 3072, 12, 12, 92_930_304, 375_234_050),
+    ("so400m", 1152, 4304, 27, 16, 427_888_064, 1_135_670_962),
+):
+    _name = f"siglip2-{_size}-naflex"
+    _settings = {
+        "patch_size": 16,
+        "num_patches": 256,
+        "hidden_size": _dim,
+        "intermediate_size": _hidden,
+        "num_hidden_layers": _layers,
+        "num_attention_heads": _heads,
+    }
+    CONFIGURATIONS[_name] = ("Siglip2Vision", _settings)
+    register_network(
+        _name,
+        load_siglip2,
+        _settings,
+        family="siglip2",
+        hub_id=f"google/siglip2-{_size}-patch16-naflex",
+        licence="Apache-2.0",
+        parameters=_parameters,
+        downloaded=_downloaded,
+        dim=_dim,
+        num_layers=_layers,
+        patch_size=16,
+        alternative="efficientnet-lite0",
+    )

@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import suggest
 from manymatch.features.backbone import Backbone
-from manymatch.features.catalogue import Model
 from manymatch.features.device import require_torch
-from manymatch.features.registry import register_backbone
-from manymatch.features.weights import (
-    RANDOM,
-    find_weights,
-    load_state,
-    load_strictly,
-    random_weights,
-)
+from manymatch.features.registry import Model, register_backbone
+from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,11 +54,9 @@ def load_timm(model: str, weights: object = None, offline: bool = False) -> Timm
     facts = module.pretrained_cfg
     licence = str(facts.get("license") or "unknown")
     record = Model(f"timm:{model}", "backbone", "timm", hub_id=_hub_id(module), licence=licence)
-    source = find_weights(record, weights, offline)
-    if source == RANDOM:
-        random_weights(module)
-    else:
-        load_strictly(module, _own_keys(module, load_state(source)), record.name)
+    load_weights(
+        record, lambda: module, weights, offline, convert=lambda state: _own_keys(module, state)
+    )
     return TimmBackbone(record.name, module, licence)
 
 

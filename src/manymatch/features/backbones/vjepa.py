@@ -3,81 +3,240 @@
 No library has them, so the networks are written out here and take the published checkpoints. Four
 blocks have norms of their own (6, 12, 18 and 24 of ViT-L); any other layer is normed by the last
 one, which is not what the network was trained with: compare such layers with ``norm=False`` too.
+
+A network is a tree of torch's own modules with the names of the published tensors, made by
+`build_network`; `VJepa.forward` runs it. So this file defines no module class and imports torch
+only when it is used.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manymatch.features.backbone import Backbone
-from manymatch.features.catalogue import MODELS
 from manymatch.features.device import require_torch
-from manymatch.features.registry import register_backbone
-from manymatch.features.weights import (
-    RANDOM,
-    find_weights,
-    load_state,
-    load_strictly,
-    random_weights,
-)
+from manymatch.features.registry import Model, register_backbone
+from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import torch
 
-# (width, hidden width, blocks with norms of their own, entry of the checkpoint). The two smaller
-# ones are distilled, and published as a moving average.
-_SIZES = {
-    "vjepa2.1-vitb16": (768, 3072, (3, 6, 9, 12), "ema_encoder"),
-    "vjepa2.1-vitl16": (1024, 4096, (6, 12, 18, 24), "ema_encoder"),
-    "vjepa2.1-vitg16": (1408, 6144, (10, 20, 30, 40), "target_encoder"),
-    "vjepa2.1-vitG16": (1664, 8192, (12, 24, 38, 48), "target_encoder"),
-}
+_PATCH = 16
+_HEAD = 64
+# Channels of a head that turn with time, height and width each; four remain as they are.
+_TURNING = 20
+# Positions run from 0 to this along either axis, whatever the grid: the one of the pretraining.
+_LAST_POSITION = 15.0
 _PREFIXES = re.compile(r"^(module\.|backbone\.)+")
 
 
+class Size(NamedTuple):
+    """Shape of one published network."""
+
+    dim: int
+    hidden: int
+    #: Blocks, counted from 1, after which a norm of its own exists; the last is the depth.
+    normed: tuple[int, int, int, int]
+
+
+def build_network(size: Size) -> torch.nn.Module:
+    """Make an encoder without weights.
+
+    The tokeniser and the embedding of videos are there, so that nothing of a checkpoint is left
+    over, but are not used.
+    """
+    torch = require_torch()
+    nn = torch.nn
+
+    def norm() -> Any:
+        return nn.LayerNorm(size.dim, eps=1e-6)
+
+    def tokens(frames: int) -> Any:
+        shape = (frames, _PATCH, _PATCH)
+        return nn.ModuleDict({"proj": nn.Conv3d(3, size.dim, shape, shape)})
+
+    def block() -> Any:
+        attention = {"qkv": nn.Linear(size.dim, 3 * size.dim), "proj": nn.Linear(size.dim, size.dim)}
+        perceptron = {
+            "fc1": nn.Linear(size.dim, size.hidden),
+            "fc2": nn.Linear(size.hidden, size.dim),
+        }
+        parts = {
+            "norm1": norm(),
+            "attn": nn.ModuleDict(attention),
+            "norm2": norm(),
+            "mlp": nn.ModuleDict(perceptron),
+        }
+        return nn.ModuleDict(parts)
+
+    network: torch.nn.Module = nn.ModuleDict(
+        {
+            "patch_embed": tokens(frames=2),
+            "patch_embed_img": tokens(frames=1),
+            "blocks": nn.ModuleList(block() for _ in range(size.normed[-1])),
+            "norms_block": nn.ModuleList(norm() for _ in size.normed),
+        }
+    )
+    for name in ("img_mod_embed", "video_mod_embed"):
+        network.register_parameter(name, nn.Parameter(torch.zeros(1, 1, size.dim)))
+    return network
+
+
 class VJepa(Backbone):
-    """One of the published encoders."""
+    """One of the published encoders, or any network of `build_network`."""
 
-    patch_size = 16
+    patch_size = _PATCH
 
-    def __init__(self, name: str, weights: object = None, offline: bool = False) -> None:
-        self.name = name
-        self.licence = MODELS[name].licence
-        dim, hidden, normed, entry = _SIZES[name]
-        self.dim, self.num_layers = dim, normed[-1]
-        found = find_weights(MODELS[name], weights, offline)
-        torch = require_torch()
-        from manymatch.features.backbones._vjepa import Network, Size
-
-        with torch.device("meta"):
-            empty = Network(Size(dim, hidden, normed))
-        # Every number is set below: drawing a billion of them first would be a waste.
-        module = empty.to_empty(device="cpu")
-        if found == RANDOM:
-            self.module = random_weights(module)
-        else:
-            self.module = load_strictly(module, _encoder(found, entry), name)
+    def __init__(self, model: Model, size: Size, module: torch.nn.Module) -> None:
+        self.name, self.licence = model.name, model.licence
+        self.dim, self.num_layers = size.dim, size.normed[-1]
+        self.size = size
+        self.module = module
 
     def forward(
         self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
     ) -> dict[int, torch.Tensor]:
         """Compute maps; see `Backbone.forward`."""
-        maps: dict[int, torch.Tensor] = self.module(pixels, layers, norm)
-        return maps
+        network: Any = self.module
+        # A kernel of one frame on one frame is an ordinary, and faster, convolution.
+        proj = network["patch_embed_img"]["proj"]
+        functional = require_torch().nn.functional
+        embedded = functional.conv2d(pixels, proj.weight[:, :, 0], proj.bias, stride=_PATCH)
+        rows, columns = embedded.shape[2:]
+        x = embedded.flatten(2).transpose(1, 2) + network.img_mod_embed
+        turn = rotation(rows, columns, device=x.device)
+        found = {}
+        for k, block in enumerate(network["blocks"][: max(layers)], start=1):
+            x = x + _attend(block["attn"], block["norm1"](x), turn)
+            hidden = functional.gelu(block["mlp"]["fc1"](block["norm2"](x)))
+            x = x + block["mlp"]["fc2"](hidden)
+            if k in layers:
+                y = self.norm_of(k)(x) if norm else x
+                found[k] = y.transpose(1, 2).unflatten(2, (rows, columns))
+        return found
+
+    def norm_of(self, layer: int) -> torch.nn.Module:
+        """Return the block's own norm, or the last one where it has none."""
+        normed, norms = self.size.normed, self.module.get_submodule("norms_block")
+        own: torch.nn.Module = norms[normed.index(layer) if layer in normed else -1]
+        return own
 
 
-def _encoder(path: Path, entry: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of the encoder, and drop what training put before their names."""
-    # Only checkpoints hold several networks, of which one is wanted.
-    several = path.is_file() and path.suffix.lower() != ".safetensors"
-    state = load_state(path, entry if several else None)
-    return {_PREFIXES.sub("", key): value for key, value in state.items()}
+def _attend(
+    attention: Any, x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]
+) -> torch.Tensor:
+    """Attention whose queries and keys are turned by their positions."""
+    # (B, tokens, 3 * dim) to three of (B, heads, tokens, channels of a head).
+    heads = attention["qkv"](x).unflatten(2, (3, -1, _HEAD)).permute(2, 0, 3, 1, 4)
+    query, key, value = heads.unbind(0)
+    mixed = require_torch().nn.functional.scaled_dot_product_attention(
+        rotate(query, *turn), rotate(key, *turn), value
+    )
+    result: torch.Tensor = attention["proj"](mixed.transpose(1, 2).flatten(2))
+    return result
 
 
-for _name in _SIZES:
-    register_backbone(_name)(functools.partial(VJepa, _name))
+def rotation(
+    rows: int, columns: int, device: torch.device | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute cosine and sine of every channel's angle, each (rows * columns, 64) float32.
+
+    Channels come in adjacent pairs that share an angle. The first 20 belong to time, which stands
+    still at 0 for an image, 20 to height, 20 to width, and the last 4 do not turn. Positions are
+    those of the pretraining grid: a step is ``15 / (size - 1)``, and a single row or column is 0.
+    """
+    torch = require_torch()
+    half = _TURNING // 2
+    speed = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+
+    def angles(length: int) -> torch.Tensor:
+        step = _LAST_POSITION / max(length - 1, 1)
+        steps = step * torch.arange(length, dtype=torch.float64)
+        return torch.outer(steps, speed).repeat_interleave(2, dim=1)
+
+    whole = torch.zeros(rows, columns, _HEAD, dtype=torch.float64)
+    whole[:, :, _TURNING : 2 * _TURNING] = angles(rows)[:, None]
+    whole[:, :, 2 * _TURNING : 3 * _TURNING] = angles(columns)[None]
+    flat = whole.flatten(0, 1)
+    return flat.cos().float().to(device), flat.sin().float().to(device)
+
+
+def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Turn every adjacent pair of channels by its angle."""
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+    quarter = require_torch().stack((-second, first), dim=-1).flatten(-2)
+    return x * cosine + quarter * sine
+
+
+def load_vjepa(
+    model: Model, size: Size, entry: str, weights: object = None, offline: bool = False
+) -> VJepa:
+    """Make an encoder; `entry` of the published checkpoint holds its tensors."""
+    torch = require_torch()
+
+    def build() -> torch.nn.Module:
+        # Every number is set later: drawing a billion of them first would be a waste.
+        with torch.device("meta"):
+            network = build_network(size)
+        return network.to_empty(device="cpu")
+
+    def convert(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        # Drop what training put before the names.
+        return {_PREFIXES.sub("", key): value for key, value in state.items()}
+
+    module = load_weights(model, build, weights, offline, key=entry, convert=convert)
+    return VJepa(model, size, module)
+
+
+def _register(model: Model, size: Size, entry: str) -> None:
+    @register_backbone(model.name, model=model)
+    def factory(weights: object = None, offline: bool = False) -> VJepa:
+        return load_vjepa(model, size, entry, weights, offline)
+
+
+#: Shape of every published network, by name.
+SIZES: dict[str, Size] = {}
+
+# (size, published file, shape, entry of the checkpoint, parameters, megabytes). The two smaller ones
+# are distilled, and published as a moving average.
+for _size, _file, _shape, _entry, _parameters, _megabytes in (
+    (
+        *("b", "vitb_dist_vitG", Size(768, 3072, (3, 6, 9, 12)), "ema_encoder"),
+        *(86_833_152, 1664.2),
+    ),
+    (
+        *("l", "vitl_dist_vitG", Size(1024, 4096, (6, 12, 18, 24)), "ema_encoder"),
+        *(304_680_960, None),
+    ),
+    (
+        *("g", "vitg", Size(1408, 6144, (10, 20, 30, 40)), "target_encoder"),
+        *(1_013_267_968, None),
+    ),
+    (
+        *("G", "vitG", Size(1664, 8192, (12, 24, 38, 48)), "target_encoder"),
+        *(1_845_216_768, None),
+    ),
+):
+    _name = f"vjepa2.1-vit{_size}16"
+    SIZES[_name] = _shape
+    _register(
+        Model(
+            _name,
+            "backbone",
+            "vjepa2.1",
+            licence="MIT",
+            parameters=_parameters,
+            size_mb=_megabytes,
+            dim=_shape.dim,
+            num_layers=_shape.normed[-1],
+            patch_size=_PATCH,
+            url=f"https://dl.fbaipublicfiles.com/vjepa2/vjepa2_1_{_file}_384.pt",
+            alternative="efficientnet-lite0",
+            libraries=("torch",),
+        ),
+        _shape,
+        _entry,
+    )

@@ -1,1 +1,1 @@
-"""Detectors: one file each, chosen by name in `registry`."""
+"""Detectors; every module registers its own with `manymatch.features.registry`."""

@@ -1,18 +1,20 @@
-"""What a detector is: an image in, keypoints with scores out."""
+"""What a detector is, and the choice of detections that all of them share."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+
+from manymatch._validate import BoolArray, FloatArray, IndexArray, integer, real
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from manymatch._validate import FloatArray, IndexArray
+    from manymatch.features.registry import Model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,7 +31,7 @@ class Keypoints:
         The detector's own, of length one, where it has them.
     further : (M, D) float32 ndarray or None
         More descriptors of some of these keypoints, where a place was described in several ways
-        (SIFT with several orientations); see `manymatch.associate_owned.associate_owned`.
+        (SIFT with several orientations); see `manymatch.associate.owned`.
     owners : (M,) int64 ndarray or None
         The keypoint that each row of `further` belongs to.
     """
@@ -55,8 +57,89 @@ class Keypoints:
         return Keypoints(points, scores, own, self.further[owners >= 0], owners[owners >= 0])
 
 
+# Larger radii and borders than any image are typing errors.
+_LARGEST = 65_536
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Settings of a detector's last steps.
+
+    Attributes
+    ----------
+    max_keypoints : int
+        Keypoints that are kept, those of the largest scores; equal scores in reading order.
+    nms_radius : int
+        Of two detections whose x and y both differ by at most this many pixels, only the one with
+        the larger score stays.
+    border : int
+        Keypoints nearer than this many pixels to the centres of the outermost pixels are dropped.
+    threshold : float
+        Scores must be larger.
+    """
+
+    max_keypoints: int
+    nms_radius: int
+    border: int
+    threshold: float
+
+    @classmethod
+    def checked(
+        cls,
+        max_keypoints: object,
+        nms_radius: object,
+        border: object,
+        threshold: object,
+    ) -> Selection:
+        """Check what a caller gave."""
+        return cls(
+            integer(max_keypoints, "max_keypoints", 1),
+            integer(nms_radius, "nms_radius", 0, _LARGEST),
+            integer(border, "border", 0, _LARGEST),
+            real(threshold, "threshold"),
+        )
+
+    def inside(self, points: FloatArray, size: tuple[int, int]) -> BoolArray:
+        """Tell which of (N, 2) pixels are not in the border of an image of (width, height)."""
+        x, y = points.T
+        low = self.border
+        across: BoolArray = (x >= low) & (x <= size[0] - 1 - low)
+        along: BoolArray = (y >= low) & (y <= size[1] - 1 - low)
+        return across & along
+
+    def choose(self, points: FloatArray, size: tuple[int, int]) -> IndexArray:
+        """Drop the border and cut to the number of keypoints.
+
+        Parameters
+        ----------
+        points : (N, 2) ndarray
+            Pixels (x, y), best first.
+        size : (int, int)
+            Width and height of the image.
+
+        Returns
+        -------
+        (M,) int64 ndarray
+            Which ones are kept, best first.
+        """
+        return np.flatnonzero(self.inside(points, size))[: self.max_keypoints]
+
+
 class Detector(abc.ABC):
     """Finds keypoints.
+
+    Parameters
+    ----------
+    model : Model
+        Facts about it.
+    selection : Selection
+        How keypoints are chosen.
+    weights : path or "random", optional
+        As `find_weights` takes it.
+    offline : bool
+        Never download.
+    variant : str
+        What follows a colon in the name that was asked for.
 
     Attributes
     ----------
@@ -70,21 +153,71 @@ class Detector(abc.ABC):
         The network, where there is one: moved between devices, and hashed for the cache.
     """
 
-    name: str
-    dim: int | None = None
-    licence: str = "unknown"
+    #: Settings of the published code; None where the detector has no such setting.
+    default_threshold: ClassVar[float | None] = None
+    default_nms_radius: ClassVar[int | None] = None
     module: torch.nn.Module | None = None
+
+    def __init__(
+        self,
+        model: Model,
+        selection: Selection,
+        *,
+        weights: object = None,
+        offline: bool = False,
+        variant: str = "",
+    ) -> None:
+        del weights, offline, variant
+        self.name, self.dim, self.licence = model.name, model.dim, model.licence
+        self.selection = selection
+
+    @classmethod
+    def is_variant(cls, variant: str) -> bool:  # noqa: ARG003
+        """Tell whether ``"<name>:<variant>"`` is a name of this detector."""
+        return False
 
     @abc.abstractmethod
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
-        """Find keypoints.
-
-        Parameters
-        ----------
-        image : (H, W, 3) uint8 ndarray
-            RGB, already resized.
-        """
+        """Find keypoints of an (H, W, 3) uint8 RGB image, already resized."""
 
     @abc.abstractmethod
     def settings(self) -> dict[str, object]:
         """Everything that changes a number, for records and cache keys."""
+
+
+def by_score(scores: NDArray[np.float32]) -> IndexArray:
+    """Order of falling scores, where equal ones stay as they are."""
+    return np.argsort(-scores, kind="stable").astype(np.int64, copy=False)
+
+
+def suppress(points: FloatArray, radius: float) -> IndexArray:
+    """Keep what is more than `radius` pixels, along x or along y, from everything better.
+
+    Parameters
+    ----------
+    points : (N, 2) ndarray
+        Pixels, best first.
+    radius : float
+        Zero keeps everything but repeated positions.
+
+    Returns
+    -------
+    (M,) int64 ndarray
+        Which ones are kept, best first.
+    """
+    # Cells of the radius' size: what is near enough lies in one of nine.
+    cells = np.floor(points / (radius if radius > 0.0 else 1.0)).astype(np.int64).tolist()
+    kept_in: dict[tuple[int, int], list[int]] = {}
+    kept = []
+    positions = points.tolist()
+    for i, ((x, y), (column, row)) in enumerate(zip(positions, cells, strict=True)):
+        rivals = (
+            positions[j]
+            for c in (column - 1, column, column + 1)
+            for r in (row - 1, row, row + 1)
+            for j in kept_in.get((c, r), ())
+        )
+        if all(abs(x - u) > radius or abs(y - v) > radius for u, v in rivals):
+            kept.append(i)
+            kept_in.setdefault((column, row), []).append(i)
+    return np.array(kept, dtype=np.int64)

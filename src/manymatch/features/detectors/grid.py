@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._validate import integer
 from manymatch.features.detectors.base import Detector, Keypoints
+from manymatch.features.registry import Model, register_detector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from manymatch.features.detectors.selection import Selection
+_STRIDE = 16
 
 
+@register_detector(Model("grid", "detector", "grid", licence="BSD-3-Clause", libraries=()))
 class Grid(Detector):
     """Centres of the complete square patches of an image, in reading order.
 
     Where there are more than `max_keypoints`, every second row and column is taken, or every
     third, and so on, until there are few enough: the grid stays regular, its points stay centres.
-
-    Parameters
-    ----------
-    selection : Selection
-        `max_keypoints` and `border` are used.
-    stride : int
-        Pixels per patch.
+    The variant is the number of pixels per patch. Scores do not exist, nor does a threshold.
     """
 
-    name = "grid"
-    licence = "BSD-3-Clause"
+    def __init__(self, *arguments: Any, variant: str = "", **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.stride = integer(int(variant or _STRIDE), "stride", 1, 65_536)
 
-    def __init__(self, selection: Selection, stride: int = 16) -> None:
-        self.selection = selection
-        self.stride = integer(stride, "stride", 1, 65_536)
+    @classmethod
+    def is_variant(cls, variant: str) -> bool:
+        """Tell whether a text is a number of pixels."""
+        return variant.isdecimal()
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Return the centres, all with score 1."""

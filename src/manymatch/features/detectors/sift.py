@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._optional import require
-from manymatch.features.detectors.base import Detector, Keypoints
-from manymatch.features.detectors.selection import Selection, by_score, suppress
+from manymatch.features.detectors.base import Detector, Keypoints, by_score, suppress
+from manymatch.features.registry import Model, register_detector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,37 +16,34 @@ if TYPE_CHECKING:
 _OCTAVE_LAYERS, _EDGE_THRESHOLD, _SIGMA = 3, 10.0, 1.6
 # Below this the pyramid has no level with room for an extremum, and OpenCV may fail.
 _SMALLEST = 16
+_LENGTH = 128
 
 
+@register_detector(
+    Model("sift", "detector", "opencv", licence="Apache-2.0", dim=_LENGTH, libraries=("cv2",))
+)
 class Sift(Detector):
     """Corners and blobs of a difference-of-Gaussians pyramid.
 
     One keypoint a position. Where OpenCV reports several orientations, which all have the same
     score, the keypoint's descriptor is that of the first and those of the others are in `further`.
-
-    Parameters
-    ----------
-    selection : Selection
-        `threshold` is OpenCV's contrast threshold; the scores are contrasts.
+    The threshold is OpenCV's contrast threshold; the scores are contrasts.
     """
 
-    name = "sift"
-    dim = 128
-    licence = "Apache-2.0"
     #: Half of OpenCV's contrast threshold: images of low contrast (thermal) keep enough keypoints,
     #: and others take the best of more.
-    default_threshold: ClassVar[float] = 0.02
-    default_nms_radius: ClassVar[int] = 0
+    default_threshold = 0.02
+    default_nms_radius = 0
 
-    def __init__(self, selection: Selection) -> None:
-        self.selection = selection
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self._cv2 = require("cv2", f"the detector {self.name!r}", "images")
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Find keypoints of an (H, W, 3) RGB image."""
         height, width = image.shape[:2]
         none = Keypoints(
-            np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, self.dim), np.float32)
+            np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, _LENGTH), np.float32)
         )
         if min(height, width) < _SMALLEST:
             return none

