@@ -51,11 +51,10 @@ def peak_mb() -> float:
 
 def measure(name: str, width: int, height: int, threads: int, repeats: int) -> dict[str, Any]:
     """Seconds and peak memory of one preset or backbone."""
-    from manymatch.features.registry import find_model
     from manymatch.features.config import FEATURE_PRESETS, NATIVE
-    from manymatch.features.maps import dense_maps
     from manymatch.features.extractor import Extractor
-    from manymatch.features.registry import load_backbone
+    from manymatch.features.maps import dense_maps
+    from manymatch.features.registry import find_model, load_backbone
     from manymatch.features.weights import locate
 
     if name not in FEATURE_PRESETS or FEATURE_PRESETS[name].needs_torch:
@@ -120,9 +119,9 @@ def free_mb() -> float:
 
 
 def in_own_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from manymatch.features.registry import MODELS
+    from manymatch.features.registry import models
 
-    model = MODELS.get(name)
+    model = models().get(name)
     needs = CONSTANT_MB + FACTOR * 4e-6 * ((model.parameters if model else None) or 0)
     if needs > free_mb():
         return {"name": name, "missing": f"needs about {needs / 1000:.0f} GB of memory"}
@@ -169,10 +168,10 @@ def main() -> None:
         json.dump(measure(sys.argv[2], *map(int, sys.argv[3:])), sys.stdout)
         return
     from benchmarks.speed.report import environment, installed
-    from manymatch.features.registry import MODELS
     from manymatch.features.config import FEATURE_PRESETS
+    from manymatch.features.registry import models
 
-    backbones = [model.name for model in MODELS.values() if model.kind == "backbone"]
+    backbones = [model.name for model in models().values() if model.kind == "backbone"]
     # A preset may bear the name of a detector or backbone; it is the preset that is measured.
     known = list(dict.fromkeys([*FEATURE_PRESETS, *backbones]))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -7,17 +7,14 @@ torch = pytest.importorskip("torch")
 cv2 = pytest.importorskip("cv2")
 
 from manymatch.features.backbones import efficientnet_lite as module  # noqa: E402
-from manymatch.features.backbones._efficientnet_lite import Network  # noqa: E402
-from manymatch.features.registry import MODELS  # noqa: E402
 from manymatch.features.check import check_backbone  # noqa: E402
-from manymatch.features.maps import dense_maps  # noqa: E402
-from manymatch.features.maps import unit_rows  # noqa: E402
+from manymatch.features.maps import dense_maps, unit_rows  # noqa: E402
 from manymatch.features.registry import load_backbone  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
 from manymatch.features.weights import WeightsError, load_state, locate  # noqa: E402
 from tests.support.data_folder import data_folder  # noqa: E402
 
-MODEL = MODELS[module.NAME]
+MODEL = module.MODEL
 COUNTS = ("running_mean", "running_var", "num_batches_tracked")
 CHANNELS = {1: 24, 2: 24, 3: 40, 4: 40, 5: 80, 7: 80, 8: 112, 10: 112, 11: 192, 14: 192, 15: 320}
 
@@ -32,7 +29,7 @@ def weights():
 
 @pytest.fixture(scope="module")
 def backbone(weights):
-    return load_backbone(module.NAME, weights=weights)
+    return load_backbone(MODEL.name, weights=weights)
 
 
 def noise(height, width, seed=0):
@@ -47,12 +44,16 @@ def test_every_layer_in_one_pass(backbone):
         assert maps[layer].shape == (1, channels, 96 // stride, 64 // stride)
     assert backbone.num_layers == max(CHANNELS)
     assert backbone.dim == CHANNELS[15]
-    assert (MODEL.num_layers, MODEL.dim) == (15, 320)
+    for fact in ("dim", "num_layers", "patch_size"):
+        assert getattr(MODEL, fact) == getattr(backbone, fact)
 
 
 def test_stops_at_the_last_layer_asked_for(backbone):
     ran = []
-    handles = [b.register_forward_hook(lambda *_: ran.append(1)) for b in backbone.module.blocks]
+    handles = [
+        b["project_conv"].register_forward_hook(lambda *_: ran.append(1))
+        for b in backbone.module["blocks"]
+    ]
     backbone.forward(noise(32, 32), [2, 4], norm=False)
     for handle in handles:
         handle.remove()
@@ -154,7 +155,7 @@ def test_only_the_classifier_is_left_out(weights):
     published = load_state(weights)
     kept = module._renamed(published)
     with torch.device("meta"):
-        assert set(kept) == set(Network().state_dict())
+        assert set(kept) == set(module.build_network().state_dict())
     left_out = set(published) - {key for key in published if key.startswith("_blocks.")}
     assert {key.split(".")[0] for key in left_out} == {
         *("_conv_stem", "_bn0"),
@@ -177,11 +178,11 @@ def test_other_networks_are_refused(weights, tmp_path, change, says):
     change(state)
     torch.save(state, tmp_path / "other.pth")
     with pytest.raises(WeightsError, match=says):
-        load_backbone(module.NAME, weights=tmp_path / "other.pth")
+        load_backbone(MODEL.name, weights=tmp_path / "other.pth")
 
 
 def test_random_weights_by_name():
-    backbone = load_backbone(module.NAME, weights="random")
+    backbone = load_backbone(MODEL.name, weights="random")
     value = backbone.forward(noise(64, 64), [10], norm=False)[10]
     assert torch.isfinite(value).all()
     assert float(value.std()) > 0

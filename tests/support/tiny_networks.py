@@ -8,7 +8,8 @@ import torch
 import transformers
 from transformers.utils import logging
 
-from manymatch.features.backbones import dinov2, dinov3, siglip2
+from manymatch.features.backbones.dino import load_dinov2, load_dinov3
+from manymatch.features.backbones.siglip2 import load_siglip2
 from manymatch.features.registry import Model
 from manymatch.features.weights import random_weights
 
@@ -26,7 +27,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
     "dinov3": (
         "DINOv3ViT",
         {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_register_tokens": 4},
-        dinov3.load_vit,
+        load_dinov3,
     ),
     "dinov3-gated": (
         "DINOv3ViT",
@@ -40,18 +41,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
             "query_bias": False,
             "value_bias": False,
         },
-        dinov3.load_vit,
+        load_dinov3,
     ),
-    "dinov2": ("Dinov2", {**_SMALL, "patch_size": 14, "image_size": 56}, dinov2.load_vit),
+    "dinov2": ("Dinov2", {**_SMALL, "patch_size": 14, "image_size": 56}, load_dinov2),
     "dinov2-reg": (
         "Dinov2WithRegisters",
         {**_SMALL, "patch_size": 14, "image_size": 56, "num_register_tokens": 4},
-        dinov2.load_vit,
+        load_dinov2,
     ),
     "siglip2": (
         "Siglip2Vision",
         {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_patches": 16},
-        siglip2.load_vit,
+        load_siglip2,
     ),
 }
 CONVNEXT = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}

@@ -175,7 +175,7 @@ def test_command_says_when_there_is_no_position(command, pair, tmp_path):
     from manymatch.features.backbones import vjepa
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(vjepa._SIZES, name, (64, 64, (1, 2, 3, 4), "ema_encoder"))
+        patch.setitem(vjepa.SIZES, name, vjepa.Size(64, 64, (1, 2, 3, 4)))
         result = command(
             *pair, "--descriptor", name, "--debias", 3, "--longest", 96, "--weights", "random",
             "--out", tmp_path / "pca.png",

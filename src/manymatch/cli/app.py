@@ -100,7 +100,7 @@ def _version(
     print_plain(f"manymatch {__version__}")
     if verbose:
         from manymatch import _core
-        from manymatch.features.versions import library_versions
+        from manymatch.features.device import library_versions
 
         for name, number in library_versions().items():
             print_plain(f"{name} {number}")

@@ -10,15 +10,15 @@ import typer
 
 from manymatch._validate import suggest
 from manymatch.cli.console import Json, print_json, print_plain, print_table
-from manymatch.features.catalogue import ALIASES, MODELS, find_model
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig
+from manymatch.features.registry import ALIASES, find_model, models
 from manymatch.features.weights import fetch_command, whereabouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from manymatch.features.catalogue import Model
+    from manymatch.features.registry import Model
 
 EXAMPLE = "Example: manymatch models dinov3-vitl16"
 
@@ -29,11 +29,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """List models and presets, whether their weights are here, and how to get them."""
-    statuses = {model.name: _Status.of(model) for model in MODELS.values()}
+    statuses = {model.name: _Status.of(model) for model in models().values()}
     presets = {preset: _preset_record(preset, statuses) for preset in FEATURE_PRESETS}
     if name is None and as_json:
-        models = [status.record() for status in statuses.values()]
-        print_json({"models": models, "presets": presets})
+        records = [status.record() for status in statuses.values()]
+        print_json({"models": records, "presets": presets})
     elif name is None:
         _print_all(list(statuses.values()), presets, show_all=show_all)
     elif name in presets:
@@ -41,14 +41,14 @@ def run(
             print_json(presets[name])
         else:
             _print_preset(presets[name], statuses)
-    elif name in MODELS or name in ALIASES:
+    elif name in statuses or name in ALIASES:
         status = statuses[find_model(name).name]
         if as_json:
             print_json(status.record())
         else:
             _print_model(status)
     else:
-        known = [*MODELS, *ALIASES, *FEATURE_PRESETS]
+        known = [*statuses, *ALIASES, *FEATURE_PRESETS]
         raise ValueError(
             f"name must be a model or preset that `manymatch models --all` lists"
             f"{suggest(name, known)}, got {name!r}"

@@ -14,10 +14,9 @@ import typer
 from manymatch.cli import flags  # noqa: TC001 - Typer reads the annotations
 from manymatch.cli.console import Json, print_json, print_plain, working
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig, feature_config
-from manymatch.features.debias import PROBES, SpectrumExhaustedWarning
-from manymatch.features.maps import checked_layers, dense_maps
+from manymatch.features.debias import PROBES, SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import choose_device
-from manymatch.features.debias import positional_bases
+from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
 from manymatch.io.image import load_image

@@ -123,9 +123,7 @@ _complete = False
 def models() -> dict[str, Model]:
     """All models by name, detectors first, and those that need no download first."""
     _find_all()
-    order = sorted(
-        _models.values(), key=lambda m: (m.kind == "backbone", bool(m.hub_id or m.url))
-    )
+    order = sorted(_models.values(), key=lambda m: (m.kind == "backbone", bool(m.hub_id or m.url)))
     return {model.name: model for model in order}
 
 
@@ -168,7 +166,7 @@ def register_backbone(
     >>> @register_backbone("mine")                                   # doctest: +SKIP
     ... class Mine(Backbone): ...
     """
-    if not isinstance(name, str) or not name or ":" in name or name != name.strip():
+    if not _is_word(name):
         raise refusal("name", "a word without a colon", name)
 
     def decorate(factory: Factory) -> Factory:
@@ -321,6 +319,10 @@ def _find_all() -> None:
         if point.name not in _backbones:
             _backbones[point.name] = _Registered(_from_entry_point(point.name))
     _complete = True
+
+
+def _is_word(name: object) -> bool:
+    return isinstance(name, str) and name != "" and ":" not in name and name == name.strip()
 
 
 def _from_entry_point(name: str) -> Callable[..., Backbone]:

@@ -8,7 +8,6 @@ takes a file only if all of its tensors are there.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
 import logging
@@ -245,7 +244,9 @@ def _missing(model: Model, after: str) -> WeightsError:
         command = fetch_command(other)
         how = f", `{command}`" if command else ", nothing to fetch"
         advice += f", or take {other.name!r} ({other.licence}, not gated{how})"
-    return WeightsError(f"weights of {model.name!r} must be here, got none in {looked}, {after}; {advice}")
+    return WeightsError(
+        f"weights of {model.name!r} must be here, got none in {looked}, {after}; {advice}"
+    )
 
 
 # ------------------------------------------------------------------------------- downloading
@@ -407,9 +408,7 @@ def load_state(path: object, key: str | None = None) -> State:
     return state
 
 
-def load_strictly(
-    module: torch.nn.Module, state: State, name: str
-) -> torch.nn.Module:
+def load_strictly(module: torch.nn.Module, state: State, name: str) -> torch.nn.Module:
     """Copy a state into a module whose keys and shapes must be the same.
 
     Parameters

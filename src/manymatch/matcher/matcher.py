@@ -13,8 +13,7 @@ from manymatch._validate import refusal
 from manymatch.associate.candidates import candidates
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import estimate_relative_pose
-from manymatch.features.extractor import Extractor
-from manymatch.features.extractor import Features
+from manymatch.features.extractor import Extractor, Features
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 from manymatch.matcher.config import MatcherConfig, default_preset

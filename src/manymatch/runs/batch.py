@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import manymatch
 from manymatch._files import as_path
 from manymatch._validate import integer, refusal
-from manymatch.features.device import choose_device
-from manymatch.features.device import library_versions
+from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.io.matches import write_matches_npz
 from manymatch.io.pairs import Pair

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import FloatArray, integer, refusal
-from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning
+from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
+from manymatch.features.device import choose_device, library_versions, weights_hash
 from manymatch.features.maps import checked_layers, dense_maps, module_device
-from manymatch.features.device import choose_device, weights_hash
-from manymatch.features.debias import positional_bases
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
-from manymatch.features.device import library_versions
 from manymatch.geometry.pose_error import rotation_error_deg
 from manymatch.io.image import load_image
 from manymatch.runs.views import turned_back

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch.estimate.options import Options
-    from manymatch.evaluate.run import RunConfig
-    from manymatch.evaluate.run import RunResult
+    from manymatch.evaluate.run import RunConfig, RunResult
     from manymatch.evaluate.sources import GraphSource
 
     Results = dict[str, RunResult]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._optional import require
-from manymatch.features.registry import Model
 from manymatch.features.device import choose_device, require_torch, weights_hash
+from manymatch.features.registry import Model
 from manymatch.features.weights import find_weights, freeze
 from manymatch_paper.systems._loftr import LoftrSettings, coarse_matches, fine_offsets
 from manymatch_paper.systems.base import System

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._optional import require
-from manymatch.features.registry import MODELS, Model
-from manymatch.features.registry import load_detector
 from manymatch.features.device import choose_device, require_torch, weights_hash
+from manymatch.features.registry import Model, find_model, load_detector
 from manymatch.features.weights import find_weights, freeze, load_state, load_strictly
 from manymatch_paper.systems.base import System
 from manymatch_paper.systems.native import MAX_KEYPOINTS
@@ -96,7 +95,7 @@ class LightGlueSystem(System):
     ) -> None:
         super().__init__(device, offline=offline)
         self.name, self.title, self.paper = matcher.name, title, paper
-        self.model, self.matcher = MODELS[detector], matcher
+        self.model, self.matcher = find_model(detector), matcher
         self.packages = self.model.libraries
 
     @property

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch.associate.candidates import candidates
-from manymatch.features.registry import MODELS
-from manymatch.features.registry import load_detector
 from manymatch.features.device import choose_device, weights_hash
+from manymatch.features.registry import find_model, load_detector
 from manymatch_paper.systems.base import System
 
 if TYPE_CHECKING:
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.features.registry import Model
     from manymatch.features.detectors.base import Detector, Keypoints
+    from manymatch.features.registry import Model
 
 #: The paper's limits: keypoints of an image, and associations that reach the estimator.
 MAX_KEYPOINTS, KEEP = 2048, 1024
@@ -51,7 +50,7 @@ class NativeSystem(System):
     ) -> None:
         super().__init__(device, offline=offline)
         self.name, self.title, self.paper = f"{detector}-mnn", title, paper
-        self.model = MODELS[detector]
+        self.model = find_model(detector)
         self.packages = self.model.libraries
 
     @property

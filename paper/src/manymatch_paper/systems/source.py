@@ -14,9 +14,8 @@ import numpy as np
 from manymatch._files import as_path, read_bytes, read_npz, write_whole
 from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.features.config import FeatureConfig
-from manymatch.features.device import choose_device
+from manymatch.features.device import choose_device, library_versions
 from manymatch.features.resize import resize_image
-from manymatch.features.device import library_versions
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import resolve_camera

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._optional import require
-from manymatch.features.registry import Model
 from manymatch.features.device import choose_device, weights_hash
+from manymatch.features.registry import Model
 from manymatch.features.weights import WeightsError
 from manymatch_paper.systems.base import System, is_installed
 from manymatch_paper.systems.native import MAX_KEYPOINTS

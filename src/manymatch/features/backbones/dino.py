@@ -1,4 +1,4 @@
-"""DINOv2, with and without registers, and DINOv3: ViTs, and ConvNeXts distilled from the largest."""
+"""DINOv2, with and without registers, and DINOv3: ViTs and the ConvNeXts distilled from them."""
 
 from __future__ import annotations
 

