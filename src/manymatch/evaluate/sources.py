@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch.datasets.dataset import Dataset
-    from manymatch.features.image_features import Features
+    from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
 
 #: Scenes of a synthetic set.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch._validate import FloatArray
-    from manymatch.features.image_features import Features
+    from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
     from manymatch.matcher.matcher import Matcher
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._validate import real, refusal
-from manymatch.features.feature_map import unit_rows
+from manymatch.features.maps import unit_rows
 from manymatch.viz.figure import GREY, INK, new_figure, save_figure
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.features.feature_map import FeatureMap
+    from manymatch.features.maps import FeatureMap
 
 # Of all cells, so that a few extreme ones do not take the colours from the rest.
 _PERCENTILES = (1.0, 99.0)
