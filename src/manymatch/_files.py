@@ -81,6 +81,11 @@ def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
         write(file)
 
 
+def write_text(path: object, text: str) -> None:
+    """Write a text as `write_whole` writes a file."""
+    write_whole(path, lambda file: file.write(text.encode("utf-8")))
+
+
 def npz_names(data: bytes, path: object, want: str) -> set[str]:
     """Names of the arrays of an .npz file."""
     with reading(path, want, ValueError):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manymatch._files import write_whole
+from manymatch._files import write_text
 from manymatch.cli.console import Json, print_json, print_plain, show_table
 from manymatch.evaluate.compare import compare_runs
 from manymatch.evaluate.tables import comparison_table
@@ -31,7 +31,7 @@ def run(
     table = comparison_table(comparison)
     for path, text in ((markdown, table.markdown()), (latex, table.latex())):
         if path is not None:
-            write_whole(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+            write_text(path, text)
     if as_json:
         print_json(comparison.to_dict())
         return

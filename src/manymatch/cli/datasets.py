@@ -31,69 +31,55 @@ def run(
         for flag, value in (("--root", root), ("--splits", splits)):
             if value is not None:
                 raise ValueError(f"{flag} must come with the name of a data set, got none")
-        _print_all(as_json=as_json)
+        entries = [registry.info(known) for known in registry.names()]
+        if as_json:
+            print_json({"datasets": [_record(entry) for entry in entries]})
+        else:
+            _print_all(entries)
         return
     entry = registry.info(name)
     if splits is not None and "splits" not in entry.options:
         raise ValueError(f"--splits must come with a NAVI data set, got {name}")
     record = _record(entry)
     if root is not None:
+        options = {} if splits is None else {"splits": splits}
         with working(f"looking at {root}", quiet=as_json):
-            options = {} if splits is None else {"splits": splits}
-            fault = registry.check(name, root, **options)
-            notes: list[str] = []
-            # Sets that report their progress compute images, which is no part of a check.
-            if not fault and "progress" not in entry.options:
-                notes = list(registry.load(name, root, **options).notes)
-        record |= {"root": str(root), "missing": fault, "notes": notes}
+            missing = registry.check(name, root, **options)
+            notes = [] if missing else list(registry.load(name, root, **options).notes)
+        record |= {"root": str(root), "missing": missing, "notes": notes}
     if as_json:
         print_json(record)
     else:
-        _print_one(entry, record)
+        _print_one(record)
     if record.get("missing"):
         raise typer.Exit(BAD_INPUT)
 
 
 def _record(entry: DatasetInfo) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "title": entry.title,
-        "pairs": entry.num_pairs,
-        "about": entry.about,
-        "get": entry.get,
-        "tree": entry.tree,
-        "options": list(entry.options),
-    }
+    names = ("name", "title", "about", "get", "tree")
+    facts = {name: getattr(entry, name) for name in names}
+    return {**facts, "pairs": entry.num_pairs, "options": list(entry.options)}
 
 
-def _print_all(*, as_json: bool) -> None:
-    entries = [registry.info(name) for name in registry.names()]
-    if as_json:
-        print_json({"datasets": [_record(entry) for entry in entries]})
-        return
-    rows = (
+def _print_all(entries: list[DatasetInfo]) -> None:
+    print_table(
+        {"name": "left", "pairs": "right", "about": "left"},
         (
-            entry.name,
-            "any" if entry.num_pairs is None else f"{entry.num_pairs:,}",
-            f"{entry.title}: {entry.about}",
-        )
-        for entry in entries
+            (e.name, "any" if e.num_pairs is None else f"{e.num_pairs:,}", f"{e.title}: {e.about}")
+            for e in entries
+        ),
     )
-    print_table({"name": "left", "pairs": "right", "about": "left"}, rows)
     print_plain("\nWhere to get one and what it has to contain: manymatch datasets NAME")
     print_plain("Whether a folder has all of it: manymatch datasets NAME --root DIR")
 
 
-def _print_one(entry: DatasetInfo, record: dict[str, Any]) -> None:
-    pairs = "" if entry.num_pairs is None else f", {entry.num_pairs:,} pairs"
-    print_plain(f"{entry.title} ({entry.name}{pairs}): {entry.about}\n")
-    print_plain(entry.get)
-    print_plain(f"\nExpected files:\n{entry.tree}")
-    if "root" not in record:
-        return
-    if record["missing"]:
+def _print_one(record: dict[str, Any]) -> None:
+    pairs = "" if record["pairs"] is None else f", {record['pairs']:,} pairs"
+    print_plain(f"{record['title']} ({record['name']}{pairs}): {record['about']}\n")
+    print_plain(f"{record['get']}\n\nExpected files:\n{record['tree']}")
+    if record.get("missing"):
         print_plain(f"\nNot complete: {record['missing']}", style="red")
-        return
-    print_plain(f"\nComplete in {record['root']}", style="green")
-    for note in record["notes"]:
-        print_plain(f"  {note}")
+    elif "root" in record:
+        print_plain(f"\nComplete in {record['root']}", style="green")
+        for note in record["notes"]:
+            print_plain(f"  {note}")

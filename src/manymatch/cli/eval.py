@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import write_whole
+from manymatch._files import write_text
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -105,7 +105,7 @@ def run(
     for label, table in tables.items():
         files.update({f"{label}.md": table.markdown(), f"{label}.tex": table.latex()})
     for name, text in files.items():
-        write_whole(out_folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+        write_text(out_folder / name, text)
     if as_json:
         print_json(_record(configs, found, out_folder))
     else:

@@ -36,7 +36,6 @@ _COMMON_FIELDS = (
 )  # fmt: skip
 # Stands for None on the command line, where None is a flag that was not given.
 _NONE = object()
-_RUNTIME = ("device", "offline", "cache")
 
 Device = Annotated[
     str,
@@ -95,6 +94,8 @@ _Set = Annotated[
         rich_help_panel=COMMON,
     ),
 ]
+_RUNTIME = {"device": Device, "offline": Offline, "cache": Cache}
+_DEFAULTS: dict[str, Any] = {"device": "auto", "offline": False}
 
 
 def setting_flags(
@@ -104,9 +105,9 @@ def setting_flags(
 
     The command gets what the user gave as the keyword argument `settings`, ready for
     `MatcherConfig.of`: a field whose flag is absent is not in it, so that it keeps the value of
-    the preset or file. ``--preset``, ``--config`` and ``--set`` are part of it. With
-    `FeatureConfig` among the parts the command also gets `runtime`, the keyword arguments
-    ``device``, ``offline`` and ``cache`` of `Matcher`.
+    the preset or file. ``--config`` and ``--set`` are part of it, and ``--preset`` where features
+    are. A command with the keyword argument `runtime` also gets the arguments ``device``,
+    ``offline`` and ``cache`` of `Matcher` in it.
 
     Parameters
     ----------
@@ -122,51 +123,40 @@ def setting_flags(
     if Options in parts:
         fields["method"] = (MatcherConfig, MatcherConfig.__dataclass_fields__["method"])
     shown = [name for name in fields if name not in exclude and (only is None or name in only)]
-    added = _added_parameters({name: fields[name] for name in shown}, FeatureConfig in parts)
+    common = [name for name in _COMMON_FIELDS if name in shown]
+    flags = {
+        **({"preset": _Preset} if FeatureConfig in parts else {}),
+        "config": _Config,
+        **{name: _flag(*fields[name], COMMON) for name in common},
+        "extra": _Set,
+        **_RUNTIME,
+        **{name: _flag(*fields[name]) for name in shown if name not in common},
+    }
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            parameter
-            for parameter in inspect.signature(command, eval_str=True).parameters.values()
-            if parameter.name not in ("settings", "runtime")
-        ]
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        del own["settings"]
+        runtime = _RUNTIME if own.pop("runtime", None) else {}
+        added = {name: flags[name] for name in flags if name not in _RUNTIME or name in runtime}
 
         @functools.wraps(command)
         def run(**given: Any) -> None:
-            values = {parameter.name: given.pop(parameter.name) for parameter in added}
-            if FeatureConfig in parts:
-                given["runtime"] = {name: values.pop(name) for name in _RUNTIME}
+            values = {name: given.pop(name) for name in added}
+            if runtime:
+                given["runtime"] = {name: values.pop(name) for name in runtime}
             command(**given, settings=_settings(values, list(fields)))
 
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *added)]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters = [parameter.replace(kind=kind) for parameter in own.values()]
+        parameters += [
+            inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=annotation)
+            for name, annotation in added.items()
+        ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return decorate
-
-
-def _added_parameters(
-    fields: dict[str, tuple[type, dataclasses.Field[Any]]], extracts: bool
-) -> list[inspect.Parameter]:
-    """Parameters for the flags, in the order in which the help shows them."""
-    common = {name: _flag(*fields[name], COMMON) for name in _COMMON_FIELDS if name in fields}
-    others = {name: _flag(*fields[name]) for name in fields if name not in common}
-    runtime = {"device": Device, "offline": Offline, "cache": Cache}
-    annotations = {
-        **({"preset": _Preset} if extracts else {}),
-        "config": _Config,
-        **common,
-        "extra": _Set,
-        **(runtime if extracts else {}),
-        **others,
-    }
-    defaults: dict[str, Any] = {"device": "auto", "offline": False}
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return [
-        inspect.Parameter(name, kind, default=defaults.get(name), annotation=annotation)
-        for name, annotation in annotations.items()
-    ]
 
 
 def _flag(cls: type, field: dataclasses.Field[Any], panel: str | None = None) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from manymatch._files import as_path, read_bytes, unreadable, write_whole
+from manymatch._files import as_path, read_bytes, unreadable, write_text
 from manymatch._settings import setting, settings
 from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import Association
@@ -164,7 +164,7 @@ class MatcherConfig:
 
     def save(self, path: object) -> None:
         """Write a TOML file."""
-        write_whole(path, lambda file: file.write(self.to_toml().encode()))
+        write_text(path, self.to_toml())
 
     @classmethod
     def load(cls, path: object) -> MatcherConfig:
