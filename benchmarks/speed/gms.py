@@ -4,8 +4,8 @@
 
 Takes graphs of real images where the reference data is present, and synthetic scenes where it is
 not or where no real graph has as many edges. One thread, CPU time, the minimum of interleaved runs,
-and of these the median over the graphs. OpenCV's matchGMS, where it is installed, does another job: it takes every edge as a one-to-one match of its
-own. Writes ``gms.json`` and ``gms.md``.
+and of these the median over the graphs. OpenCV's matchGMS, where it is installed, does another job:
+it takes every edge as a one-to-one match of its own. Writes ``gms.json`` and ``gms.md``.
 """
 
 from __future__ import annotations

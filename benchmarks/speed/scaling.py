@@ -2,9 +2,9 @@
 
     python benchmarks/speed/scaling.py [--iterations 20000] [--out out/bench]
 
-Synthetic graphs of 1,000 to 10,000 edges, a tenth of them true, with a forced number of
-iterations on one thread; the minimum of interleaved runs counts. Two fits: a straight line, and
-a power law whose exponent is 1 where all the time grows with the edges and below where a part does not (the
+Synthetic graphs of 1,000 to 10,000 edges, a tenth of them true, with a forced number of iterations
+on one thread; the minimum of interleaved runs counts. Two fits: a straight line, and a power law
+whose exponent is 1 where all the time grows with the edges and below where a part does not (the
 five-point solver). Writes ``scaling.json``, ``scaling.md`` and ``scaling.png``.
 """
 
