@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tokenize
-import uuid
 import zipfile
 import zlib
 from io import BytesIO
@@ -65,7 +64,7 @@ def whole_file(path: object) -> Iterator[Path]:
     if target.is_dir() or not target.parent.is_dir():
         raise refusal("path", "a file in an existing folder", str(target))
     # In the same folder, as only there a rename is atomic.
-    temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
+    temporary = target.with_name(f".{os.urandom(16).hex()}.tmp")
     try:
         yield temporary
         with temporary.open("rb") as file:

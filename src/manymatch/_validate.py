@@ -6,7 +6,6 @@ argument, says what is wanted and what was given.
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 import operator
@@ -49,6 +48,8 @@ def refusal(name: str, want: str, value: object) -> ValueError:
 
 def suggest(name: object, known: Iterable[str]) -> str:
     """Return ", did you mean 'x'" if a known name is close to `name`, else nothing."""
+    import difflib  # needed for errors only
+
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f", did you mean {close[0]!r}" if close else ""
 

@@ -103,6 +103,7 @@ def bad(old, new):
         (bad("500", "5OO"), "finite numbers, got '5OO'"),
         (bad("500", "nan"), "finite numbers, got 'nan'"),
         (bad("500", "-500"), "K0 must have positive focal lengths"),
+        (bad("0 610", "2 610"), "K1 must be upper triangular"),
         (bad(K1, K1[:-1] + "2"), "K1 must have the last row"),
         (bad("-1", "1"), "R must be a rotation"),
         (bad("0 -1 0 0.5 1 0 0", "0 1 0 0.5 1 0 0"), "R must be a rotation"),

@@ -413,7 +413,8 @@ def _python_code(estimate: Estimate, cameras: tuple[Camera, Camera]) -> str:
     for k, camera in enumerate(cameras):
         params = ", ".join(f"{v:.9g}" for v in camera.params)
         size = f"{camera.width}, {camera.height}"
-        lines.append(f'camera{k} = mm.Camera("{camera.model}", {size}, [{params}])')
+        skew = f", skew={camera.skew!r}" if camera.skew else ""
+        lines.append(f'camera{k} = mm.Camera("{camera.model}", {size}, [{params}]{skew})')
     options = ", ".join(f"{name}={value!r}" for name, value in estimate.options.to_dict().items())
     return "\n".join(
         [
