@@ -1,74 +1,95 @@
-import functools
+"""Data sets by name: our own, those of installed packages, and packages that are broken."""
+
 import json
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
 from manymatch import datasets
-from tests.support import command
-from tests.support.synthetic_trees import make_metu, make_navi
+from manymatch.datasets import Dataset, DatasetInfo, registry
+from tests.support.command import one_sentence, run
 
-NAMES = [
-    "scannet1500",
-    "megadepth1500",
-    "navi-multi",
-    "navi-wild",
-    "navi-wild-diagnostic",
-    "metu-cc",
-    "metu-cs",
-    "folder",
-]
+SHELF = DatasetInfo(
+    "shelf",
+    "Shelf",
+    "a shelf",
+    "From nowhere.",
+    "shelf/",
+    load=lambda root, **options: Dataset("shelf", "Shelf", (), notes=(f"{root} {options}",)),
+    check=lambda root: f"nothing is in {root}",
+    num_pairs=0,
+    options=("seed",),
+)
+INFOS = [SHELF]
+NO_INFOS = [SHELF, "shelf"]
 
 
 @pytest.fixture
-def run():
-    return functools.partial(command.run, "datasets")
+def install(monkeypatch):
+    """Pretend that packages with entry points of these values are the installed ones."""
+
+    def install(*values):
+        points = [metadata.EntryPoint("sets", value, "manymatch.datasets") for value in values]
+        monkeypatch.setattr(registry.metadata, "entry_points", lambda **_: points)
+        registry._found.cache_clear()
+
+    yield install
+    registry._found.cache_clear()
 
 
-def test_names_and_infos():
-    assert datasets.names() == NAMES
-    for name in NAMES:
-        info = datasets.info(name)
-        assert info.name == name
-        assert all((info.title, info.about, info.get, info.tree))
-        # The table has to fit a terminal, the tree a page.
-        assert len(info.about) <= 60
-        assert all(len(line) <= 100 for line in info.tree.splitlines())
-    assert [datasets.info(name).num_pairs for name in NAMES] == [
-        *(1500, 1491, 1500, 1500, 1500, 1382, 1208),
-        None,
-    ]
+def test_sets_of_an_installed_package(install, tmp_path):
+    install(f"{__name__}:INFOS")
+    assert datasets.names() == ["shelf", "folder"]
+    assert datasets.info("shelf") is SHELF
+    assert datasets.load("shelf", "x", seed=3).notes == ("x {'seed': 3}",)
+    assert datasets.check("shelf", "x") == "nothing is in x"
+    with pytest.raises(ValueError, match="shelf takes the options seed, got sede"):
+        datasets.load("shelf", "x", sede=3)
+    with pytest.raises(ValueError, match="folder takes no option, got seed"):
+        datasets.load("folder", tmp_path, seed=3)
+    assert registry.faults() == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("no_such_package:INFOS", "ModuleNotFoundError: No module named 'no_such_package'"),
+        (f"{__name__}:NOTHING", "AttributeError: .*NOTHING"),
+        (f"{__name__}:NO_INFOS", "TypeError: it has a str instead of a DatasetInfo"),
+        (f"{__name__}:SHELF", "TypeError: 'DatasetInfo' object is not iterable"),
+    ],
+)
+def test_a_broken_package_is_one_sentence_and_no_obstacle(install, tmp_path, value, reason):
+    install(value, f"{__name__}:INFOS")
+    assert datasets.names() == ["shelf", "folder"]
+    (fault,) = registry.faults()
+    assert fault.startswith(f"the data sets of the package {value} cannot be used")
+    with pytest.raises(
+        ValueError, match=rf"^name must be one of shelf, folder, got 'x'; .*{reason}"
+    ):
+        datasets.load("x")
+    assert fault in one_sentence(run("datasets", "x"))
+    assert json.loads(run("datasets", "--json").stdout)["faults"] == [fault]
+    assert "cannot be used" in run("datasets").stdout
+    (tmp_path / "pairs.txt").write_text("a.jpg b.jpg\n")
+    assert len(datasets.load("folder", tmp_path)) == 1
 
 
 def test_unknown_names_get_a_suggestion():
-    with pytest.raises(ValueError, match=r"did you mean 'navi-wild', got 'navi-wld'"):
-        datasets.load("navi-wld", ".")
-    for call in (datasets.info, lambda name: datasets.check(name, ".")):
-        with pytest.raises(ValueError, match=r"^name must be one of scannet1500, "):
-            call("?")
+    with pytest.raises(ValueError, match=r"did you mean 'folder', got 'foldr'"):
+        datasets.load("foldr", ".")
     with pytest.raises(ValueError, match="name must be one of"):
-        datasets.info(["navi-wild"])
+        datasets.info(["folder"])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_roots_are_checked(name, tmp_path):
-    with pytest.raises(ValueError, match=f"root must be the folder of {name}, got None"):
-        datasets.load(name)
+def test_roots_are_checked(tmp_path):
+    with pytest.raises(ValueError, match="root must be the folder of folder, got None"):
+        datasets.load("folder")
     with pytest.raises(ValueError, match="root must be an existing folder"):
-        datasets.load(name, tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="root must be"):
-        datasets.load(name, 3)
-    said = datasets.check(name, tmp_path)
-    assert said.startswith("root must have")
-    assert "\n" not in said
-
-
-def test_unknown_options_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="scannet1500 takes no option, got splits"):
-        datasets.load("scannet1500", tmp_path, splits=tmp_path)
-    with pytest.raises(ValueError, match="navi-wild takes the options splits, got split"):
-        datasets.load("navi-wild", tmp_path, split=tmp_path)
+        datasets.load("folder", tmp_path / "nowhere")
+    assert datasets.check("folder", tmp_path).startswith("root must have a list pairs.txt")
 
 
 def test_importing_needs_no_image_library():
@@ -79,63 +100,11 @@ def test_importing_needs_no_image_library():
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
 
 
-def test_the_list(run):
-    result = run()
-    assert result.exit_code == 0
-    for name in NAMES:
-        assert name in result.stdout
-    assert "1,491" in result.stdout
-    assert all(len(line) <= 80 for line in result.stdout.splitlines())
-    record = json.loads(run("--json").stdout)
-    assert [entry["name"] for entry in record["datasets"]] == NAMES
-
-
-def test_one_without_a_root(run):
-    result = run("metu-cs")
-    assert result.exit_code == 0
-    assert "CC BY-NC-SA" in result.stdout
-    assert "index/scene_info_test" in result.stdout
-    assert json.loads(run("metu-cs", "--json").stdout)["pairs"] == 1208
-
-
-def test_checks_and_exit_codes(run, tmp_path):
-    result = run("navi-wild", "--root", tmp_path)
-    assert result.exit_code == 2
-    assert (
-        "Not complete: root must have the list estimation/pairs_wildset_0-40.csv" in result.stdout
-    )
-    make_navi(tmp_path, per_bin=500)
-    result = run("navi-wild", "--root", tmp_path)
-    assert result.exit_code == 0
-    assert "Complete in" in result.stdout
-    assert "1,500 pairs of 1 objects" in result.stdout
-    (tmp_path / "splits").rename(tmp_path / "lists")
-    assert run("navi-wild", "--root", tmp_path).exit_code == 2
-    result = run("navi-wild", "--root", tmp_path, "--splits", tmp_path / "lists/navi", "--json")
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["missing"] is None
-    make_metu(tmp_path)
-    result = run("metu-cc", "--root", tmp_path, "--json")
-    assert result.exit_code == 2
-    assert json.loads(result.stdout)["missing"].endswith("4 pairs instead of 1,382")
-
-
-def test_names_with_brackets_are_shown(run, tmp_path):
+def test_the_command(tmp_path):
+    assert "folder" in run("datasets").stdout
     folder = tmp_path / "[bold]"
     folder.mkdir()
-    assert "[bold]" in run("folder", "--root", folder).stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["navi-wil"], "did you mean 'navi-wild'"),
-        (["--root", "x"], "--root must come with the name"),
-        (["metu-cc", "--splits", "x"], "--splits must come with a NAVI data set"),
-    ],
-)
-def test_wrong_calls_are_one_sentence(run, arguments, says):
-    result = run(*arguments)
+    result = run("datasets", "folder", "--root", folder)
     assert result.exit_code == 2
-    assert says in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    assert "[bold]" in result.stdout
+    assert "--root must come with the name" in one_sentence(run("datasets", "--root", "x"))

@@ -8,10 +8,13 @@ from hypothesis.extra.numpy import arrays
 
 from manymatch.evaluate import pose_auc
 from manymatch.evaluate.statistics import (
+    Interval,
     auc_by_seed,
     auc_spread,
+    bootstrap_interval,
     macro_difference,
     macro_spread,
+    paired_bootstrap_interval,
     paired_difference,
     resampled_auc,
 )
@@ -117,3 +120,58 @@ def test_plain_values():
 def test_bad_input_is_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_bootstrap_interval_of_a_mean_is_near_the_normal_one():
+    values = np.random.default_rng(1).normal(3.0, 2.0, 400)
+    interval = bootstrap_interval(values, np.mean, resamples=4000)
+    half = 1.96 * values.std() / np.sqrt(400)
+    assert interval.value == values.mean()
+    assert interval.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert interval.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+    wide = bootstrap_interval(values, np.mean, level=0.99)
+    assert wide.low < interval.low < interval.high < wide.high
+
+
+def test_bootstrap_depends_on_the_seed_only_and_keeps_units_together():
+    values = np.random.default_rng(2).normal(size=(50, 3))
+    assert bootstrap_interval(values, np.mean) == bootstrap_interval(values, np.mean)
+    assert bootstrap_interval(values, np.mean) != bootstrap_interval(values, np.mean, seed=1)
+
+    def equal_columns(array):
+        assert array.shape == (50, 3)
+        return float(np.all(array[:, :1] == array))
+
+    repeated = np.repeat(values[:, :1], 3, axis=1)
+    assert bootstrap_interval(repeated, equal_columns) == Interval(1.0, 1.0, 1.0)
+
+
+def test_paired_bootstrap_cancels_what_both_share():
+    rng = np.random.default_rng(3)
+    hard = rng.exponential(20.0, 200)
+    a, b = hard + 1.0, hard + rng.normal(0, 0.1, 200)
+    paired = paired_bootstrap_interval(a, b, np.mean)
+    assert paired.value == pytest.approx(1.0, abs=0.05)
+    assert paired.high - paired.low < 0.1
+    assert bootstrap_interval(a, np.mean).low < bootstrap_interval(b, np.mean).high
+
+
+def test_intervals_as_text():
+    assert f"{Interval(1.04, 0.5, 2.0):.1f}" == "1.0 [0.5, 2.0]"
+    assert str(Interval(1.5, 0.5, 2.0)) == "1.5 [0.5, 2]"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [({"level": 1.0}, "level"), ({"resamples": 0}, "resamples"), ({"seed": -1}, "seed")],
+)
+def test_bootstrap_names_what_is_wrong(keywords, message):
+    with pytest.raises(ValueError, match=f"^{message} must be"):
+        bootstrap_interval([1.0, 2.0], np.mean, **keywords)
+
+
+def test_bootstrap_refuses_nothing_and_unequal_lists():
+    with pytest.raises(ValueError, match=r"^values must be"):
+        bootstrap_interval([], np.mean)
+    with pytest.raises(ValueError, match=r"^second must have the shape of first"):
+        paired_bootstrap_interval([1.0, 2.0], [1.0], np.mean)

@@ -1,17 +1,23 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from manymatch import evaluate
-from manymatch.evaluate import (
-    Interval,
-    bootstrap_interval,
-    paired_bootstrap_interval,
+from manymatch.geometry import pose_error
+from manymatch.geometry.pose import RelativePose
+from manymatch.geometry.pose_error import (
     pose_auc,
     pose_error_deg,
     rotation_error_deg,
     translation_error_deg,
 )
-from manymatch.geometry.pose import RelativePose
+
+errors = st.lists(
+    st.one_of(st.floats(0, 25), st.sampled_from([0.0, 5.0, 10.0, 180.0, float("inf")])),
+    min_size=1,
+    max_size=30,
+)
+vectors = st.tuples(*[st.floats(-3, 3)] * 3)
 
 
 def about_z(degrees):
@@ -47,7 +53,7 @@ def test_pose_error_is_the_larger_of_the_two():
 
 
 def test_no_pose_counts_as_half_a_turn():
-    assert pose_error_deg(None, np.eye(3), [0, 0, 1]) == 180.0 == evaluate.FAILURE_DEG
+    assert pose_error_deg(None, np.eye(3), [0, 0, 1]) == 180.0 == pose_error.FAILURE_DEG
 
 
 def test_auc_of_hand_made_errors():
@@ -93,59 +99,48 @@ def test_a_bad_truth_is_named_whether_or_not_there_is_a_pose(pose, R, t, message
         pose_error_deg(pose, R, t)
 
 
-def test_bootstrap_interval_of_a_mean_is_near_the_normal_one():
-    values = np.random.default_rng(1).normal(3.0, 2.0, 400)
-    interval = bootstrap_interval(values, np.mean, resamples=4000)
-    half = 1.96 * values.std() / np.sqrt(400)
-    assert interval.value == values.mean()
-    assert interval.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert interval.high == pytest.approx(values.mean() + half, abs=0.1 * half)
-    wide = bootstrap_interval(values, np.mean, level=0.99)
-    assert wide.low < interval.low < interval.high < wide.high
+def slow_auc(values, tau):
+    """Walk along the recall curve, one error after the other."""
+    area, x, recall = 0.0, 0.0, 0.0
+    for seen, error in enumerate(sorted(values), start=1):
+        if error >= tau:
+            break
+        area += (error - x) * (recall + seen / len(values)) / 2
+        x, recall = error, seen / len(values)
+    return 100 * (area + (tau - x) * recall) / tau
 
 
-def test_bootstrap_depends_on_the_seed_only_and_keeps_units_together():
-    values = np.random.default_rng(2).normal(size=(50, 3))
-    assert bootstrap_interval(values, np.mean) == bootstrap_interval(values, np.mean)
-    assert bootstrap_interval(values, np.mean) != bootstrap_interval(values, np.mean, seed=1)
-
-    def equal_columns(array):
-        assert array.shape == (50, 3)
-        return float(np.all(array[:, :1] == array))
-
-    repeated = np.repeat(values[:, :1], 3, axis=1)
-    assert bootstrap_interval(repeated, equal_columns) == Interval(1.0, 1.0, 1.0)
+@given(errors, st.lists(st.floats(0.01, 30), min_size=1, max_size=4))
+def test_auc_equals_a_walk_along_the_curve(values, thresholds):
+    expected = [slow_auc(values, tau) for tau in thresholds]
+    assert pose_auc(values, thresholds) == pytest.approx(expected, abs=1e-9)
 
 
-def test_paired_bootstrap_cancels_what_both_share():
-    rng = np.random.default_rng(3)
-    hard = rng.exponential(20.0, 200)
-    a, b = hard + 1.0, hard + rng.normal(0, 0.1, 200)
-    paired = paired_bootstrap_interval(a, b, np.mean)
-    assert paired.value == pytest.approx(1.0, abs=0.05)
-    assert paired.high - paired.low < 0.1
-    assert bootstrap_interval(a, np.mean).touches(bootstrap_interval(b, np.mean))
+@given(errors, st.randoms(use_true_random=False))
+def test_auc_is_a_percentage_that_ignores_order_and_falls_with_errors(values, random):
+    auc = pose_auc(values)
+    assert np.all((auc >= 0) & (auc <= 100 + 1e-9))
+    shuffled = list(values)
+    random.shuffle(shuffled)
+    assert np.array_equal(pose_auc(shuffled), auc)
+    worse = [value + 1.0 for value in values]
+    assert np.all(pose_auc(worse) <= auc + 1e-9)
 
 
-def test_intervals_touch_when_they_share_a_point():
-    assert Interval(1, 0, 2).touches(Interval(3, 2, 4))
-    assert not Interval(1, 0, 2).touches(Interval(3, 2.1, 4))
-    assert not Interval(3, 2.1, 4).touches(Interval(1, 0, 2))
-    assert f"{Interval(1.04, 0.5, 2.0):.1f}" == "1.0 [0.5, 2.0]"
-    assert str(Interval(1.5, 0.5, 2.0)) == "1.5 [0.5, 2]"
+def exponential(vector):
+    angle = np.linalg.norm(vector)
+    if angle == 0:
+        return np.eye(3)
+    x, y, z = np.asarray(vector) / angle
+    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    return np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * (k @ k)
 
 
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [({"level": 1.0}, "level"), ({"resamples": 0}, "resamples"), ({"seed": -1}, "seed")],
-)
-def test_bootstrap_names_what_is_wrong(keywords, message):
-    with pytest.raises(ValueError, match=f"^{message} must be"):
-        bootstrap_interval([1.0, 2.0], np.mean, **keywords)
-
-
-def test_bootstrap_refuses_nothing_and_unequal_lists():
-    with pytest.raises(ValueError, match=r"^values must be"):
-        bootstrap_interval([], np.mean)
-    with pytest.raises(ValueError, match=r"^second must have the shape of first"):
-        paired_bootstrap_interval([1.0, 2.0], [1.0], np.mean)
+@given(vectors, vectors, vectors)
+def test_rotation_error_is_a_distance_that_frames_do_not_change(a, b, c):
+    A, B, C = map(exponential, (a, b, c))
+    error = rotation_error_deg(A, B)
+    assert 0 <= error <= 180
+    assert rotation_error_deg(B, A) == pytest.approx(error, abs=1e-6)
+    assert rotation_error_deg(C @ A, C @ B) == pytest.approx(error, abs=1e-6)
+    assert error <= rotation_error_deg(A, C) + rotation_error_deg(C, B) + 1e-6

@@ -33,7 +33,8 @@ def run(
                 raise ValueError(f"{flag} must come with the name of a data set, got none")
         entries = [registry.info(known) for known in registry.names()]
         if as_json:
-            print_json({"datasets": [_record(entry) for entry in entries]})
+            records = [_record(entry) for entry in entries]
+            print_json({"datasets": records, "faults": list(registry.faults())})
         else:
             _print_all(entries)
         return
@@ -69,6 +70,8 @@ def _print_all(entries: list[DatasetInfo]) -> None:
             for e in entries
         ),
     )
+    for fault in registry.faults():
+        print_plain(f"\n{fault[0].upper()}{fault[1:]}.", style="red")
     print_plain("\nWhere to get one and what it has to contain: manymatch datasets NAME")
     print_plain("Whether a folder has all of it: manymatch datasets NAME --root DIR")
 

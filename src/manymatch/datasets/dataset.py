@@ -185,10 +185,6 @@ class Dataset(Sequence[Pair]):
                 f"{without.name0} and {without.name1}"
             )
 
-    def first(self, count: int) -> Dataset:
-        """Return the data set with its first pairs only."""
-        return dataclasses.replace(self, pairs=self.pairs[: integer(count, "count", 1)])
-
     def __repr__(self) -> str:
         return f"Dataset({self.name}: {len(self.pairs):,} pairs{', depth' if self.depth else ''})"
 

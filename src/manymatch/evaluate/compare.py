@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # A pair counts as better or worse when its median error moves by more than this.
 NOTICEABLE_DEG = 1.0
-# Beyond this a pose is as good as none, and moves there mean nothing.
-_HOPELESS_DEG = 20.0
+# Larger errors count as this: beyond it a pose is of no use, however far off it is.
+_LARGEST_DEG = 20.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class SetComparison:
 
         Errors beyond 20 degrees count as 20.
         """
-        a, b = (np.minimum(np.median(e, axis=0), _HOPELESS_DEG) for e in (self.first, self.second))
+        a, b = (np.minimum(np.median(e, axis=0), _LARGEST_DEG) for e in (self.first, self.second))
         return np.asarray(a - b)
 
     def counts(self) -> dict[str, int]:

@@ -36,10 +36,6 @@ class Interval:
     def __str__(self) -> str:
         return f"{self:.3g}"
 
-    def touches(self, other: Interval) -> bool:
-        """Whether the two ranges have a point in common."""
-        return self.low <= other.high and other.low <= self.high
-
 
 def bootstrap_interval(
     values: ArrayLike,

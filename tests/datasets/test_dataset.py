@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from manymatch.datasets import Dataset, DepthView, Pair
 from manymatch.geometry.camera import Camera
-from tests.support.synthetic_trees import rotation, transform
+from tests.support.synthetic_trees import transform
 
 WIDTH, HEIGHT = 40, 30
 CAMERA = Camera("PINHOLE", WIDTH, HEIGHT, [35.0, 36.0, 19.0, 14.5])
@@ -118,15 +118,8 @@ def test_data_sets_are_sequences(tmp_path):
     assert [pair.name0 for pair in dataset] == ["0", "1", "2"]
     assert dataset[1] is pairs[1]
     assert dataset[-2:] == tuple(pairs[1:])
-    assert dataset.first(2).pairs == tuple(pairs[:2])
     assert repr(dataset) == "Dataset(x: 3 pairs)"
     with pytest.raises(ValueError, match="pairs must be"):
         Dataset("x", "X", ["a"])
     with pytest.raises(ValueError, match="longest1 must be"):
         Dataset("x", "X", pairs, longest1=-1)
-
-
-def test_rotations_of_the_tests_are_rotations():
-    R = rotation(np.random.default_rng(0))
-    np.testing.assert_allclose(R @ R.T, np.eye(3), atol=1e-12)
-    assert np.linalg.det(R) == pytest.approx(1.0)
