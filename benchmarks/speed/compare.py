@@ -27,6 +27,7 @@ from benchmarks.speed import build, callgrind, report
 BASELINE = Path(__file__).with_name("baseline.json")
 # Task of the driver: how often the work is done.
 TASKS = {
+    "auto": 2000,
     "hcm-mcm": 2000,
     "hcm": 2000,
     "mcm": 2000,

@@ -11,14 +11,14 @@
 #include <numeric>
 #include <string>
 
-#include "made_pair.h"
-#include "manymatch/associate/candidates.h"
+#include "manymatch/associate/neighbours.h"
 #include "manymatch/associate/unit_rows.h"
 #include "manymatch/filter/gms.h"
 #include "manymatch/problems/relative_pose/estimate.h"
 #include "manymatch/ransac/sampler.h"
 #include "manymatch/score/scorers.h"
 #include "plain_graph.h"
+#include "synthetic_pair.h"
 
 using namespace manymatch;
 
@@ -33,7 +33,7 @@ constexpr int kEdges = 1024;
 constexpr double kRatio = 0.1, kQ = 0.3, kDelta = 0.01;
 
 void estimate(Method method, int count) {
-  const Pair pair = made_pair(1, kEdges, kRatio);
+  const Pair pair = synthetic_pair(1, kEdges, kRatio);
   Options options;
   options.min_iterations = options.max_iterations = count;
   Interrupt interrupt;
@@ -48,7 +48,7 @@ void estimate(Method method, int count) {
 struct Hypotheses {
   static constexpr int kSampleSize = RelativePoseProblem::kSampleSize;
   static constexpr std::size_t kSamples = at(kSampleSize * kBatch);  // of one batch
-  Pair pair = made_pair(1, kEdges, kRatio);
+  Pair pair = synthetic_pair(1, kEdges, kRatio);
   Graph graph = graph_of(pair);
   RelativePoseProblem problem{graph, pair.points()};
   RelativePoseProblem::Workspace space = problem.workspace();
@@ -64,7 +64,8 @@ struct Hypotheses {
     samples.resize(at(kSampleSize * kBatch * batches));
     int64_t wasted = 0;
     for (int i = 0; i < kBatch * batches; ++i)
-      proposals.draw(0, i, kSampleSize, scratch, &samples[at(kSampleSize * i)], &wasted);
+      proposals.draw(0, i, scratch, std::span(samples).subspan(at(kSampleSize * i), kSampleSize),
+                     &wasted);
   }
 
   void solve(std::vector<Pose>& out) {
@@ -144,7 +145,7 @@ void refine(int count) {
 }
 
 void gms(int count) {
-  const Pair pair = made_pair(2, 2 * kEdges, 0.3);
+  const Pair pair = synthetic_pair(2, 2 * kEdges, 0.3);
   const Graph graph = graph_of(pair);
   std::vector<double> points[2] = {pair.x0, pair.x1};
   for (auto& side : points) {
@@ -154,7 +155,7 @@ void gms(int count) {
   int kept = 0;
   counted([&] {
     for (int i = 0; i < count; ++i) {
-      kept += gms_filter(graph, points[0].data(), points[1].data(), size, size, {}).num_kept;
+      kept += gms_filter(graph, points[0], points[1], size, size, {}).num_kept;
     }
   });
   std::printf("%d kept\n", kept);
@@ -170,7 +171,7 @@ void neighbours(int count) {
     for (float& x : side) x = static_cast<float>(random.in(-1, 1));
     for (std::size_t i = 0; i < n; ++i) {
       const std::vector<float> row(&side[i * dimension], &side[i * dimension] + dimension);
-      unit_row(row.data(), dimension, &side[i * dimension]);
+      unit_row(std::span(row), std::span(&side[i * dimension], dimension));
     }
   }
   std::vector<float> product(n * n, 0.0F);
@@ -186,16 +187,17 @@ void neighbours(int count) {
   std::size_t edges = 0;
   counted([&] {
     for (int i = 0; i < count; ++i) {
-      Candidates candidates({rows[0].data(), valid, n, dimension},
-                            {rows[1].data(), valid, n, dimension}, 5, 5, 1);
-      candidates.scan(product.data(), n, n, 0, 0);
-      edges += candidates.edges(Operator::kMutual, 2048).rank.size();
+      NeighbourSearch search({rows[0].data(), valid, n, dimension},
+                             {rows[1].data(), valid, n, dimension}, 5, 5, 1);
+      search.scan(product.data(), n, n, 0, 0);
+      edges += search.edges(Operator::kMutual, 2048).rank.size();
     }
   });
   std::printf("%zu edges\n", edges);
 }
 
 const std::map<std::string, void (*)(int)> kTasks = {
+    {"auto", [](int n) { estimate(Method::kAuto, n); }},
     {"hcm-mcm", [](int n) { estimate(Method::kHcmMcm, n); }},
     {"hcm", [](int n) { estimate(Method::kHcm, n); }},
     {"mcm", [](int n) { estimate(Method::kMcm, n); }},

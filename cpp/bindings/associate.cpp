@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "arrays.h"
-#include "manymatch/associate/candidates.h"
 #include "manymatch/associate/edges.h"
+#include "manymatch/associate/neighbours.h"
 #include "manymatch/associate/unit_rows.h"
 
 namespace manymatch {
@@ -37,7 +37,8 @@ Out<bool> unit_rows(const In<T, nb::ndim<2>>& x,
     Workers(threads).run(static_cast<int>((count + kChunk - 1) / kChunk), [&](int, int job) {
       const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
       for (std::size_t i = begin; i < std::min(begin + kChunk, count); ++i) {
-        valid[i] = unit_row(x.data() + i * dimension, dimension, unit.data() + i * dimension);
+        valid[i] = unit_row(std::span(x.data() + i * dimension, dimension),
+                            std::span(unit.data() + i * dimension, dimension));
       }
     });
   }
@@ -67,7 +68,7 @@ EdgeTuple to_arrays(RankedEdges edges) {
           to_numpy(std::move(edges.rank))};
 }
 
-// Keeps the arrays alive that the candidates point into.
+// Keeps the arrays alive that the search points into.
 class Neighbours {
  public:
   Neighbours(Rows unit0, Flags valid0, Rows unit1, Flags valid1, std::size_t k0, std::size_t k1,
@@ -76,8 +77,8 @@ class Neighbours {
         unit1_(std::move(unit1)),
         valid0_(std::move(valid0)),
         valid1_(std::move(valid1)),
-        candidates_(to_rows(unit0_, valid0_, "valid0"), to_rows(unit1_, valid1_, "valid1"), k0, k1,
-                    threads) {
+        search_(to_rows(unit0_, valid0_, "valid0"), to_rows(unit1_, valid1_, "valid1"), k0, k1,
+                threads) {
     check_length("unit1", unit1_.shape(1), unit0_.shape(1));
   }
 
@@ -88,7 +89,7 @@ class Neighbours {
       throw nb::value_error("tile must lie inside the product");
     }
     nb::gil_scoped_release release;
-    candidates_.scan(tile.data(), rows, columns, row0, column0);
+    search_.scan(tile.data(), rows, columns, row0, column0);
   }
 
   EdgeTuple edges(const std::string& op, std::optional<std::size_t> max_edges) {
@@ -96,7 +97,7 @@ class Neighbours {
     RankedEdges edges;
     {
       nb::gil_scoped_release release;
-      edges = candidates_.edges(kind, max_edges.value_or(kNoLimit));
+      edges = search_.edges(kind, max_edges.value_or(kNoLimit));
     }
     return to_arrays(std::move(edges));
   }
@@ -104,7 +105,7 @@ class Neighbours {
  private:
   Rows unit0_, unit1_;
   Flags valid0_, valid1_;
-  Candidates candidates_;
+  NeighbourSearch search_;
 };
 
 ListsView to_view(const In<int32_t, nb::ndim<2>>& index, const Rows& similarity,

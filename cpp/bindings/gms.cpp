@@ -24,7 +24,8 @@ std::tuple<Out<bool>, int, double, int> gms(const Points& points0, const Points&
   GmsResult result;
   {
     nb::gil_scoped_release release;
-    result = gms_filter(graph, points0.data(), points1.data(), size0.data(), size1.data(), options);
+    result = gms_filter(graph, view_of(points0), view_of(points1), ImageSize(size0.data(), 2),
+                        ImageSize(size1.data(), 2), options);
   }
   const double scale = result.scale < 0 ? 0.0 : kGmsScale[result.scale];
   return {flags_to_numpy(result.mask), result.num_kept, scale, result.rotation};

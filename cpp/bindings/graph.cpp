@@ -86,7 +86,7 @@ Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, u
     int64_t wasted = 0;
     for (int64_t i = 0; i < count; ++i) {
       int drawn[kSize];
-      if (!source.draw(seed, i, kSize, scratch, drawn, &wasted)) continue;
+      if (!source.draw(seed, i, scratch, drawn, &wasted)) continue;
       for (int k = 0; k < kSize; ++k) out[static_cast<std::size_t>(i * kSize + k)] = drawn[k];
     }
   }

@@ -91,11 +91,11 @@ std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
 }
 
 // Correspondences for the kernels of the refinement.
-struct Correspondences {
+struct RefineInput {
   RefineColumns columns;
   AlignedVector<double> weights;
 
-  Correspondences(const Points& x0, const Points& x1, std::span<const double> weight) {
+  RefineInput(const Points& x0, const Points& x1, std::span<const double> weight) {
     const std::size_t count = x0.shape(0);
     check_length("x1", x1.shape(0), count);
     weights.assign((count + kRefineLanes - 1) / kRefineLanes * kRefineLanes, 0.0);
@@ -127,7 +127,7 @@ std::tuple<Out<double>, Out<double>, double, double, int> refine(
     double eps, const std::string& loss, int max_iterations) {
   check_length("weight", weight.shape(0), x0.shape(0));
   check_positive("eps", eps);
-  Correspondences edges(x0, x1, view_of(weight));
+  RefineInput edges(x0, x1, view_of(weight));
   Pose pose = to_pose(R, t);
   const LmResult result = edges.refine(pose, to_loss(loss), eps, max_iterations);
   return {rotation_to_numpy(pose), translation_to_numpy(pose), result.initial_cost, result.cost,
@@ -160,7 +160,7 @@ Refined refine_graph(const Points& x0, const Points& x1, const Edges& edges, dou
 
 std::tuple<Out<double>, Out<double>> sampson_jacobian(const Points& x0, const Points& x1,
                                                       const Matrix3& R, const Vector3& t) {
-  const Correspondences edges(x0, x1, {});
+  const RefineInput edges(x0, x1, {});
   const Pose pose = to_pose(R, t);
   double tangent[6];
   tangent_plane(pose.t, tangent);
@@ -179,7 +179,7 @@ std::tuple<Out<double>, Out<double>, double> normal_equations(const Points& x0, 
                                                               double eps, const std::string& loss) {
   check_length("weight", weight.shape(0), x0.shape(0));
   check_positive("eps", eps);
-  Correspondences edges(x0, x1, view_of(weight));
+  RefineInput edges(x0, x1, view_of(weight));
   const Pose pose = to_pose(R, t);
   double tangent[6], out[21];
   tangent_plane(pose.t, tangent);

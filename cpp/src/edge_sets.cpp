@@ -97,9 +97,8 @@ std::vector<uint8_t> kept_by_filter(const GraphInput& input, const Graph& graph,
                                     std::size_t considered) {
   const Subgraph head(graph, first_edges(considered));
   const double any_size[2] = {1.0, 1.0};  // grids lie on the box of the points
-  std::vector<uint8_t> kept = gms_filter(head.graph, input.points0.data(), input.points1.data(),
-                                         any_size, any_size, GmsOptions())
-                                  .mask;
+  std::vector<uint8_t> kept =
+      gms_filter(head.graph, input.points0, input.points1, any_size, any_size, GmsOptions()).mask;
   kept.resize(graph.num_edges(), 0);
   return kept;
 }

@@ -25,8 +25,7 @@ void test_cell_matching() {
       std::vector<int> edges;
       for_each_bit(mask, [&](int e) { edges.push_back(e); });
       random.shuffle(edges);
-      CHECK_EQ(cells.cardinality(edges.data(), static_cast<int>(edges.size())),
-               matching.cardinality(mask));
+      CHECK_EQ(cells.cardinality(edges), matching.cardinality(mask));
     }
   }
 }
@@ -43,7 +42,7 @@ void test_long_augmenting_path() {
     const Graph graph = make_graph(list, length, length);
     std::vector<int> edges(graph.num_edges());
     std::iota(edges.begin(), edges.end(), 0);
-    CHECK_EQ(CellMatching(graph).cardinality(edges.data(), static_cast<int>(edges.size())), length);
+    CHECK_EQ(CellMatching(graph).cardinality(edges), length);
   }
 }
 
@@ -93,12 +92,12 @@ void test_any_points() {
     options.threshold = random.in(0.0, 3.0);
     options.crop = random.chance(0.5);
     options.integer_mean = random.chance(0.5);
-    const GmsResult all = gms_filter(graph, points0.data(), points1.data(), size, size, options);
+    const GmsResult all = gms_filter(graph, points0, points1, size, size, options);
     CHECK_EQ(all.mask.size(), graph.num_edges());
     CHECK_EQ(std::count(all.mask.begin(), all.mask.end(), 1), all.num_kept);
     CHECK((all.num_kept == 0) == (all.scale < 0) && (all.scale < 0) == (all.rotation < 0));
     options.scales = options.rotations = false;
-    const GmsResult one = gms_filter(graph, points0.data(), points1.data(), size, size, options);
+    const GmsResult one = gms_filter(graph, points0, points1, size, size, options);
     CHECK(one.num_kept <= all.num_kept);
   }
 }

@@ -84,9 +84,9 @@ void test_fewest_edges() {
   }
 }
 
-// Given priors: the share of a vertex that is left for "no partner" is at least `doubt`.
+// Given priors: the share of a vertex that is left for "no partner" is at least `floor`.
 double with_priors(const Graph& graph, const Mask& mask, const std::vector<double>& p, double delta,
-                   double doubt, int* doubted) {
+                   double floor, int* raised) {
   double total = 0;
   for (int side = 0; side < 2; ++side) {
     const std::vector<int>& mine = side ? graph.right : graph.left;
@@ -98,8 +98,8 @@ double with_priors(const Graph& graph, const Mask& mask, const std::vector<doubl
         all += p[e];
         if (has_bit(mask, e)) inliers += p[e];
       }
-      if (1.0 - all < doubt) ++*doubted;
-      total += std::log1p(inliers / (std::max(1.0 - all, doubt) * delta));
+      if (1.0 - all < floor) ++*raised;
+      total += std::log1p(inliers / (std::max(1.0 - all, floor) * delta));
     }
   }
   return total;
@@ -107,27 +107,27 @@ double with_priors(const Graph& graph, const Mask& mask, const std::vector<doubl
 
 void test_given_priors() {
   Source random(5);
-  int doubted = 0;
+  int raised = 0;
   for (int g = 0; g < 60; ++g) {
-    const double delta = random.in(0.005, 0.5), doubt = g % 2 ? 0.05 : random.in(1e-6, 0.5);
+    const double delta = random.in(0.005, 0.5), floor = g % 2 ? 0.05 : random.in(1e-6, 0.5);
     const Graph graph = random_graph(random, 1 + random.pick(20), 1 + random.pick(20),
                                      g % 4 ? random.in(0.05, 0.6) : 1.0);
     std::vector<double> p(graph.num_edges());
     for (double& value : p) value = random.in(0.0, g % 3 ? 0.2 : 0.9);
-    const HcmTerms terms(graph, Priors(graph, p, delta, doubt));
+    const HcmTerms terms(graph, Priors(graph, p, delta, floor));
     CHECK(terms.priors.p == p);
     HcmEvaluator evaluate(graph, terms);
     for (int m = 0; m < 8; ++m) {
       const Mask mask = random_mask(random, graph.num_edges(), m ? random.uniform() : 0.0);
-      const double expected = with_priors(graph, mask, p, delta, doubt, &doubted);
+      const double expected = with_priors(graph, mask, p, delta, floor, &raised);
       CHECK_NEAR(evaluate(mask), expected, 1e-11 * (1.0 + expected));
       if (count_bits(mask)) CHECK(terms.fewest_edges(evaluate(mask)) <= count_bits(mask));
     }
   }
-  CHECK(doubted > 100);
+  CHECK(raised > 100);
 }
 
-// The paper's priors, given, are the paper's priors: to the bit, where no doubt is needed.
+// The paper's priors, given, are the paper's priors: to the bit, where the floor plays no part.
 void test_given_priors_of_the_paper() {
   Source random(6);
   for (int g = 0; g < 20; ++g) {

@@ -46,21 +46,21 @@ void test_same_in_any_order() {
     int64_t wasted = 0;
     for (int i = 0; i < kDraws; ++i) {
       Sample& s = samples[static_cast<std::size_t>(i)];
-      CHECK(proposals.draw(seed, i, kSize, forward, s.data(), &wasted));
+      CHECK(proposals.draw(seed, i, forward, s, &wasted));
       CHECK(one_to_one(graph, s));
       for (int e : s) CHECK(std::binary_search(allowed.begin(), allowed.end(), e));
       CHECK(forward.all.order == untouched);
       different.insert(s);
     }
     for (int i = kDraws - 1; i >= 0; --i) {
-      proposals.draw(seed, i, kSize, backward, again[static_cast<std::size_t>(i)].data(), &wasted);
+      proposals.draw(seed, i, backward, again[static_cast<std::size_t>(i)], &wasted);
     }
     CHECK(samples == again);
     CHECK(different.size() > kDraws / 2);
     Sample other(kSize);
-    proposals.draw(seed + 1, 0, kSize, forward, other.data(), &wasted);
+    proposals.draw(seed + 1, 0, forward, other, &wasted);
     Sample third(kSize);
-    proposals.draw(seed + 1, 1, kSize, forward, third.data(), &wasted);
+    proposals.draw(seed + 1, 1, forward, third, &wasted);
     CHECK(other != samples[0] || third != samples[1]);
   }
 }
@@ -80,11 +80,11 @@ void test_star() {
   Rng rng(7, 0, Rng::kSample);
   Sample sample(kSize);
   int64_t wasted = 0;
-  CHECK(!sampler.draw(rng, kSize, scratch, sample.data(), &wasted));
+  CHECK(!sampler.draw(rng, scratch, sample, &wasted));
   CHECK_EQ(wasted, 200 * 20);  // ten attempts per active vertex, each looks at all of them
   CHECK(scratch.order == untouched);
   sample.resize(4);
-  CHECK(sampler.draw(rng, 4, scratch, sample.data(), &wasted));
+  CHECK(sampler.draw(rng, scratch, std::span(sample).first(4), &wasted));
   CHECK(one_to_one(graph, sample));
 }
 
@@ -99,7 +99,7 @@ void test_uniform_over_left() {
   Sample sample(kSize);
   int64_t wasted = 0;
   for (int i = 0; i < 4000; ++i) {
-    proposals.draw(8, i, kSize, scratch, sample.data(), &wasted);
+    proposals.draw(8, i, scratch, sample, &wasted);
     ++count[static_cast<std::size_t>(sample[0])];
   }
   for (int c : count) CHECK_NEAR(c, 400, 100);  // more than five standard deviations
@@ -117,7 +117,7 @@ void test_uniform_edges_and_guidance() {
     proposals.guide(graph, few, share);
     Proposals::Scratch scratch = proposals.scratch();
     for (int i = 0; i < 400; ++i) {
-      CHECK(proposals.draw(10, i, kSize, scratch, sample.data(), &wasted));
+      CHECK(proposals.draw(10, i, scratch, sample, &wasted));
       CHECK_EQ(std::set<int>(sample.begin(), sample.end()).size(), sample.size());
       Sample ordered = sample;
       std::sort(ordered.begin(), ordered.end());
@@ -169,9 +169,9 @@ void test_mixture_draws_its_shares_from_the_named_edges() {
   constexpr int kDraws = 4000;
   int pure[Mixture::kGroups] = {}, free = 0;
   for (int i = 0; i < kDraws; ++i) {
-    CHECK(mixture.proposals.draw(12, i, kSize, scratch, sample.data(), &wasted));
+    CHECK(mixture.proposals.draw(12, i, scratch, sample, &wasted));
     CHECK(one_to_one(mixture.graph, sample));
-    plain.draw(12, i, kSize, plain_scratch, unguided.data(), &wasted);
+    plain.draw(12, i, plain_scratch, unguided, &wasted);
     free += sample == unguided ? 1 : 0;
     for (int g = 0; g < Mixture::kGroups; ++g) {
       pure[g] += std::all_of(sample.begin(), sample.end(), [&](int e) {
@@ -198,8 +198,8 @@ void test_a_guide_is_a_sampler_of_its_edges() {
   Sample a(kSize), b(kSize);
   int64_t wasted = 0;
   for (int i = 0; i < 200; ++i) {
-    CHECK(guided.draw(13, i, kSize, one, a.data(), &wasted));
-    CHECK(alone.draw(13, i, kSize, two, b.data(), &wasted));
+    CHECK(guided.draw(13, i, one, a, &wasted));
+    CHECK(alone.draw(13, i, two, b, &wasted));
     CHECK(a == b);
   }
 }
@@ -247,7 +247,7 @@ void test_clean_chance_by_count() {
   CHECK_NEAR(mixture.proposals.clean_chance(all, kSize), 1.0, 1e-12);
 }
 
-// So many vertices that hardly a sample meets one twice: what is believed is seen, or a little
+// So many vertices that hardly a sample meets one twice: what is predicted is seen, or a little
 // less.
 void test_clean_chance_by_drawing() {
   const int n = 3000;
@@ -276,16 +276,16 @@ void test_clean_chance_by_drawing() {
   constexpr int kDraws = 20000;
   int clean = 0;
   for (int i = 0; i < kDraws; ++i) {
-    proposals.draw(16, i, kSize, scratch, sample.data(), &wasted);
+    proposals.draw(16, i, scratch, sample, &wasted);
     clean += std::all_of(sample.begin(), sample.end(),
                          [&](int e) { return has_bit(inliers, static_cast<std::size_t>(e)); });
   }
   const double seen = static_cast<double>(clean) / kDraws;
-  const double believed = proposals.clean_chance(inliers, kSize);
+  const double predicted = proposals.clean_chance(inliers, kSize);
   const double noise = std::sqrt(seen * (1.0 - seen) / kDraws);
   CHECK(seen > 0.2 && seen < 0.8);
-  CHECK(believed < seen + 3.0 * noise);
-  CHECK(believed > 0.9 * seen - 3.0 * noise);
+  CHECK(predicted < seen + 3.0 * noise);
+  CHECK(predicted > 0.9 * seen - 3.0 * noise);
 }
 
 }  // namespace

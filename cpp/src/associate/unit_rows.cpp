@@ -11,17 +11,17 @@ namespace manymatch {
 namespace {
 
 // Sum of squares with a fixed order of additions; `scale` is a power of two.
-double sum_of_squares(const double* x, std::size_t n, double scale) {
+double sum_of_squares(std::span<const double> x, double scale) {
   constexpr std::size_t kLanes = 8;
   double sum[kLanes] = {};
   std::size_t c = 0;
-  for (; c + kLanes <= n; c += kLanes) {
+  for (; c + kLanes <= x.size(); c += kLanes) {
     for (std::size_t l = 0; l < kLanes; ++l) {
       const double v = x[c + l] * scale;
       sum[l] += v * v;
     }
   }
-  for (std::size_t l = 0; c < n; ++c, ++l) {
+  for (std::size_t l = 0; c < x.size(); ++c, ++l) {
     const double v = x[c] * scale;
     sum[l] += v * v;
   }
@@ -29,52 +29,53 @@ double sum_of_squares(const double* x, std::size_t n, double scale) {
 }
 
 // Largest absolute value; NaN or infinity if there is one.
-double largest_entry(const double* x, std::size_t n) {
+double largest_entry(std::span<const double> x) {
   double largest = 0.0;
-  for (std::size_t c = 0; c < n; ++c) {
-    const double size = std::abs(x[c]);
+  for (double entry : x) {
+    const double size = std::abs(entry);
     if (!(size <= largest)) largest = size;
     if (!std::isfinite(size)) return size;
   }
   return largest;
 }
 
-bool zero_row(float* out, std::size_t n) {
-  std::fill_n(out, n, 0.0F);
+bool zero_row(std::span<float> out) {
+  std::fill(out.begin(), out.end(), 0.0F);
   return false;
 }
 
 // A row of unit length has an entry of at least 1 / sqrt(n); a shorter one may have vanished.
-bool any_left(double norm, double floor, const float* out, std::size_t n) {
-  return norm >= floor || std::any_of(out, out + n, [](float v) { return v != 0.0F; });
+bool any_left(double norm, double floor, std::span<const float> out) {
+  return norm >= floor || std::any_of(out.begin(), out.end(), [](float v) { return v != 0.0F; });
 }
 
 }  // namespace
 
-bool unit_row(const float* x, std::size_t n, float* out) {
+bool unit_row(std::span<const float> x, std::span<float> out) {
   // Squares of float32 numbers neither overflow nor vanish in float64.
-  const double squares = kernels<AssociateKernels>().dot(x, x, n);
-  if (!(squares > 0.0 && std::isfinite(squares))) return zero_row(out, n);
+  const double squares = kernels<AssociateKernels>().dot(x.data(), x.data(), x.size());
+  if (!(squares > 0.0 && std::isfinite(squares))) return zero_row(out);
   const double norm = std::sqrt(squares);
-  kernels<AssociateKernels>().scaled(x, n, 1.0 / std::max(norm, kNormFloor), out);
-  return any_left(norm, kNormFloor, out, n);
+  kernels<AssociateKernels>().scaled(x.data(), x.size(), 1.0 / std::max(norm, kNormFloor),
+                                     out.data());
+  return any_left(norm, kNormFloor, out);
 }
 
-bool unit_row(const double* x, std::size_t n, float* out) {
+bool unit_row(std::span<const double> x, std::span<float> out) {
   double scale = 1.0;
-  double squares = sum_of_squares(x, n, scale);
+  double squares = sum_of_squares(x, scale);
   // Outside this range squares may have left float64: scale the largest entry to about one.
   if (!(squares > 1e-280 && squares < 1e280)) {
-    const double largest = largest_entry(x, n);
-    if (!std::isfinite(largest) || largest == 0.0) return zero_row(out, n);
+    const double largest = largest_entry(x);
+    if (!std::isfinite(largest) || largest == 0.0) return zero_row(out);
     // Not below 2^-1000, so that the scale itself stays finite.
     scale = std::ldexp(1.0, -std::max(std::ilogb(largest), -1000));
-    squares = sum_of_squares(x, n, scale);
+    squares = sum_of_squares(x, scale);
   }
   const double norm = std::sqrt(squares), floor = kNormFloor * scale;
   const double factor = 1.0 / std::max(norm, floor);
-  for (std::size_t c = 0; c < n; ++c) out[c] = static_cast<float>(x[c] * scale * factor);
-  return any_left(norm, floor, out, n);
+  for (std::size_t c = 0; c < x.size(); ++c) out[c] = static_cast<float>(x[c] * scale * factor);
+  return any_left(norm, floor, out);
 }
 
 }  // namespace manymatch

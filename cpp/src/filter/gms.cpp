@@ -26,14 +26,14 @@ struct LeftGrid {
   std::vector<int> start, edges;  // edges of every cell, in edge order
   std::vector<int> points;        // n(a): distinct points with an edge in every cell
 
-  LeftGrid(const Graph& graph, const Frame& frame, const double* points0, int grid,
+  LeftGrid(const Graph& graph, const Frame& frame, std::span<const double> points0, int grid,
            const bool* shifted)
       : start(at(grid * grid) + 1, 0), points(at(grid * grid), 0) {
     std::vector<int> cell_of(at(graph.num0), -1);
     for (int v = 0; v < graph.num0; ++v) {
       const int degree = graph.at0.degree(v);
       if (degree == 0) continue;
-      const int a = shifted_cell(frame, points0 + 2 * v, grid, shifted);
+      const int a = shifted_cell(frame, &points0[2 * at(v)], grid, shifted);
       if (a < 0) continue;
       cell_of[at(v)] = a;
       ++points[at(a)];
@@ -61,8 +61,8 @@ struct Support {
 
 class Filter {
  public:
-  Filter(const Graph& graph, const double* points0, const double* points1, const Frame& frame0,
-         const Frame& frame1, const GmsOptions& options)
+  Filter(const Graph& graph, std::span<const double> points0, std::span<const double> points1,
+         const Frame& frame0, const Frame& frame1, const GmsOptions& options)
       : graph_(graph),
         points1_(points1),
         frame1_(frame1),
@@ -82,11 +82,11 @@ class Filter {
     slot_.assign(at(largest * largest), -1);
   }
 
-  // Bit r of every edge tells whether it is kept with this scale and rotation r.
+  // Bit r of every edge says whether it is kept with this scale and rotation r.
   const std::vector<uint8_t>& run(double scale) {
     side_ = static_cast<int>(options_.grid * scale);
     for (int v = 0; v < graph_.num1; ++v) {
-      if (graph_.at1.degree(v) > 0) right_cell_[at(v)] = right_cell(points1_ + 2 * v);
+      if (graph_.at1.degree(v) > 0) right_cell_[at(v)] = right_cell(&points1_[2 * at(v)]);
     }
     std::fill(keep_.begin(), keep_.end(), uint8_t{0});
     for (const LeftGrid& grid : left_) {
@@ -137,7 +137,8 @@ class Filter {
     for (int s = first; s < used; ++s) {
       Support& now = rows_[at(s)];
       const Support& top = rows_[at(best)];
-      now.m = matching_.cardinality(grouped_.data() + (now.m - now.count), now.count);
+      now.m =
+          matching_.cardinality(std::span(grouped_).subspan(at(now.m - now.count), at(now.count)));
       const int b = now.x + now.y * side_;
       if (now.m > top.m || (now.m == top.m && b < top.x + top.y * side_)) best = s;
       slot_[at(b)] = -1;
@@ -148,7 +149,7 @@ class Filter {
     return used;
   }
 
-  // Bit r tells whether left cell a passes with rotation r. Neighbour u of a belongs to neighbour
+  // Bit r says whether left cell a passes with rotation r. Neighbour u of a belongs to neighbour
   // u - r of its best right cell, so the pair (u, v) speaks for rotation u - v alone.
   uint8_t accepted(const LeftGrid& grid, int a) const {
     const int g = options_.grid, ax = a % g, ay = a / g;
@@ -203,7 +204,7 @@ class Filter {
   }
 
   const Graph& graph_;
-  const double* points1_;
+  std::span<const double> points1_;
   const Frame& frame1_;
   const GmsOptions& options_;
   CellMatching matching_;
@@ -219,8 +220,9 @@ class Filter {
 
 }  // namespace
 
-GmsResult gms_filter(const Graph& graph, const double* points0, const double* points1,
-                     const double* size0, const double* size1, const GmsOptions& options) {
+GmsResult gms_filter(const Graph& graph, std::span<const double> points0,
+                     std::span<const double> points1, ImageSize size0, ImageSize size1,
+                     const GmsOptions& options) {
   GmsResult result;
   result.mask.assign(graph.num_edges(), 0);
   if (graph.num_edges() == 0) return result;

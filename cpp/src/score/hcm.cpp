@@ -104,7 +104,7 @@ double HcmEvaluator::general(MaskView mask) {
   return left + finish(side1_, terms_.side1);
 }
 
-// Term of the i-th vertex that was met, which is forgotten with it.
+// Term of the i-th vertex that was met; clears what is kept of it.
 inline double HcmEvaluator::Side::take(const HcmSide& terms, int i) {
   const int v = touched[at(i)];
   const double term = terms.tabulated(v, bits[at(v)]);

@@ -27,7 +27,7 @@ MaximumMatching::MaximumMatching(const Graph& graph)
 }
 
 int MaximumMatching::cardinality(MaskView mask, int enough) {
-  if (++stamp_ == 0) {  // wrapped around: forget everything once
+  if (++stamp_ == 0) {  // wrapped around: no stamp is valid
     std::fill(stamp0_.begin(), stamp0_.end(), 0);
     std::fill(stamp1_.begin(), stamp1_.end(), 0);
     stamp_ = 1;

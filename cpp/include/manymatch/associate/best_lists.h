@@ -49,7 +49,7 @@ class BestLists {
   const float* thresholds() const { return threshold_.data(); }
   void close(std::size_t vertex) { threshold_[vertex] = kInfinity; }
 
-  // Tells that `keep` candidates of the vertex have a value of at least `value`.
+  // To be called when `keep` candidates of the vertex are known to have at least this value.
   void expect(std::size_t vertex, float value) {
     threshold_[vertex] = std::max(threshold_[vertex], below(value));
   }
@@ -63,12 +63,12 @@ class BestLists {
   }
 
   // Keys of the best ones, best first; the list is used up. The order is exact, the values are not:
-  // exact ones are computed only where the order hangs on them.
+  // exact ones are computed only where the order depends on them.
   template <class Exact>
   std::size_t finish(std::size_t vertex, const Exact& exact, uint64_t* out) {
     if (keep_ == 0) return 0;
     uint64_t* list = keys_.data() + vertex * capacity_;
-    drop_hopeless(vertex, list);
+    drop_beaten(vertex, list);
     const std::size_t size = size_[vertex], count = std::min(size, keep_);
     std::sort(list, list + size, std::greater<>());
     std::size_t begin = 0;
@@ -96,8 +96,9 @@ class BestLists {
     }
   }
 
-  // The largest value that is hopeless beside `keep` ones of at least `value`: they are better by
-  // more than both errors. One step down makes up for the rounding and the strict comparison.
+  // The largest value that cannot be among the best beside `keep` ones of at least `value`: they
+  // are larger by more than both errors. One step down makes up for the rounding and the strict
+  // comparison.
   float below(float value) const {
     const double bound = static_cast<double>(value) - 2.0 * error_;
     return std::nextafter(static_cast<float>(bound), -kInfinity);
@@ -109,7 +110,7 @@ class BestLists {
   }
 
   // Removes what cannot be among the best: `keep` others are better by more than both errors.
-  void drop_hopeless(std::size_t vertex, uint64_t* list) {
+  void drop_beaten(std::size_t vertex, uint64_t* list) {
     if (size_[vertex] <= keep_) return;
     uint64_t* end = list + size_[vertex];
     std::nth_element(list, list + keep_ - 1, end, std::greater<>());
@@ -122,7 +123,7 @@ class BestLists {
 
   template <class Exact>
   void shrink(std::size_t vertex, uint64_t* list, const Exact& exact) {
-    drop_hopeless(vertex, list);
+    drop_beaten(vertex, list);
     if (size_[vertex] <= keep_ + (capacity_ - keep_) / 2) return;
     decide(list, size_[vertex], exact);
     std::nth_element(list, list + keep_ - 1, list + size_[vertex], std::greater<>());

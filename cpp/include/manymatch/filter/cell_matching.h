@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "manymatch/score/matching.h"
@@ -26,24 +27,24 @@ class CellMatching {
         free_(candidates_.size()) {}
 
   // Largest number of these edges that share no vertex.
-  int cardinality(const int* edges, int count) {
-    if (count <= 1) return count;
-    return collect(edges, count) ? augment_all() : by_mask(edges, count);
+  int cardinality(std::span<const int> edges) {
+    if (edges.size() <= 1) return static_cast<int>(edges.size());
+    return collect(edges) ? augment_all() : by_mask(edges);
   }
 
  private:
   static constexpr int kMost = 64;
 
   // Numbers the vertices and takes the first free candidate of each; false above 64 right ones.
-  bool collect(const int* edges, int count) {
-    if (++stamp_ == 0) {  // wrapped around: forget everything once
+  bool collect(std::span<const int> edges) {
+    if (++stamp_ == 0) {  // wrapped around: no stamp is valid
       std::fill(stamp0_.begin(), stamp0_.end(), 0);
       std::fill(stamp1_.begin(), stamp1_.end(), 0);
       stamp_ = 1;
     }
     count0_ = count1_ = matched_ = 0;
-    for (int k = 0; k < count; ++k) {
-      const std::size_t l = at(graph_.left[at(edges[k])]), r = at(graph_.right[at(edges[k])]);
+    for (int e : edges) {
+      const std::size_t l = at(graph_.left[at(e)]), r = at(graph_.right[at(e)]);
       if (stamp0_[l] != stamp_) {
         stamp0_[l] = stamp_;
         candidates_[at(count0_)] = 0;
@@ -95,10 +96,10 @@ class CellMatching {
     return false;
   }
 
-  int by_mask(const int* edges, int count) {
-    for (int k = 0; k < count; ++k) mask_[at(edges[k] / 64)] |= uint64_t{1} << (edges[k] % 64);
+  int by_mask(std::span<const int> edges) {
+    for (int e : edges) set_bit(mask_, e);
     const int result = large_.cardinality(mask_);
-    for (int k = 0; k < count; ++k) mask_[at(edges[k] / 64)] = 0;
+    for (int e : edges) mask_[at(e / 64)] = 0;
     return result;
   }
 

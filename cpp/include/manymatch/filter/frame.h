@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "manymatch/graph.h"
@@ -27,11 +28,11 @@ struct Box {
   double low[2], high[2];
 };
 
-inline Box bounding_box(const Adjacency& at, const double* points) {
+inline Box bounding_box(const Adjacency& adjacency, std::span<const double> points) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Box box{{kInfinity, kInfinity}, {-kInfinity, -kInfinity}};
-  for (std::size_t v = 0; v + 1 < at.start.size(); ++v) {
-    if (at.start[v] == at.start[v + 1]) continue;
+  for (std::size_t v = 0; v + 1 < adjacency.start.size(); ++v) {
+    if (adjacency.start[v] == adjacency.start[v + 1]) continue;
     for (std::size_t k = 0; k < 2; ++k) {
       box.low[k] = std::min(box.low[k], points[2 * v + k]);
       box.high[k] = std::max(box.high[k], points[2 * v + k]);
@@ -60,9 +61,9 @@ inline std::pair<Frame, Frame> cropped_frames(const Box& box0, const Box& box1, 
 
 // The image, moved out by whole pixels where a point lies outside. What has to fit is the point as
 // rounded by `position`, which keeps the result of that below the number of cells.
-inline Frame image_frame(const Box& box, const double* size) {
+inline Frame image_frame(const Box& box, std::span<const double, 2> size) {
   Frame f;
-  for (int k = 0; k < 2; ++k) {
+  for (std::size_t k = 0; k < 2; ++k) {
     f.origin[k] = std::min(0.0, std::floor(box.low[k]));
     const double last = static_cast<float>(box.high[k] - f.origin[k]);
     f.size[k] = std::max(size[k] - f.origin[k], std::floor(last) + 1.0);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "manymatch/graph.h"
@@ -30,9 +31,11 @@ struct GmsResult {
   int rotation = -1;
 };
 
-// points0, points1: (x, y) of every vertex in pixels; size0, size1: width and height. Points must
-// be finite and fit single precision.
-GmsResult gms_filter(const Graph& graph, const double* points0, const double* points1,
-                     const double* size0, const double* size1, const GmsOptions& options);
+using ImageSize = std::span<const double, 2>;  // width, height
+
+// points0, points1: (x, y) of every vertex in pixels, finite and within single precision.
+GmsResult gms_filter(const Graph& graph, std::span<const double> points0,
+                     std::span<const double> points1, ImageSize size0, ImageSize size1,
+                     const GmsOptions& options);
 
 }  // namespace manymatch

@@ -42,7 +42,7 @@ class LoRansac {
   using Model = typename P::Model;
 
   // Draws that fail cost time; when they have cost this many steps in all, the search ends.
-  static constexpr int64_t kPatience = 20'000'000;
+  static constexpr int64_t kMaxWastedSteps = 20'000'000;
 
   // `weighting` is that of local refinement.
   LoRansac(const P& problem, const Proposals& proposals, const Options& options,
@@ -90,13 +90,13 @@ class LoRansac {
   }
 
  private:
-  struct Candidate {
+  struct RawModel {
     int64_t iteration;
     Model model;
     Value value;
   };
   struct Batch {
-    std::vector<Candidate> candidates;
+    std::vector<RawModel> raw_models;
     int64_t wasted;
   };
   // What one thread works with.
@@ -160,27 +160,28 @@ class LoRansac {
 
   void explore(Lane& lane, int64_t index, Batch& batch) {
     constexpr int m = P::kSampleSize;
-    batch.candidates.clear();
+    batch.raw_models.clear();
     batch.wasted = 0;
     if (&lane == &lanes_[0]) interrupt_.poll();
-    // An earlier batch has used up all patience: the search ends there.
+    // An earlier batch has wasted too many steps: the search ends there.
     if (index > last_batch_) return;
     const int64_t first = index * kBatch;
     const int64_t last = std::min(first + kBatch, options_.max_iterations);
     int drawn = 0;
     for (int64_t it = first; it < last && !interrupt_.requested(); ++it) {
-      int* sample = lane.samples.data() + drawn * m;
-      if (proposals_.draw(options_.seed, it, m, lane.scratch, sample, &batch.wasted, kPatience)) {
+      const std::span<int> sample = std::span(lane.samples).subspan(at(drawn * m), m);
+      if (proposals_.draw(options_.seed, it, lane.scratch, sample, &batch.wasted,
+                          kMaxWastedSteps)) {
         lane.iterations[at(drawn++)] = it;
       }
     }
-    if (batch.wasted > kPatience) {
+    if (batch.wasted > kMaxWastedSteps) {
       int64_t last = last_batch_;
       while (index < last && !last_batch_.compare_exchange_weak(last, index)) {
       }
     }
     if (drawn == 0) return;
-    problem_.solve({lane.samples.data(), at(drawn * m)}, lane.space, lane.solutions);
+    problem_.solve(std::span(lane.samples).first(at(drawn * m)), lane.space, lane.solutions);
     const std::vector<Model>& models = lane.solutions.models;
     const std::vector<int>& sample = lane.solutions.sample;
     for (std::size_t begin = 0, end = 0; begin < models.size(); begin = end) {
@@ -190,8 +191,8 @@ class LoRansac {
         interesting = may_matter(models[i], lane);
       }
       if (!interesting) continue;
-      Candidate raw{lane.iterations[at(sample[begin])], models[begin],
-                    evaluate(models[begin], lane)};
+      RawModel raw{lane.iterations[at(sample[begin])], models[begin],
+                   evaluate(models[begin], lane)};
       for (std::size_t i = begin + 1; i < end; ++i) {
         const Value value = evaluate(models[i], lane);
         if (value.score > raw.value.score) {
@@ -199,23 +200,23 @@ class LoRansac {
           raw.value = value;
         }
       }
-      batch.candidates.push_back(raw);
+      batch.raw_models.push_back(raw);
     }
   }
 
   // Takes a batch in order; `next` is the iteration after it.
   void reduce(const Batch& batch, int64_t next) {
-    for (const Candidate& candidate : batch.candidates) {
-      if (candidate.iteration >= end_of_loop()) break;
-      take(candidate);
-      result_.iterations = candidate.iteration + 1;  // the bound may fall below what has run
+    for (const RawModel& raw : batch.raw_models) {
+      if (raw.iteration >= end_of_loop()) break;
+      take(raw);
+      result_.iterations = raw.iteration + 1;  // the bound may fall below what has run
     }
     wasted_ += batch.wasted;
     result_.iterations = std::max(result_.iterations, std::min(next, end_of_loop()));
-    finished_ = next >= end_of_loop() || wasted_ > kPatience;
+    finished_ = next >= end_of_loop() || wasted_ > kMaxWastedSteps;
   }
 
-  void take(const Candidate& raw) {
+  void take(const RawModel& raw) {
     if (pool_) pool_->insert(raw.model, raw.value.score);
     Model model = raw.model;
     Value value = raw.value;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -72,12 +73,13 @@ class ConstrainedSampler {
 
   // Left vertices in random order; at each, the first edge from a random start whose right vertex
   // is free. The permutation is drawn only as far as it is needed, which has the same law.
-  // `wasted` counts the vertices looked at by attempts that came to nothing; beyond `patience` no
-  // further attempt is made.
-  bool draw(Rng& rng, int size, SamplerScratch& scratch, int* sample, int64_t* wasted,
-            int64_t patience = INT64_MAX) const {
+  // `wasted` counts the vertices looked at by attempts that failed; above `max_wasted` no further
+  // attempt is made. False if no sample was found.
+  bool draw(Rng& rng, SamplerScratch& scratch, std::span<int> sample, int64_t* wasted,
+            int64_t max_wasted = INT64_MAX) const {
+    const int size = static_cast<int>(sample.size());
     const int active = num_active();
-    for (int64_t attempt = 0; attempt < max_attempts_ && *wasted <= patience; ++attempt) {
+    for (int64_t attempt = 0; attempt < max_attempts_ && *wasted <= max_wasted; ++attempt) {
       int drawn = 0, looked = 0;
       for (; looked < active && drawn < size; ++looked) {
         const int other =
@@ -85,8 +87,8 @@ class ConstrainedSampler {
         std::swap(scratch.order[at(looked)], scratch.order[at(other)]);
         scratch.swaps[at(looked)] = other;
         const auto vertex = at(scratch.order[at(looked)]);
-        const int edge = first_free_edge(rng, vertex, sample, drawn);
-        if (edge >= 0) sample[drawn++] = edge;
+        const int edge = first_free_edge(rng, vertex, sample.first(at(drawn)));
+        if (edge >= 0) sample[at(drawn++)] = edge;
       }
       for (int k = looked - 1; k >= 0; --k) {
         std::swap(scratch.order[at(k)], scratch.order[at(scratch.swaps[at(k)])]);
@@ -98,15 +100,15 @@ class ConstrainedSampler {
   }
 
  private:
-  int first_free_edge(Rng& rng, std::size_t vertex, const int* sample, int drawn) const {
+  int first_free_edge(Rng& rng, std::size_t vertex, std::span<const int> drawn) const {
     const int begin = start_[vertex], degree = start_[vertex + 1] - begin;
     const int first = degree == 1 ? 0 : static_cast<int>(rng.below(static_cast<uint32_t>(degree)));
     for (int k = 0; k < degree; ++k) {
       const int offset = first + k < degree ? first + k : first + k - degree;
       const int edge = edges_[at(begin + offset)];
       const int right = graph_.right[at(edge)];
-      const bool used =
-          std::any_of(sample, sample + drawn, [&](int e) { return graph_.right[at(e)] == right; });
+      const bool used = std::any_of(drawn.begin(), drawn.end(),
+                                    [&](int e) { return graph_.right[at(e)] == right; });
       if (!used) return edge;
     }
     return -1;
@@ -118,13 +120,11 @@ class ConstrainedSampler {
 };
 
 // Distinct edges, each set equally likely; endpoints may repeat.
-inline bool draw_edges(Rng& rng, const std::vector<int>& proposals, int size, int* sample) {
-  for (int k = 0; k < size; ++k) {
-    bool again = true;
-    while (again) {
-      sample[k] = proposals[rng.below(static_cast<uint32_t>(proposals.size()))];
-      again = std::find(sample, sample + k, sample[k]) != sample + k;
-    }
+inline bool draw_edges(Rng& rng, const std::vector<int>& proposals, std::span<int> sample) {
+  for (auto next = sample.begin(); next != sample.end(); ++next) {
+    do {
+      *next = proposals[rng.below(static_cast<uint32_t>(proposals.size()))];
+    } while (std::find(sample.begin(), next, *next) != next);
   }
   return true;
 }
@@ -164,18 +164,18 @@ class Proposals {
     return s;
   }
 
-  bool draw(uint64_t seed, int64_t iteration, int size, Scratch& scratch, int* sample,
-            int64_t* wasted, int64_t patience = INT64_MAX) const {
+  // The sample of an iteration; arguments as above.
+  bool draw(uint64_t seed, int64_t iteration, Scratch& scratch, std::span<int> sample,
+            int64_t* wasted, int64_t max_wasted = INT64_MAX) const {
     Rng rng(seed, static_cast<uint64_t>(iteration), Rng::kSample);
     const std::size_t i = guide_of(seed, iteration);
     if (i == guides_.size()) {
-      return uniform_edges_ ? draw_edges(rng, edges_, size, sample)
-                            : sampler_.draw(rng, size, scratch.all, sample, wasted, patience);
+      return uniform_edges_ ? draw_edges(rng, edges_, sample)
+                            : sampler_.draw(rng, scratch.all, sample, wasted, max_wasted);
     }
     const Guide& guide = guides_[i];
-    return uniform_edges_
-               ? draw_edges(rng, guide.edges, size, sample)
-               : guide.sampler->draw(rng, size, scratch.guides[i], sample, wasted, patience);
+    return uniform_edges_ ? draw_edges(rng, guide.edges, sample)
+                          : guide.sampler->draw(rng, scratch.guides[i], sample, wasted, max_wasted);
   }
 
   // Chance that a sample has inliers only, taking its draws as independent.

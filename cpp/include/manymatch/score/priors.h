@@ -1,4 +1,4 @@
-// What an edge is worth before any geometry: its prior, that is the probability that it is true.
+// The prior of an edge: the probability, before any geometry, that it is true.
 //
 // Two definitions. The paper's methods use degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto"
 // uses the level of an edge, which says how the edge was found: by its rank, and by whether the GMS

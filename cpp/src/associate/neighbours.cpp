@@ -1,4 +1,4 @@
-#include "manymatch/associate/candidates.h"
+#include "manymatch/associate/neighbours.h"
 
 #include "manymatch/associate/kernels.h"
 #include "manymatch/dispatch.h"
@@ -13,7 +13,7 @@ constexpr std::size_t kFirstSegment = 32, kSegment = 256;
 constexpr std::size_t kChunk = 256, kMaxColumns = 1024;
 // Groups that a row or a column is dealt out to, to see what values its best ones have.
 constexpr std::size_t kGroups = 32;
-// Shorter rows and columns are not worth that, and lists that are long against the groups neither.
+// It does not pay for shorter rows and columns, nor for lists that are long against the groups.
 constexpr std::size_t kExpected = 256, kMaxExpected = kGroups / 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -56,8 +56,8 @@ double product_error(std::size_t dimension) {
   return rounding < 0.5 ? rounding / (1.0 - rounding) : 4.0;
 }
 
-Candidates::Candidates(const UnitRows& left, const UnitRows& right, std::size_t k0, std::size_t k1,
-                       int threads)
+NeighbourSearch::NeighbourSearch(const UnitRows& left, const UnitRows& right, std::size_t k0,
+                                 std::size_t k1, int threads)
     : left_(left),
       right_(right),
       left_best_(left.count, k0, product_error(left.dimension)),
@@ -71,8 +71,8 @@ Candidates::Candidates(const UnitRows& left, const UnitRows& right, std::size_t 
 }
 
 // Rows and columns are scanned apart, so that every list belongs to one job.
-void Candidates::scan(const float* data, std::size_t rows, std::size_t columns, std::size_t row0,
-                      std::size_t column0) {
+void NeighbourSearch::scan(const float* data, std::size_t rows, std::size_t columns,
+                           std::size_t row0, std::size_t column0) {
   const Tile tile{data, rows, columns, row0, column0};
   const int row_jobs = left_best_.keep() == 0 ? 0 : num_chunks(rows, kChunk);
   const auto share = columns / static_cast<std::size_t>(workers_.size());
@@ -93,7 +93,7 @@ void Candidates::scan(const float* data, std::size_t rows, std::size_t columns, 
 
 // The k-th largest of the maxima of disjoint groups is a lower bound of the k-th largest value.
 // With it a list fills with little more than what it will keep.
-void Candidates::expect_row(const Tile& tile, std::size_t r) {
+void NeighbourSearch::expect_row(const Tile& tile, std::size_t r) {
   const std::size_t keep = left_best_.keep();
   float largest[kGroups];
   const float* values = tile.data + r * tile.columns;
@@ -106,7 +106,7 @@ void Candidates::expect_row(const Tile& tile, std::size_t r) {
 }
 
 // The first rows are enough for a column, and they stay in the cache for the scan.
-void Candidates::expect_columns(const Tile& tile, std::size_t begin, std::size_t end) {
+void NeighbourSearch::expect_columns(const Tile& tile, std::size_t begin, std::size_t end) {
   const std::size_t keep = right_best_.keep(), width = end - begin;
   const auto raise = kernels<AssociateKernels>().raise;
   std::vector<float> largest(kGroups * width, -kInfinity);
@@ -122,7 +122,7 @@ void Candidates::expect_columns(const Tile& tile, std::size_t begin, std::size_t
   }
 }
 
-void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end) {
+void NeighbourSearch::scan_rows(const Tile& tile, std::size_t begin, std::size_t end) {
   const auto above = kernels<AssociateKernels>().above;
   float never[kSegment];
   std::fill_n(never, kSegment, kInfinity);
@@ -152,7 +152,7 @@ void Candidates::scan_rows(const Tile& tile, std::size_t begin, std::size_t end)
   }
 }
 
-void Candidates::scan_columns(const Tile& tile, std::size_t begin, std::size_t end) {
+void NeighbourSearch::scan_columns(const Tile& tile, std::size_t begin, std::size_t end) {
   const auto above = kernels<AssociateKernels>().above;
   int32_t hits[kMaxColumns];
   if (right_best_.keep() <= kMaxExpected && tile.rows >= kExpected) {
@@ -173,7 +173,7 @@ void Candidates::scan_columns(const Tile& tile, std::size_t begin, std::size_t e
   }
 }
 
-RankedEdges Candidates::edges(Operator op, std::size_t max_edges) {
+RankedEdges NeighbourSearch::edges(Operator op, std::size_t max_edges) {
   const auto exact = [&](std::size_t i, std::size_t j) { return similarity(left_, right_, i, j); };
   const NeighbourLists left = lists_of(left_best_, workers_, exact);
   const NeighbourLists right =

@@ -1,11 +1,11 @@
-// A made pair of about a given number of edges, of which a given share is true.
+// A synthetic pair of about a given number of edges, of which a given share is true.
 #pragma once
 
 #include <algorithm>
 
 #include "two_view_pair.h"
 
-inline Pair made_pair(uint64_t seed, int num_edges, double inlier_ratio) {
+inline Pair synthetic_pair(uint64_t seed, int num_edges, double inlier_ratio) {
   Source random(seed);
   Pair pair;
   pair.pose = random_pose(random, 0.2);

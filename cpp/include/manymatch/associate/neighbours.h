@@ -11,7 +11,7 @@
 namespace manymatch {
 
 // Row-major (vertices, width) lists, best first; index -1 where a list ends early. The order is
-// exact, the similarities are those of the float32 product where nothing hangs on them.
+// exact; a similarity is that of the float32 product unless the order depends on it.
 struct NeighbourLists {
   std::size_t width = 0;
   std::vector<int32_t> index;
@@ -29,12 +29,12 @@ struct UnitRows {
 
 // The similarity of two rows is their inner product in float64, rounded to float32. A float32
 // matrix product, in whatever order it adds, only chooses what is worth computing that way.
-class Candidates {
+class NeighbourSearch {
  public:
   // Keeps `k0` neighbours of every row of `left` and `k1` of every row of `right`; 0: none.
   // Nothing but the time depends on `threads`.
-  Candidates(const UnitRows& left, const UnitRows& right, std::size_t k0, std::size_t k1,
-             int threads);
+  NeighbourSearch(const UnitRows& left, const UnitRows& right, std::size_t k0, std::size_t k1,
+                  int threads);
 
   // Takes in a tile (rows, columns) of left right^T whose corner is (row0, column0). Every entry
   // of the product comes exactly once, in any order of tiles.
