@@ -10,7 +10,7 @@ import pytest
 from manymatch import datasets
 from manymatch.io.image import load_image
 from tools.street import RenderedScene, render_scene
-from tools.street.__main__ import DEMO_SCENE, main
+from tools.street.__main__ import DEMO_SEED, main
 from tools.street.noise import Noise, hashed
 from tools.street.photograph import Film, blurred, develop
 from tools.street.shapes import BALL, BOX, CYLINDER, NOTHING, Leaves, Rays, Solids, cast
@@ -195,7 +195,7 @@ class TestCommand:
         """A smaller rendering has the same pose, and nearly the same picture at its size."""
         pillow = pytest.importorskip("PIL.Image")
         pair = datasets.demo_pair()
-        scene = render_scene(size=(160, 120), **DEMO_SCENE)
+        scene = render_scene(DEMO_SEED, (160, 120))
         np.testing.assert_allclose(pair.R, scene.pose.R, atol=1e-12)
         np.testing.assert_allclose(pair.t, scene.baseline * scene.pose.t, rtol=1e-12)
         for path, image in ((pair.path0, scene.image0), (pair.path1, scene.image1)):

@@ -20,8 +20,7 @@ import manymatch.datasets
 from tools.street.scene import RenderedScene, render_scene
 
 # The demo's scene, and a JPEG quality that keeps both photographs together below 400 KB.
-DEMO_SCENE = {"seed": 5, "variety": 0.3}
-DEMO_SIZE, DEMO_QUALITY = (960, 720), 88
+DEMO_SEED, DEMO_SIZE, DEMO_QUALITY = 15, (960, 720), 90
 _LARGEST_DEPTH = 65534
 
 
@@ -53,7 +52,7 @@ def write_data_set(folder: Path, pairs: int, size: tuple[int, int]) -> None:
 
 def write_demo(folder: Path) -> None:
     """Write the demo's two photographs and their list of one pair."""
-    scene = render_scene(size=DEMO_SIZE, **DEMO_SCENE)
+    scene = render_scene(DEMO_SEED, DEMO_SIZE)
     names = "street0.jpg", "street1.jpg"
     for name, image in zip(names, (scene.image0, scene.image1), strict=True):
         save_options = {"quality": DEMO_QUALITY, "optimize": True, "progressive": True}

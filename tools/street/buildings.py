@@ -175,7 +175,7 @@ def _roof(b: Builder, h: House) -> None:
     axes = np.stack([[1.0, 0.0, 0.0], -slope, out])
     half = ((h.end - h.x) / 2, length / 2, 0.2)
     slate = (0.085, 0.095, 0.115)
-    b.turned_box((middle[0], -middle[1], middle[2]), half, axes, m.SLATE, slate)
+    b.shape((middle[0], -middle[1], middle[2]), half, m.SLATE, slate, axes=axes)
     b.box((h.x, h.end), (top, top + h.roof), (h.z + 1.6, h.z + 9.0), m.SLATE, slate)
     for column in range(h.columns if h.dormers else 0):
         x = h.x + (column + 0.5) * h.period
@@ -240,7 +240,7 @@ def _shop(
         half = ((x[1] - x[0]) / 2 + 0.05, 0.015, deep / 2)
         axes = np.stack([[1.0, 0.0, 0.0], up, down])
         colour = _pick(_PAINTS, rng)
-        b.turned_box((middle[0], -middle[1], middle[2]), half, axes, m.AWNING, colour)
+        b.shape((middle[0], -middle[1], middle[2]), half, m.AWNING, colour, axes=axes)
         front = h.z - deep * np.cos(lean)
         low = top - 0.35 - deep * np.sin(lean)
         wide, height = (x[0] - 0.05, x[1] + 0.05), (low - 0.2, low)
@@ -284,7 +284,7 @@ def build_tree(
         start = np.array([x, -crown * rng.uniform(0.72, 1.0), z])
         middle = start + along * length
         axes = np.stack([side, along, np.cross(side, along)])
-        b.turned_box((middle[0], -middle[1], middle[2]), (0.035, length, 0.035), axes, m.BARK, bark)
+        b.shape((middle[0], -middle[1], middle[2]), (0.035, length, 0.035), m.BARK, bark, axes=axes)
     size = tall * 0.24
     green = (0.105, 0.19, 0.035)
     b.foliage((x, tall * 0.74, z), (size * 1.15, size, size * 1.15), leaves, 0.085, green, rng)
@@ -344,7 +344,7 @@ def build_crates(b: Builder, x: float, z: float, rng: np.random.Generator) -> No
         c, s = np.cos(turn), np.sin(turn)
         axes = np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]])
         wood = _pick(_WOODS, rng)
-        b.turned_box((cx, level + 0.17, cz), (size, 0.17, size), axes, m.WOOD, wood)
+        b.shape((cx, level + 0.17, cz), (size, 0.17, size), m.WOOD, wood, axes=axes)
     word = int(rng.integers(len(m.WORDS)))
     board, aux = (0.04, 0.05, 0.05), (word, 0.75, 0.74, 0.7)
     b.box((x + 0.9, x + 1.6), (0.05, 0.95), (z - 0.2, z - 0.15), m.SIGN, board, aux)

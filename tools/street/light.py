@@ -32,18 +32,10 @@ class Weather:
 
 
 class ShadowMap:
-    """What parallel light from one direction reaches.
+    """What parallel light from the unit direction ``towards`` reaches.
 
-    Parameters
-    ----------
-    towards : (3,) float64
-        Unit direction to the light.
-    solids, leaves
-        What casts the shadow.
-    low, high : (3,) float64
-        Box that contains everything that matters.
-    texels : int
-        Texels on the longer side of the map.
+    ``low`` and ``high`` are corners of a box with everything that matters, and ``texels`` is the
+    number of texels on the longer side of the map.
     """
 
     def __init__(

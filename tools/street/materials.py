@@ -189,21 +189,11 @@ def _wood(s: Surface, noise: Noise) -> Array:
     return _scaled(s, tone * (1 - 0.6 * line(to_plank, 0.012, s.spacing)))
 
 
-_MATERIALS: dict[int, Callable[[Surface, Noise], Array]] = {
-    PLASTER: _plaster,
-    ASHLAR: _ashlar,
-    BRICK: _brick,
-    PAINT: _paint,
-    METAL: _metal,
-    GROUND: _ground,
-    BARK: _bark,
-    LEAF: _leaf,
-    SLATE: _slate,
-    SIGN: _sign,
-    AWNING: _awning,
-    WOOD: _wood,
-    LAMP: _leaf,
-}
+# In the order of the numbers above; glass is a function of its own.
+_MATERIALS: tuple[Callable[[Surface, Noise], Array], ...] = (
+    _plaster, _ashlar, _brick, _paint, _metal, _leaf, _ground, _bark, _leaf, _slate, _sign, _awning,
+    _wood, _leaf,
+)  # fmt: skip
 
 
 # --- lettering of shop signs ---
@@ -213,23 +203,15 @@ WORDS = ("CAFE", "HOTEL", "BAKERY", "BOOKS", "FLORIST", "PHARMACY", "OPTICS", "T
 _ROWS, _COLUMNS = 7, 5
 # Seven rows of five dots, as bits, top row first.
 _FONT = {
-    "A": (14, 17, 17, 31, 17, 17, 17),
-    "B": (30, 17, 17, 30, 17, 17, 30),
-    "C": (14, 17, 16, 16, 16, 17, 14),
-    "E": (31, 16, 16, 30, 16, 16, 31),
-    "F": (31, 16, 16, 30, 16, 16, 16),
-    "H": (17, 17, 17, 31, 17, 17, 17),
-    "I": (14, 4, 4, 4, 4, 4, 14),
-    "K": (17, 18, 20, 24, 20, 18, 17),
-    "L": (16, 16, 16, 16, 16, 16, 31),
-    "M": (17, 27, 21, 21, 17, 17, 17),
-    "O": (14, 17, 17, 17, 17, 17, 14),
-    "P": (30, 17, 17, 30, 16, 16, 16),
-    "R": (30, 17, 17, 30, 20, 18, 17),
-    "S": (15, 16, 16, 14, 1, 1, 30),
-    "T": (31, 4, 4, 4, 4, 4, 4),
-    "Y": (17, 17, 10, 4, 4, 4, 4),
-}
+    "A": (14, 17, 17, 31, 17, 17, 17), "B": (30, 17, 17, 30, 17, 17, 30),
+    "C": (14, 17, 16, 16, 16, 17, 14), "E": (31, 16, 16, 30, 16, 16, 31),
+    "F": (31, 16, 16, 30, 16, 16, 16), "H": (17, 17, 17, 31, 17, 17, 17),
+    "I": (14, 4, 4, 4, 4, 4, 14), "K": (17, 18, 20, 24, 20, 18, 17),
+    "L": (16, 16, 16, 16, 16, 16, 31), "M": (17, 27, 21, 21, 17, 17, 17),
+    "O": (14, 17, 17, 17, 17, 17, 14), "P": (30, 17, 17, 30, 16, 16, 16),
+    "R": (30, 17, 17, 30, 20, 18, 17), "S": (15, 16, 16, 14, 1, 1, 30),
+    "T": (31, 4, 4, 4, 4, 4, 4), "Y": (17, 17, 10, 4, 4, 4, 4),
+}  # fmt: skip
 _STEP = 8
 
 
@@ -284,19 +266,10 @@ _CURTAIN_DEPTH = 0.16
 def glass(
     s: Surface, noise: Noise, weather: Weather, irradiance: Array
 ) -> tuple[Array, Array, Array]:
-    """Look of window panes.
+    """Return light (N, 3) of window panes, share (N,) that is frame, albedo (N, 3) of the frame.
 
     aux of a window: number of vertical bars, height of the transom as a share of the height,
     how much windows differ from each other (0 to 1), and how much they mirror.
-
-    Returns
-    -------
-    radiance : (N, 3)
-        Light that comes through and off the panes.
-    frame : (N,)
-        Share of the sample that is frame.
-    paint : (N, 3)
-        Albedo of the frame.
     """
     x, y = s.local[0], s.local[1]
     half_x, half_y = s.half[0], s.half[1]

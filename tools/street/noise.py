@@ -17,16 +17,9 @@ Array: TypeAlias = NDArray[Any]
 class Noise:
     """A square tile of fractal noise with mean 0 and standard deviation 1, and coarser copies.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Where the noise comes from.
-    side : int
-        Texels on a side, a power of two.
-    cells : sequence of int
-        Lattice cells on a side, one entry per octave, powers of two.
-    persistence : float
-        Amplitude of an octave relative to the one before.
+    ``side`` is the number of texels on a side, ``cells`` that of lattice cells, one entry per
+    octave, all powers of two; ``persistence`` is the amplitude of an octave relative to the one
+    before.
     """
 
     def __init__(
@@ -55,17 +48,10 @@ class Noise:
         self._offset = np.array(offsets, dtype=np.int64)
 
     def __call__(self, u: Array, v: Array, period: float, spacing: Array | float) -> Array:
-        """Sample at (u, v) in metres.
+        """Sample at (u, v) (N,); all arguments are in metres, ``period`` is the tile's width.
 
-        Parameters
-        ----------
-        u, v : (N,) float32
-            Position on the surface in metres.
-        period : float
-            Width of the tile in metres.
-        spacing : (N,) float32 or float
-            Distance of neighbouring samples in metres; coarser copies are used where it is larger
-            than a texel, so that distant surfaces do not flicker.
+        Coarser copies are used where the spacing of neighbouring samples is larger than a texel, so
+        that distant surfaces do not flicker.
         """
         texel = period / self.side
         wanted = np.log2(np.maximum(np.asarray(spacing, dtype=np.float32) / texel, 1.0))

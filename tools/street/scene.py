@@ -31,12 +31,9 @@ if TYPE_CHECKING:
     from tools.street.shapes import Colour, Leaves, Solids
 
 _PLASTERS: tuple[Colour, ...] = (
-    (0.56, 0.47, 0.34),
-    (0.58, 0.52, 0.43),
-    (0.53, 0.40, 0.30),
-    (0.50, 0.50, 0.46),
+    (0.56, 0.47, 0.34), (0.58, 0.52, 0.43), (0.53, 0.40, 0.30), (0.50, 0.50, 0.46),
     (0.60, 0.50, 0.30),
-)
+)  # fmt: skip
 _SHUTTERS: tuple[Colour, ...] = ((0.10, 0.17, 0.15), (0.13, 0.17, 0.22), (0.24, 0.22, 0.19))
 
 #: Where the wing meets the front (x), and windows in a row of the wing.
@@ -159,22 +156,11 @@ _SMALLEST, _LARGEST = 8, 4096
 
 @dataclass(frozen=True, eq=False)
 class RenderedScene:
-    """Two made photographs and everything that is true about them.
+    """Two photographs (H, W, 3), sRGB, and what is true about them.
 
-    Attributes
-    ----------
-    image0, image1 : (H, W, 3) uint8
-        The photographs, sRGB.
-    camera0, camera1 : Camera
-        Pinhole cameras.
-    pose : RelativePose
-        The true pose, camera 0 to camera 1, with a unit translation.
-    baseline : float
-        Distance between the cameras in metres: ``X1 = R @ X0 + baseline * t``.
-    depth0, depth1 : (H, W) float32
-        Depth (z) in metres at the pixel centres, infinity in the sky.
-    seed : int
-        What the scene was made from.
+    The pose maps camera 0 to camera 1 with a unit translation; ``baseline`` is the distance of the
+    cameras in metres, ``X1 = R @ X0 + baseline * t``; depth (H, W) is z in metres at the pixel
+    centres, infinity in the sky.
     """
 
     image0: NDArray[np.uint8]
@@ -203,27 +189,18 @@ class RenderedScene:
 def render_scene(
     seed: int = 0, size: Sequence[int] = (960, 720), *, supersample: int = 2, variety: float = 0.35
 ) -> RenderedScene:
-    """Make two photographs of a made street.
+    """Render two photographs of a street; the scene is a function of the arguments only.
 
     Parameters
     ----------
     seed : int
-        Zero or more. The scene is a function of the arguments only.
+        Zero or more.
     size : (int, int)
         Width and height of the images in pixels, 8 to 4096.
     supersample : int
         Rays per pixel and axis, 1 to 4.
     variety : float
         How much the windows of the front differ from each other, 0 (not at all) to 1.
-
-    Returns
-    -------
-    RenderedScene
-
-    Raises
-    ------
-    ValueError
-        If an argument is of another type or out of its range.
     """
     integer(seed, "seed", 0)
     if np.shape(size) != (2,):
@@ -248,17 +225,8 @@ def render_scene(
     camera = Camera.from_matrix(K, width, height)
     R = np.stack([(views[1].R[k] * views[0].R).sum(axis=1) for k in range(3)])
     t = (views[1].R * (views[0].centre - views[1].centre)).sum(axis=1)
-    return RenderedScene(
-        image0=images[0],
-        image1=images[1],
-        camera0=camera,
-        camera1=camera,
-        pose=RelativePose(R, t),
-        baseline=float(np.sqrt((t**2).sum())),
-        depth0=depths[0],
-        depth1=depths[1],
-        seed=seed,
-    )
+    baseline = float(np.sqrt((t**2).sum()))
+    return RenderedScene(*images, camera, camera, RelativePose(R, t), baseline, *depths, seed)
 
 
 def _matrix(size: tuple[int, int]) -> NDArray[np.float64]:

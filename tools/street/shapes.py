@@ -19,6 +19,7 @@ Array: TypeAlias = NDArray[Any]
 FloatArray: TypeAlias = NDArray[np.float64]
 IdArray: TypeAlias = NDArray[np.int32]
 Colour: TypeAlias = tuple[float, float, float]
+Span: TypeAlias = tuple[float, float]
 
 BOX, CYLINDER, BALL = 0, 1, 2
 NOTHING = -1
@@ -106,14 +107,10 @@ class Rays:
 
 
 def cast(rays: Rays, solids: Solids, leaves: Leaves | None) -> tuple[Array, IdArray]:
-    """Find the nearest hit of every ray.
+    """Find the nearest hit of every ray, as two arrays (height, width).
 
-    Returns
-    -------
-    t : (height, width) float32
-        Where along the ray, infinity without a hit.
-    hit : (height, width) int32
-        Row of the solid, number of solids plus row of the leaf, or NOTHING.
+    The first is t along the ray, infinity without a hit; the second is the row of the solid, the
+    number of solids plus the row of the leaf, or NOTHING.
     """
     t = np.full((rays.height, rays.width), np.inf, dtype=np.float32)
     hit = np.full(t.shape, NOTHING, dtype=np.int32)
@@ -269,13 +266,14 @@ def _leaf_block(
 
 
 class Builder:
-    """A list of shapes that grows. Heights are given upwards, so ``y = -height``."""
+    """A list of shapes that grows. Heights are given upwards, so ``y = -height``.
+
+    What a shape looks like is the same for all of them: material, colour, ``aux`` for the material,
+    and whether it is ``thin``.
+    """
 
     def __init__(self) -> None:
-        self._rows: list[
-            tuple[int, FloatArray, FloatArray, FloatArray, int, Colour, FloatArray, bool]
-        ]
-        self._rows = []
+        self._rows: list[tuple[Any, ...]] = []
         self._leaves: list[tuple[FloatArray, ...]] = []
         self._origin, self._axes = np.zeros(3), np.eye(3)
 
@@ -288,72 +286,54 @@ class Builder:
         """Add the next shapes in the world's frame again."""
         self._origin, self._axes = np.zeros(3), np.eye(3)
 
-    def box(
+    def shape(
         self,
-        x: tuple[float, float],
-        height: tuple[float, float],
-        z: tuple[float, float],
+        centre: Sequence[float],
+        half: Sequence[float],
         material: int,
         colour: Colour,
         aux: Sequence[float] = (),
         *,
         thin: bool = False,
+        kind: int = BOX,
+        axes: FloatArray | None = None,
     ) -> None:
-        """Add a box with axes along the world's."""
-        low, high = np.array([x[0], -height[1], z[0]]), np.array([x[1], -height[0], z[1]])
-        self._add(BOX, (low + high) / 2, (high - low) / 2, np.eye(3), material, colour, aux, thin)
+        """Add a shape by its centre (x, height, z), half extents and own axes (3, 3), as rows."""
+        middle = np.array([centre[0], -centre[1], centre[2]])
+        place = self._origin + (middle[:, None] * self._axes).sum(axis=0)
+        own = np.eye(3) if axes is None else axes
+        turned = (own[:, :, None] * self._axes[None]).sum(axis=1)
+        extra = np.zeros(4)
+        extra[: len(aux)] = aux
+        self._rows.append((kind, place, np.array(half), turned, material, colour, extra, thin))
+
+    def box(self, x: Span, height: Span, z: Span, *look: Any, **more: Any) -> None:
+        """Add a box with axes along the frame's."""
+        centre = [(a + b) / 2 for a, b in (x, height, z)]
+        self.shape(centre, [(b - a) / 2 for a, b in (x, height, z)], *look, **more)
 
     def centred(
         self,
         x: float,
         half: float,
-        height: tuple[float, float],
-        z: tuple[float, float],
-        material: int,
-        colour: Colour,
-        aux: Sequence[float] = (),
-        *,
-        thin: bool = False,
+        height: Span,
+        z: Span,
+        *look: Any,
         margin: float = 0.0,
+        **more: Any,
     ) -> None:
         """Add a box that reaches ``half`` and a margin to both sides of x."""
-        edges = x - half - margin, x + half + margin
-        self.box(edges, height, z, material, colour, aux, thin=thin)
+        self.box((x - half - margin, x + half + margin), height, z, *look, **more)
 
-    def turned_box(
-        self,
-        centre: Sequence[float],
-        half: Sequence[float],
-        axes: FloatArray,
-        material: int,
-        colour: Colour,
-        aux: Sequence[float] = (),
-        *,
-        thin: bool = False,
-    ) -> None:
-        """Add a box with its own axes (3, 3), as rows; centre is (x, height, z)."""
-        middle = np.array([centre[0], -centre[1], centre[2]])
-        self._add(BOX, middle, np.array(half), axes, material, colour, aux, thin)
-
-    def cylinder(
-        self,
-        place: tuple[float, float],
-        radius: float,
-        height: tuple[float, float],
-        material: int,
-        colour: Colour,
-    ) -> None:
+    def cylinder(self, place: Span, radius: float, height: Span, *look: Any) -> None:
         """Add an upright cylinder at (x, z)."""
-        middle = np.array([place[0], -(height[0] + height[1]) / 2, place[1]])
-        half = np.array([radius, (height[1] - height[0]) / 2, radius])
-        self._add(CYLINDER, middle, half, np.eye(3), material, colour, (), thin=False)
+        half = radius, (height[1] - height[0]) / 2, radius
+        centre = place[0], (height[0] + height[1]) / 2, place[1]
+        self.shape(centre, half, *look, kind=CYLINDER)
 
-    def ball(
-        self, centre: Sequence[float], half: Sequence[float], material: int, colour: Colour
-    ) -> None:
+    def ball(self, centre: Sequence[float], half: Sequence[float], *look: Any) -> None:
         """Add an ellipsoid; centre is (x, height, z)."""
-        middle = np.array([centre[0], -centre[1], centre[2]])
-        self._add(BALL, middle, np.array(half), np.eye(3), material, colour, (), thin=False)
+        self.shape(centre, half, *look, kind=BALL)
 
     def foliage(
         self,
@@ -401,25 +381,6 @@ class Builder:
         )
         leaves = Leaves(middle, normal, along, size, tint.astype(np.float32))
         return solids, leaves
-
-    def _add(
-        self,
-        kind: int,
-        centre: FloatArray,
-        half: FloatArray,
-        axes: FloatArray,
-        material: int,
-        colour: Colour,
-        aux: Sequence[float],
-        thin: bool,
-    ) -> None:
-        extra = np.zeros(4)
-        extra[: len(aux)] = aux
-        turned = (axes[:, :, None] * self._axes[None]).sum(axis=1)
-        self._rows.append((kind, self._moved(centre), half, turned, material, colour, extra, thin))
-
-    def _moved(self, point: FloatArray) -> FloatArray:
-        return np.asarray(self._origin + (point[:, None] * self._axes).sum(axis=0))
 
 
 def _unit(vectors: FloatArray) -> FloatArray:

@@ -323,7 +323,7 @@ def _residuals(
         "ticks": [
             (
                 f"{k * threshold:g}{' px' if k == _THRESHOLDS else ''}",
-                _CHART["left"] + k * width / _THRESHOLDS,
+                _CHART["left"] + k * width / _THRESHOLDS + (10 if k == _THRESHOLDS else 0),
             )
             for k in range(_THRESHOLDS + 1)
         ],
