@@ -42,8 +42,8 @@ _OPTIONAL = ("similarity", "rank")
 class AssociationGraph:
     """Keypoints of two images and the candidate correspondences (edges) between them.
 
-    A keypoint may have any number of candidates. The graph never changes: its arrays are copies
-    and read-only, and every operation returns a new graph.
+    A keypoint may have any number of candidates. The graph is immutable: its arrays are read-only
+    copies, and every operation returns a new graph.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class AssociationGraph:
         names = ("points0", "points1", "edges", "similarity", "rank")
         return all(_same(getattr(self, name), getattr(other, name)) for name in names)
 
-    # Equality looks at every entry; a hash that did so too would be slow where nobody expects it.
+    # Equality compares every entry; a hash over all of them would be slow.
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:

@@ -24,9 +24,9 @@ from manymatch.graph import AssociationGraph
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# The grids follow the square of this; beyond it a cell is a few pixels.
+# Time and memory grow with the square of this; with more cells, a cell is a few pixels.
 _LARGEST_GRID = 256
-# Cells are found in single precision, which has no pixels left to tell apart above this.
+# Cells are found in single precision, which cannot distinguish pixels above this.
 LARGEST_COORDINATE = 1e9
 
 
@@ -134,7 +134,7 @@ def gms_filter(
         )
     ]
     for name in ("points0", "points1"):
-        # Isolated keypoints play no part, but a coordinate like this is an error anywhere.
+        # Keypoints without edges are not used, but such a coordinate is an error all the same.
         bound = LARGEST_COORDINATE
         want = f"pixels within {bound:g} of the origin"
         within(getattr(graph, name), -bound, bound, f"graph.{name}", want)

@@ -26,7 +26,7 @@ OPERATORS = ("mutual", "oneway", "union")
 # does not depend on it.
 _TILE_ROWS, _TILE_COLUMNS = 2048, 2048
 
-# Products with fewer entries are not worth a second thread.
+# Products with fewer entries are faster on one thread.
 _MIN_ENTRIES_TO_SHARE = 2**18
 
 _MAX_THREADS = 64
@@ -97,9 +97,10 @@ def associate(
     -----
     The similarity is defined without reference to a BLAS: unit descriptors are rounded to float32,
     their inner product is summed in float64 in a fixed order and rounded to float32. A float32
-    matrix product only chooses, with a rigorous bound of its rounding error, which pairs are worth
-    that. The result is therefore a function of the descriptors alone: not of threads, BLAS, tile
-    shapes, instruction set or the order of the keypoints, and equal descriptors tie exactly.
+    matrix product only chooses, with a rigorous bound of its rounding error, the pairs for which
+    that is computed. The result is therefore a function of the descriptors alone: not of threads,
+    BLAS, tile shapes, instruction set or the order of the keypoints, and equal descriptors tie
+    exactly.
 
     Besides input and output, memory peaks at about ``4 D (N0 + N1)`` bytes for the unit descriptors
     (twice that for types other than float32 and float64, or arrays that are not contiguous), 16 MiB
@@ -192,7 +193,7 @@ def associate_owned(
 
 
 def _is_tensor(value: object) -> bool:
-    """Tell whether a value is a torch tensor, without importing torch."""
+    """Return whether a value is a torch tensor, without importing torch."""
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "device")
 
 
@@ -227,7 +228,7 @@ def _descriptors(value: Any, name: str) -> NDArray[Any]:
 
 
 def _num_threads() -> int:
-    """Threads that BLAS uses, as far as the environment tells."""
+    """Return the number of threads that BLAS uses according to the environment."""
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:

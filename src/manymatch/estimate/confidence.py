@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 Verdict: TypeAlias = Literal["solved", "weak", "degenerate", "failed"]
 
-# A matching that arises at random more often than this is not trusted. Far below the usual levels:
-# repeated structure is more than random, and one clutter scene in 200 full of it gets to 2e-5.
+# A matching that arises at random with a larger probability than this is not trusted. The limit is
+# far below the usual levels of significance, since repeated structure gives larger matchings than
+# random points do: one of 200 clutter scenes full of it has a chance of 2e-5.
 CHANCE_LIMIT = 1e-4
 
 # Twice the claimed standard deviation has to stay below this for a pose to count as determined.
@@ -40,9 +41,8 @@ ERROR_LIMIT_DEG = 5.0
 # Share of the matches that a simpler model has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
 
-
-# Searches on rearranged graphs, and the iterations of each: together 2 ms a run, refinement
-# included, and enough to see how the maximum spreads.
+# Searches on rearranged graphs, and the iterations of each: about 2 ms a search with its
+# refinements, and enough to estimate the spread of the maximum.
 RUNS, ITERATIONS = 6, 250
 
 # Parts per side of image 1.
@@ -53,7 +53,7 @@ SIDE = 3
 # times as large; docs/confidence.md has the measured calibration.
 _PRIOR_RUNS, _PRIOR_VARIANCE, _CAUTION = 4, 0.09, 1.4
 
-# A pose fits any five candidates: so many matches say nothing.
+# A pose can be fitted to any five candidates, so that as few matches are no evidence.
 SAMPLE = 5
 
 _EULER = 0.5772156649015329
@@ -136,7 +136,7 @@ class Confidence:
 
 
 def assess(estimate: Estimate) -> Confidence:
-    """Say how far an estimated relative pose can be trusted.
+    """Assess how far an estimated relative pose can be trusted.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def chance_of_matching(
         Probability in [0, 1] that a matching of at least `estimate.cardinality` is found on the
         rearranged graph in `estimate.iterations` iterations.
     typical : float
-        Size of the matching that is typically (in the mean) found so; NaN if nothing was searched.
+        Size of the matching that is found in this way in the mean; NaN if nothing was searched.
     """
     if not estimate.success or num_places <= SAMPLE:
         return 1.0, math.nan
@@ -255,7 +255,7 @@ def random_matchings(
         )
     method, threads = checked_method(estimate.method), num_threads(options.threads)
     results = _core.estimate_relative_pose([pair.for_core(moved[0])], method, settings[:1], threads)
-    # The filter looks at the pixels, which have not moved: once is enough.
+    # The filter uses the pixels, which have not moved, so that it has to run only once.
     kept = results[0].kept if len(results[0].kept) else None
     pairs = [pair.for_core(x1, kept) for x1 in moved[1:]]
     results += _core.estimate_relative_pose(pairs, method, settings[1:], threads)
@@ -340,7 +340,7 @@ def _judge(
     shape: Planarity,
     spread: PoseCovariance,
 ) -> tuple[Verdict, str]:
-    """Verdict and its reason; what says most against the estimate comes first."""
+    """Return the verdict and its reason; the most serious objection comes first."""
     count = len(estimate.matches)
     if estimate.pose is None:
         return "failed", f"No pose was found: {estimate.failure}."

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 #: Parts of method "auto" that `Options.disable` can switch off, and what each of them is. In the
 #: order of the bits in ``cpp/include/manymatch/options.h``.
 AUTO_PARTS: dict[str, str] = {
-    "filter": "An edge that the GMS filter does not keep is worth less, instead of being removed.",
-    "ranks": "An edge is worth less the higher its rank.",
-    "mixture": "Most samples are drawn from the edges that are worth most.",
+    "filter": "An edge that GMS does not keep gets a lower prior instead of being removed.",
+    "ranks": "An edge gets a lower prior the higher its rank.",
+    "mixture": "Most samples are drawn from the edges with the highest priors.",
     "stopping": "The search ends by the chance that this sampler draws inliers only.",
-    "narrow": "The search sees the 384 edges that are worth most, the selection all 2048.",
+    "narrow": "The search sees the 384 edges with the highest priors, the selection all 2048.",
     "distinct": "Seeds that share their inliers with a refined pose are not refined again.",
     "weights": "The heaviest matching selects the pose, not the largest.",
-    "polish": "The last polish reaches beyond the threshold, again until the inliers stay.",
+    "polish": "The last polish uses edges beyond the threshold, until the inliers stay the same.",
 }
 
 

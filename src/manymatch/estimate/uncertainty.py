@@ -138,7 +138,7 @@ def pose_covariance(
 
 
 def leverage(jacobian: FloatArray) -> FloatArray:
-    """How much of its own fitted value each row (M,) of the derivatives (M, 5) decides."""
+    """Leverage (M,) of each row of the derivatives (M, 5): its weight in its own fitted value."""
     basis = np.linalg.svd(jacobian, full_matrices=False)[0]
     return np.asarray(np.sum(basis**2, axis=1), dtype=np.float64)
 

@@ -45,7 +45,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _RADIUS_ITERATIONS, _PLANE_ITERATIONS, _CONTINUATION_STEPS = 100, 60, 32
 # Enough factors of two to go from any number to any other.
 _BRACKET_STEPS = 2200
-# Radii up to here have finite squares; nothing beyond is looked at.
+# Radii up to here have finite squares; larger ones have no answer.
 _LARGEST_RADIUS = 1e150
 # Largest error of an answer relative to the distorted radius; close to a pole no digits are left.
 _RADIAL_TOLERANCE = 1e-11
@@ -531,14 +531,14 @@ class _OpenCvLens(_Lens):
     def _solve(
         self, xd: FloatArray, start: FloatArray, k: Sequence[float]
     ) -> tuple[FloatArray, BoolArray]:
-        """Solve ``distort(x) = xd`` and tell which solutions are exact and before the fold."""
+        """Solve ``distort(x) = xd`` and return which solutions are exact and before the fold."""
         x, step = self._newton(xd, start, k, iterations=_PLANE_ITERATIONS)
         residual = _norm(self.distort(x, k) - xd)
         good = (_norm(step) <= 1e-13 * _norm(x)) | (residual <= 4.0 * _EPS * _norm(xd))
         return x, good & self._before_fold(x, k)
 
     def _before_fold(self, x: FloatArray, k: Sequence[float]) -> BoolArray:
-        """Tell which points (N, 2) can be reached from the centre without crossing the fold.
+        """Return which points (N, 2) can be reached from the centre without crossing the fold.
 
         The derivative is symmetric, so the map is one-to-one on every convex set on which the
         derivative is positive definite. Its eigenvalues are those of the radial part, plus at

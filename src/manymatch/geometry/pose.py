@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 ROTATION_TOLERANCE = 1e-6
-# Below this a matrix is a rotation as far as double precision can tell and is kept bit for bit,
-# which makes the constructor idempotent.
+# A matrix that deviates less than this from a rotation is one within double precision and is kept
+# bit for bit, so that the constructor is idempotent.
 _ROUND_OFF = 1e-14
 
 
@@ -59,7 +59,8 @@ class RelativePose:
         Rotation, orthonormal within 1e-6 with positive determinant. The nearest exact rotation is
         stored.
     t : (3,) array_like
-        Translation, of any length but zero; stored with length 1, as two views do not tell it.
+        Translation, of any length but zero; stored with length 1, since two views do not determine
+        its length.
 
     Attributes
     ----------
@@ -139,7 +140,7 @@ class RelativePose:
             return NotImplemented
         return np.array_equal(self.R, other.R) and np.array_equal(self.t, other.t)
 
-    # Rotations that differ by round-off are unequal, so a pose makes a poor key.
+    # Poses that differ by round-off are unequal, so that a hash would be of little use.
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
