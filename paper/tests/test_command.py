@@ -1,4 +1,4 @@
-"""The experiments on pose accuracy as people run them: files, going on, refusals, Ctrl-C."""
+"""The experiments as people run them: files, going on, refusals, Ctrl-C."""
 
 import json
 import os
@@ -8,80 +8,82 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from manymatch.evaluate import run as run_module
 from manymatch.evaluate.run import RunResult
+from manymatch.geometry.pose_error import pose_auc
 from manymatch.runs.runner import RunInterrupted
-from manymatch_paper.cli import experiment_q1, experiment_q2, experiment_q3, experiment_sensitivity
-from manymatch_paper.experiments import q1
-from manymatch_paper.experiments.registry import load_report
+from manymatch_paper import pose_runs
+from manymatch_paper.command import app
+from manymatch_paper.engine import EXPERIMENTS, experiment, load_report
+from tests.support.synthetic_trees import make_navi_objects
 
-COMMANDS = {
-    "q1": experiment_q1,
-    "q2": experiment_q2,
-    "q3": experiment_q3,
-    "sensitivity": experiment_sensitivity,
+# What makes a run of an experiment quick, and another configuration of it.
+QUICK = {
+    "q1": (["--iterations", "200", "--seeds", "2"], ["--iterations", "300"]),
+    "q2": (["--max-iterations", "200", "--seeds", "2", "--no-gms"], ["--max-iterations", "300"]),
+    "q3": (["--max-iterations", "200", "--seeds", "2", "--no-gms"], ["--max-iterations", "300"]),
+    "sensitivity": (
+        ["--max-iterations", "200", "--seeds", "2", "--no-gms", "--qs", "0.1", "--deltas", "0.1"],
+        ["--max-iterations", "300"],
+    ),
+    "ablation": (
+        ["--max-iterations", "200", "--seeds", "2", "--no-gms", "--only", "polish"],
+        ["--seeds", "3"],
+    ),
+    "calibration": (["--max-iterations", "300", "--seeds", "2"], ["--seeds", "3"]),
 }
-FIGURES = {
-    "q1": ["q1_k_sweep"],
-    "q2": ["q2_estimators", "q2_complementarity"],
-    "q3": ["q3_gains"],
-    "sensitivity": ["sensitivity_sweeps"],
-}
-QUICK = ["--limit", "3", "--iterations", "200", "--seeds", "2"]
 
 
-def run(name, *arguments):
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(getattr(COMMANDS[name], name))
-    gms = [] if name == "q1" else ["--no-gms"]
-    return CliRunner().invoke(app, [*map(str, arguments), *gms])
+def invoke(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
 
 
-@pytest.fixture(scope="module", params=COMMANDS)
+@pytest.fixture(scope="module", params=QUICK)
 def finished(request, tmp_path_factory):
     name = request.param
     folder = tmp_path_factory.mktemp(name)
-    result = run(name, "synthetic:easy", *QUICK, "--out", folder)
+    result = invoke(name, "synthetic:easy", *QUICK[name][0], "--limit", 3, "--out", folder)
     assert result.exit_code == 0, result.output
-    return name, folder, result.stdout
+    return name, folder
 
 
-def test_writes_all_files_and_shows_the_tables(finished):
-    name, folder, shown = finished
+def test_all_files_are_written(finished):
+    name, folder = finished
     files = [f"{name}.{suffix}" for suffix in ("json", "md", "tex")]
-    files += [f"{figure}.{suffix}" for figure in FIGURES[name] for suffix in ("pdf", "png")]
+    figures = experiment(name).FIGURES
+    files += [f"{figure}.{suffix}" for figure in figures for suffix in ("pdf", "png")]
     assert sorted(path.name for path in folder.iterdir()) == sorted([*files, "runs"])
     data = json.loads((folder / f"{name}.json").read_text())
-    assert data["experiment"] == name
-    assert data["settings"]["seeds"] == 2
+    assert (data["experiment"], data["settings"]["seeds"]) == (name, 2)
     (only,) = data["runs"]
-    assert (only["representation"], only["sets"][0]["pairs"]) == ("synthetic", 3)
-    assert "synthetic, easy" in (folder / f"{name}.md").read_text()
-    assert "paper" in shown
-    assert f"{name}.json" in shown
+    assert only["sets"][0]["pairs"] == 3
+    # A plain LaTeX reads every character.
+    assert (folder / f"{name}.tex").read_bytes().isascii()
 
 
 def test_another_configuration_is_refused(finished):
-    name, folder, _ = finished
-    other = ["--limit", "3", "--iterations", "300", "--seeds", "2"]
-    result = run(name, "synthetic:easy", *other, "--out", folder)
+    name, folder = finished
+    quick, other = QUICK[name]
+    result = invoke(name, "synthetic:easy", *quick, *other, "--limit", 3, "--out", folder)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("manymatch: ")
 
 
 def test_draws_again_from_the_json_alone(finished, tmp_path):
-    name, folder, _ = finished
-    written = load_report(folder / f"{name}.json").write(tmp_path)
-    for path in written:
+    name, folder = finished
+    result = invoke("draw", folder / f"{name}.json", "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    for path in tmp_path.iterdir():
         assert path.read_bytes() == (folder / path.name).read_bytes()
+    assert len(json.loads(result.stdout)["files"]) == len(list(tmp_path.iterdir()))
 
 
-def test_again_computes_nothing_and_a_missing_set_is_a_row(finished, tmp_path, monkeypatch):
-    name, folder, _ = finished
+def test_again_computes_nothing_and_a_missing_set_is_listed(finished, tmp_path, monkeypatch):
+    name, folder = finished
 
     def refuse(*_):
         raise AssertionError("nothing should be computed")
@@ -90,89 +92,102 @@ def test_again_computes_nothing_and_a_missing_set_is_a_row(finished, tmp_path, m
     before = json.loads((folder / f"{name}.json").read_text())
     again = tmp_path / "again"
     shutil.copytree(folder, again)
-    result = run(name, "synthetic:easy", "nowhere", *QUICK, "--out", again, "--json")
+    quick = [*QUICK[name][0], "--limit", 3]
+    result = invoke(name, "synthetic:easy", "nowhere", *quick, "--out", again, "--json")
     assert result.exit_code == 0, result.output
     data = json.loads(result.stdout)
     assert data["runs"] == before["runs"]
     assert [entry["set"] for entry in data["missing"]] == ["nowhere"]
-    text = (again / f"{name}.md").read_text()
-    assert "| nowhere | *not run* |" in text
-    assert "nowhere was not run: set must be" in text
+    assert "nowhere was not run: set must be" in (again / f"{name}.md").read_text()
 
 
 def test_without_any_set_it_is_an_error(tmp_path):
-    result = run("q2", "nowhere", *QUICK, "--out", tmp_path)
+    result = invoke("q2", "nowhere", "--out", tmp_path)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "'nowhere'" in result.stderr
 
 
 def test_accuracy_is_that_of_the_runs(tmp_path):
-    result = run("q3", "synthetic:easy", "synthetic:planar", *QUICK, "--out", tmp_path, "--json")
-    data = json.loads(result.stdout)
-    sets = data["runs"][0]["sets"]
-    assert [entry["name"] for entry in sets] == ["synthetic-easy", "synthetic-planar"]
+    quick = [*QUICK["q3"][0], "--limit", 3]
+    result = invoke("q3", "synthetic:easy", "synthetic:planar", *quick, "--out", tmp_path, "--json")
+    (run,) = json.loads(result.stdout)["runs"]
     for i in range(3):
-        gains = [entry["delta"]["mean"][i] for entry in sets]
-        assert data["runs"][0]["macro"]["delta"]["mean"][i] == pytest.approx(sum(gains) / 2)
-    folder = tmp_path / "runs" / "synthetic" / "synthetic-easy"
-    configs = {
-        name: RunResult.load(folder / name).header["config"] for name in ("rank-one", "many")
-    }
-    assert configs["rank-one"]["estimator"] == "poselib"
-    assert configs["rank-one"]["association"] == {
-        "k": 1,
-        "max_edges": None,
-        "gms": False,
-        "keep": 1024,
-    }
-    assert configs["many"]["association"] == {"k": 5, "max_edges": 2048, "gms": False, "keep": 1024}
+        gains = [entry["delta"]["mean"][i] for entry in run["sets"]]
+        assert run["macro"]["delta"]["mean"][i] == pytest.approx(sum(gains) / 2)
+    folder = tmp_path / "runs" / run["representation"] / run["sets"][0]["name"]
+    for name in ("rank-one", "many"):
+        found = RunResult.load(folder / name)
+        aucs = [pose_auc(row, (5, 10, 20)) for row in found.errors]
+        assert run["sets"][0]["auc"][name]["mean"] == pytest.approx(np.mean(aucs, axis=0).tolist())
 
 
-def test_q1_draws_from_rank_one_with_a_fixed_budget(tmp_path):
-    assert run("q1", "synthetic:easy", *QUICK, "--k", "3", "--out", tmp_path).exit_code == 0
-    folder = tmp_path / "runs" / "synthetic" / "synthetic-easy"
-    assert sorted(path.name for path in folder.iterdir()) == ["K1", "K2", "K3"]
-    for k in (1, 2, 3):
-        result = RunResult.load(folder / f"K{k}")
-        config = result.header["config"]
-        assert (config["proposals_rank"], config["probe"]) == (1, True)
-        assert config["association"] == {"k": k, "max_edges": None, "gms": False, "keep": None}
-        assert (result.column("iterations") == 200).all()
-        assert result.column("seed").tolist() == [[1, 2, 3], [2, 3, 4]]
+def test_every_command_has_an_example():
+    for name in (*EXPERIMENTS, "draw", "navi-split"):
+        result = invoke(name, "--help")
+        assert result.exit_code == 0, result.output
+        assert f"Example: manymatch-paper {name} " in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["toy", "--delta", "1.5"], "delta must be a number in (0, 1), got 1.5"),
+        (["ablation", "synthetic:easy", "--only", "polish", "--no-ablation"], "only must be empty"),
+        (["ablation", "synthetic:easy", "--only", "nothing-like-it"], "only must be one of "),
+        (
+            ["ablation", "synthetic:easy", "--tuned-on", "here"],
+            "tuned_on must be one of synthetic-easy, got",
+        ),
+        (["diagnose", "nowhere"], "set must be"),
+        (["operators", "nowhere", "--bins", "a,b"], "--bins must be numbers separated by commas"),
+        (["draw", "nothing.json"], "nothing.json"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence, tmp_path):
+    out = tmp_path / "out"
+    result = invoke(*arguments, "--out", out)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.stderr.split())
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not out.exists()
+
+
+def test_damaged_json_is_refused(tmp_path):
+    for text in ("{", "[]", '{"experiment": 3}', '{"experiment": "q1"}', '{"experiment": "q9"}'):
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(ValueError, match=r"a\.json|experiment must be one of"):
+            load_report(tmp_path / "a.json")
 
 
 def test_interruption_ends_with_130(tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise RunInterrupted(1, 3, busy=False)
 
-    monkeypatch.setattr(q1, "run_sources", interrupted)
-    result = run("q1", "synthetic:easy", *QUICK, "--out", tmp_path)
+    monkeypatch.setattr(pose_runs, "run_set", interrupted)
+    result = invoke("q1", "synthetic:easy", "--out", tmp_path)
     assert result.exit_code == 130
-    assert "1 of 3 pairs finished; the same command goes on" in result.stderr
-
-
-PROGRAM = """
-import typer
-from manymatch_paper.cli.experiment_q1 import q1
-typer.run(q1)
-"""
+    assert "1 of 3 pairs" in result.stderr
 
 
 def test_ctrl_c_and_on(tmp_path):
-    arguments = ["synthetic:easy", "--iterations", "20000", "--seeds", "4", "--k", "2"]
+    arguments = ["q1", "synthetic:easy", "--iterations", "20000", "--seeds", "4", "--k", "2"]
+    arguments += ["--out", str(tmp_path)]
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", PROGRAM, *arguments, "--out", str(tmp_path)],
+        [sys.executable, "-c", "from manymatch_paper.command import app; app()", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    journal = tmp_path / "runs" / "synthetic" / "synthetic-easy" / "K2" / "journal.jsonl"
+
+    def journal():
+        return next(tmp_path.glob("runs/*/*/K2/journal.jsonl"), None)
+
     try:
         # The limit only keeps a broken build from waiting here for ever.
         for _ in range(1200):
-            if journal.is_file() and journal.read_bytes().count(b"\n") > 1:
+            if journal() is not None and journal().read_bytes().count(b"\n") > 1:
                 break
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
@@ -181,11 +196,21 @@ def test_ctrl_c_and_on(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 130, (output, errors)
-    assert "the same command goes on" in errors
-    done = len(RunResult.load(journal.parent))
+    done = len(RunResult.load(journal().parent))
     assert 1 <= done < 100
-    result = run("q1", *arguments, "--limit", done + 1, "--out", tmp_path)
+    result = invoke(*arguments, "--limit", done + 1)
     assert result.exit_code == 0, result.output
-    assert len(RunResult.load(journal.parent)) >= done + 1
     data = json.loads((tmp_path / "q1.json").read_text())
     assert data["runs"][0]["sets"][0]["pairs"] == done + 1
+
+
+def test_navi_split(tmp_path):
+    make_navi_objects(tmp_path / "navi", {"cup": 30})
+    arguments = ["navi-split", tmp_path / "navi", tmp_path / "lists", "--pairs", "6"]
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    manifest = json.loads(result.stdout)
+    assert all(finding["holds"] for finding in manifest["audit"])
+    assert (tmp_path / "lists" / "estimation" / "pairs_wildset_0-40.csv").is_file()
+    result = invoke("navi-split", tmp_path / "nothing", tmp_path / "lists")
+    assert result.exit_code == 2

@@ -13,10 +13,10 @@ from tests.support.synthetic_views import image_pair
 SIZE = (240, 180)
 
 
-class Knowing(System):
+class TrueMatches(System):
     """Returns true matches of the pairs, one after the other, at working size."""
 
-    name, title, paper, specialist = "knowing", "Knowing", "xoftr", True
+    name, title, paper, specialist = "true-matches", "True matches", "xoftr", True
 
     def __init__(self, dataset, noise=0.0):
         super().__init__("cpu", offline=True)

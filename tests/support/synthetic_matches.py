@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from manymatch import RelativePose
-from manymatch_paper.experiments import _match_runs
+from manymatch_paper import match_runs
 
 
 def said(edges):
@@ -23,7 +23,7 @@ def use_fake_estimator(monkeypatch):
         pose = RelativePose(np.eye(3), [1.0, 0.0, 0.0])
         return SimpleNamespace(pose=pose, matches=matches, match_probability=said(matches))
 
-    monkeypatch.setattr(_match_runs, "estimate_relative_pose", estimate)
+    monkeypatch.setattr(match_runs, "estimate_relative_pose", estimate)
     return calls
 
 
@@ -33,4 +33,4 @@ def use_blind_estimator(monkeypatch):
     def estimate(graph, *_):
         return SimpleNamespace(pose=None, matches=graph.edges[:0], match_probability=np.zeros(0))
 
-    monkeypatch.setattr(_match_runs, "estimate_relative_pose", estimate)
+    monkeypatch.setattr(match_runs, "estimate_relative_pose", estimate)

@@ -54,7 +54,7 @@ class SmallSource:
 
 
 @dataclass
-class KnowingSource(SmallSource):
+class TrueEdgesSource(SmallSource):
     """Easy scenes that know their true edges."""
 
     def __getitem__(self, index: int) -> PosedGraph:

@@ -60,5 +60,5 @@ def as_json(data):
 def settings(seeds=2, **more):
     """What a run records about itself."""
     options = {"min_iterations": 1000, "max_iterations": 2000, "threshold_px": 1.0}
-    front = {"k": 5, "max_edges": 2048, "gms": True, "keep": 1024}
-    return {"seeds": seeds, "limit": None, "options": options, "front": front, **more}
+    seen = {"k": 5, "max_edges": 2048, "gms": True, "keep": 1024}
+    return {"seeds": seeds, "limit": None, "options": options, "association": seen, **more}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch import datasets
-from manymatch_paper.datasets.navi_annotations import decode_depth, quaternion_matrix
+from manymatch_paper.datasets.navi import decode_depth, quaternion_matrix
 from tests.support.synthetic_trees import HEIGHT, WIDTH, make_navi, quaternion, rotation
 
 FIRST = "splits/navi/estimation/pairs_wildset_0-40.csv"
@@ -199,7 +199,10 @@ def record(**changes):
         (lambda root: (root / "ball/wild_set/images/002.jpg").unlink(), "002.jpg is missing"),
         (lambda root: (root / "ball/wild_set/depth/001.png").unlink(), "no such file"),
         (lambda root: (root / "ball/wild_set/masks/001.png").unlink(), "no such file"),
-        (lambda root: (root / "ball/wild_set/depth/001.png").write_bytes(b"x"), "no format that"),
+        (
+            lambda root: (root / "ball/wild_set/depth/001.png").write_bytes(b"x"),
+            "no format that Pillow reads",
+        ),
         (lambda _: None, "6 pairs instead of 1,500"),
     ],
 )

@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from manymatch import datasets
-from manymatch_paper.datasets._navi_audit import audit
-from manymatch_paper.datasets._navi_pools import ObjectPairs, split_object
-from manymatch_paper.datasets.navi_split import SPLITS, _listed, make_navi_split
+from manymatch_paper.datasets.navi_split import (
+    SPLITS,
+    ObjectPairs,
+    _listed,
+    audit,
+    make_navi_split,
+    split_object,
+)
 from tests.support.synthetic_trees import BINS, HEADER, make_navi_objects
 
 COUNTS = {"cup": 29, "duck": 32, "bus": 36}
@@ -199,8 +204,8 @@ def test_sizes_are_compared_with_the_images(tmp_path):
 
 def test_the_audit_can_fail(made):
     root, _, rows = made
-    from manymatch_paper.datasets._navi_audit import Row
-    from manymatch_paper.datasets.navi_annotations import Annotations
+    from manymatch_paper.datasets.navi import Annotations
+    from manymatch_paper.datasets.navi_split import Row
 
     annotations = Annotations(root)
     with (root / "splits/navi/image_partition.csv").open(newline="") as file:

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import integer, real, suggest
+from manymatch._validate import integer, real
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig
-from manymatch_paper.experiments._match_runs import run_matches
-from manymatch_paper.experiments._runs import missing_list, run_folder, settings_of
-from manymatch_paper.experiments.calibration_figure import FIGURES
-from manymatch_paper.experiments.calibration_tables import notes, tables
-from manymatch_paper.measures.calibration import reliability
+from manymatch.evaluate.tables import Cell, Table
+from manymatch_paper.cells import (
+    dim,
+    listed,
+    missing_rows,
+)
+from manymatch_paper.match_runs import run_matches
+from manymatch_paper.measures.reliability import reliability
+from manymatch_paper.pose_runs import (
+    PoseSets,
+    budget_text,
+    left_out,
+    seeds_text,
+)
+from manymatch_paper.style import (
+    COLOURS,
+    GREY,
+    INK,
+    LIGHT,
+    PAGE_CM,
+    legend_above,
+    new_figure,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
 
     from manymatch._validate import BoolArray
     from manymatch.evaluate.sources import GraphSource
-    from manymatch_paper.experiments._match_runs import SetMatches
+    from manymatch_paper.match_runs import SetMatches
 
     # A set with its matches.
     Entry = tuple[GraphSource, SetMatches]
     Judge = Callable[[SetMatches], BoolArray]
+    Rows = list[Sequence[str | Cell]]
 
-__all__ = ["FIGURES", "notes", "run", "tables"]
+QUESTION = "Do matches hold as often as their probabilities say?"
+EXAMPLE = "manymatch-paper calibration synthetic:easy synthetic:ordering --out out/calibration"
 
 # Folder of a set's matches beside the runs of other experiments.
 _FOLDER = "auto-matches"
@@ -39,109 +62,88 @@ _POSE_DEG = 5.0
 _COARSE = 0.5
 # Other thresholds of the epipolar truth that are looked at, in pixels at working size.
 _OTHER_PX = (1.0, 2.0, 3.0, 5.0)
+_POOLED, _MEAN = "pooled", "mean of its sets"
+_NUMBERS = ["matches", "mean probability", "share true", "ECE [95 %]", "Brier"]
+# A mean probability and a share of true matches closer than this are called the same.
+_SAME = 0.005
+# Of the figure.
+_COLUMNS = 4
+_PANEL_CM = 4.4
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_FITTED, _UNSEEN = "tuned on", "others"
+_STYLES = {
+    "pooled": {"color": COLOURS[0], "marker": "o"},
+    _UNSEEN: {"color": COLOURS[0], "marker": "o"},
+    _FITTED: {"color": COLOURS[7], "marker": "s"},
+}
 
 
 def run(
-    sources: Sequence[GraphSource],
-    folder: Path,
+    sets: PoseSets,
     *,
     seeds: int = 1,
-    min_iterations: int = 1_000,
-    max_iterations: int = 100_000,
     truth_px: float = 3.0,
     bins: int = 10,
     tuned_on: Sequence[str] = (),
-    limit: int | None = None,
-    workers: int = 0,
-    progress: Any = None,
-    missing: Sequence[Mapping[str, str]] = (),
+    options: Options | None = None,
 ) -> dict[str, Any]:
-    """Run "auto" on every source, or go on with a run that was stopped, and judge its matches.
+    """Compare the match probabilities of "auto" with what is true: reliability diagram, ECE.
+
+    Several presets, or folders of graphs by representation, become one panel each. The runs do
+    not depend on the threshold of the truth and on the number of bins.
 
     Parameters
     ----------
-    sources : sequence of GraphSource
+    sets : PoseSets
         Sets of pairs, each in one or more representations.
-    folder : Path
-        Where the runs are kept. They do not depend on `truth_px` and `bins`.
     seeds : int
-        Repetitions. Those of one pair have nearly the same matches, so one says almost as much
-        as many.
-    min_iterations, max_iterations : int
-        Budget.
+        Repetitions with other seeds; those of one pair have nearly the same matches.
     truth_px : float
-        Where nobody knows the true matches, one is taken for true if its Sampson distance under
+        Where the true matches are not known, a match counts as true if its Sampson distance under
         the true pose is below this, in pixels at working size, and both depths are positive.
     bins : int
         Bins of the probability.
     tuned_on : sequence of str
-        Names of sets that the probabilities were fitted on. What is pooled is then also given
-        over these, and over the others.
-    limit : int, optional
-        Only the first pairs of each set.
-    workers : int
-        Pairs worked on at the same time; 0 is one per core.
-    progress : callable, optional
-        As `run_set` takes it.
-    missing : sequence of {"set", "why"}
-        Sets that were asked for and are not here.
-
-    Returns
-    -------
-    dict
-        What `tables` and the figure need, as JSON types.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or no set has a name of `tuned_on`.
+        Name of a set that the probabilities were fitted on; may be repeated. Pooled numbers are
+        then also given over these sets and over the others.
+    options : Options, optional
+        Settings of the estimator.
     """
-    tuned = _checked(tuned_on, [*(s.name for s in sources), *(m["set"] for m in missing)])
+    tuned = sets.checked(tuned_on, "tuned_on")
     truth_px, bins = real(truth_px, "truth_px", 0.0), integer(bins, "bins", 1)
-    options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
+    options = options or Options()
     association = Association().for_method("auto")
-    config = RunConfig(estimator="auto", association=association, options=options, seeds=seeds)
+    config = RunConfig("auto", association, options, seeds)
     found: dict[str, list[Entry]] = {}
-    for source in sources:
+    for source in sets.sources:
         matches = run_matches(
             source,
             config,
-            run_folder(folder, source) / _FOLDER,
-            workers=workers,
-            limit=limit,
-            progress=progress,
+            sets.run_folder(source) / _FOLDER,
+            workers=sets.workers,
+            limit=sets.limit,
+            progress=sets.progress,
         )
         found.setdefault(source.representation, []).append((source, matches))
+    every = [entry for entries in found.values() for entry in entries]
     return {
-        "settings": {
-            **settings_of(options, seeds, limit),
-            "front": association.to_dict(),
-            "truth_px": truth_px,
-            "bins": bins,
-            "tuned_on": tuned,
-            "pose_deg": _POSE_DEG,
-            "coarse_px": _COARSE * truth_px,
-        },
+        "settings": sets.settings(
+            options,
+            seeds,
+            association=association.to_dict(),
+            truth_px=truth_px,
+            bins=bins,
+            tuned_on=tuned,
+            pose_deg=_POSE_DEG,
+            coarse_px=_COARSE * truth_px,
+        ),
         "runs": [
             {"representation": representation, **_measured(entries, tuned, truth_px, bins)}
             for representation, entries in found.items()
         ],
-        "all": _all(
-            [entry for entries in found.values() for entry in entries], tuned, truth_px, bins
-        ),
-        "missing": missing_list(missing),
+        "all": _all(every, tuned, truth_px, bins),
+        "missing": [dict(entry) for entry in sets.missing],
     }
-
-
-def _checked(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the names of `tuned_on` without repetitions; all of them must exist."""
-    for name in names:
-        if name not in known:
-            raise ValueError(
-                f"tuned_on must be one of {', '.join(dict.fromkeys(known))}, got "
-                f"{name!r}{suggest(name, known)}"
-            )
-    return list(dict.fromkeys(names))
 
 
 def _measured(
@@ -291,3 +293,313 @@ def _epipolar(truth_px: float) -> Judge:
         return matches.distance_px < truth_px
 
     return judge
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """Calibration of every set, and of parts of each representation."""
+    return [_set_table(data), _part_table(data)]
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say what was run, what counts as true, and what follows."""
+    settings = data["settings"]
+    kinds = {entry["truth"] for run in data["runs"] for entry in run["sets"]}
+    sentences = [
+        f'Matches of "auto" on the first {settings["association"]["max_edges"]} edges, unfiltered: '
+        f"{budget_text(settings)}, {seeds_text(settings)} a pair."
+    ]
+    if "exact" in kinds:
+        sentences.append(
+            "Exact truth: the two keypoints are images of the same 3D point, which synthetic "
+            "scenes know."
+        )
+    if "epipolar" in kinds:
+        sentences.append(
+            f"Epipolar truth: the Sampson distance under the true pose is below "
+            f"{settings['truth_px']:g} px at working size and both depths are positive. It calls "
+            "a wrong match true that happens to lie on the line, and sets with coarse poses make "
+            "right ones wrong."
+        )
+    sentences += [
+        f"The expected calibration error (ECE) is the mean distance between probability and share "
+        f"true over {settings['bins']} bins of equal width, by their matches. Intervals resample "
+        "pairs of images within their set, as matches of a pair are not independent. Chance makes "
+        "an ECE larger, never smaller: with few pairs it is rather too high.",
+        "Where every match counts the same (pooled), sets that are too sure and sets that are too "
+        "careful cancel; the mean of the sets' own ECE does not let them. Always saying the share "
+        "true s has a Brier score of s (1 - s).",
+        *_fitted(settings["tuned_on"]),
+        *(_verdict(run) for run in data["runs"]),
+        *_coarse_sets(data),
+        *_not_judged(data),
+    ]
+    return sentences + left_out(data)
+
+
+def _fitted(tuned: Sequence[str]) -> list[str]:
+    if not tuned:
+        return []
+    return [
+        f"The probabilities were fitted on {listed(tuned)}; what is pooled over “others” leaves "
+        "these sets out."
+    ]
+
+
+def _coarse_sets(data: dict[str, Any]) -> list[str]:
+    """Name the sets whose poses cannot tell what is true."""
+    names = [
+        f"{entry['title']} ({run['representation']})"
+        for run in data["runs"]
+        for entry in run["sets"]
+        if entry["coarse"]
+    ]
+    if not names:
+        return []
+    settings = data["settings"]
+    return [
+        f"Coarse poses: on {listed(names)} even matches of poses within {settings['pose_deg']:g}° "
+        f"are more than {settings['coarse_px']:g} px from their lines in the median. Their share "
+        "true says more about the true poses than about the matches; the second table also has "
+        "what is pooled without them."
+    ]
+
+
+def _verdict(run: dict[str, Any]) -> str:
+    found = run["pooled"]
+    if found is None:
+        return f"{run['representation']}: no match."
+    gap = found["mean_probability"] - found["mean_truth"]
+    words = "too sure" if gap > 0 else "too careful"
+    verdict = "as it says" if abs(gap) < _SAME else f"{words} by {abs(gap):.3f}"
+    return (
+        f"{run['representation']}: {found['mean_probability']:.3f} said and "
+        f"{found['mean_truth']:.3f} true on average, {verdict}; ECE {_ece(found)}."
+    )
+
+
+def _not_judged(data: dict[str, Any]) -> list[str]:
+    """Count what could not be judged."""
+    entries = [entry for run in data["runs"] for entry in run["sets"]]
+    unreadable = sum(entry["unreadable"] for entry in entries)
+    unmatched = sum(entry["unmatched"] for entry in entries)
+    sentences = []
+    if unreadable:
+        sentences.append(f"Pairs that could not be read and are left out: {unreadable}.")
+    if unmatched:
+        sentences.append(f"Estimates without a match, about which nothing is said: {unmatched}.")
+    return sentences
+
+
+def _set_table(data: dict[str, Any]) -> Table:
+    """One row a set; its epipolar truth beside where the exact one is known."""
+    header = ["Representation", "Set", "pairs", "truth", "median px", *_NUMBERS]
+    rows: Rows = []
+    tuned = data["settings"]["tuned_on"]
+    for run in data["runs"]:
+        name = run["representation"]
+        for entry in run["sets"]:
+            about = [name, entry["title"], str(entry["pairs"]), entry["truth"]]
+            about[1] += "†" if entry["name"] in tuned else ""
+            median = "–" if entry["median_px"] is None else f"{entry['median_px']:.2f}"
+            rows.append([*about, median, *_numbers(entry["reliability"])])
+            if "epipolar" in entry:
+                also = ["", "", "", "epipolar", "", *_numbers(entry["epipolar"])]
+                rows.append(dim(also))
+            name = ""
+        if len(run["sets"]) > 1:
+            rows += _pooled_rows("", run, _kinds(run))
+            rows.append(["", _MEAN, *[""] * 6, *_means(run)])
+    if len(data["runs"]) > 1:
+        for i, entry in enumerate(data["all"]):
+            rows += _pooled_rows("" if i else "all", entry, entry["truth"])
+    rows += missing_rows(data, len(header))
+    about = [
+        "Median px: distance of the matches of poses within "
+        f"{data['settings']['pose_deg']:g}° from their epipolar lines under the true pose."
+    ]
+    about += ["† The probabilities were fitted on this set."] if tuned else []
+    return Table("Calibration of match_probability", header, rows, about)
+
+
+def _pooled_rows(first: str, entry: dict[str, Any], truth: str) -> Rows:
+    """Make the row of what is pooled, and those of the sets fitted on and of the others."""
+    rows: Rows = [[first, _POOLED, str(entry["pairs"]), truth, "", *_numbers(entry["pooled"])]]
+    for split in entry["splits"]:
+        label = f"{_POOLED}, {split['label']}"
+        rows.append(["", label, str(split["pairs"]), truth, "", *_numbers(split["reliability"])])
+    return rows
+
+
+def _part_table(data: dict[str, Any]) -> Table:
+    """Show what the calibration depends on: whether the pose is right, and what counts as true."""
+    header = ["Representation", "part", *_NUMBERS]
+    rows: Rows = []
+    for run in data["runs"]:
+        rows.append([run["representation"], "all matches", *_numbers(run["pooled"])])
+        rows += [["", part["label"], *_numbers(part["reliability"])] for part in run["parts"]]
+    return Table(
+        "Calibration by pose error and by truth",
+        header,
+        rows,
+        [
+            "A probability is that of a match, whether or not the pose is right: what is said of "
+            "the matches of wrong poses counts. One pair alone has no interval, [–]."
+        ],
+    )
+
+
+def _numbers(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return ["0", "–", "–", "–", "–"]
+    return [
+        f"{found['total']:,}",
+        f"{found['mean_probability']:.3f}",
+        f"{found['mean_truth']:.3f}",
+        _ece(found),
+        f"{found['brier']:.3f}",
+    ]
+
+
+def _means(run: dict[str, Any]) -> list[str]:
+    """Mean ECE and Brier score of the sets that have matches."""
+    found = [entry["reliability"] for entry in run["sets"] if entry["reliability"] is not None]
+    if not found:
+        return ["–", "–"]
+    return [f"{sum(one[name] for one in found) / len(found):.3f}" for name in ("ece", "brier")]
+
+
+def _ece(found: dict[str, Any]) -> str:
+    if found["ece_interval"] is None:
+        return f"{found['ece']:.3f} [–]"
+    low, high = found["ece_interval"]
+    return f"{found['ece']:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _kinds(run: dict[str, Any]) -> str:
+    kinds = {entry["truth"] for entry in run["sets"]}
+    return kinds.pop() if len(kinds) == 1 else "each its own"
+
+
+def diagrams(data: dict[str, Any]) -> Figure:
+    """Draw what was said against what is true, one panel a representation, its sets pooled.
+
+    A hollow mark is a bin that only one pair is in. Where some sets were fitted on, they and the
+    others are two lines, and error and histogram are those of the others.
+    """
+    runs = data["runs"]
+    rows = max(1, -(-len(runs) // _COLUMNS))
+    # Five panels are better as three and two.
+    columns = max(1, -(-len(runs) // rows))
+    figure = new_figure(min(PAGE_CM, 2.0 + _PANEL_CM * columns), 6.6 * rows)
+    grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3, 1] * rows)
+    drawn: dict[str, Any] = {}
+    for i, run in enumerate(runs):
+        row, column = 2 * (i // columns), i % columns
+        upper = figure.add_subplot(grid[row, column])
+        lower = figure.add_subplot(grid[row + 1, column], sharex=upper)
+        lines = _lines(run)
+        name = next((name for name in ("pooled", _UNSEEN, _FITTED) if name in lines), "")
+        _frame(upper, _title(run["representation"], name, lines.get(name)))
+        for label, found in lines.items():
+            drawn[label] = _line(upper, label, found)
+        if lines:
+            _histogram(lower, lines[name])
+        else:
+            upper.text(0.5, 0.5, "no match", ha="center", va="center", color=GREY)
+        lower.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        lower.grid(visible=False, axis="x")
+        if column == 0:
+            upper.set_ylabel("share true")
+            lower.set_ylabel("matches")
+    figure.supxlabel("match_probability", fontsize=7.5, color=INK)
+    if set(drawn) & {_FITTED, _UNSEEN}:
+        legend_above(figure, list(drawn.values()))
+    return figure
+
+
+def _lines(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Choose what a panel shows, by name: all sets together, or those fitted on and the others."""
+    found = {split["label"]: split["reliability"] for split in run["splits"]}
+    return {
+        label: one for label, one in (found or {"pooled": run["pooled"]}).items() if one is not None
+    }
+
+
+def _title(representation: str, name: str, found: dict[str, Any] | None) -> str:
+    if found is None:
+        return f"{representation}\n"
+    fitted = ", tuned on" if name == _FITTED else ""
+    ends = ""
+    if found["ece_interval"] is not None:
+        low, high = found["ece_interval"]
+        ends = f" [{low:.3f}, {high:.3f}]"
+    return f"{representation}{fitted}\nECE {found['ece']:.3f}{ends}"
+
+
+def _frame(axis: Any, title: str) -> None:
+    axis.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=0.8, linestyle="--", zorder=1)
+    axis.set_title(title)
+    axis.set_xlim(0.0, 1.0)
+    axis.set_ylim(-0.02, 1.02)
+    axis.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    axis.tick_params(axis="x", labelbottom=False)
+
+
+def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
+    keys = ("probability", "share", "low", "high")
+    bins = [
+        values
+        for values in zip(*(found[key] for key in keys), strict=True)
+        if values[0] is not None
+    ]
+    # A bin of one pair has no interval; a hollow mark keeps it from looking certain.
+    lone = [values for values in bins if values[2] is None]
+    if lone:
+        axis.plot(
+            [values[0] for values in lone],
+            [values[1] for values in lone],
+            linestyle="none",
+            markerfacecolor="white",
+            clip_on=False,
+            zorder=4,
+            **_STYLES[label],
+        )
+    said, share = ([values[i] for values in bins] for i in range(2))
+    low, high = ([values[1] if values[i] is None else values[i] for values in bins] for i in (2, 3))
+    return axis.errorbar(
+        said,
+        share,
+        # A percentile interval need not hold the value.
+        yerr=[
+            [max(0.0, s - end) for s, end in zip(share, low, strict=True)],
+            [max(0.0, end - s) for s, end in zip(share, high, strict=True)],
+        ],
+        linestyle="-",
+        linewidth=0.9,
+        elinewidth=0.9,
+        capsize=1.8,
+        clip_on=False,
+        label=label,
+        **_STYLES[label],
+    )
+
+
+def _histogram(axis: Any, found: dict[str, Any]) -> None:
+    edges = found["edges"]
+    widths = [b - a for a, b in itertools.pairwise(edges)]
+    axis.bar(
+        edges[:-1],
+        found["count"],
+        widths,
+        align="edge",
+        color=LIGHT,
+        edgecolor=GREY,
+        linewidth=0.5,
+    )
+    # Most matches are in the last bin; the others would not be seen.
+    axis.set_yscale("log")
+    axis.set_ylim(0.7, 2.0 * max(found["count"]))
+    axis.minorticks_off()
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"calibration_reliability": diagrams}

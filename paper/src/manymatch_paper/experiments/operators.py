@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,89 +10,102 @@ import numpy as np
 from manymatch._validate import integer
 from manymatch.associate.neighbours import OPERATORS
 from manymatch.evaluate.tables import Cell, Table
-from manymatch_paper.experiments._pair_curves import by_bin, folder_name, pair_curves
-from manymatch_paper.experiments.diagnose_tables import NOTHING, bin_notes, filled_bins
-from manymatch_paper.experiments.operators_figure import FIGURES, TITLES
-from manymatch_paper.experiments.paper import paper_numbers
-from manymatch_paper.measures.recall import TAUS_CM, descriptor_recall
+from manymatch_paper.cells import dim
+from manymatch_paper.dense_pairs import (
+    NOTHING,
+    PAPER_BACKBONE,
+    DepthSets,
+    PatchSettings,
+    bin_notes,
+    filled_bins,
+    known_curve,
+    recall_cells,
+)
+from manymatch_paper.measures.recall import (
+    TAUS_CM,
+    descriptor_recall,
+)
+from manymatch_paper.numbers import paper_numbers
+from manymatch_paper.style import COLOURS, PAGE_CM, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from manymatch.datasets.dataset import Dataset
     from manymatch.io.pairs import Pair
-    from manymatch_paper.experiments._dense_pairs import PatchSource
+    from manymatch_paper.dense_pairs import PatchSource
     from manymatch_paper.measures.recall import RecallCurve
 
-__all__ = ["FIGURES", "notes", "run", "tables"]
+QUESTION = "Mutual, one-way or union: which association keeps most truth per edge?"
+EXAMPLE = (
+    "manymatch-paper operators folder_with_depth --backbone efficientnet-lite0 --layer 10 "
+    "--tau 10,20,50 --bins 0,20"
+)
+#: Operators as people read them.
+TITLES = {"mutual": "mutual (MKNN)", "oneway": "one-way", "union": "union"}
 
 _SHOWN_KS = (1, 2, 3, 5, 8, 16)
+_STYLES = {
+    "mutual": (COLOURS[0], "o", (-3, 4), "right"),
+    "oneway": (COLOURS[1], "s", (0, 0), ""),
+    "union": (COLOURS[2], "^", (4, -8), "left"),
+}
+_LABELLED = (1, 2, 4, 8, 16)
 
 
 def run(
-    sets: Sequence[Dataset],
-    source: PatchSource,
-    folder: Path,
+    sets: DepthSets,
     *,
+    backbone: str = PAPER_BACKBONE,
+    layer: int | None = None,
+    debias: int | None = None,
     k: int = 16,
-    bins: Sequence[float] = (0.0, 40.0, 80.0, 120.0),
-    taus_cm: Sequence[float] = TAUS_CM,
-    limit: int | None = None,
-    progress: Callable[[str, int, int], object] | None = None,
+    bins: tuple[float, ...] = (0.0, 40.0, 80.0, 120.0),
+    tau: tuple[float, ...] = TAUS_CM,
+    settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
-    """Measure the operators on every set, or go on with a run that was stopped.
+    """Compare mutual, one-way and union K-nearest neighbours: recall against association count.
 
     Parameters
     ----------
-    sets : sequence of Dataset
-        With depth and true poses.
-    source : PatchSource
-        A backbone with one layer and one rank.
-    folder, k, bins, taus_cm, limit, progress
-        As in `manymatch.experiments.diagnose.run`.
-
-    Returns
-    -------
-    dict
-        What `tables` and the figures need, as JSON types.
+    sets : DepthSets
+        Sets with depth.
+    backbone : str
+        A name of manymatch models, hf:<id> or timm:<model>.
+    layer : int, optional
+        Block, from 1; by default the paper's, or the last one.
+    debias : int, optional
+        Rank of the positional subspace to remove; by default the paper's, or 0.
+    k : int
+        Largest number of candidates K.
+    bins : tuple of float
+        Bounds of the viewpoint bins in degrees; a bin holds its lower bound.
+    tau : tuple of float
+        Distances in cm below which patches are partners; recall is averaged over them.
+    settings : PatchSettings, optional
+        How the descriptors are computed.
     """
     integer(k, "k", 1)
-    if len(source.layers) != 1 or len(source.ranks) != 1:
-        raise ValueError(
-            f"source must have one layer and one rank, got {len(source.layers)} and "
-            f"{len(source.ranks)}"
-        )
+    source = (settings or PatchSettings()).one_layer(backbone, layer, debias)
     runs = []
-    for dataset in sets:
-        what = f"{dataset.title}, {source.backbone.name}"
-        found = pair_curves(
+    for dataset in sets.datasets:
+        entry = sets.measure(
             dataset,
-            folder / "runs" / folder_name(dataset.title) / folder_name(source.backbone.name),
-            {"experiment": "operators", **source.header(), "k": k, "taus_cm": list(taus_cm)},
-            lambda pair, d=dataset: _curves(d, source, pair, k, taus_cm),  # type: ignore[misc]
-            notes=source.notes,
-            limit=limit,
-            progress=None if progress is None else lambda n, m, w=what: progress(w, n, m),  # type: ignore[misc]
+            source,
+            lambda pair, d=dataset: _measured(d, source, pair, k, tau),  # type: ignore[misc]
+            {"experiment": "operators", "k": k, "taus_cm": list(tau)},
+            bins,
         )
-        means = by_bin(found, bins)
-        for entry in means["curves"]:
-            (entry["operator"],) = entry.pop("key")
-        runs.append(
-            {
-                "set": dataset.name,
-                "title": dataset.title,
-                "pairs": len(found),
-                **means,
-                "notes": [*dataset.notes, *source.notes],
-                "comparisons": [
-                    _comparison(means["curves"], place, k) for place in range(len(means["bins"]))
-                ],
-            }
-        )
+        for curve in entry["curves"]:
+            (curve["operator"],) = curve.pop("key")
+        places = range(len(entry["bins"]))
+        runs.append({**entry, "comparisons": [_comparison(entry, place, k) for place in places]})
     return {
         "k": k,
-        "taus_cm": list(taus_cm),
+        "taus_cm": list(tau),
         "bounds_deg": list(bins),
         "backbone": source.backbone.name,
         "layer": source.layers[0],
@@ -126,7 +140,7 @@ def notes(data: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(result))
 
 
-def _curves(
+def _measured(
     dataset: Dataset, source: PatchSource, pair: Pair, k: int, taus_cm: Sequence[float]
 ) -> Iterable[tuple[tuple[str], RecallCurve]]:
     for _, _, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
@@ -134,16 +148,9 @@ def _curves(
             yield (operator,), descriptor_recall(truth, desc0, desc1, k, operator)
 
 
-def _curve(curves: Sequence[dict[str, Any]], operator: str, place: int) -> dict[str, Any] | None:
-    for curve in curves:
-        if (curve["operator"], curve["bin"]) == (operator, place):
-            return None if None in curve["recall"] else curve
-    return None
-
-
-def _comparison(curves: Sequence[dict[str, Any]], place: int, k: int) -> dict[str, Any] | None:
+def _comparison(entry: dict[str, Any], place: int, k: int) -> dict[str, Any] | None:
     """Compare mutual with one-way association in a bin, in the paper's two ways."""
-    mutual, oneway = (_curve(curves, name, place) for name in ("mutual", "oneway"))
+    mutual, oneway = (known_curve(entry, place, operator=o) for o in ("mutual", "oneway"))
     if mutual is None or oneway is None:
         return None
     # The largest K that has no more edges than one-way at K = 1.
@@ -172,14 +179,8 @@ def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
     rows: list[list[str | Cell]] = []
     for place, info in filled_bins(entry):
         for operator in OPERATORS:
-            curve = _curve(entry["curves"], operator, place)
-            cells = [
-                f"{100 * curve['recall'][n - 1]:.1f} ({curve['edges'][n - 1]:,.0f})"
-                if curve
-                else NOTHING
-                for n in ks
-            ]
-            rows.append([f"{info['name']} {TITLES[operator]}", *cells])
+            curve = known_curve(entry, place, operator=operator)
+            rows.append([f"{info['name']} {TITLES[operator]}", *recall_cells(curve, ks)])
     header = ["", *(f"K = {n}" for n in ks)]
     return Table(f"Recall in percent (edges a pair), {where}", header, rows)
 
@@ -189,12 +190,12 @@ def _equal_table(entry: dict[str, Any], k: int, where: str) -> Table:
     ks = [n for n in _SHOWN_KS if n <= k]
     rows: list[list[str | Cell]] = []
     for place, info in filled_bins(entry):
-        mutual = _curve(entry["curves"], "mutual", place)
+        mutual = known_curve(entry, place, operator="mutual")
         if mutual is None:
             continue
         texts = {}
         for operator in OPERATORS:
-            curve = _curve(entry["curves"], operator, place)
+            curve = known_curve(entry, place, operator=operator)
             texts[operator] = [_at(curve, mutual["edges"][n - 1]) if curve else None for n in ks]
         best = [
             max(filter(None, column), default=None) for column in zip(*texts.values(), strict=True)
@@ -248,8 +249,8 @@ def _comparison_tables(entry: dict[str, Any], data: dict[str, Any], where: str) 
             f"+{like['gain_pp'][i]:.2f}",
         ]
         second = [f"{half['edges_percent'][i]:.1f} %", f"+{half['gain_pp'][i]:.2f}"]
-        rows[0].append([Cell(text, dim=True) for text in (name, *first)])
-        rows[1].append([Cell(text, dim=True) for text in (name, *second)])
+        rows[0].append([*dim([name, *first])])
+        rows[1].append([*dim([name, *second])])
     k = data["k"]
     last = (
         f"Mutual at K = {k} against one-way at K = {max(1, k // 2)}, {where}",
@@ -268,3 +269,56 @@ def _comparison_tables(entry: dict[str, Any], data: dict[str, Any], where: str) 
 def _representation(data: dict[str, Any]) -> str:
     raw = f"debias {data['rank']}" if data["rank"] else "raw"
     return f"{data['backbone']}, layer {data['layer']}, {raw}"
+
+
+def operators(data: dict[str, Any]) -> Figure:
+    """Curves of the operators on a logarithmic axis, a row a set."""
+    rows = [filled_bins(entry) for entry in data["runs"]]
+    columns = max(1, *map(len, rows))
+    figure = new_figure(PAGE_CM if columns > 1 else 0.6 * PAGE_CM, 6.2 * len(rows) + 0.8)
+    axes = figure.subplots(len(rows), columns, squeeze=False, sharey="row")
+    for line, places, entry in zip(axes, rows, data["runs"], strict=True):
+        for axis in line[len(places) :]:
+            axis.set_axis_off()
+        for axis, (place, info) in zip(line, places, strict=False):
+            for curve in entry["curves"]:
+                if curve["bin"] == place and None not in curve["recall"]:
+                    _draw(axis, curve)
+            axis.set_xscale("log")
+            axis.margins(x=0.08, y=0.08)
+            axis.set_title(f"{entry['title']}, {info['name']}")
+            axis.set_xlabel("associations a pair")
+        if places:
+            line[0].set_ylabel("correspondence recall (%)")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw(axis: Axes, curve: dict[str, Any]) -> None:
+    colour, marker, offset, side = _STYLES[curve["operator"]]
+    recall = [100 * value for value in curve["recall"]]
+    axis.plot(
+        curve["edges"],
+        recall,
+        color=colour,
+        marker=marker,
+        markersize=3,
+        linewidth=1.1,
+        label=TITLES[curve["operator"]],
+    )
+    # Above the upper curve and below the lower one, where there is room.
+    for k in _LABELLED if side else ():
+        if k <= len(recall):
+            axis.annotate(
+                str(k),
+                (curve["edges"][k - 1], recall[k - 1]),
+                offset,
+                textcoords="offset points",
+                ha=side,
+                fontsize=6,
+                color=colour,
+            )
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"operators": operators}

@@ -2,64 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch.evaluate.tables import Table
 from manymatch.io.image import load_image
-from manymatch_paper.experiments._dense_pairs import angle_deg
-from manymatch_paper.experiments._pictures import overlays, photograph
-from manymatch_paper.experiments.qualitative_figure import FIGURES
+from manymatch_paper.dense_pairs import PAPER_BACKBONE, Choice, OneSet, PatchSettings, angle_deg
+from manymatch_paper.style import INK, PAGE_CM, new_figure, overlays, photograph, show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
 
     from manymatch.datasets.dataset import Dataset
-    from manymatch.evaluate.tables import Table
     from manymatch.io.pairs import Pair
-    from manymatch_paper.experiments._dense_pairs import PatchSource
 
-__all__ = ["FIGURES", "notes", "run", "tables"]
+QUESTION = "What do layer and debias rank do to features, as colours?"
+EXAMPLE = (
+    "manymatch-paper qualitative pairs_folder --pair 0 --pair 1 --backbone efficientnet-lite0 "
+    "--layer 10 --against 7 --debias 10"
+)
 
 
 def run(
-    dataset: Dataset,
-    pairs: Sequence[int],
-    source: PatchSource,
+    one: OneSet,
     *,
-    layer: int,
-    against: int,
-    rank: int,
+    pair: Sequence[int] = (0,),
+    backbone: str = PAPER_BACKBONE,
+    layer: int = 19,
+    against: int = 24,
+    debias: int = 200,
+    settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
-    """Compute the colours of some pairs.
+    """Colour pairs of images by one PCA of their features: two layers, then two debias ranks.
 
     Parameters
     ----------
-    dataset : Dataset
-        Depth is not needed.
-    pairs : sequence of int
-        Which ones, from 0.
-    source : PatchSource
-        With both layers.
-    layer, against : int
-        The layer that was selected, and the one it is compared with at the same rank.
-    rank : int
-        Debias rank, compared with none at the selected layer.
-
-    Returns
-    -------
-    dict
-        What the figure needs, as JSON types, pictures included.
+    one : OneSet
+        The set; depth is not needed.
+    pair : sequence of int
+        Number of a pair, from 0; may be repeated.
+    backbone : str
+        A name of manymatch models, hf:<id> or timm:<model>.
+    layer : int
+        The selected block, from 1.
+    against : int
+        The block that it is compared with at the same rank.
+    debias : int
+        Rank of the positional subspace, compared with none at the selected block.
+    settings : PatchSettings, optional
+        How the descriptors are computed.
     """
-    settings = [(against, rank), (layer, rank), (layer, 0), (layer, rank)]
+    choice = Choice(backbone, tuple(sorted({layer, against})), (0, debias))
+    source = (settings or PatchSettings()).source(choice)
+    columns = [(against, debias), (layer, debias), (layer, 0), (layer, debias)]
     examples = []
-    for index in pairs:
-        if not 0 <= index < len(dataset):
-            raise ValueError(f"pair must be in [0, {len(dataset) - 1}], got {index}")
-        pair = dataset.pairs[index]
+    dataset = one.dataset
+    for index in pair:
+        chosen = one.pair(index)
         images = [
             np.ascontiguousarray(np.rot90(load_image(path), turns))
-            for path, turns in ((pair.path0, pair.rot0), (pair.path1, pair.rot1))
+            for path, turns in ((chosen.path0, chosen.rot0), (chosen.path1, chosen.rot1))
         ]
         maps = [
             source.maps(image, longest)
@@ -67,7 +73,7 @@ def run(
         ]
         examples.append(
             {
-                "title": _title(dataset, pair),
+                "title": _title(dataset, chosen),
                 "images": [photograph(image) for image in images],
                 "columns": [
                     {
@@ -77,7 +83,7 @@ def run(
                             *(source.corrected_map(found, block, s) for found in maps)
                         ),
                     }
-                    for block, s in settings
+                    for block, s in columns
                 ],
             }
         )
@@ -85,7 +91,7 @@ def run(
         "backbone": source.backbone.name,
         "layer": layer,
         "against": against,
-        "rank": rank,
+        "rank": debias,
         "examples": examples,
         "notes": list(source.notes),
     }
@@ -116,3 +122,81 @@ def _title(dataset: Dataset, pair: Pair) -> str:
     if pair.has_truth or "angle_deg" in pair.extra:
         words.append(f"{angle_deg(pair):.0f}° apart")
     return ", ".join(words)
+
+
+# All in centimetres.
+_GAP, _HEAD, _BRACKETS, _WIDE = 0.12, 0.55, 1.25, 0.5
+
+
+def qualitative(data: dict[str, Any]) -> Figure:
+    """Two rows of five pictures an example: the images, two layers, two ranks."""
+    column = (PAGE_CM - 4 * _GAP - 2 * _WIDE) / 5
+    lefts = [_GAP]
+    for gap in (_WIDE, _GAP, _WIDE, _GAP):
+        lefts.append(lefts[-1] + column + gap)
+    heights = [
+        [column * picture["size"][1] / picture["size"][0] for picture in example["images"]]
+        for example in data["examples"]
+    ]
+    height = _BRACKETS + sum(_HEAD + sum(both) + 2 * _GAP for both in heights)
+    figure = new_figure(PAGE_CM, height)
+    figure.set_layout_engine("none")
+    top = height - _BRACKETS
+    _brackets(figure, data, lefts, column, height)
+    for example, both in zip(data["examples"], heights, strict=True):
+        figure.text(
+            _GAP / PAGE_CM,
+            (top - 0.6 * _HEAD) / height,
+            example["title"],
+            fontsize=7.5,
+            va="center",
+        )
+        top -= _HEAD
+        for side, rows in enumerate(both):
+            top -= rows
+            for place, left in enumerate(lefts):
+                axis = figure.add_axes(
+                    (left / PAGE_CM, top / height, column / PAGE_CM, rows / height)
+                )
+                overlay = None if place == 0 else example["columns"][place - 1]["overlays"][side]
+                show(axis, example["images"][side], overlay)
+                width, length = example["images"][side]["size"]
+                axis.set(xlim=(-0.5, width - 0.5), ylim=(length - 0.5, -0.5))
+                axis.set_axis_off()
+            top -= _GAP
+    return figure
+
+
+def _brackets(
+    figure: Figure, data: dict[str, Any], lefts: list[float], column: float, height: float
+) -> None:
+    """Write what is compared above the columns."""
+    from matplotlib.lines import Line2D
+
+    rank, layer = data["rank"], data["layer"]
+    names = [
+        "image",
+        f"layer {data['against']}, s = {rank}",
+        f"layer {layer}, s = {rank}",
+        f"layer {layer}, s = 0",
+        f"layer {layer}, s = {rank}",
+    ]
+    for left, name in zip(lefts, names, strict=True):
+        place = ((left + column / 2) / PAGE_CM, (height - 0.95) / height)
+        figure.text(*place, name, ha="center", va="center", fontsize=7.5)
+    for first, text in ((1, f"layers, {data['backbone']}"), (3, "debiasing")):
+        start, end = lefts[first], lefts[first + 1] + column
+        y, tick = (height - 0.55) / height, 0.12 / height
+        ends = [start / PAGE_CM, start / PAGE_CM, end / PAGE_CM, end / PAGE_CM]
+        figure.add_artist(Line2D(ends, [y - tick, y, y, y - tick], color=INK, linewidth=0.8))
+        figure.text(
+            (start + end) / 2 / PAGE_CM,
+            (height - 0.28) / height,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+        )
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"qualitative": qualitative}

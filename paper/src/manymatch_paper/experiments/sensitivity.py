@@ -10,8 +10,8 @@ from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, macro_spread
-from manymatch.evaluate.tables import Table
-from manymatch_paper.experiments._cells import (
+from manymatch.evaluate.tables import Cell, Table
+from manymatch_paper.cells import (
     DEGREES,
     MACRO,
     dim,
@@ -19,114 +19,89 @@ from manymatch_paper.experiments._cells import (
     of_name,
     triplet,
 )
-from manymatch_paper.experiments._runs import (
+from manymatch_paper.numbers import paper_numbers
+from manymatch_paper.pose_runs import (
+    PoseSets,
     about_paper,
-    described,
-    front_text,
-    missing_list,
-    run_sources,
-    settings_of,
+    association_text,
+    budget_text,
 )
-from manymatch_paper.experiments.paper import paper_numbers
-from manymatch_paper.experiments.sensitivity_figure import FIGURES
+from manymatch_paper.style import (
+    INK,
+    THRESHOLD_COLOURS,
+    legend_above,
+    panel_rows,
+    panel_title,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.figure import Figure
 
     from manymatch._validate import FloatArray
     from manymatch.evaluate.run import RunResult
-    from manymatch.evaluate.sources import GraphSource
-    from manymatch.evaluate.tables import Cell
 
-__all__ = ["FIGURES", "notes", "run", "tables"]
+QUESTION = "How much do q and δ matter?"
+EXAMPLE = "manymatch-paper sensitivity synthetic:ordering --no-gms --max-iterations 5000 --limit 20"
 
-_QS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-_DELTAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 _SWEPT = {"hcm": "HCM", "hcm-mcm": "HCM→MCM"}
+_LINES: dict[str, tuple[Any, str]] = {
+    "hcm-mcm": ("-", "HCM→MCM"),
+    "hcm": ("--", "HCM"),
+    "mcm": (":", "MCM"),
+}
 
 
 def run(
-    sources: Sequence[GraphSource],
-    folder: Path,
+    sets: PoseSets,
     *,
-    qs: Sequence[float] = _QS,
-    deltas: Sequence[float] = _DELTAS,
+    qs: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9),
+    deltas: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
     seeds: int = 1,
-    min_iterations: int = 1_000,
-    max_iterations: int = 100_000,
     gms: bool = True,
-    limit: int | None = None,
-    workers: int = 0,
-    progress: Any = None,
-    missing: Sequence[Mapping[str, str]] = (),
+    options: Options | None = None,
 ) -> dict[str, Any]:
-    """Run HCM and the two-stage estimator at every setting and MCM once, on every source.
+    """Sweep q and delta of HCM and of the two-stage estimator, with MCM as the reference.
 
     Parameters
     ----------
-    sources : sequence of GraphSource
-        Sets of pairs; those with the same representation share a table.
-    folder : Path
-        Where the runs are kept.
-    qs, deltas : sequence of float
-        Values of q at the default delta, and of delta at the default q; the defaults themselves
-        are added and run once.
+    sets : PoseSets
+        Sets of pairs.
+    qs : tuple of float
+        Values of q at the default delta; the default q is added.
+    deltas : tuple of float
+        Values of delta at the default q; the default delta is added.
     seeds : int
-        Repetitions; the paper has one.
-    min_iterations, max_iterations : int
-        Budget of every estimator.
+        Repetitions with other seeds; the paper has one.
     gms : bool
-        Filter by grid motion statistics, as the paper does.
-    limit : int, optional
-        Only the first pairs of each set.
-    workers : int
-        Pairs worked on at the same time; 0 is one per core.
-    progress : callable, optional
-        As `run_set` takes it.
-    missing : sequence of {"set", "why"}
-        Sets that were asked for and are not here.
-
-    Returns
-    -------
-    dict
-        What `tables` and the figure need, as JSON types.
+        Filter by grid motion statistics, as the paper does; synthetic scenes have no surfaces that
+        the filter could use.
+    options : Options, optional
+        Settings of every estimator; its q and delta are the defaults.
     """
-    options = Options(min_iterations=min_iterations, max_iterations=max_iterations)
+    options = options or Options()
     association = Association(gms=gms)
     grid = _settings(qs, deltas, options)
-    configs = {
-        "mcm": RunConfig(estimator="mcm", association=association, options=options, seeds=seeds)
-    }
+    configs = {"mcm": RunConfig("mcm", association, options, seeds)}
     for q, delta in grid:
         for estimator in _SWEPT:
             configs[_name(estimator, q, delta)] = RunConfig(
-                estimator=estimator,
-                association=association,
-                options=options.replace(q=q, delta=delta),
-                seeds=seeds,
+                estimator, association, options.replace(q=q, delta=delta), seeds
             )
-    found = run_sources(sources, configs, folder, workers=workers, limit=limit, progress=progress)
-    return {
-        "settings": {
-            **settings_of(options, seeds, limit),
-            "front": association.to_dict(),
-            "grid": [{"q": q, "delta": delta} for q, delta in grid],
-            "default": {"q": options.q, "delta": options.delta},
-        },
-        "runs": [
-            {
-                "representation": representation,
-                "sets": [
-                    {**about, **_measured([results], grid)}
-                    for about, (_, results) in zip(described(entries), entries, strict=True)
-                ],
-                "macro": _measured([results for _, results in entries], grid),
-            }
-            for representation, entries in found
-        ],
-        "missing": missing_list(missing),
-    }
+    settings = sets.settings(
+        options,
+        seeds,
+        association=association.to_dict(),
+        grid=[{"q": q, "delta": delta} for q, delta in grid],
+        default={"q": options.q, "delta": options.delta},
+    )
+    return sets.run(
+        configs,
+        settings,
+        lambda _, results: _measured([results], grid),
+        lambda entries: {"macro": _measured([results for _, results in entries], grid)},
+    )
 
 
 def tables(data: dict[str, Any]) -> list[Table]:
@@ -139,12 +114,12 @@ def tables(data: dict[str, Any]) -> list[Table]:
 
 def notes(data: dict[str, Any]) -> list[str]:
     """Say what was run and what the paper's numbers are."""
-    default, options = data["settings"]["default"], data["settings"]["options"]
-    seeds = data["settings"]["seeds"]
+    settings, default = data["settings"], data["settings"]["default"]
+    seeds = settings["seeds"]
     return [
         f"q varies at δ = {default['delta']:g}, δ at q = {default['q']:g}; the shared default is "
-        f"run once. Candidates: {front_text(data['settings']['front'])}. Budget: "
-        f"{options['min_iterations']:,} to {options['max_iterations']:,} iterations, "
+        f"run once. Candidates: {association_text(settings['association'])}. Budget: "
+        f"{budget_text(settings)}, "
         + ("one repetition (b = 0)." if seeds == 1 else f"{seeds} repetitions, averaged."),
         *about_paper(data),
     ]
@@ -243,3 +218,63 @@ def _grid_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     rows.append(["MCM, for comparison", "", "", triplet(macro["mcm"])])
     title = of_name(measured, data, f"Sensitivity: {MACRO.lower()} of the pose AUC (%)")
     return Table(title, header, rows)
+
+
+def sweeps(data: dict[str, Any]) -> Figure:
+    """Draw (a) q on a linear and (b) delta on a logarithmic axis; dots mark the defaults."""
+    default = data["settings"]["default"]
+    parts = []
+    for run in data["runs"]:
+        where = f", {run['representation']}" if len(data["runs"]) > 1 else ""
+        a = f"(a) q at δ = {default['delta']:g}{where}"
+        b = f"(b) δ at q = {default['q']:g}{where}"
+        for label, varied in ((a, "q"), (b, "delta")):
+            sets = [{**entry, "varied": varied} for entry in run["sets"]]
+            parts.append({"representation": label, "sets": sets})
+    figure, axes = panel_rows(parts, row_cm=4.4)
+    for axis, entry in axes:
+        _panel(axis, entry, data["settings"])
+    figure.supylabel("pose AUC (%)", fontsize=7.5, color=INK)
+    legend_above(figure, _legend())
+    return figure
+
+
+def _panel(axis: Any, entry: dict[str, Any], settings: dict[str, Any]) -> None:
+    varied = entry["varied"]
+    other = "delta" if varied == "q" else "q"
+    default = settings["default"]
+    kept = [i for i, at in enumerate(settings["grid"]) if at[other] == default[other]]
+    kept.sort(key=lambda i: settings["grid"][i][varied])
+    x = [settings["grid"][i][varied] for i in kept]
+    for i, threshold in enumerate(THRESHOLDS):
+        colour = THRESHOLD_COLOURS[threshold]
+        axis.axhline(entry["mcm"][i], color=colour, linestyle=_LINES["mcm"][0], linewidth=1.1)
+        for name in ("hcm", "hcm-mcm"):
+            y = [entry[name][j][i] for j in kept]
+            axis.plot(x, y, color=colour, linestyle=_LINES[name][0])
+            at = x.index(default[varied])
+            axis.plot([x[at]], [y[at]], color=colour, marker="o", linestyle="none")
+    panel_title(axis, entry["title"])
+    if varied == "q":
+        axis.set_xlim(0.0, 1.0)
+        axis.set_xlabel("q")
+    else:
+        axis.set_xscale("log")
+        axis.set_xlabel("δ")
+        axis.minorticks_off()
+
+
+def _legend() -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    lines = [
+        Line2D([], [], color=INK, linestyle=style, label=title) for style, title in _LINES.values()
+    ]
+    colours = [
+        Line2D([], [], color=colour, linewidth=2.0, label=f"AUC@{threshold}°")
+        for threshold, colour in THRESHOLD_COLOURS.items()
+    ]
+    return [*lines, *colours]
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"sensitivity_sweeps": sweeps}

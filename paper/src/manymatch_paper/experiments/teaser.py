@@ -11,90 +11,102 @@ from manymatch._validate import BoolArray, FloatArray, IndexArray, integer
 from manymatch.associate.neighbours import associate
 from manymatch.evaluate.tables import Table
 from manymatch.io.image import load_image
-from manymatch_paper.experiments._dense_pairs import angle_deg
-from manymatch_paper.experiments._pictures import overlays, photograph
-from manymatch_paper.experiments.teaser_figure import FIGURES
+from manymatch_paper.dense_pairs import PAPER_BACKBONE, OneSet, PatchSettings, angle_deg
 from manymatch_paper.measures.recall import PatchTruth
+from manymatch_paper.style import PAGE_CM, new_figure, overlays, photograph, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from matplotlib.figure import Figure
+
     from manymatch.datasets.dataset import Dataset
     from manymatch.features.maps import FeatureMap
     from manymatch.io.pairs import Pair
-    from manymatch_paper.experiments._dense_pairs import PatchSource
 
-__all__ = ["FIGURES", "notes", "run", "tables"]
+QUESTION = "Which true matches are not nearest neighbours?"
+EXAMPLE = (
+    "manymatch-paper teaser folder_with_depth --backbone efficientnet-lite0 --layer 10 --tau 30"
+)
 
 # A rank-one choice counts as wrong beyond that many thresholds: no doubtful case is shown.
 _CLEARLY = 3.0
+_GREEN, _ORANGE = "#00a676", "#e8590c"
+# Between the two images, as a share of the width of the first.
+_GAP = 0.03
 
 
 def run(
-    dataset: Dataset,
-    index: int,
-    source: PatchSource,
+    one: OneSet,
     *,
+    pair: int = 0,
+    backbone: str = PAPER_BACKBONE,
+    layer: int | None = None,
+    debias: int | None = None,
     k: int = 5,
-    tau_cm: float = 5.0,
+    tau: float = 5.0,
     tau_px: float = 4.0,
-    count: int = 8,
+    lines: int = 8,
+    settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
-    """Find true matches that only further candidates keep.
+    """Draw true matches that are not nearest neighbours, and the wrong ones that are.
+
+    With depth a match is true if its patches are at the same place in space; without, if it fits
+    the true epipolar geometry, which a wrong match may do as well.
 
     Parameters
     ----------
-    dataset : Dataset
-        Of which one pair, with its true pose, is shown. With depth a match is true if its patches
-        are at the same place in space; without, if it fits the true epipolar geometry, which a
-        wrong match may do as well.
-    index : int
-        Which pair, from 0.
-    source : PatchSource
-        With one layer and one rank.
+    one : OneSet
+        Of which one pair, with its true pose, is shown.
+    pair : int
+        Number of the pair, from 0.
+    backbone : str
+        A name of manymatch models, hf:<id> or timm:<model>.
+    layer : int, optional
+        Block, from 1; by default the paper's, or the last one.
+    debias : int, optional
+        Rank of the positional subspace to remove; by default the paper's, or 0.
     k : int
-        Candidates a patch.
-    tau_cm : float
-        Distance in space below which a match is true, in centimetres.
+        Candidates of a patch.
+    tau : float
+        With depth: distance in cm below which a match is true.
     tau_px : float
-        Distance from the epipolar lines below which it fits, in pixels, where depth is missing.
-    count : int
-        Lines to draw.
-
-    Returns
-    -------
-    dict
-        What the figure and the table need, as JSON types, pictures included.
+        Without depth: distance in pixels from the true epipolar lines.
+    lines : int
+        Matches to draw.
+    settings : PatchSettings, optional
+        How the descriptors are computed.
     """
     integer(k, "k", 2)
-    integer(index, "pair", 0, len(dataset) - 1)
-    pair = dataset.pairs[index]
-    if pair.rot0 or pair.rot1:
-        raise ValueError(f"pair must be upright, got {pair.rot0} and {pair.rot1} quarter turns")
-    images = [load_image(path) for path in (pair.path0, pair.path1)]
+    dataset, chosen = one.dataset, one.pair(pair)
+    if chosen.rot0 or chosen.rot1:
+        raise ValueError(f"pair must be upright, got {chosen.rot0} and {chosen.rot1} quarter turns")
+    source = (settings or PatchSettings()).one_layer(backbone, layer, debias)
+    images = [load_image(path) for path in (chosen.path0, chosen.path1)]
     sizes = (dataset.longest0, dataset.longest1)
-    (layer,), (rank,) = source.layers, source.ranks
+    (block,), (rank,) = source.layers, source.ranks
     dense = [
-        source.corrected_map(source.maps(image, longest), layer, rank)
+        source.corrected_map(source.maps(image, longest), block, rank)
         for image, longest in zip(images, sizes, strict=True)
     ]
     centres, rows = zip(
         *(_patches(found, image.shape) for found, image in zip(dense, images, strict=True)),
         strict=True,
     )
-    has_depth = dataset.depth is not None and bool(pair.extra.get("depth", True))
+    has_depth = dataset.depth is not None and bool(chosen.extra.get("depth", True))
     judge = (
-        _by_depth(dataset, pair, centres, tau_cm) if has_depth else _by_pose(pair, centres, tau_px)
+        _by_depth(dataset, chosen, centres, tau) if has_depth else _by_pose(chosen, centres, tau_px)
     )
     found = _kept(rows, judge, k)
     return {
-        "title": f"{dataset.title}, {pair.name0} and {pair.name1}, {angle_deg(pair):.0f}° apart",
+        "title": f"{dataset.title}, {chosen.name0} and {chosen.name1}, "
+        f"{angle_deg(chosen):.0f}° apart",
         "backbone": source.backbone.name,
-        "layer": layer,
+        "layer": block,
         "rank": rank,
         "k": k,
         "judge": "depth" if has_depth else "pose",
-        "tau": tau_cm if has_depth else tau_px,
+        "tau": tau if has_depth else tau_px,
         "images": [photograph(image) for image in images],
         "overlays": overlays(*dense),
         "patches": len(centres[0]),
@@ -107,7 +119,7 @@ def run(
                 "wrong": centres[1][wrong].tolist(),
                 "rank": r,
             }
-            for i, right, wrong, r in _spread(found["lines"], centres[0], count)
+            for i, right, wrong, r in _spread(found["lines"], centres[0], lines)
         ],
         "notes": list(source.notes),
     }
@@ -241,3 +253,61 @@ def _spread(
         chosen.append(int(np.argmax(nearest)))
         nearest = np.minimum(nearest, np.linalg.norm(places - places[chosen[-1]], axis=1))
     return [lines[n] for n in chosen]
+
+
+def teaser(data: dict[str, Any]) -> Figure:
+    """Two images coloured by their features, with lines between them."""
+    first, second = (picture["size"] for picture in data["images"])
+    gap = _GAP * first[0]
+    width, height = first[0] + gap + second[0], max(first[1], second[1])
+    figure = new_figure(PAGE_CM, PAGE_CM * height / width + 1.3)
+    axis = figure.add_subplot()
+    starts = (0.0, first[0] + gap)
+    for picture, overlay, left in zip(data["images"], data["overlays"], starts, strict=True):
+        show(axis, picture, overlay, opacity=0.55, left=left)
+    for line in data["lines"]:
+        x, y = line["point0"]
+        for end, colour, style in (("wrong", _ORANGE, (0, (4, 2))), ("right", _GREEN, "-")):
+            u, v = line[end]
+            axis.plot(
+                [x, u + starts[1]],
+                [y, v],
+                color=colour,
+                linestyle=style,
+                linewidth=1.3,
+                marker="o",
+                markersize=3,
+                markeredgecolor="white",
+                markeredgewidth=0.4,
+                path_effects=_halo(),
+            )
+        axis.annotate(
+            str(line["rank"]),
+            (line["right"][0] + starts[1], line["right"][1]),
+            (4, 0),
+            textcoords="offset points",
+            fontsize=6.5,
+            color="white",
+            va="center",
+            bbox={"boxstyle": "round,pad=0.12", "fc": _GREEN, "ec": "none"},
+        )
+    axis.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), aspect="equal")
+    axis.set_axis_off()
+    axis.set_title(data["title"])
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=_GREEN, label="true match, with the K that first keeps it"),
+        Line2D([], [], color=_ORANGE, linestyle="--", label="nearest neighbour, wrong"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    return figure
+
+
+def _halo() -> list[Any]:
+    from matplotlib import patheffects
+
+    return [patheffects.Stroke(linewidth=2.2, foreground="white", alpha=0.6), patheffects.Normal()]
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"teaser": teaser}

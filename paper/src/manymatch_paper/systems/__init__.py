@@ -1,6 +1,64 @@
-"""Complete matchers to compare with: two images in, correspondences out."""
+"""Complete matchers to compare with, by name: two images in, correspondences out."""
 
-from manymatch_paper.systems.base import Correspondences, System
-from manymatch_paper.systems.registry import SYSTEMS, load_system
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from manymatch._validate import suggest
+from manymatch_paper.systems.base import Correspondences, NativeSystem, System
+from manymatch_paper.systems.lightglue import (
+    ALIKED_LIGHTGLUE,
+    DISK_LIGHTGLUE,
+    SUPERPOINT_LIGHTGLUE,
+    LightGlueSystem,
+)
+from manymatch_paper.systems.loftr import EfficientLoftr
+from manymatch_paper.systems.vismatch import VISMATCH_MODELS, VismatchSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["SYSTEMS", "Correspondences", "System", "load_system"]
+
+#: Systems by name: those of the paper in its order, then further ones.
+SYSTEMS: dict[str, Callable[..., System]] = {
+    "superpoint-mnn": functools.partial(NativeSystem, "superpoint", "SuperPoint + MNN", "sp"),
+    "superpoint-lightglue": functools.partial(
+        LightGlueSystem, "superpoint", SUPERPOINT_LIGHTGLUE, "SuperPoint + LightGlue", "sp-lg"
+    ),
+    "efficient-loftr": EfficientLoftr,
+    **{m.title.lower(): functools.partial(VismatchSystem, m) for m in VISMATCH_MODELS},
+    "aliked-lightglue": functools.partial(
+        LightGlueSystem, "aliked-n16", ALIKED_LIGHTGLUE, "ALIKED + LightGlue", ""
+    ),
+    "disk-lightglue": functools.partial(
+        LightGlueSystem, "disk", DISK_LIGHTGLUE, "DISK + LightGlue", ""
+    ),
+    "aliked-n16-mnn": functools.partial(NativeSystem, "aliked-n16", "ALIKED + MNN", ""),
+    "disk-mnn": functools.partial(NativeSystem, "disk", "DISK + MNN", ""),
+    "xfeat-mnn": functools.partial(NativeSystem, "xfeat", "XFeat + MNN", ""),
+    "sift-mnn": functools.partial(NativeSystem, "sift", "SIFT + MNN", ""),
+}
+
+
+def load_system(name: str, *, device: str = "auto", offline: bool = False) -> System:
+    """Make a system; nothing is loaded yet.
+
+    Parameters
+    ----------
+    name : str
+        One of `SYSTEMS`.
+    device, offline
+        As in `System`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such system.
+    """
+    if name not in SYSTEMS:
+        raise ValueError(
+            f"system must be one of {', '.join(SYSTEMS)}{suggest(name, SYSTEMS)}, got {name!r}"
+        )
+    return SYSTEMS[name](device=device, offline=offline)

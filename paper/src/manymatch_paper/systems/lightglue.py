@@ -18,8 +18,7 @@ from manymatch._optional import require
 from manymatch.features.device import choose_device, require_torch, weights_hash
 from manymatch.features.registry import Model, find_model, load_detector
 from manymatch.features.weights import find_weights, freeze, load_state, load_strictly
-from manymatch_paper.systems.base import System
-from manymatch_paper.systems.native import MAX_KEYPOINTS
+from manymatch_paper.systems.base import MAX_KEYPOINTS, System
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

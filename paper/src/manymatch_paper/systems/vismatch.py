@@ -13,8 +13,7 @@ from manymatch._optional import require
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import Model
 from manymatch.features.weights import WeightsError
-from manymatch_paper.systems.base import System, is_installed
-from manymatch_paper.systems.native import MAX_KEYPOINTS
+from manymatch_paper.systems.base import MAX_KEYPOINTS, System, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

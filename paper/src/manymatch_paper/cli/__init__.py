@@ -1,1 +1,0 @@
-"""The ``manymatch-paper`` command."""

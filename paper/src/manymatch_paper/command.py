@@ -1,0 +1,132 @@
+"""The command ``manymatch-paper``: one subcommand an experiment, its flags from its signature."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manymatch.cli._console import clean_exit, out, print_json, show_table, working
+from manymatch.cli._progress import Tracker
+from manymatch.viz import require_matplotlib
+from manymatch_paper.datasets.navi_split import make_navi_split
+from manymatch_paper.engine import EXPERIMENTS, experiment, load_report, report_of
+from manymatch_paper.flags import Flag, bind, signature_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+app = typer.Typer(
+    name="manymatch-paper",
+    help="Produce the paper's figures and tables from data, with the paper's numbers beside.",
+    epilog="Example: manymatch-paper q2 synthetic:ordering --no-gms --seeds 2 --out out/q2",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def command_of(name: str, module: ModuleType) -> Callable[..., None]:
+    """Make the function of a subcommand, with the signature that Typer turns into flags."""
+    flags: dict[str, Flag] = {}
+    arguments = bind(module.run, flags)
+    text = "Folder of the results; a run that was stopped goes on there."
+    form = Annotated[Path, typer.Option("--out", help=text)]
+    flags["folder"] = Flag(form, Path("out") / name, lambda value: value)
+    flags["as_json"] = Flag(_Json, default=False, convert=bool)
+
+    def command(**given: Any) -> None:
+        with clean_exit():
+            # Figures need it; better to know before hours of work than after.
+            require_matplotlib()
+            tracker = Tracker()
+            values = {key: flags[key].convert(value) for key, value in given.items()}
+            with working("Opening the sets", quiet=values["as_json"]):
+                found = arguments({**values, "progress": tracker})
+            with tracker:
+                data = module.run(**found or {})
+            _finish(name, data, values["folder"], as_json=values["as_json"])
+
+    command.__signature__ = signature_of(flags)  # type: ignore[attr-defined]
+    command.__annotations__ = {key: flag.annotation for key, flag in flags.items()}
+    return command
+
+
+def _finish(name: str, data: dict[str, Any], folder: Path, *, as_json: bool) -> None:
+    """Write tables, figures and data of an experiment, and show the tables."""
+    report = report_of(name, data)
+    files = report.write(folder)
+    if as_json:
+        print_json({"experiment": name, **data, "files": [str(path) for path in files]})
+        return
+    console = out()
+    for table in report.tables:
+        show_table(table)
+        console.print()
+    for note in report.notes:
+        console.print(note, style="dim", markup=False)
+    _tell_files(files)
+
+
+def _tell_files(files: list[Path]) -> None:
+    for path in files:
+        out().print(f"Written: {path}", markup=False, soft_wrap=True)
+
+
+def _add_experiments() -> None:
+    for name in EXPERIMENTS:
+        module = experiment(name)
+        text = inspect.getdoc(module.run) or ""
+        # The question stands in the list of the commands, the rest in the help of this one.
+        about = f"{module.QUESTION}\n\n{text.partition(chr(10) + chr(10) + 'Parameters')[0]}"
+        app.command(name, help=about, epilog=f"Example: {module.EXAMPLE}")(command_of(name, module))
+
+
+@app.command("draw", epilog="Example: manymatch-paper draw out/q1/q1.json --out figures")
+def draw(
+    file: Annotated[Path, typer.Argument(help="JSON that an experiment wrote.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder; by default that of the file.", show_default=False),
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Make tables and figures again from the JSON of an experiment."""
+    with clean_exit():
+        files = load_report(file).write(file.parent if folder is None else folder)
+        if as_json:
+            print_json({"files": [str(path) for path in files]})
+        else:
+            _tell_files(files)
+
+
+@app.command(
+    "navi-split", epilog="Example: manymatch-paper navi-split data/navi data/navi/splits/navi"
+)
+def navi_split(
+    root: Annotated[Path, typer.Argument(help="Folder of NAVI.")],
+    target: Annotated[Path, typer.Argument(help="Folder in which the lists are written.")],
+    pairs: Annotated[int, typer.Option(help="Pairs of each viewpoint bin and list.")] = 500,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    as_json: _Json = False,
+) -> None:
+    """Make two lists of pairs of NAVI-Wild, for poses and for recall, without a common image."""
+    with clean_exit():
+        with working("Choosing pairs", quiet=as_json):
+            manifest = make_navi_split(root, target, pairs=pairs, seed=seed)
+        if as_json:
+            print_json(manifest)
+            return
+        total = 3 * manifest["pairs_per_bin"]
+        out().print(f"Two lists of {total:,} pairs of {manifest['objects']} objects in {target}:")
+        for finding in manifest["audit"]:
+            out().print(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
+
+
+_add_experiments()

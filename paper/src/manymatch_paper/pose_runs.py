@@ -1,0 +1,316 @@
+"""Sets of posed pairs for the experiments on pose accuracy, and runs of estimators on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from manymatch import __version__
+from manymatch._validate import suggest
+from manymatch.evaluate.run import run_set
+from manymatch.evaluate.sources import FileSource, open_datasets, open_sources
+from manymatch.evaluate.statistics import THRESHOLDS
+from manymatch_paper.flags import SHARED
+
+if TYPE_CHECKING:
+    from manymatch.estimate.options import Options
+    from manymatch.evaluate.run import RunConfig, RunResult
+    from manymatch.evaluate.sources import GraphSource
+
+    #: Results of one set by configuration.
+    Results = Mapping[str, RunResult]
+    Entry = tuple[GraphSource, Results]
+
+#: The paper's six sets by the names that the datasets have here.
+PAPER_SETS = ("scannet1500", "megadepth1500", "navi-multi", "navi-wild", "metu-cc", "metu-cs")
+
+
+@dataclasses.dataclass(frozen=True)
+class PoseSets:
+    """Sets of posed pairs, and how they are run.
+
+    Parameters
+    ----------
+    sources : sequence of GraphSource
+        The sets; those with the same representation share a table.
+    folder : Path
+        Where the runs are kept; one that was stopped goes on there.
+    missing : sequence of {"set", "why"}
+        Sets that were asked for and are not here.
+    limit : int, optional
+        Only the first pairs of each set.
+    workers : int
+        Pairs worked on at the same time; 0 is one per core.
+    progress : callable, optional
+        As `run_set` takes it.
+    """
+
+    sources: Sequence[GraphSource]
+    folder: Path
+    missing: Sequence[Mapping[str, str]] = ()
+    limit: int | None = None
+    workers: int = 0
+    progress: Any = None
+
+    @classmethod
+    def from_flags(
+        cls,
+        sets: Sequence[str],
+        folder: Path,
+        *,
+        preset: Sequence[str] = (),
+        root: Path | None = None,
+        limit: int | None = None,
+        workers: int = 0,
+        longest0: int | None = None,
+        longest1: int | None = None,
+        device: str = "auto",
+        offline: bool = False,
+        cache: Path | None = None,
+        k: Annotated[int, SHARED] = 5,
+        progress: Any = None,
+    ) -> PoseSets:
+        """Open the sets that are here, and list those that are not.
+
+        Parameters
+        ----------
+        sets : sequence of str
+            Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of
+            pairs, folders of posed graphs, or synthetic:CONFIGURATION.
+        folder : Path
+            Where the runs are kept.
+        preset : sequence of str
+            A preset or a .toml file for sets of images; may be repeated. By default the installed
+            packages decide.
+        root : Path, optional
+            Folder of the data sets that are given by name only.
+        limit : int, optional
+            Only the first pairs of each set.
+        workers : int
+            Pairs worked on at the same time; 0 is one per core.
+        longest0 : int, optional
+            Longer edge of the first images at working size, 0 for their own.
+        longest1 : int, optional
+            The same for the second images; small thermal images are better left as they are.
+        device : str
+            Where networks run: auto, cuda, cuda:<n>, mps or cpu.
+        offline : bool
+            Never download weights.
+        cache : Path, optional
+            Folder in which features are kept.
+        k : int
+            Candidates per keypoint of the raw graphs.
+        progress : callable, optional
+            As `run_set` takes it.
+
+        Raises
+        ------
+        ValueError
+            If none of the sets is here, with the reason of the first.
+        """
+        here, missing = present(sets, lambda name: _check(name, root))
+        sources = open_sources(
+            here,
+            preset or [None],
+            root=root,
+            k=k,
+            device=device,
+            offline=offline,
+            cache=cache,
+            longest=(longest0, longest1),
+        )
+        return cls(sources, folder, missing, limit, workers, progress)
+
+    def run(
+        self,
+        configs: Mapping[str, RunConfig],
+        settings: Mapping[str, Any],
+        of_set: Callable[[GraphSource, Results], dict[str, Any]],
+        of_all: Callable[[Sequence[Entry]], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Run all configurations on all sets, or go on with a run that was stopped.
+
+        Parameters
+        ----------
+        configs : mapping of str to RunConfig
+            By the name of their folder.
+        settings : mapping
+            What was run, as JSON types.
+        of_set : callable
+            What is measured on one set.
+        of_all : callable
+            What is measured on all sets of a representation.
+
+        Returns
+        -------
+        dict
+            ``settings``, ``runs`` (one a representation, with its ``sets``) and ``missing``.
+        """
+        found: dict[str, list[Entry]] = {}
+        for source in self.sources:
+            results = run_set(
+                source,
+                configs,
+                self.run_folder(source),
+                workers=self.workers,
+                limit=self.limit,
+                progress=self.progress,
+            )
+            found.setdefault(source.representation, []).append((source, results))
+        return {
+            "settings": settings,
+            "runs": [
+                {
+                    "representation": representation,
+                    "sets": [
+                        {
+                            "name": source.name,
+                            "title": source.title,
+                            "pairs": len(next(iter(results.values()))),
+                            **of_set(source, results),
+                        }
+                        for source, results in entries
+                    ],
+                    **of_all(entries),
+                }
+                for representation, entries in found.items()
+            ],
+            "missing": [dict(entry) for entry in self.missing],
+        }
+
+    def run_folder(self, source: GraphSource) -> Path:
+        """Where the runs of a source are kept."""
+        return run_folder(self.folder, source)
+
+    def settings(self, options: Options, seeds: int, **more: Any) -> dict[str, Any]:
+        """Record what is run, as JSON types."""
+        return {**settings_of(options, seeds, self.limit), **more}
+
+    def checked(self, names: Sequence[str], name: str) -> list[str]:
+        """Return names of sets without repetitions; each must be that of a set."""
+        known = [*(s.name for s in self.sources), *(entry["set"] for entry in self.missing)]
+        return checked_names(names, known, name)
+
+
+def run_folder(folder: Path, source: GraphSource) -> Path:
+    """Where the runs of a source are kept."""
+    return folder / "runs" / folder_name(source.representation) / folder_name(source.name)
+
+
+def folder_name(text: str) -> str:
+    """Turn the name of a set or a representation into one of a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "set"
+
+
+def present(
+    names: Sequence[str], opened: Callable[[str], object]
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Separate sets that can be opened from those that cannot; one at least must be there.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The sets as the user calls them.
+    opened : callable
+        Raises where a set cannot be opened.
+    """
+    here, missing = [], []
+    for name in names:
+        try:
+            opened(name)
+        except (ValueError, OSError) as error:
+            missing.append({"set": name, "why": " ".join(str(error).split())})
+        else:
+            here.append(name)
+    if not here:
+        raise ValueError(missing[0]["why"] if missing else "sets must name at least one set")
+    return here, missing
+
+
+def checked_names(given: Sequence[str], known: Sequence[str], name: str) -> list[str]:
+    """Return names without repetitions; all of them must be known."""
+    for value in given:
+        if value not in known:
+            raise ValueError(
+                f"{name} must be one of {', '.join(dict.fromkeys(known))}, got {value!r}"
+                f"{suggest(value, known)}"
+            )
+    return list(dict.fromkeys(given))
+
+
+def settings_of(options: Options, seeds: int, limit: int | None) -> dict[str, Any]:
+    """Record what was run, as JSON types."""
+    return {
+        "thresholds": list(THRESHOLDS),
+        "seeds": seeds,
+        "limit": limit,
+        "options": options.to_dict(),
+        "version": __version__,
+    }
+
+
+def association_text(association: Mapping[str, Any]) -> str:
+    """Say what the estimator sees of the candidates, from the settings of an `Association`."""
+    parts = [f"mutual {association['k']} nearest neighbours"]
+    if association["max_edges"] is not None:
+        parts.append(f"the first {association['max_edges']} edges")
+    parts.append("many-to-many GMS" if association["gms"] else "no GMS")
+    if association["keep"] is not None:
+        parts.append(f"the first {association['keep']}")
+    return ", ".join(parts)
+
+
+def budget_text(settings: Mapping[str, Any]) -> str:
+    """Say iterations and threshold of a run."""
+    options = settings["options"]
+    return (
+        f"{options['min_iterations']:,} to {options['max_iterations']:,} iterations at "
+        f"{options['threshold_px']:g} px"
+    )
+
+
+def seeds_text(settings: Mapping[str, Any]) -> str:
+    """Say how many seeds a run has."""
+    return f"{settings['seeds']} seed{'s' if settings['seeds'] > 1 else ''}"
+
+
+def left_out(data: Mapping[str, Any]) -> list[str]:
+    """Say which pairs and sets were not run."""
+    limit = data["settings"].get("limit")
+    sentences = [f"Only the first {limit} pairs of each set were run."] if limit else []
+    return sentences + [f"{e['set']} was not run: {e['why']}." for e in data["missing"]]
+
+
+def about_paper(data: Mapping[str, Any]) -> list[str]:
+    """Say what the paper's numbers are, whether ours can be compared, and what was left out."""
+    names = {entry["name"] for run in data["runs"] for entry in run["sets"]}
+    sentences = [
+        "Numbers of the paper, set apart, are for corrected DINOv3 ViT-L/16 features at SuperPoint "
+        "keypoints unless said otherwise; ours are for what the title of each table names."
+    ]
+    if not names.intersection(PAPER_SETS):
+        sentences.append(
+            "None of the sets here is one of the paper's, so its averages over six datasets stand "
+            "there for orientation: orderings can be compared, values cannot."
+        )
+    elif [run["representation"] for run in data["runs"]] != ["dinov3"]:
+        sentences.append("Values can be compared only where set and representation are the same.")
+    return sentences + left_out(data)
+
+
+def mean_column(results: Sequence[RunResult], name: str) -> float | None:
+    """Mean of a number over all trials that have it."""
+    values = np.concatenate([result.column(name).ravel() for result in results])
+    known = np.isfinite(values)
+    return float(values[known].mean()) if known.any() else None
+
+
+def _check(name: str, root: Path | None) -> None:
+    """Raise if a set cannot be opened; cheap, as no network is loaded."""
+    if not name.startswith("synthetic:") and not FileSource.find(name):
+        open_datasets(name, root)

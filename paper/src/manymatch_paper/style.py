@@ -1,0 +1,308 @@
+"""How figures look: sizes, colours, grids of panels, and photographs that are kept in JSON."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch.io.image import load_image, require_pillow
+from manymatch.viz import require_matplotlib
+from manymatch.viz.features import pca_colours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from manymatch.features.maps import FeatureMap
+
+#: Width of a column and of a page of two columns, in centimetres.
+COLUMN_CM, PAGE_CM = 8.6, 17.6
+
+INK, GREY, LIGHT = "#1f2937", "#6b7280", "#d1d5db"
+#: Colours that remain apart without red or green vision, in order of use (Okabe and Ito).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", ":", "-.")
+#: Colour of each AUC threshold, in every figure the same.
+THRESHOLD_COLOURS = {5: "#0072b2", 10: "#d55e00", 20: "#009e73"}
+
+_SETTINGS: dict[Any, Any] = {
+    # Text stays text in vector files, so that it can be searched and edited.
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7.5,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e5e7eb",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "figure.facecolor": "white",
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the common style within the block."""
+    require_matplotlib()
+    import matplotlib as mpl
+
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+def new_figure(width_cm: float = PAGE_CM, height_cm: float = 6.0) -> Figure:
+    """Make an empty figure; call it, and draw, inside `styled`."""
+    figure_class, canvas_class = require_matplotlib()
+    figure = figure_class(figsize=(width_cm / 2.54, height_cm / 2.54))
+    canvas_class(figure)
+    return figure
+
+
+def panels(
+    count: int, columns: int, width_cm: float = PAGE_CM, row_cm: float = 4.6, **settings: Any
+) -> tuple[Figure, list[Any]]:
+    """Make a figure with a grid of `count` axes; what is left over of the grid is empty."""
+    columns = min(columns, max(count, 1))
+    rows = -(-max(count, 1) // columns)
+    figure = new_figure(width_cm, rows * row_cm)
+    axes = figure.subplots(rows, columns, squeeze=False, **settings).ravel().tolist()
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
+
+
+_COLUMNS = 4
+_ROW_CM, _EDGE_CM = 4.1, 1.6
+# Width of an entry of a legend.
+_ENTRY_CM = 2.1
+
+
+def panel_rows(
+    runs: Sequence[dict[str, Any]], row_cm: float = _ROW_CM
+) -> tuple[Figure, list[tuple[Any, dict[str, Any]]]]:
+    """Make a figure with an axis for every set of every run.
+
+    Parameters
+    ----------
+    runs : sequence of {"representation", "sets"}
+        A representation starts a new row; with several ones its name stands above its first.
+    row_cm : float
+        Height of a row of panels in centimetres.
+
+    Returns
+    -------
+    figure, list of (axis, set)
+    """
+    columns = max(1, min(_COLUMNS, max(len(run["sets"]) for run in runs)))
+    # Seven panels are better as four and three, six as three and three.
+    widest = max(len(run["sets"]) for run in runs)
+    columns = -(-widest // -(-widest // columns))
+    rows = [-(-len(run["sets"]) // columns) for run in runs]
+    width = min(PAGE_CM, _EDGE_CM + 5.2 * columns)
+    figure = new_figure(width, _EDGE_CM + row_cm * sum(rows))
+    grid = figure.add_gridspec(sum(rows), columns)
+    axes = []
+    for first, run in zip(_starts(rows), runs, strict=True):
+        for i, entry in enumerate(run["sets"]):
+            axis = figure.add_subplot(grid[first + i // columns, i % columns])
+            axes.append((axis, entry))
+            if i == 0 and len(runs) > 1:
+                axis.annotate(
+                    run["representation"],
+                    (0.0, 1.0),
+                    xytext=(-16, 19),
+                    xycoords="axes fraction",
+                    textcoords="offset points",
+                    fontsize=8.5,
+                    fontweight="bold",
+                    color=INK,
+                )
+    return figure, axes
+
+
+def legend_above(figure: Figure, handles: Sequence[Any]) -> None:
+    """Put a legend above all panels, in as many rows as the width needs."""
+    fit = max(1, int(2.54 * figure.get_figwidth() / _ENTRY_CM))
+    rows = -(-len(handles) // fit)
+    columns = -(-len(handles) // rows)
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, columnspacing=1.4)
+
+
+def gain_panels(
+    runs: Sequence[dict[str, Any]],
+    labels: Sequence[str],
+    points_of: Callable[[dict[str, Any]], list[tuple[int, dict[str, Any], list[list[float]]]]],
+    title_of: Callable[[dict[str, Any]], str],
+    *,
+    text: str,
+    shaded: tuple[float, float],
+    columns: int,
+    panel_cm: float,
+    head_cm: float,
+) -> Figure:
+    """Draw differences of the AUC as points with ranges, one panel a run and one row a label.
+
+    Parameters
+    ----------
+    runs : sequence of dict
+        One panel each.
+    labels : sequence of str
+        Names of the rows, from top to bottom, so that long ones need no turning.
+    points_of : callable
+        From a run to (row, spread, [low, high] of every threshold).
+    title_of : callable
+        From a run to the title of its panel.
+    text : str
+        Label of the horizontal axis.
+    shaded : (float, float)
+        Rows that are set apart by a grey background.
+    columns : int
+        Panels beside each other at most.
+    panel_cm, head_cm : float
+        Width of a panel and height of its title.
+    """
+    columns = min(columns, len(runs))
+    rows = -(-len(runs) // columns)
+    width = min(PAGE_CM, 4.6 + panel_cm * columns)
+    figure = new_figure(width, rows * (head_cm + 0.62 * len(labels)))
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    handles: list[Any] = []
+    for axis, run in zip(grid.ravel(), runs, strict=False):
+        points = points_of(run)
+        axis.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
+        axis.axhspan(*shaded, color="#f3f4f6", zorder=0)
+        handles = []
+        for i, (threshold, colour) in enumerate(THRESHOLD_COLOURS.items()):
+            places = [row + 0.24 * (i - 1) for row, _, _ in points]
+            ends = [[ranges[i][side] for _, _, ranges in points] for side in (0, 1)]
+            axis.hlines(places, *ends, color=colour, linewidth=0.9)
+            handles += axis.plot(
+                [spread["mean"][i] for _, spread, _ in points],
+                places,
+                color=colour,
+                marker=MARKERS[i],
+                linestyle="none",
+                label=f"AUC@{threshold}°",
+            )
+        axis.set_title(title_of(run))
+        axis.grid(visible=False, axis="y")
+        axis.tick_params(axis="y", length=0)
+    for axis in grid.ravel()[len(runs) :]:
+        axis.set_axis_off()
+    grid[0, 0].set_yticks(range(len(labels)), list(labels))
+    grid[0, 0].set_ylim(len(labels) - 0.4, -0.6)
+    figure.supxlabel(text, fontsize=7.5, color=INK)
+    legend_above(figure, handles)
+    return figure
+
+
+def panel_title(axis: Any, text: str) -> None:
+    """Write a title above a panel, a long one smaller so that it stays above its own."""
+    axis.set_title(text, loc="left", fontsize=8.0 * min(1.0, 23 / max(len(text), 1)))
+
+
+def _starts(rows: Sequence[int]) -> list[int]:
+    starts, total = [], 0
+    for count in rows:
+        starts.append(total)
+        total += count
+    return starts
+
+
+# Longer edge of a photograph as it is kept, in pixels: more than a column of a page shows.
+_LONGEST = 640
+
+
+def photograph(image: NDArray[np.uint8]) -> dict[str, Any]:
+    """Keep an (H, W, 3) image as JPEG text, with its own width and height."""
+    picture = require_pillow().fromarray(image)
+    size = picture.size
+    picture.thumbnail((_LONGEST, _LONGEST))
+    return {"size": list(size), "jpeg": _text(picture, "JPEG", quality=88)}
+
+
+def overlays(map0: FeatureMap, map1: FeatureMap) -> list[dict[str, Any]]:
+    """Colour two maps by one PCA, and keep the colours with the pixels that they cover."""
+    result = []
+    colours = pca_colours(map0.values, map1.values)
+    for dense, colour in zip((map0, map1), colours, strict=True):
+        rows, columns = dense.grid
+        (x, y), (dx, dy) = dense.origin, dense.stride
+        picture = require_pillow().fromarray(np.rint(255 * colour).astype(np.uint8))
+        result.append(
+            {
+                "png": _text(picture, "PNG"),
+                # Left, right, bottom, top in pixels of the image.
+                "extent": [
+                    x - dx / 2,
+                    x + (columns - 0.5) * dx,
+                    y + (rows - 0.5) * dy,
+                    y - dy / 2,
+                ],
+            }
+        )
+    return result
+
+
+def show(
+    axis: Axes,
+    picture: dict[str, Any],
+    overlay: dict[str, Any] | None = None,
+    *,
+    opacity: float = 0.75,
+    left: float = 0.0,
+) -> None:
+    """Draw a photograph, in grey under an overlay, from `left` on along x."""
+    width, height = picture["size"]
+    image = _array(picture["jpeg"])
+    frame = (left - 0.5, left + width - 0.5, height - 0.5, -0.5)
+    if overlay is None:
+        axis.imshow(image, extent=frame)
+        return
+    axis.imshow(image.mean(axis=2), cmap="gray", vmin=0, vmax=255, extent=frame)
+    x0, x1, y0, y1 = overlay["extent"]
+    shown = axis.imshow(
+        _array(overlay["png"]),
+        extent=(x0 + left, x1 + left, y0, y1),
+        alpha=opacity,
+        interpolation="bilinear",
+    )
+    # Cells may reach beyond the image.
+    from matplotlib.patches import Rectangle
+
+    shown.set_clip_path(Rectangle((frame[0], -0.5), width, height, transform=axis.transData))
+
+
+def _text(picture: Any, form: str, **settings: Any) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, form, **settings)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _array(text: str) -> NDArray[np.uint8]:
+    return load_image(require_pillow().open(io.BytesIO(base64.b64decode(text))))

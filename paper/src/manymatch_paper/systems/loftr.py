@@ -1,0 +1,230 @@
+"""Efficient LoFTR: semi-dense matching without a detector, with the networks of transformers.
+
+Its own matching (5.22) is not used: it lists coarse matches by image 1 for one image and by image 0
+for the other, so that windows which do not belong together are compared, and it takes the first
+place of every window. `coarse_matches` and `fine_offsets` are the published method.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._optional import require
+from manymatch.features.device import choose_device, require_torch, weights_hash
+from manymatch.features.registry import Model
+from manymatch.features.weights import find_weights, freeze
+from manymatch_paper.systems.base import System
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from numpy.typing import ArrayLike, NDArray
+
+EFFICIENT_LOFTR = Model(
+    "efficient-loftr",
+    "detector",
+    "efficient-loftr",
+    hub_id="zju-community/efficientloftr",
+    licence="Apache-2.0",
+)
+
+# Cells of 8 pixels, of which the attention takes 4 x 4 at once.
+_CELL, _MULTIPLE = 8, 32
+_GREY = (0.299, 0.587, 0.114)
+# Three halvings put the centre of a cell on its first pixel, and doubling bilinearly moves every
+# place of its window back by half a cell less half a pixel; the network was trained so.
+_WINDOW_START = -(_CELL - 1) / 2
+
+
+class EfficientLoftr(System):
+    """Every cell of 8 x 8 pixels may match one of the other image, then to a part of a pixel."""
+
+    name = "efficient-loftr"
+    title = "ELoFTR"
+    paper = "eloftr"
+    packages: Sequence[str] = ("torch", "transformers")
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """Weights on the hub."""
+        return (EFFICIENT_LOFTR,)
+
+    @functools.cached_property
+    def network(self) -> torch.nn.Module:
+        """The networks, loaded when first used."""
+        source = find_weights(EFFICIENT_LOFTR, offline=self.offline)
+        transformers = require("transformers", f"the matcher {self.name!r}", "features")
+        network = transformers.EfficientLoFTRForKeypointMatching.from_pretrained(
+            source, local_files_only=True
+        )
+        return freeze(network).to(choose_device(self.device))
+
+    def settings(self) -> dict[str, Any]:
+        """Weights and constants."""
+        return {
+            "matching": "Efficient LoFTR",
+            "weights": weights_hash(self.network),
+            **dataclasses.asdict(self._constants()),
+        }
+
+    def _constants(self) -> LoftrSettings:
+        config: Any = self.network.config
+        return LoftrSettings(
+            temperature=config.coarse_matching_temperature,
+            threshold=config.coarse_matching_threshold,
+            border=config.coarse_matching_border_removal,
+            second=config.fine_matching_slice_dim,
+            second_temperature=config.fine_matching_regress_temperature,
+        )
+
+    def _match(
+        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
+    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        torch = require_torch()
+        network: Any = self.network
+        constants = self._constants()
+        with torch.inference_mode():
+            pixels = _pair(image0, image1).to(choose_device(self.device))
+            # Both images in one tensor, padded at the right and the bottom: coordinates stay.
+            coarse, *residual = network.efficientloftr(pixels).feature_maps
+            cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], constants)
+            if not len(cells0):
+                return np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0)
+            windows0, windows1 = network.refinement_layer(
+                coarse / network.config.hidden_size**0.5, residual
+            )
+            places = fine_offsets(windows0[0, cells0], windows1[0, cells1], constants)
+            columns = coarse.shape[-1]
+            points = [
+                torch.stack([cells % columns, cells // columns], dim=1) * _CELL
+                + place
+                + _WINDOW_START
+                for cells, place in zip((cells0, cells1), places, strict=True)
+            ]
+        return points[0].cpu().numpy(), points[1].cpu().numpy(), scores.cpu().numpy()
+
+
+def _pair(image0: NDArray[np.uint8], image1: NDArray[np.uint8]) -> torch.Tensor:
+    """Grey values of both images in [0, 1], (1, 2, 3, H, W), zero beyond their edges.
+
+    Cells beyond an image may match each other there; such matches are outside and are dropped.
+    """
+    torch = require_torch()
+    height, width = (
+        -(-max(image0.shape[axis], image1.shape[axis]) // _MULTIPLE) * _MULTIPLE for axis in (0, 1)
+    )
+    pixels = np.zeros((1, 2, 3, height, width), dtype=np.float32)
+    for side, image in enumerate((image0, image1)):
+        grey = image.astype(np.float32) @ np.array(_GREY, dtype=np.float32) / 255.0
+        pixels[0, side, :, : image.shape[0], : image.shape[1]] = grey
+    return torch.from_numpy(pixels)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoftrSettings:
+    """Constants of the method, as published.
+
+    Attributes
+    ----------
+    temperature : float
+        Of the coarse similarities.
+    threshold : float
+        A coarse match must be more probable.
+    border : int
+        Cells along the edges without matches.
+    second : int
+        Channels of the fine features that the second stage compares.
+    second_temperature : float
+        Of the second stage.
+    """
+
+    temperature: float = 0.1
+    threshold: float = 0.2
+    border: int = 2
+    second: int = 8
+    second_temperature: float = 10.0
+
+
+def coarse_matches(
+    features0: torch.Tensor, features1: torch.Tensor, settings: LoftrSettings
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Find the cells that match: mutual maxima of the dual softmax.
+
+    Parameters
+    ----------
+    features0, features1 : (C, h, w) tensor
+        Of one grid of cells.
+    settings : LoftrSettings
+        Constants.
+
+    Returns
+    -------
+    cells0, cells1 : (M,) tensors of int64
+        Cells, counted row by row.
+    scores : (M,) tensor
+        Their probability.
+    """
+    torch = require_torch()
+    channels, height, width = features0.shape
+    flat0, flat1 = (f.reshape(channels, -1).T for f in (features0, features1))
+    similarity = flat0 @ flat1.T / (channels * settings.temperature)
+    confidence = similarity.softmax(dim=0).mul_(similarity.softmax(dim=1))
+    best, cells1 = confidence.max(dim=1)
+    mutual = confidence.argmax(dim=0)[cells1] == torch.arange(len(cells1), device=cells1.device)
+    inner = torch.zeros(height, width, dtype=torch.bool, device=cells1.device)
+    b = settings.border
+    inner[b : height - b, b : width - b] = True
+    inner = inner.reshape(-1)
+    (cells0,) = torch.where(mutual & (best > settings.threshold) & inner & inner[cells1])
+    return cells0, cells1[cells0], best[cells0]
+
+
+def fine_offsets(
+    windows0: torch.Tensor, windows1: torch.Tensor, settings: LoftrSettings
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Find where in their windows cells match.
+
+    Parameters
+    ----------
+    windows0 : (M, n * n, C) tensor
+        Features of the cells of image 0, row by row.
+    windows1 : (M, (n + 2) * (n + 2), C) tensor
+        Of those of image 1, with a margin of one place.
+    settings : LoftrSettings
+        Constants.
+
+    Returns
+    -------
+    places0, places1 : (M, 2) tensors
+        (x, y) from the first place of the window without margin, whole numbers in image 0.
+    """
+    torch = require_torch()
+    count, _, channels = windows0.shape
+    n, m = (round(w.shape[1] ** 0.5) for w in (windows0, windows1))
+    split = channels - settings.second
+    first = windows0[..., :split] @ windows1[..., :split].transpose(1, 2) / split
+    first = first.softmax(dim=1) * first.softmax(dim=2)
+    inner = first.reshape(count, n * n, m, m)[..., 1:-1, 1:-1].reshape(count, -1)
+    best = inner.argmax(dim=1)
+    place0, place1 = best // (n * n), best % (n * n)
+    rows = torch.arange(count, device=best.device)
+    second = windows0[rows, place0, None, split:] @ windows1[..., split:].transpose(1, 2)
+    second = second[:, 0].reshape(count, m, m) / settings.second**0.5
+    step = torch.arange(3, device=best.device)
+    y, x = place1 // n, place1 % n
+    around = second[
+        rows[:, None, None], (y[:, None] + step)[:, :, None], (x[:, None] + step)[:, None]
+    ]
+    weight = (around.reshape(count, 9) / settings.second_temperature).softmax(dim=1)
+    weight = weight.reshape(count, 3, 3)
+    towards = (step - 1).to(weight.dtype)
+    shift = torch.stack([weight.sum(dim=1) @ towards, weight.sum(dim=2) @ towards], dim=1)
+    whole0, whole1 = (
+        torch.stack([place % n, place // n], dim=1).to(weight.dtype) for place in (place0, place1)
+    )
+    return whole0, whole1 + shift

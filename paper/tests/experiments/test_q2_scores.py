@@ -1,0 +1,197 @@
+"""Q2: four estimators on the same graphs, their differences and their times."""
+
+import pytest
+
+from manymatch.associate.candidates import Association
+from manymatch.estimate.options import Options
+from manymatch_paper.engine import render
+from manymatch_paper.experiments import q2_scores as q2
+from manymatch_paper.experiments.q2_scores import best_cells, complementarity, scorer_times
+from manymatch_paper.numbers import paper_numbers
+from manymatch_paper.style import styled
+from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_spreads import (
+    as_json,
+    bold,
+    flat,
+    made_result,
+    settings,
+    spread,
+    texts,
+)
+
+NAMES = ("cm", "hcm", "mcm", "hcm-mcm")
+
+
+def made_set(name, cm, hcm, mcm, two):
+    """A set with the given mean AUC by threshold."""
+    values = dict(zip(NAMES, (cm, hcm, mcm, two), strict=True))
+
+    def minus(first, second):
+        return [a - b for a, b in zip(values[first], values[second], strict=True)]
+
+    return {
+        "name": name,
+        "title": name,
+        "pairs": 3,
+        "median_edges": 512.0,
+        "auc": {key: spread([value]) for key, value in values.items()},
+        "delta": {other: spread([minus("hcm-mcm", other)]) for other in NAMES[:3]},
+        "over_cm": {mine: spread([minus(mine, "cm")]) for mine in ("hcm", "mcm")},
+        "seconds": {"cm": 0.2, "hcm": 0.1, "mcm": 0.05, "hcm-mcm": 0.0025},
+        "iterations": dict.fromkeys(NAMES, 1000.0),
+        "us": {"hcm": 2.0, "mcm": 3.0, "pairs": 3},
+    }
+
+
+@pytest.fixture
+def data():
+    sets = [
+        made_set("navi-wild", [5, 6, 7], [6, 7, 8], [7, 6.5, 8], [7.04, 8, 7.96]),
+        made_set("mine", [50, 60, 70], [40, 50, 60], [45, 55, 65], [51, 59, 66]),
+    ]
+    sets[1]["seconds"]["hcm-mcm"] = 0.11
+    run = {
+        "representation": "sift",
+        "sets": sets,
+        "macro_auc": {name: flat(10.0 + i) for i, name in enumerate(NAMES)},
+        "macro_delta": {name: flat(3.0 - i) for i, name in enumerate(NAMES[:3])},
+    }
+    return as_json({"settings": settings(1, workers=2), "runs": [run], "missing": []})
+
+
+def test_bold_is_the_highest_unrounded_mean(data):
+    table = q2.tables(data)[0]
+    rows = texts(table)
+    assert rows[2] == ["", "MCM", "7.0", "6.5", "8.0", "5.9 / 14.9 / 26.5"]
+    assert rows[3] == ["", "HCM→MCM", "7.0", "8.0", "8.0", "6.4 / 15.5 / 27.1"]
+    # 7.04 beats 7.00 at 5 degrees; at 20 degrees HCM's 8 and MCM's 8 beat 7.96, the first wins.
+    assert {cell for cell in bold(table) if cell[0] < 4} == {(3, 2), (3, 3), (1, 4)}
+    # The second set: two-stage at 5 degrees, CM at the others.
+    assert {cell for cell in bold(table) if 4 <= cell[0] < 8} == {(7, 2), (4, 3), (4, 4)}
+    assert rows[8][0] == "Macro average"
+    # Average of the six sets of the paper: (11.6 + 22.1 + 10.7 + 5.5 + 11.0 + 4.5) / 6 = 10.9.
+    assert rows[12] == ["paper, DINOv3, six datasets", "CM", "10.9", "21.8", "35.2", ""]
+
+
+def test_complementarity_and_best_by_hand(data):
+    first, second = data["runs"][0]["sets"]
+    assert complementarity(first) == pytest.approx([0.04, 1.0, -0.04])
+    assert complementarity(second) == pytest.approx([6.0, 4.0, 1.0])
+    assert best_cells(second["auc"]) == ["hcm-mcm", "cm", "cm"]
+
+
+def test_difference_table(data):
+    rows = texts(q2.tables(data)[1])
+    assert rows[3][:4] == ["mine", "CM", "+1.00 [1.00, 1.00]", "[-1.00, 1.00]"]
+    assert rows[3][4] == "-1.00 [-1.00, -1.00]"
+    assert rows[6][:3] == ["Macro average", "CM", "+3.00 [3.00, 3.00]"]
+    assert rows[9] == ["paper, DINOv3, six datasets", "CM", "+3.29", "", "+5.30", "", "+6.82", ""]
+
+
+def test_runtime_table(data):
+    table = q2.tables(data)[2]
+    rows = texts(table)
+    assert rows[0] == ["navi-wild", "512", "2.00", "3.00", "1.50", "200", "100", "50.0", "2.50"]
+    assert rows[1] == ["paper, DINOv3", "", "4.1", "5.4", "1.32", "782", "1006", "1219", "1018"]
+    assert rows[3][0] == "paper, DINOv3, six datasets"
+
+
+def test_runtime_table_without_times(data):
+    for entry in data["runs"][0]["sets"]:
+        entry["us"] = None
+        entry["seconds"] = dict.fromkeys(NAMES)
+    table = q2.tables(data)[2]
+    assert texts(table)[0] == ["navi-wild", "512", *[""] * 7]
+    assert "No pair could be timed." in table.notes
+
+
+def test_measured_from_runs():
+    # With one pair, an error of 0 is an AUC of 100 and one of 180 an AUC of 0.
+    wrong = made_result([[180.0], [180.0]], [7], seconds=[[1.0], [None]], iterations=[[5], [5]])
+    right = made_result([[0.0], [180.0]], [9], seconds=[[1.0], [3.0]], iterations=[[1], [3]])
+    results = {"cm": wrong, "hcm": wrong, "mcm": right, "hcm-mcm": right}
+    found = q2._measured(results)
+    assert found["median_edges"] == 9.0
+    assert found["auc"]["mcm"]["mean"] == pytest.approx([50.0] * 3)
+    assert found["delta"]["cm"]["sd"] == pytest.approx([5000**0.5] * 3)
+    assert found["delta"]["mcm"]["max"] == [0.0] * 3
+    assert found["over_cm"]["hcm"]["mean"] == [0.0] * 3
+    assert found["seconds"] == {"cm": 1.0, "hcm": 1.0, "mcm": 2.0, "hcm-mcm": 2.0}
+    macro = q2._macro([(None, results), (None, dict.fromkeys(NAMES, wrong))])
+    assert macro["macro_delta"]["hcm"]["mean"] == pytest.approx([25.0] * 3)
+
+
+def test_figures(data):
+    with styled():
+        triplets = q2.FIGURES["q2_estimators"](data)
+        lines = [line for line in triplets.axes[0].lines if len(line.get_xdata()) == 3]
+        assert len(lines) == 8
+        assert list(lines[3].get_ydata()) == pytest.approx([7.04, 8.0, 7.96])
+        assert len(set(lines[3].get_xdata())) == 1
+        heat = q2.FIGURES["q2_complementarity"](data)
+        words = [text.get_text() for text in heat.axes[0].texts]
+        assert words == ["+0.04", "+6.00", "+1.00", "+4.00", "-0.04", "+1.00"]
+    for draw in q2.FIGURES.values():
+        assert render(draw, data)["png"].startswith(b"\x89PNG")
+
+
+def test_times_are_measured_once(tmp_path, monkeypatch):
+    source, seen, options = SmallSource(5), Association.uncapped(3), Options()
+    times = scorer_times(source, seen, options, 5, 3, tmp_path)
+    assert times["pairs"] == 3
+    assert times["hcm"] > 0
+    assert times["mcm"] > 0
+    # First, middle and last pair.
+    assert source.asked == [0, 2, 4]
+    micro = {"hcm": 1.0, "mcm": 2.0}
+    monkeypatch.setattr(q2, "_microseconds", lambda *arguments: micro[arguments[-1]])
+    assert scorer_times(source, seen, options, 5, 3, tmp_path) == times
+    other = scorer_times(source, Association.uncapped(2), options, 5, 3, tmp_path)
+    assert other == pytest.approx({"hcm": 1.0, "mcm": 2.0, "pairs": 3})
+
+
+def test_nothing_to_time(tmp_path):
+    source = SmallSource(2)
+    assert scorer_times(source, Association.paper(), Options(), 2, 0, tmp_path) is None
+    # Four edges are no sample.
+    assert scorer_times(source, Association(gms=True, keep=4), Options(), 2, 2, tmp_path) is None
+    assert scorer_times(source, Association(gms=True, keep=4), Options(), 2, 2, tmp_path) is None
+
+
+def test_paper_numbers_agree_with_its_text():
+    paper = paper_numbers("q2_auc")
+    for other, gains in paper["gain"].items():
+        for i, gain in enumerate(gains):
+            differences = [
+                paper["auc"]["hcm-mcm"][name][i] - values[i]
+                for name, values in paper["auc"][other].items()
+            ]
+            # The table has one digit, the text two.
+            assert gain == pytest.approx(sum(differences) / 6, abs=0.06)
+    for name, winners in paper["best"].items():
+        for i, winner in enumerate(winners):
+            assert paper["auc"][winner][name][i] == max(
+                values[name][i] for values in paper["auc"].values()
+            )
+    wins = [winner for winners in paper["best"].values() for winner in winners]
+    assert wins.count("hcm-mcm") == paper["complementary"]["positive"]
+    assert len(wins) == paper["complementary"]["cells"]
+    for values in (paper["auc"][name] for name in ("hcm", "mcm", "hcm-mcm")):
+        for name, cm in paper["auc"]["cm"].items():
+            assert all(a > b for a, b in zip(values[name], cm, strict=True))
+
+
+def test_paper_runtimes_agree_with_its_text():
+    paper = paper_numbers("q2_runtime")
+    us, ms = paper["us"], paper["ms"]
+    # The extremes of the text were taken before rounding to one digit.
+    ratios = [us["mcm"][name] / us["hcm"][name] for name in us["hcm"]]
+    assert min(ratios) == pytest.approx(1.25, abs=0.02)
+    assert max(ratios) == pytest.approx(1.46, abs=0.02)
+    extra = [ms["hcm-mcm"][name] / ms["hcm"][name] - 1.0 for name in ms["hcm"]]
+    assert min(extra) >= 0.005
+    assert max(extra) <= 0.065
+    assert all(ms["hcm-mcm"][name] < ms["mcm"][name] for name in ms["mcm"])
+    assert all(ms["cm"][name] < ms["hcm"][name] for name in ms["cm"])
+    assert min(ms["hcm"], key=ms["hcm"].get) == max(us["hcm"], key=us["hcm"].get)

@@ -1,0 +1,273 @@
+"""Q4 end to end on made views: native and stand-in systems, resuming, refusing, ranking."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from manymatch.estimate.options import Options
+from manymatch.matcher.matcher import Matcher
+from manymatch_paper.command import app
+from manymatch_paper.engine import load_report, report_of
+from manymatch_paper.experiments import q4_systems as q4
+from manymatch_paper.numbers import paper_numbers
+from manymatch_paper.systems import System, load_system
+from tests.support.oracle_system import TrueMatches, views_of, write_views
+
+SETS = ("scannet1500", "megadepth1500", "navi-multi", "navi-wild", "metu-cc", "metu-cs")
+# Bold and underlined in the paper's table, by set: at 5, 10 and 20 degrees.
+BOLD = {
+    "scannet1500": ("eloftr", "eloftr", "eloftr"),
+    "megadepth1500": ("eloftr", "eloftr", "eloftr"),
+    "navi-multi": ("mast3r", "mast3r", "mast3r"),
+    "navi-wild": ("eloftr", "eloftr", "ours"),
+    "metu-cc": ("ours", "ours", "ours"),
+    "metu-cs": ("eloftr", "ours", "ours"),
+}
+UNDERLINED = {
+    "scannet1500": ("sp-lg", "sp-lg", "sp-lg"),
+    "megadepth1500": ("sp-lg", "sp-lg", "sp-lg"),
+    "navi-multi": ("sp-lg", "sp-lg", "sp-lg"),
+    "navi-wild": ("ours", "ours", "eloftr"),
+    "metu-cc": ("eloftr", "eloftr", "eloftr"),
+    "metu-cs": ("sp-lg", "eloftr", "eloftr"),
+}
+
+
+class Absent(System):
+    name, title, paper = "absent", "Absent", "eloftr"
+
+    def missing(self, *, fetch=False):
+        del fetch
+        return "Absent needs something: pip install something"
+
+    def settings(self):
+        raise AssertionError("a system that is not complete is never asked")
+
+    _match = settings
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_views(tmp_path_factory.mktemp("pairs") / "views", 2)
+
+
+@pytest.fixture(scope="module")
+def views(folder):
+    return views_of(folder)
+
+
+def run(dataset, place, oracle, **settings):
+    systems = q4.Systems(
+        [load_system("sift-mnn", offline=True), Absent(), oracle], [Matcher("classic")]
+    )
+    sets = q4.ImageSets([dataset], place, limit=settings.pop("limit", None), workers=1)
+    options = Options(min_iterations=50, max_iterations=500)
+    return q4.run(sets, systems, seeds=settings.pop("seeds", 2), options=options)
+
+
+def test_rows_say_the_numbers_or_what_is_missing(views, tmp_path):
+    data = run(views, tmp_path, TrueMatches(views))
+    assert [row["name"] for row in data["rows"]] == [
+        "sift-mnn",
+        "absent",
+        "true-matches",
+        "ours-classic",
+    ]
+    assert json.loads(json.dumps(data)) == data
+    sift, absent, oracle, ours = data["rows"]
+    assert absent["missing"] == "Absent needs something: pip install something"
+    assert absent["sets"] == {}
+    # True matches give the true pose, through resizing and back.
+    assert min(oracle["sets"]["made-views"]["auc"]["mean"]) > 98.0
+    for row in (sift, oracle, ours):
+        assert row["sets"]["made-views"]["pairs"] == 2
+    report = report_of("q4", data)
+    by_set = report.tables[2].cells()
+    # The specialist is best and yet not ranked.
+    assert [cell.bold for cell in by_set[1][1:4]] == [False] * 3
+    assert all(by_set[0][i].bold or by_set[2][i].bold for i in (1, 2, 3))
+
+
+class Broken(Absent):
+    name, title = "broken", "Broken"
+
+    def missing(self, *, fetch=False):
+        del fetch
+
+    def settings(self):
+        raise RuntimeError("no such\nkernel")
+
+
+def test_what_cannot_be_loaded_is_a_row_and_no_error(views, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
+    without = Matcher("superpoint", device="cpu", offline=True)
+    data = q4.run(q4.ImageSets([views], tmp_path), q4.Systems([Broken()], [without]), seeds=1)
+    assert data["rows"][0]["missing"] == "Broken cannot be loaded: no such kernel"
+    assert "weights of 'superpoint' must be here" in data["rows"][1]["missing"]
+    assert not (tmp_path / "runs").exists()
+    report = report_of("q4", data)
+    assert len(report.tables[1].rows) == 2
+    assert report.tables[2].rows == []
+    report.write(tmp_path)
+
+
+def test_matching_is_done_once_and_a_run_goes_on(views, tmp_path):
+    oracle = TrueMatches(views)
+    first = run(views, tmp_path, oracle, limit=1)
+    assert oracle.calls == 1
+    assert oracle.shapes == [((180, 240, 3), (180, 240, 3))]
+    again = TrueMatches(views)
+    next(again.pairs)
+    second = run(views, tmp_path, again)
+    assert again.calls == 1
+    assert second["rows"][2]["sets"]["made-views"]["pairs"] == 2
+    third = TrueMatches(views)
+    assert run(views, tmp_path, third) == second
+    assert third.calls == 0
+    assert first["rows"][2]["sets"]["made-views"]["pairs"] == 1
+
+
+def test_results_of_another_configuration_are_refused(views, tmp_path):
+    run(views, tmp_path, TrueMatches(views))
+    with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
+        run(views, tmp_path, TrueMatches(views, noise=0.5))
+    with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
+        run(views, tmp_path, TrueMatches(views), seeds=3)
+
+
+def test_places_are_by_value_and_leave_out_who_does_not_take_part():
+    assert q4.ranked([3.0, None, 5.0, 5.0, 1.0]) == [2, None, 1, 1, 3]
+    assert q4.ranked([]) == []
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_ranking_gives_the_marks_of_the_papers_table(name):
+    paper = paper_numbers("q4")
+    methods = list(paper["auc"])
+    for i in range(3):
+        values = [
+            None if method in paper["specialists"] else paper["auc"][method][name][i]
+            for method in methods
+        ]
+        places = q4.ranked(values)
+        assert [m for m, p in zip(methods, places, strict=True) if p == 1] == [BOLD[name][i]]
+        assert [m for m, p in zip(methods, places, strict=True) if p == 2] == [UNDERLINED[name][i]]
+
+
+def test_the_papers_numbers_agree_with_its_text_and_its_other_tables():
+    auc = paper_numbers("q4")["auc"]
+    assert all(set(rows) == set(SETS) for rows in auc.values())
+    assert auc["mast3r"]["navi-multi"] == [18.7, 40.3, 58.1]
+    assert auc["mast3r"]["navi-wild"] == [4.0, 9.6, 15.9]
+    assert auc["ours"]["navi-multi"] == [11.6, 23.9, 35.4]
+    assert auc["ours"]["navi-wild"] == [6.4, 15.5, 27.1]
+    # The same runs as the two-stage row of Q2.
+    assert auc["ours"] == paper_numbers("q2_auc")["auc"]["hcm-mcm"]
+    for rows in auc.values():
+        assert all(a <= b <= c for a, b, c in rows.values())
+    # "The modality-specialist XoFTR remains substantially stronger" where it was trained.
+    for name in ("metu-cc", "metu-cs"):
+        best = max(rows[name][2] for method, rows in auc.items() if method != "xoftr")
+        assert auc["xoftr"][name][2] > best + 10.0
+
+
+def spread(values):
+    return {
+        "mean": values,
+        "sd": [0.0] * 3,
+        "min": values,
+        "max": values,
+        "interval": [[v - 1.0, v + 1.0] for v in values],
+    }
+
+
+def made_data(name):
+    def row(key, title, values, **more):
+        found = {name: {"auc": spread(values), "median_matches": 500.0, "pairs": 10}}
+        return {
+            "name": key,
+            "title": title,
+            "paper": key,
+            "specialist": False,
+            "missing": None,
+            "sets": found,
+            **more,
+        }
+
+    return {
+        "settings": {
+            "seeds": 5,
+            "limit": None,
+            "options": {"threshold_px": 1.0, "min_iterations": 1000, "max_iterations": 100_000},
+        },
+        "sets": [{"name": name, "title": "A set", "notes": []}],
+        "rows": [
+            row("sp", "SuperPoint + MNN", [10.0, 20.0, 30.0]),
+            row("xoftr", "XoFTR", [50.0, 60.0, 70.0], specialist=True),
+            row("ours", "Ours (dinov3)", [10.0, 25.0, 29.0]),
+            row("mast3r", "MASt3R", [], missing="MASt3R needs the package vismatch", sets={}),
+        ],
+        "missing": [{"set": "metu-cs", "why": "the folder x is missing"}],
+    }
+
+
+def test_a_set_of_the_paper_has_its_numbers_beside(tmp_path):
+    data = made_data("metu-cc")
+    report = report_of("q4", data)
+    overview, absent, ranking = report.tables
+    texts = [[cell.text for cell in row] for row in overview.cells()]
+    assert texts[0] == ["SuperPoint + MNN", "10.0 / 20.0 / 30.0"]
+    assert texts[1] == ["  paper, SP", "0.0 / 0.2 / 0.2"]
+    assert texts[3] == ["  paper, XoFTR", "30.8 / 47.3 / 61.3"]
+    assert texts[6:8] == [["MASt3R", "not run"], ["  paper, MASt3R", "0.7 / 3.0 / 8.6"]]
+    assert texts[-1] == ["metu-cs", "not run"]
+    assert absent.rows == [["MASt3R", "MASt3R needs the package vismatch"]]
+    marks = [[(cell.bold, cell.underline) for cell in row[1:4]] for row in ranking.cells()]
+    # Equal values share the first place; the specialist has none.
+    assert marks[0] == [(True, False), (False, True), (True, False)]
+    assert marks[1] == [(False, False)] * 3
+    assert marks[2] == [(True, False), (True, False), (False, True)]
+    assert [cell.text for cell in ranking.cells()[2][-3:]] == ["13.7", "28.2", "45.1"]
+    files = report.write(tmp_path)
+    assert (tmp_path / "q4_systems.png") in files
+    assert load_report(tmp_path / "q4.json").markdown() == report.markdown()
+
+
+def test_another_set_has_no_number_of_the_paper():
+    report = report_of("q4", made_data("somewhere"))
+    assert len(report.tables[0].rows) == 5
+    assert report.tables[2].header[-1] == "matches"
+
+
+def test_the_command(folder, tmp_path):
+    arguments = [
+        "q4",
+        str(folder),
+        "nowhere",
+        "--max-iterations",
+        "200",
+        "--system",
+        "sift-mnn",
+        "--system",
+        "roma",
+    ]
+    arguments += ["--preset", "classic", "--seeds", "1", "--limit", "1", "--offline"]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "SIFT + MNN" in words
+    assert "nowhere was not run" in words
+    data = json.loads((tmp_path / "q4.json").read_text(encoding="utf-8"))
+    assert data["rows"][1]["missing"]
+    again = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path)])
+    assert json.loads(again.stdout)["rows"] == data["rows"]
+
+
+def test_an_unknown_system_ends_with_a_sentence(folder):
+    result = CliRunner().invoke(app, ["q4", str(folder), "--system", "lightglue"])
+    assert result.exit_code == 2
+    assert "system must be one of superpoint-mnn" in " ".join(result.output.split())
