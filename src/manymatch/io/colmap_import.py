@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from manymatch import _files
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # COLMAP takes nothing but SIFT's length here; matches that are imported do not use descriptors.
 _DESCRIPTOR_SIZE = 128
 _SCALE, _ORIENTATION = 1.0, 0.0
+_MATCHES = "matches.txt"
 
 
 class ColmapWriter(PairWriter):
@@ -48,12 +50,13 @@ class ColmapWriter(PairWriter):
     def __init__(self, folder: str | os.PathLike[str], *, append: bool = False) -> None:
         self._folder = _existing_folder(folder)
         self._append = append
-        self._features: dict[str, FloatArray] = {}
+        # Of the keypoints that were written, by image; they themselves may not fit into memory.
+        self._features: dict[str, bytes] = {}
 
     @property
     def path(self) -> Path:
         """The file of matches."""
-        return self._folder / "matches.txt"
+        return self._folder / _MATCHES
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         old = self.path.read_bytes() if self._append and self.path.exists() else b""
@@ -79,7 +82,7 @@ class ColmapWriter(PairWriter):
         ValueError
             If a name has spaces, or other keypoints of an image were written before.
         """
-        names = _unspaced(name0, "name0"), _unspaced(name1, "name1")
+        names = colmap_name(name0, "name0"), colmap_name(name1, "name1")
         for name, points in zip(names, (pair.keypoints0, pair.keypoints1), strict=True):
             self._add_features(name, points)
         lines = [" ".join(names), *(f"{i} {j}" for i, j in pair.matches.tolist()), "", ""]
@@ -87,19 +90,20 @@ class ColmapWriter(PairWriter):
 
     def _add_features(self, name: str, points: FloatArray) -> None:
         """Write the keypoints of an image, or check that they are those written before."""
-        before = self._features.setdefault(name, points)
-        if before is not points:
-            same = before.tobytes() == points.tobytes()
+        path = self._folder / f"{name}.txt"
+        digest = hashlib.sha256(points.tobytes()).digest()
+        if name in self._features:
+            same = self._features[name] == digest
         else:
-            path = self._folder / f"{name}.txt"
             same = not (self._append and path.exists()) or path.read_bytes() == _text(points)
         if not same:
             raise ValueError(
                 f"pair must have the keypoints of {name!r} that were written before, to which "
                 "other matches refer, got others"
             )
-        if before is points:
+        if name not in self._features:
             write_colmap_features(self._folder, name, points)
+            self._features[name] = digest
 
 
 def write_colmap_features(folder: str | os.PathLike[str], name: str, points: ArrayLike) -> Path:
@@ -145,8 +149,10 @@ def _existing_folder(folder: object) -> Path:
     return root
 
 
-def _unspaced(name: str, argument: str) -> str:
-    """Check a name that stands in a line with others."""
+def colmap_name(name: str, argument: str) -> str:
+    """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
     if len(image_name(name, argument).split()) != 1 or name != name.strip():
         raise ValueError(f"{argument} must have no spaces, which COLMAP splits at, got {name!r}")
+    if f"{name}.txt" == _MATCHES:
+        raise ValueError(f"{argument} must leave the file {_MATCHES} to the matches, got {name!r}")
     return name

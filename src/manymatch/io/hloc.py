@@ -260,7 +260,8 @@ class HlocWriter(PairWriter):
             self._add_image(name1, pair.keypoints1, scores1, size1)
         with _disk_errors(self._matches_path):
             for old in (*pair_names(name0, name1), *pair_names(name1, name0)):
-                if old in self._matches:
+                # A group without matches of its own belongs to pairs of an image of that name.
+                if old in self._matches and "matches0" in self._matches[old]:
                     del self._matches[old]
             group = self._matches.create_group(pair_names(name0, name1)[0])
             group["matches0"] = pair.partners().astype(np.int32)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._optional import require
 from manymatch._validate import refusal
-from manymatch.io.colmap_import import ColmapWriter
+from manymatch.io.colmap_import import ColmapWriter, colmap_name
 from manymatch.io.hloc import HlocWriter
 from manymatch.io.image import image_size
 from manymatch.io.matches import image_name, read_matches_npz
@@ -69,6 +69,8 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
 
 def _check_name(name: str, formats: Sequence[str]) -> None:
     image_name(name, "pairs")
+    if "colmap" in formats:
+        colmap_name(name, "pairs")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -76,8 +78,6 @@ def _check_name(name: str, formats: Sequence[str]) -> None:
             f"pairs must have names that are text to be written as {' and '.join(formats)}, got "
             f"{name!r}"
         ) from None
-    if "colmap" in formats and len(name.split()) != 1:
-        raise ValueError(f"pairs must have names without spaces for COLMAP, got {name!r}")
 
 
 def matches_path(folder: Path, index: int, pair: Pair) -> Path:
