@@ -94,13 +94,14 @@ def test_hloc_replaces_a_pair_in_either_order(h5py, tmp_path):
 
 
 @pytest.mark.usefixtures("h5py")
-def test_hloc_keeps_pairs_of_an_image_that_is_called_like_a_pair(h5py, tmp_path):
+def test_hloc_keeps_pairs_of_an_image_that_is_called_like_a_pair(tmp_path):
     """Former versions joined the names of a pair by "_"."""
     files = write_pair(tmp_path, "a_b", "c")
     write_pair(tmp_path, "a", "b")
     assert len(read_hloc(files[1], files[0], "a_b", "c").edges) == 3
 
 
+@pytest.mark.usefixtures("h5py")
 def test_hloc_keeps_both_files_where_keypoints_differ(tmp_path):
     files = write_pair(tmp_path)
     before = [path.read_bytes() for path in files]

@@ -249,7 +249,7 @@ def test_colmap_refuses_other_keypoints_of_an_image(tmp_path, append):
     assert no_leftovers(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["a b.jpg", "", " a", "a\tb", "../a", "a\n", "a\u00a0b", "matches"])
+@pytest.mark.parametrize("name", ["a b", "", " a", "a\tb", "../a", "a\n", "a\u00a0b", "matches"])
 def test_colmap_matches_refuse_names_that_colmap_would_split(tmp_path, name):
     pair = PairMatches(P0, P1, MATCHES)
     with pytest.raises(ValueError, match=r"^name1 must "), ColmapWriter(tmp_path) as writer:
