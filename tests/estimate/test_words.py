@@ -55,14 +55,14 @@ def test_a_failure_is_said_once(scene):
     assert " ".join(said).count(failed.failure) == 1
     assert "1 candidate, 0 inliers, 0 one-to-one matches." in said[-1]
     assert all(map(is_sentence, said))
-    assert words.pose_sentence(failed).startswith("No pose was found: ")
+    assert words.model_sentence(failed).startswith("No solution was found: ")
     assert words.confidence_rows(confidence, failed) == []
 
 
 def test_low_parallax_has_no_direction():
     scene = make_scene(LOW_PARALLAX, 0)
     estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
-    said = words.pose_sentence(estimate)
+    said = words.model_sentence(estimate)
     assert "moved cannot be determined" in said
     assert is_sentence(said)
 

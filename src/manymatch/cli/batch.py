@@ -22,6 +22,7 @@ from manymatch.cli.console import (
 )
 from manymatch.datasets import exhaustive_pairs, read_pairs
 from manymatch.estimate.options import Options
+from manymatch.estimate.words import count
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig, default_preset
 from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
@@ -128,7 +129,7 @@ def _announce(pairs: list[Pair], config: MatcherConfig, *, named: bool) -> None:
     known = f", the true pose of {truth} is known" if truth else ""
     features = config.features
     print_plain(
-        f"{len(pairs)} pairs{known}; {features.detector} + {features.descriptor}, "
+        f"{count(len(pairs), 'pair')}{known}; {features.detector} + {features.descriptor}, "
         f"k={config.association.k}, {config.method}."
     )
 

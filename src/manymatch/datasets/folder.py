@@ -14,6 +14,7 @@ from manymatch._files import read_bytes, unreadable
 from manymatch._validate import FloatArray, real
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset, DepthView, rigid
+from manymatch.estimate.words import count
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
 from manymatch.io.pairs import read_pairs
@@ -55,7 +56,7 @@ def load(root: object = None) -> Dataset:
         found.append(
             dataclasses.replace(pair, scene=scene_of(pair.name0) or folder.name, extra=extra)
         )
-    notes = [f"{len(pairs):,} pairs from {path}"]
+    notes = [f"{count(len(pairs), 'pair')} from {path}"]
     posed = sum(pair.has_truth for pair in pairs)
     if posed < len(pairs):
         notes.append(f"{posed:,} of them with a pose")

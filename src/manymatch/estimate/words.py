@@ -35,10 +35,12 @@ def verdict_sentence(confidence: Confidence) -> str:
     return f"{confidence.verdict.capitalize()}: {confidence.reason}"
 
 
-def pose_sentence(estimate: Estimate) -> str:
-    """Return the pose in one sentence, or why there is none."""
+def model_sentence(estimate: Estimate) -> str:
+    """Return the pose (or that it is a homography) in one sentence, or why there is none."""
+    if not estimate.success:
+        return f"No solution was found: {estimate.failure.rstrip('.')}."
     if estimate.pose is None:
-        return f"No pose was found: {estimate.failure.rstrip('.')}."
+        return "A homography maps image 0 to image 1."
     if estimate.low_parallax:
         turned = describe_rotation(estimate.pose)
         return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
@@ -57,11 +59,11 @@ def matches_text(estimate: Estimate) -> str:
 def estimate_sentences(
     estimate: Estimate, graph: AssociationGraph, confidence: Confidence | None = None
 ) -> list[str]:
-    """Return verdict (if given), pose, and the numbers from keypoints to matches, as sentences."""
+    """Return verdict (if given), model, and the numbers from keypoints to matches, as sentences."""
     said = [] if confidence is None else [verdict_sentence(confidence)]
-    # The reason of a failure is that there is no pose.
-    if confidence is None or estimate.pose is not None:
-        said.append(pose_sentence(estimate))
+    # The reason of the verdict "failed" already says that there is no pose.
+    if confidence is None or estimate.success:
+        said.append(model_sentence(estimate))
     return [
         *said,
         f"{len(graph.points0):,} and {count(len(graph.points1), 'keypoint')}, "

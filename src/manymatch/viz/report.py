@@ -155,7 +155,7 @@ def write_report(
         kind=_KINDS.get(confidence.verdict, "weak"),
         error_deg=None if estimate.pose is None else systems[0][2],
         error_kind=_error_kind,
-        sentence=words.pose_sentence(estimate),
+        sentence=words.model_sentence(estimate),
         notes=[str(note) for note in notes],
         layers=_layers(systems),
         funnel=_funnel(graph, estimate, states),
@@ -219,6 +219,8 @@ def _check_estimate(graph: object, estimate: object, name: str, *, same_edges: b
         raise refusal("graph", "an AssociationGraph", graph)
     if not isinstance(estimate, Estimate):
         raise refusal(name, "an Estimate", estimate)
+    if estimate.success and estimate.pose is None:
+        raise refusal(name, "an Estimate of a relative pose", estimate)
     if same_edges and len(estimate.inliers) != graph.num_edges:
         raise ValueError(
             f"{name} must be that of the graph with its {graph.num_edges} edges, "
