@@ -15,7 +15,7 @@ from manymatch.features.registry import ALIASES, find_model, models
 from manymatch.features.weights import fetch_command, whereabouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from manymatch.features.registry import Model
@@ -31,28 +31,33 @@ def run(
     """List models and presets, whether their weights are here, and how to get them."""
     statuses = {model.name: _Status.of(model) for model in models().values()}
     presets = {preset: _preset_record(preset, statuses) for preset in FEATURE_PRESETS}
-    if name is None and as_json:
-        records = [status.record() for status in statuses.values()]
-        print_json({"models": records, "presets": presets})
-    elif name is None:
-        _print_all(list(statuses.values()), presets, show_all=show_all)
-    elif name in presets:
+    if name is None:
         if as_json:
-            print_json(presets[name])
+            records = [status.record() for status in statuses.values()]
+            print_json({"models": records, "presets": presets})
         else:
-            _print_preset(presets[name], statuses)
+            _print_all(list(statuses.values()), presets, show_all=show_all)
+        return
+    if name in presets:
+        record = presets[name]
+        title, parts = f"preset {name}", [statuses[part] for part in record["models"]]
+        facts = {"models": " + ".join(record["models"]), **record["settings"]}
     elif name in statuses or name in ALIASES:
-        status = statuses[find_model(name).name]
-        if as_json:
-            print_json(status.record())
-        else:
-            _print_model(status)
+        parts = [statuses[find_model(name).name]]
+        title, record, facts = parts[0].model.name, parts[0].record(), _facts(parts[0])
     else:
-        known = [*statuses, *ALIASES, *FEATURE_PRESETS]
+        known = [*statuses, *ALIASES, *presets]
         raise ValueError(
             f"name must be a model or preset that `manymatch models --all` lists"
             f"{suggest(name, known)}, got {name!r}"
         )
+    if as_json:
+        print_json(record)
+        return
+    print_plain(title, style="bold")
+    rows = ((key, str(value)) for key, value in facts.items() if value not in (None, ""))
+    print_table({"": "left", " ": "left"}, rows)
+    _print_commands("To get it:", parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,9 +156,9 @@ def _print_all(
     _print_commands("What the presets lack:", (by_name[part] for part in sorted(used)))
 
 
-def _print_model(status: _Status) -> None:
+def _facts(status: _Status) -> dict[str, object]:
     model = status.model
-    facts = {
+    return {
         "kind": model.kind,
         "family": model.family,
         "licence": model.licence,
@@ -171,18 +176,6 @@ def _print_model(status: _Status) -> None:
         "presets": ", ".join(_presets_with(model)),
         "instead": None if status.ready else model.alternative,
     }
-    _print_facts(model.name, facts)
-    _print_commands("To get it:", [status])
-
-
-def _print_preset(record: dict[str, Any], statuses: dict[str, _Status]) -> None:
-    facts = {
-        "models": " + ".join(record["models"]),
-        "here": "ready" if record["ready"] else "not all of it",
-        **record["settings"],
-    }
-    _print_facts(f"preset {record['name']}", facts)
-    _print_commands("To get it:", (statuses[part] for part in record["models"]))
 
 
 def _presets_with(model: Model) -> list[str]:
@@ -197,12 +190,6 @@ def _presets_with(model: Model) -> list[str]:
                 details.append(f"debias {config.debias}")
             uses.append(f"{name} ({', '.join(details)})" if details else name)
     return uses
-
-
-def _print_facts(title: str, facts: Mapping[str, object]) -> None:
-    print_plain(title, style="bold")
-    rows = ((key, str(value)) for key, value in facts.items() if value not in (None, ""))
-    print_table({"": "left", " ": "left"}, rows)
 
 
 def _print_commands(title: str, statuses: Iterable[_Status]) -> None:

@@ -6,20 +6,21 @@ import dataclasses
 import itertools
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from manymatch.cli import flags  # noqa: TC001 - Typer reads the annotations
+from manymatch.cli import flags
 from manymatch.cli.console import Json, print_json, print_plain, working
-from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig, feature_config
-from manymatch.features.debias import PROBES, SpectrumExhaustedWarning, positional_bases
+from manymatch.features.config import NATIVE, FeatureConfig
+from manymatch.features.debias import SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import choose_device
 from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
 from manymatch.io.image import load_image
+from manymatch.matcher.config import MatcherConfig
 from manymatch.viz.features import plot_pca
 
 if TYPE_CHECKING:
@@ -32,46 +33,40 @@ EXAMPLE = (
     "Example: manymatch pca a.jpg b.jpg --descriptor efficientnet-lite0 --layer 4,10 "
     "--debias 0,20 --out pca.png"
 )
-_DENSE = [name for name, config in FEATURE_PRESETS.items() if config.descriptor != NATIVE]
 
 
+@flags.setting_flags(
+    FeatureConfig,
+    only=("descriptor", "norm", "probe", "longest", "enlarge", "patches", "weights", "precision"),
+)
 def run(
     image0: Annotated[Path, typer.Argument(help="The first image.")],
     image1: Annotated[Path, typer.Argument(help="The second image.")],
-    preset: Annotated[
-        str, typer.Option(help=f"Network, layer and rank: one of {', '.join(_DENSE)}.")
-    ] = "embedded",
-    descriptor: Annotated[
-        str | None,
-        typer.Option(help="Another network: a name of manymatch models, hf:<id>, timm:<model>."),
-    ] = None,
     layer: Annotated[
         str | None, typer.Option(help="Blocks, from 1; several by commas, a column each.")
     ] = None,
     debias: Annotated[
         str | None, typer.Option(help="Ranks of the subspace removed; several by commas.")
     ] = None,
-    probe: Annotated[
-        str, typer.Option(help=f"Image without content: {', '.join(PROBES)}.")
-    ] = "black",
-    norm: Annotated[bool, typer.Option(help="Apply the network's final norm.")] = True,
-    longest: Annotated[
-        int, typer.Option(min=0, help="Longer edge of the images in pixels; 0 is their own.")
-    ] = 1024,
-    weights: Annotated[
-        str | None, typer.Option(help='File or folder of weights, or "random".')
-    ] = None,
     picture: Annotated[Path, typer.Option("--out", help="Picture to write.")] = Path("pca.png"),
     as_json: Json = False,
     device: flags.Device = "auto",
     offline: flags.Offline = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Colour two images by the first principal components of their feature maps."""
-    config = _config(preset, descriptor, probe, norm, longest, weights)
+    config = MatcherConfig.of(settings.pop("preset", "embedded")).features
+    if "descriptor" in settings:
+        # The layer and the rank of the preset are those of its own network.
+        config = config.replace(layer=None, debias=0)
+    config = config.replace(**settings)
+    if config.descriptor == NATIVE:
+        raise ValueError("--preset must be one with dense features, got one without a network")
     images = [load_image(path) for path in (image0, image1)]
     ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
     with working("Computing", quiet=as_json):
-        backbone = load_backbone(config.descriptor, weights=weights, offline=offline)
+        backbone = load_backbone(config.descriptor, weights=config.weights, offline=offline)
         backbone.module.to(choose_device(device))
         wanted = [config.layer or backbone.num_layers]
         layers = checked_layers(wanted if layer is None else _numbers(layer, "--layer"), backbone)
@@ -97,25 +92,6 @@ def run(
     print_plain(f"Picture: {picture}")
 
 
-def _config(
-    preset: str,
-    descriptor: str | None,
-    probe: str,
-    norm: bool,
-    longest: int,
-    weights: str | None,
-) -> FeatureConfig:
-    """Take the network, layer and rank of a preset; another network has neither of the two."""
-    config = feature_config(preset)
-    if descriptor is not None:
-        config = FeatureConfig(descriptor=descriptor)
-    if config.descriptor == NATIVE:
-        raise ValueError(
-            f"--preset must be one with dense features ({', '.join(_DENSE)}), got {preset!r}"
-        )
-    return config.replace(probe=probe, norm=norm, longest=longest, weights=weights)
-
-
 def _numbers(text: str, name: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
@@ -135,11 +111,12 @@ def _maps(
 ) -> dict[tuple[int, int], FeatureMap]:
     """Compute the map of every layer and rank: one pass for the image, one for the probe."""
     resize = config.resize if backbone.resize.patches is None else Resize.budget(config.patches)
-    (raw,) = dense_maps([image], backbone, layers, norm=config.norm, resize=resize)
+    how: dict[str, Any] = {"norm": config.norm, "precision": config.precision}
+    (raw,) = dense_maps([image], backbone, layers, resize=resize, **how)
     found = {(layer, 0): raw[layer] for layer in layers}
     if not any(ranks):
         return found
-    bases = positional_bases(raw, backbone, probe=config.probe, norm=config.norm)
+    bases = positional_bases(raw, backbone, probe=config.probe, **how)
     for layer, basis in bases.items():
         values = raw[layer].values
         for rank in filter(None, ranks):
