@@ -98,13 +98,3 @@ def test_importing_needs_no_image_library():
         "assert not {'PIL', 'cv2', 'torch', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
-
-
-def test_the_command(tmp_path):
-    assert "folder" in run("datasets").stdout
-    folder = tmp_path / "[bold]"
-    folder.mkdir()
-    result = run("datasets", "folder", "--root", folder)
-    assert result.exit_code == 2
-    assert "[bold]" in result.stdout
-    assert "--root must come with the name" in one_sentence(run("datasets", "--root", "x"))

@@ -1,9 +1,5 @@
 """PCA colours: one basis for both images, robust, deterministic; and the picture of them."""
 
-import functools
-import json
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +7,6 @@ from hypothesis import strategies as st
 
 from manymatch.features.maps import FeatureMap
 from manymatch.viz.features import pca_colours, plot_pca
-from tests.support.command import run
 
 
 def random_map(seed, dim=10, rows=5, columns=7):
@@ -135,74 +130,3 @@ def test_bad_pictures(tmp_path):
     with pytest.raises(ValueError, match="format"):
         plot_pca(image, image, [feature_map(0)], [feature_map(1)], tmp_path / "pca.nonsense")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def command():
-    for name in ("torch", "cv2", "matplotlib", "PIL"):
-        pytest.importorskip(name)
-    return functools.partial(run, "pca")
-
-
-@pytest.fixture
-def pair(tmp_path):
-    pillow = pytest.importorskip("PIL.Image")
-    paths = [tmp_path / "a.png", tmp_path / "b.png"]
-    for seed, (path, size) in enumerate(zip(paths, ((60, 80), (90, 50)), strict=True)):
-        pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
-        pillow.fromarray(pixels).save(path)
-    return paths
-
-
-def test_command(command, pair, tmp_path):
-    picture = tmp_path / "pca.png"
-    result = command(
-        *pair, "--layer", "10,4", "--debias", "0,5", "--longest", 0, "--weights", "random",
-        "--out", picture, "--json",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    record = json.loads(result.stdout)
-    assert record["descriptor"] == "efficientnet-lite0"
-    assert record["columns"] == [
-        {"layer": layer, "debias": rank} for layer in (4, 10) for rank in (0, 5)
-    ]
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_command_says_when_there_is_no_position(command, pair, tmp_path):
-    # Positions of this network are relative: an image without content has none.
-    name = "vjepa2.1-vitb16"
-    from manymatch.features.backbones import vjepa
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(vjepa.SIZES, name, vjepa.Size(64, 64, (1, 2, 3, 4)))
-        result = command(
-            *pair, "--descriptor", name, "--debias", 3, "--longest", 96, "--weights", "random",
-            "--out", tmp_path / "pca.png",
-        )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert "debias 3 asks for more directions than the 0" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--layer", "x"), "--layer must be whole numbers"),
-        (("--layer", "99"), r"layer must be an integer in \[1, 15\]"),
-        (("--debias", "-3"), "--debias must be whole numbers"),
-        (("--debias", "500"), "debias must be at most"),
-        (("--preset", "classic"), "one with dense features"),
-        (("--descriptor", "nonsense"), "backbone must be one of"),
-        (("--probe", "white"), "probe must be one of"),
-    ],
-)
-def test_command_refuses(command, pair, tmp_path, arguments, says):
-    arguments = [*arguments, *(() if "--debias" in arguments else ("--debias", "1"))]
-    result = command(
-        *pair, *arguments, "--longest", 0, "--weights", "random", "--out", tmp_path / "pca.png"
-    )
-    assert result.exit_code == 2
-    message = " ".join(result.stderr.split())
-    assert message.startswith("manymatch: ")
-    assert re.search(says, message), message
-    assert not (tmp_path / "pca.png").exists()

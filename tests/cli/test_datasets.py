@@ -1,0 +1,36 @@
+"""``manymatch datasets``: the list, one set, and what a folder lacks."""
+
+import json
+
+from manymatch.datasets import registry
+from tests.support.command import one_sentence, run
+
+
+def test_the_list():
+    text = run("datasets").stdout
+    assert all(name in text for name in registry.names())
+    record = json.loads(run("datasets", "--json").stdout)
+    assert [entry["name"] for entry in record["datasets"]] == registry.names()
+
+
+def test_a_folder_that_lacks_something_is_bad_input(tmp_path):
+    folder = tmp_path / "[bold]"
+    folder.mkdir()
+    result = run("datasets", "folder", "--root", folder)
+    assert result.exit_code == 2
+    assert "[bold]" in result.stdout
+    record = json.loads(run("datasets", "folder", "--root", folder, "--json").stdout)
+    assert record["missing"]
+
+
+def test_one_set():
+    result = run("datasets", "folder")
+    assert result.exit_code == 0
+    assert registry.info("folder").tree.splitlines()[0] in result.stdout
+
+
+def test_wrong_calls_are_one_sentence():
+    assert "--root must come with the name" in one_sentence(run("datasets", "--root", "x"))
+    assert "did you mean 'folder'" in one_sentence(run("datasets", "foldr"))
+    result = run("datasets", "folder", "--splits", "x")
+    assert "--splits must come with a NAVI data set" in one_sentence(result)

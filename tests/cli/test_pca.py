@@ -1,0 +1,72 @@
+"""``manymatch pca``: columns, notes and bad flags."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.support.command import one_sentence, run
+
+for name in ("torch", "cv2", "matplotlib", "PIL"):
+    pytest.importorskip(name)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    pillow = pytest.importorskip("PIL.Image")
+    paths = [tmp_path / "a.png", tmp_path / "b.png"]
+    for seed, (path, size) in enumerate(zip(paths, ((60, 80), (90, 50)), strict=True)):
+        pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+        pillow.fromarray(pixels).save(path)
+    return paths
+
+
+def test_every_layer_and_rank_is_a_column(pair, tmp_path):
+    picture = tmp_path / "pca.png"
+    result = run(
+        "pca", *pair, "--layer", "10,4", "--debias", "0,5", "--longest", 0, "--weights", "random",
+        "--out", picture, "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["descriptor"] == "efficientnet-lite0"
+    assert record["columns"] == [
+        {"layer": layer, "debias": rank} for layer in (4, 10) for rank in (0, 5)
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_says_when_there_is_no_position(pair, tmp_path):
+    # Positions of this network are relative: an image without content has none.
+    name = "vjepa2.1-vitb16"
+    from manymatch.features.backbones import vjepa
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(vjepa.SIZES, name, vjepa.Size(64, 64, (1, 2, 3, 4)))
+        result = run(
+            "pca", *pair, "--descriptor", name, "--debias", 3, "--longest", 96,
+            "--weights", "random",
+            "--out", tmp_path / "pca.png",
+        )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "debias 3 asks for more directions than the 0" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--layer", "x"), "--layer must be whole numbers"),
+        (("--layer", "99"), r"layer must be an integer in \[1, 15\]"),
+        (("--debias", "-3"), "--debias must be whole numbers"),
+        (("--debias", "500"), "debias must be at most"),
+        (("--preset", "classic"), "one with dense features"),
+        (("--descriptor", "nonsense"), "backbone must be one of"),
+        (("--probe", "white"), "probe must be one of"),
+    ],
+)
+def test_bad_flags_are_named(pair, tmp_path, arguments, says):
+    arguments = [*arguments, *(() if "--debias" in arguments else ("--debias", "1"))]
+    weights = ("--longest", 0, "--weights", "random", "--out", tmp_path / "pca.png")
+    assert re.search(says, one_sentence(run("pca", *pair, *arguments, *weights)))
+    assert not (tmp_path / "pca.png").exists()
