@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch.cli._console import clean_exit, out, print_json, show_table, working
-from manymatch.cli._progress import Tracker
+from manymatch.cli.console import (
+    Json,
+    Tracker,
+    clean_exit,
+    print_json,
+    print_plain,
+    show_table,
+    working,
+)
 from manymatch.viz import require_matplotlib
 from manymatch_paper.datasets.navi_split import make_navi_split
 from manymatch_paper.engine import EXPERIMENTS, experiment, load_report, report_of
@@ -18,8 +25,6 @@ from manymatch_paper.flags import Flag, bind, signature_of
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
-
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 app = typer.Typer(
     name="manymatch-paper",
@@ -39,7 +44,7 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
     text = "Folder of the results; a run that was stopped goes on there."
     form = Annotated[Path, typer.Option("--out", help=text)]
     flags["folder"] = Flag(form, Path("out") / name, lambda value: value)
-    flags["as_json"] = Flag(_Json, default=False, convert=bool)
+    flags["as_json"] = Flag(Json, default=False, convert=bool)
 
     def command(**given: Any) -> None:
         with clean_exit():
@@ -65,18 +70,17 @@ def _finish(name: str, data: dict[str, Any], folder: Path, *, as_json: bool) -> 
     if as_json:
         print_json({"experiment": name, **data, "files": [str(path) for path in files]})
         return
-    console = out()
     for table in report.tables:
         show_table(table)
-        console.print()
+        print_plain("")
     for note in report.notes:
-        console.print(note, style="dim", markup=False)
-    _tell_files(files)
+        print_plain(note, style="dim")
+    _print_files(files)
 
 
-def _tell_files(files: list[Path]) -> None:
+def _print_files(files: list[Path]) -> None:
     for path in files:
-        out().print(f"Written: {path}", markup=False, soft_wrap=True)
+        print_plain(f"Written: {path}")
 
 
 def _add_experiments() -> None:
@@ -95,7 +99,7 @@ def draw(
         Path | None,
         typer.Option("--out", help="Folder; by default that of the file.", show_default=False),
     ] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Make tables and figures again from the JSON of an experiment."""
     with clean_exit():
@@ -103,7 +107,7 @@ def draw(
         if as_json:
             print_json({"files": [str(path) for path in files]})
         else:
-            _tell_files(files)
+            _print_files(files)
 
 
 @app.command(
@@ -114,7 +118,7 @@ def navi_split(
     target: Annotated[Path, typer.Argument(help="Folder in which the lists are written.")],
     pairs: Annotated[int, typer.Option(help="Pairs of each viewpoint bin and list.")] = 500,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Make two lists of pairs of NAVI-Wild, for poses and for recall, without a common image."""
     with clean_exit():
@@ -124,9 +128,9 @@ def navi_split(
             print_json(manifest)
             return
         total = 3 * manifest["pairs_per_bin"]
-        out().print(f"Two lists of {total:,} pairs of {manifest['objects']} objects in {target}:")
+        print_plain(f"Two lists of {total:,} pairs of {manifest['objects']} objects in {target}:")
         for finding in manifest["audit"]:
-            out().print(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
+            print_plain(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
 
 
 _add_experiments()
