@@ -1,0 +1,100 @@
+// Homography between two images of a plane (or of any scene, taken from one place) from four or more
+// correspondences.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "manymatch/aligned.h"
+#include "manymatch/dispatch.h"
+#include "manymatch/problems/homography/kernels.h"
+#include "manymatch/problems/two_view_points.h"
+#include "manymatch/ransac/problem.h"
+
+namespace manymatch {
+
+// x1 ~ H x0, by rows, with Frobenius norm one. H x0 has a positive third coordinate at the points
+// that the homography explains.
+struct Homography {
+  double H[9] = {0.57735026918962576, 0, 0, 0, 0.57735026918962576, 0, 0, 0, 0.57735026918962576};
+};
+
+// Scales to Frobenius norm one; false, and unchanged, if that is not possible.
+bool normalise(Homography& model);
+// H (I + D), with D by rows and without its last entry.
+Homography perturb(const Homography& model, const double* step);
+
+// Levenberg-Marquardt over the edges with a positive weight; one weight per padded column.
+LmResult refine_homography(Homography& model, RefineColumns& columns,
+                           std::span<const double> weights, Loss loss, double eps2,
+                           int max_iterations);
+
+// The normalised direct linear transform over the edges with a positive weight: the H of norm one
+// with the least weighted sum of squares of w (H x0 - x1), w the third coordinate of H x0. It is
+// found from `model` by inverse iteration. False, and unchanged, if there is none.
+bool direct_linear_transform(const RefineColumns& columns, std::span<const double> weights,
+                             Homography& model);
+
+// Coordinates in which the problem is solved: each image about the centre of its points, both in
+// one unit, such that all points lie within [-1, 1]. One unit, since errors of both images are
+// added.
+struct HomographyFrame {
+  double centre0[2] = {0, 0}, centre1[2] = {0, 0};
+  double unit = 1;
+
+  // Of the points that have edges, (x, y) by rows.
+  HomographyFrame(const Graph& graph, std::span<const double> points0,
+                  std::span<const double> points1);
+  std::vector<double> to_frame(std::span<const double> points, int image) const;
+  // By rows, with last entry 1 (or norm one where that entry vanishes).
+  std::array<double, 9> to_pixels(const Homography& model) const;
+  Homography from_pixels(std::span<const double, 9> H) const;
+};
+
+class HomographyProblem {
+ public:
+  using Model = Homography;
+  using Data = TwoViewPoints;  // in a HomographyFrame
+  static constexpr int kSampleSize = 4;
+  static constexpr const char* kModelName = "homography";
+  struct Workspace {
+    std::unique_ptr<FourPointBatch> batch;
+    std::unique_ptr<FourPointSolutions> solutions;
+    RefineColumns columns;
+    AlignedVector<double> inside;  // weights of the edges within the threshold
+  };
+
+  HomographyProblem(const Graph& graph, const TwoViewPoints& points);
+  // arrays_ points into the other members.
+  HomographyProblem(const HomographyProblem&) = delete;
+  HomographyProblem& operator=(const HomographyProblem&) = delete;
+
+  const Graph& graph() const { return graph_; }
+  double eps() const { return eps_; }
+  Workspace workspace() const;
+
+  void solve(std::span<const int> samples, Workspace& space, Solutions<Homography>& out) const;
+  int screen(const Homography& model, int enough, std::span<uint64_t> mask) const;
+  int inliers(const Homography& model, std::span<uint64_t> mask, std::span<double> r2) const;
+  int within(const Homography& model, double limit2, std::span<uint64_t> mask) const;
+  // With the truncated loss, whose start is a sample of four edges, the direct linear transform of
+  // the inliers is tried as a better start.
+  LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, int max_iterations,
+                  Workspace& space) const;
+
+ private:
+  const Graph& graph_;
+  double eps_;
+  AlignedVector<double> x0_, y0_, x1_, y1_;  // per edge, padded
+  AlignedVector<float> x0f_, y0f_, x1f_, y1f_;
+  HomographyEdges arrays_;
+  bool screens_ = true;
+};
+
+static_assert(Problem<HomographyProblem>);
+static_assert(kFourPointBatch == kBatch, "a batch of samples is one batch of the solver");
+static_assert(kRefineLanes == GatheredEdges::kPadding, "weights are padded to whole vectors");
+
+}  // namespace manymatch

@@ -1,0 +1,351 @@
+// Symmetric transfer error: inliers among all edges, and the normal equations of a refinement.
+//
+// r^2 = (|x1 - H x0|^2 + |x0 - H^-1 x1|^2) / 2, the mean over the two images. It is undefined where
+// a third coordinate is not positive: such a point lies beyond the line at infinity, where no camera
+// sees it. The inverse is used as the adjugate, so that a homography of negative determinant, which
+// mirrors, has no inliers.
+#pragma once
+
+#include "manymatch/problems/homography/kernels.h"
+#include "manymatch/simd.h"
+
+namespace manymatch {
+namespace {
+
+inline void adjugate(const double* H, double* out) {
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 3; ++j) {
+      const int r0 = (j + 1) % 3, r1 = (j + 2) % 3, c0 = (i + 1) % 3, c1 = (i + 2) % 3;
+      out[3 * i + j] = H[3 * r0 + c0] * H[3 * r1 + c1] - H[3 * r0 + c1] * H[3 * r1 + c0];
+    }
+  }
+}
+
+// One direction of the transfer, with both sides of the comparison multiplied by the third
+// coordinate w: (d0, d1) = w (H x - target).
+template <class V>
+struct Transfer {
+  V minus_w, d0, d1;
+
+  // `H` has its third row negated.
+  Transfer(const V* H, V x, V y, V target_x, V target_y)
+      : minus_w(fma(H[6], x, fma(H[7], y, H[8]))),
+        d0(fma(target_x, minus_w, fma(H[0], x, fma(H[1], y, H[2])))),
+        d1(fma(target_y, minus_w, fma(H[3], x, fma(H[4], y, H[5])))) {}
+};
+
+template <class V, class Scalar>
+inline void broadcast_transfer(const double* H, double scale, V* out) {
+  for (int k = 0; k < 9; ++k) {
+    out[k] = splat(static_cast<Scalar>(k < 6 ? scale * H[k] : -scale * H[k]));
+  }
+}
+
+struct Symmetric {
+  vd forward[9], back[9];
+
+  explicit Symmetric(const double* H) {
+    double inverse[9];
+    adjugate(H, inverse);
+    broadcast_transfer<vd, double>(H, 1.0, forward);
+    broadcast_transfer<vd, double>(inverse, 1.0, back);
+  }
+
+  // r^2 and where it is defined.
+  vd residual2(vd x0, vd y0, vd x1, vd y1, md* defined) const {
+    const Transfer<vd> f(forward, x0, y0, x1, y1), b(back, x1, y1, x0, y0);
+    const vd f2 = fma(f.d0, f.d0, f.d1 * f.d1) / (f.minus_w * f.minus_w);
+    const vd b2 = fma(b.d0, b.d0, b.d1 * b.d1) / (b.minus_w * b.minus_w);
+    const vd r2 = splat(0.5) * (f2 + b2), zero = vd{};
+    *defined = both(both(less(f.minus_w, zero), less(b.minus_w, zero)),
+                    less(r2, splat(__builtin_inf())));
+    return r2;
+  }
+};
+
+int inliers(const HomographyEdges& edges, const double* H, double eps2, uint64_t* mask,
+                       double* r2_out) {
+  const Symmetric symmetric(H);
+  const vd limit = splat(eps2), nan = splat(__builtin_nan(""));
+  int total = 0;
+  for (std::size_t w = 0; w < edges.words; ++w) {
+    uint64_t word = 0;
+    for (int b = 0; b < 64; b += kDoubles) {
+      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
+      md defined;
+      const vd r2 = symmetric.residual2(load(edges.x0 + i), load(edges.y0 + i), load(edges.x1 + i),
+                                        load(edges.y1 + i), &defined);
+      if (r2_out) store(r2_out + i, select(defined, r2, nan));
+      word |= static_cast<uint64_t>(bits(both(defined, less(r2, limit)))) << b;
+    }
+    mask[w] = word;
+    total += __builtin_popcountll(word);
+  }
+  return total;
+}
+
+// What rounding to float32 does to one direction. Every term of w and of d = w (H x - target)
+// passes at most eight roundings of 2^-24 (coefficient, coordinates, products and sums; fewer where
+// fma is one instruction), so with rows of H that sum up to R in absolute value and coordinates of
+// at most M and T: |error of w| <= 10 2^-24 R2 M and |error of d| <= 10 2^-24 (max(R0, R1) + T R2)
+// M for each component.
+struct Rounding {
+  double w, d;
+
+  Rounding(const double* H, double scale, double largest, double largest_target) {
+    double row[3];
+    for (int i = 0; i < 3; ++i) {
+      row[i] = 0.0;
+      for (int j = 0; j < 3; ++j) row[i] += scale * __builtin_fabs(H[3 * i + j]);
+    }
+    constexpr double kUnit = 10.0 / (1 << 24);
+    w = kUnit * row[2] * largest;
+    d = kUnit * ((row[0] > row[1] ? row[0] : row[1]) + largest_target * row[2]) * largest;
+  }
+};
+
+inline double inverse_of_largest(const double* H) {
+  double largest = 0.0;
+  for (int k = 0; k < 9; ++k) {
+    if (__builtin_fabs(H[k]) > largest) largest = __builtin_fabs(H[k]);
+  }
+  return 1.0 / largest;
+}
+
+// Squared distance of a transfer, at most the exact one.
+struct LowerBound {
+  vf h[9], slack_w, slack_d;
+
+  LowerBound(const double* H, double scale, const Rounding& rounding)
+      : slack_w(splat(static_cast<float>(rounding.w))),
+        slack_d(splat(static_cast<float>(rounding.d))) {
+    broadcast_transfer<vf, float>(H, scale, h);
+  }
+
+  // False lanes may be beyond the line at infinity for sure.
+  vf distance2(vf x, vf y, vf target_x, vf target_y, unsigned* visible) const {
+    const Transfer<vf> t(h, x, y, target_x, target_y);
+    const vf zero = vf{}, w = slack_w - t.minus_w;
+    const vf d0 = max(abs(t.d0) - slack_d, zero), d1 = max(abs(t.d1) - slack_d, zero);
+    *visible &= bits(less(zero, w));
+    return fma(d0, d0, d1 * d1) / (w * w);
+  }
+};
+
+// The forward error alone is at most sqrt(2) eps for an inlier; that test runs over all edges and
+// ends most hypotheses. The sum of both directions is looked at only if at least `enough` edges
+// pass it.
+int screen(const HomographyEdges& edges, const double* H, double eps, int enough,
+                      uint64_t* mask) {
+  constexpr double kMargin = 1.0 + 1e-5;  // for the roundings after w and d are known
+  const double scale = inverse_of_largest(H), reach = 1.4142135623730951 * eps;
+  const Rounding rounding(H, scale, edges.largest0, edges.largest1);
+  vf h[9];
+  broadcast_transfer<vf, float>(H, scale, h);
+  // |d| <= reach w, both as the float32 numbers say at the worst.
+  const vf slope = splat(static_cast<float>(-reach * kMargin));
+  const vf offset = splat(
+      static_cast<float>((1.4142135623730951 * rounding.d + reach * rounding.w) * kMargin));
+  int total = 0;
+  for (std::size_t w = 0; w < edges.words; ++w) {
+    uint64_t word = 0;
+    for (int b = 0; b < 64; b += kFloats) {
+      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
+      const Transfer<vf> t(h, load(edges.x0f + i), load(edges.y0f + i), load(edges.x1f + i),
+                           load(edges.y1f + i));
+      // Negative beyond the line at infinity; NaN for padding, so that the comparison fails.
+      const vf limit = fma(t.minus_w, slope, offset);
+      word |= static_cast<uint64_t>(
+                  bits(less_equal(fma(t.d0, t.d0, t.d1 * t.d1), limit * abs(limit))))
+              << b;
+    }
+    mask[w] = word;
+    total += __builtin_popcountll(word);
+  }
+  if (total < enough) return total;
+
+  double inverse[9];
+  adjugate(H, inverse);
+  const double inverse_scale = inverse_of_largest(inverse);
+  const LowerBound forward(H, scale, rounding);
+  const LowerBound back(inverse, inverse_scale,
+                        Rounding(inverse, inverse_scale, edges.largest1, edges.largest0));
+  const vf limit = splat(static_cast<float>(2.0 * eps * eps * kMargin));
+  constexpr uint64_t kGroup = (uint64_t{1} << kFloats) - 1;
+  total = 0;
+  for (std::size_t w = 0; w < edges.words; ++w) {
+    uint64_t word = mask[w];
+    for (int b = 0; b < 64; b += kFloats) {
+      if (!(word >> b & kGroup)) continue;
+      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
+      const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
+      const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
+      unsigned hits = static_cast<unsigned>(word >> b & kGroup);
+      const vf f2 = forward.distance2(x0, y0, x1, y1, &hits);
+      const vf b2 = back.distance2(x1, y1, x0, y0, &hits);
+      hits &= bits(less_equal(f2 + b2, limit));
+      word &= ~(kGroup << b) | static_cast<uint64_t>(hits) << b;
+    }
+    mask[w] = word;
+    total += __builtin_popcountll(word);
+  }
+  return total;
+}
+
+// Both directions of one vector of edges, as the derivatives need them. With D the step,
+// H (I + D) x0 = H (x0 + D x0): the forward error moves by P D x0 with P the derivative of
+// x -> H x. And (I + D)^-1 H^-1 x1 = b - D b to first order, with b the point that x1 comes from.
+struct Side {
+  vd P[2][3], z[3], r[2];  // derivative dr = P D z
+};
+
+struct LinearisedTransfer {
+  Side side[2];
+  vd r2;
+  md defined;
+
+  LinearisedTransfer(const Symmetric& s, vd x0, vd y0, vd x1, vd y1) {
+    const vd zero = vd{}, one = splat(1.0);
+    const vd *H = s.forward, *G = s.back;  // third rows negated
+    const vd w = -fma(H[6], x0, fma(H[7], y0, H[8]));
+    const vd inverse_w = one / w;
+    const vd u[2] = {fma(H[0], x0, fma(H[1], y0, H[2])) * inverse_w,
+                     fma(H[3], x0, fma(H[4], y0, H[5])) * inverse_w};
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 3; ++j) side[0].P[i][j] = fma(u[i], H[6 + j], H[3 * i + j]) * inverse_w;
+    }
+    side[0].z[0] = x0;
+    side[0].z[1] = y0;
+    side[0].z[2] = one;
+    side[0].r[0] = u[0] - x1;
+    side[0].r[1] = u[1] - y1;
+
+    const vd v = -fma(G[6], x1, fma(G[7], y1, G[8]));
+    const vd inverse_v = one / v;
+    const vd b[2] = {fma(G[0], x1, fma(G[1], y1, G[2])) * inverse_v,
+                     fma(G[3], x1, fma(G[4], y1, G[5])) * inverse_v};
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 2; ++j) side[1].P[i][j] = i == j ? -one : zero;
+      side[1].P[i][2] = b[i];
+      side[1].z[i] = b[i];
+    }
+    side[1].z[2] = one;
+    side[1].r[0] = b[0] - x0;
+    side[1].r[1] = b[1] - y0;
+    vd sum = vd{};
+    for (const Side& one_side : side) {
+      for (const vd r : one_side.r) sum = fma(r, r, sum);
+    }
+    r2 = splat(0.5) * sum;
+    defined = both(both(less(zero, w), less(zero, v)), less(r2, splat(__builtin_inf())));
+  }
+};
+
+constexpr int kTransferPieces = kRefineLanes / kDoubles;
+
+// Sums run in eight fixed lanes whatever the vector width, so that they round alike everywhere.
+void normal_equations(const RefineArrays& a, const double* H, Loss loss, double eps2,
+                                 double* out) {
+  constexpr int kSums = kHomographyTriangle + kHomographyParameters + 1;
+  const Symmetric symmetric(H);
+  const vd limit = splat(eps2), inverse_limit = splat(1.0 / eps2);
+  const vd zero = vd{}, one = splat(1.0), half = splat(0.5);
+  vd sum[kSums][kTransferPieces] = {};
+  for (std::size_t i = 0; i < a.padded; i += kRefineLanes) {
+    for (int piece = 0; piece < kTransferPieces; ++piece) {
+      const std::size_t at = i + static_cast<std::size_t>(piece * kDoubles);
+      const LinearisedTransfer l(symmetric, load(a.x0 + at), load(a.y0 + at), load(a.x1 + at),
+                                 load(a.y1 + at));
+      const vd weight = load(a.weight + at);
+      vd robust = one, cost = l.r2;
+      if (loss == Loss::kTruncated) {
+        const md inside = less(l.r2, limit);
+        robust = select(inside, one, zero);
+        cost = select(inside, l.r2, limit);
+      } else if (loss == Loss::kCauchy) {
+        robust = one / fma(l.r2, inverse_limit, one);
+        cost = zero;
+      }
+      const md used = both(l.defined, less(zero, weight));
+      const vd w = select(used, half * weight * robust, zero);
+      for (const Side& side : l.side) {
+        // J'J is the Kronecker product of P'P and z z', J'r that of P'r and z.
+        vd PP[3][3], Pr[3], zz[3][3], z[3];
+        for (int c = 0; c < 3; ++c) z[c] = select(used, side.z[c], zero);
+        for (int row = 0; row < 3; ++row) {
+          const vd p0 = select(used, side.P[0][row], zero), p1 = select(used, side.P[1][row], zero);
+          for (int col = row; col < 3; ++col) {
+            const vd q0 = select(used, side.P[0][col], zero);
+            const vd q1 = select(used, side.P[1][col], zero);
+            PP[row][col] = w * fma(p0, q0, p1 * q1);
+            zz[row][col] = z[row] * z[col];
+            zz[col][row] = zz[row][col];
+          }
+          const vd r0 = select(used, side.r[0], zero), r1 = select(used, side.r[1], zero);
+          Pr[row] = w * fma(p0, r0, p1 * r1);
+        }
+        int slot = 0;
+        for (int p = 0; p < kHomographyParameters; ++p) {
+          for (int q = p; q < kHomographyParameters; ++q, ++slot) {
+            sum[slot][piece] = fma(PP[p / 3][q / 3], zz[p % 3][q % 3], sum[slot][piece]);
+          }
+        }
+        for (int p = 0; p < kHomographyParameters; ++p, ++slot) {
+          sum[slot][piece] = fma(Pr[p / 3], z[p % 3], sum[slot][piece]);
+        }
+      }
+      // An undefined residual costs what an outlier costs.
+      const vd lost = loss == Loss::kTruncated ? limit : zero;
+      const vd term = select(l.defined, cost, lost);
+      sum[kSums - 1][piece] =
+          fma(select(less(zero, weight), weight, zero), term, sum[kSums - 1][piece]);
+    }
+  }
+  for (int slot = 0; slot < kSums; ++slot) {
+    double lanes[8];
+    for (int piece = 0; piece < kTransferPieces; ++piece) {
+      store(lanes + piece * kDoubles, sum[slot][piece]);
+    }
+    out[slot] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
+
+void residuals(const RefineArrays& a, const double* H, double* r2_out) {
+  const Symmetric symmetric(H);
+  for (std::size_t i = 0; i < a.padded; i += kDoubles) {
+    md defined;
+    const vd r2 = symmetric.residual2(load(a.x0 + i), load(a.y0 + i), load(a.x1 + i),
+                                      load(a.y1 + i), &defined);
+    store(r2_out + i, select(defined, r2, splat(__builtin_inf())));
+  }
+}
+
+void jacobian(const RefineArrays& a, const double* H, double* r_out, double* J_out) {
+  const Symmetric symmetric(H);
+  const vd scale = splat(0.70710678118654752);
+  for (std::size_t i = 0; i < a.padded; i += kDoubles) {
+    const LinearisedTransfer l(symmetric, load(a.x0 + i), load(a.y0 + i), load(a.x1 + i),
+                               load(a.y1 + i));
+    double lanes[kDoubles];
+    for (int row = 0; row < 4; ++row) {
+      const Side& side = l.side[row / 2];
+      store(lanes, scale * side.r[row % 2]);
+      for (int lane = 0; lane < kDoubles; ++lane) {
+        r_out[(i + static_cast<std::size_t>(lane)) * 4 + static_cast<std::size_t>(row)] =
+            lanes[lane];
+      }
+      for (int p = 0; p < kHomographyParameters; ++p) {
+        store(lanes, scale * side.P[row % 2][p / 3] * side.z[p % 3]);
+        for (int lane = 0; lane < kDoubles; ++lane) {
+          const std::size_t at = (i + static_cast<std::size_t>(lane)) * 4;
+          J_out[(at + static_cast<std::size_t>(row)) * kHomographyParameters +
+                static_cast<std::size_t>(p)] = lanes[lane];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace manymatch

@@ -1,0 +1,20 @@
+// Compiled once per instruction set; MANYMATCH_ISA names it (see CMakeLists.txt).
+#include "manymatch/problems/homography/kernels.h"
+
+#include "manymatch/instruction_set.h"
+#include "manymatch/problems/homography/four_point.h"
+#include "manymatch/problems/homography/transfer.h"
+
+namespace manymatch {
+
+template <>
+const HomographyKernels kernel_table<HomographyKernels, InstructionSet::MANYMATCH_ISA> = {
+    .screen = screen,
+    .inliers = inliers,
+    .four_point = four_point,
+    .normal_equations = normal_equations,
+    .residuals = residuals,
+    .jacobian = jacobian,
+};
+
+}  // namespace manymatch

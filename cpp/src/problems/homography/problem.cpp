@@ -1,0 +1,301 @@
+#include "manymatch/problems/homography/problem.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace manymatch {
+
+namespace {
+
+const HomographyKernels& homography_kernels() { return kernels<HomographyKernels>(); }
+
+// a b for 3x3 matrices by rows.
+std::array<double, 9> product(const double* a, const double* b) {
+  std::array<double, 9> out;
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 3; ++j) {
+      out[3 * i + j] = a[3 * i] * b[j] + a[3 * i + 1] * b[3 + j] + a[3 * i + 2] * b[6 + j];
+    }
+  }
+  return out;
+}
+
+// The least-squares system of one homography, for the optimiser. Everything is divided by the
+// number of edges, so that the damping means the same for few and for many.
+struct HomographySystem {
+  RefineArrays edges;
+  std::span<double> r2;
+  Loss loss;
+  double eps2;
+  double scale;
+
+  double linearise(const Homography& model, double* upper, double* gradient) const {
+    double out[kHomographyTriangle + kHomographyParameters + 1];
+    homography_kernels().normal_equations(edges, model.H, loss, eps2, out);
+    for (int i = 0; i < kHomographyTriangle; ++i) upper[i] = scale * out[i];
+    const double* rest = out + kHomographyTriangle;
+    for (int i = 0; i < kHomographyParameters; ++i) gradient[i] = scale * rest[i];
+    return scale * (loss == Loss::kCauchy ? cost(model) : rest[kHomographyParameters]);
+  }
+
+  Homography move(const Homography& model, const double* step) const {
+    return perturb(model, step);
+  }
+
+  double cost(const Homography& model) const {
+    homography_kernels().residuals(edges, model.H, r2.data());
+    double total = 0.0;
+    for (std::size_t i = 0; i < edges.padded; ++i) {
+      if (!(edges.weight[i] > 0.0)) continue;
+      const double value = loss == Loss::kCauchy      ? eps2 * std::log1p(r2[i] / eps2)
+                           : loss == Loss::kTruncated ? std::min(r2[i], eps2)
+                                                      : r2[i];
+      total += edges.weight[i] * value;
+    }
+    return total;
+  }
+};
+
+}  // namespace
+
+bool normalise(Homography& model) {
+  double norm2 = 0.0;
+  for (double h : model.H) norm2 += h * h;
+  const double norm = std::sqrt(norm2);
+  if (!(norm > 0.0 && std::isfinite(norm))) return false;
+  for (double& h : model.H) h /= norm;
+  return true;
+}
+
+Homography perturb(const Homography& model, const double* step) {
+  double factor[9];
+  for (int i = 0; i < 9; ++i) factor[i] = (i % 4 == 0 ? 1.0 : 0.0) + (i < 8 ? step[i] : 0.0);
+  const std::array<double, 9> moved = product(model.H, factor);
+  Homography out;
+  std::copy(moved.begin(), moved.end(), out.H);
+  normalise(out);
+  return out;
+}
+
+LmResult refine_homography(Homography& model, RefineColumns& columns,
+                           std::span<const double> weights, Loss loss, double eps2,
+                           int max_iterations) {
+  const auto count = static_cast<double>(
+      std::count_if(weights.begin(), weights.end(), [](double w) { return w > 0; }));
+  if (count == 0.0) return {};
+  HomographySystem system{columns.arrays(weights), columns.r2, loss, eps2, 1.0 / count};
+  Homography refined = model;
+  LmResult result = levenberg_marquardt<kHomographyParameters>(refined, system, max_iterations);
+  result.initial_cost *= count;
+  result.cost *= count;
+  if (normalise(refined)) model = refined;
+  return result;
+}
+
+bool direct_linear_transform(const RefineColumns& columns, std::span<const double> weights,
+                             Homography& model) {
+  // The rows of an edge are (z, 0, -x1 z) and (0, z, -y1 z) with z = (x0, y0, 1), so that four
+  // symmetric 3x3 sums hold everything: of z z', and of it times x1, y1 and x1^2 + y1^2.
+  double sums[4][6] = {};
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] > 0.0)) continue;
+    const double x0 = columns.x0[i], y0 = columns.y0[i], x1 = columns.x1[i], y1 = columns.y1[i];
+    const double zz[6] = {x0 * x0, x0 * y0, x0, y0 * y0, y0, 1.0};
+    const double factors[4] = {weights[i], weights[i] * x1, weights[i] * y1,
+                               weights[i] * (x1 * x1 + y1 * y1)};
+    for (int k = 0; k < 4; ++k) {
+      for (int c = 0; c < 6; ++c) sums[k][c] += factors[k] * zz[c];
+    }
+  }
+  double upper[45], trace = 0.0;
+  int slot = 0;
+  for (int p = 0; p < 9; ++p) {
+    for (int q = p; q < 9; ++q, ++slot) {
+      const int low = std::min(p % 3, q % 3), high = std::max(p % 3, q % 3);
+      const int c = low == 0 ? high : low + high + 1;
+      const int a = p / 3, b = q / 3;
+      upper[slot] = a == 2    ? sums[3][c]
+                    : b == 2  ? -sums[a + 1][c]
+                    : a == b  ? sums[0][c]
+                              : 0.0;
+      if (p == q) trace += upper[slot];
+    }
+  }
+  Homography found = model;
+  for (int step = 0; step < 3; ++step) {
+    double minus[9];
+    for (int i = 0; i < 9; ++i) minus[i] = -found.H[i];
+    if (!solve_damped<9>(upper, minus, 1e-12 * trace, found.H) || !normalise(found)) return false;
+  }
+  model = found;
+  return true;
+}
+
+HomographyFrame::HomographyFrame(const Graph& graph, std::span<const double> points0,
+                                 std::span<const double> points1) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  double half = 0.0;
+  const auto box = [&](std::span<const double> points, const std::vector<int>& ends, double* mid) {
+    for (std::size_t c = 0; c < 2; ++c) {
+      double low = infinity, high = -infinity;
+      for (int v : ends) {
+        const double value = points[2 * at(v) + c];
+        if (!std::isfinite(value)) continue;
+        low = std::min(low, value);
+        high = std::max(high, value);
+      }
+      if (!(low <= high)) continue;
+      mid[c] = 0.5 * low + 0.5 * high;
+      half = std::max(half, 0.5 * high - 0.5 * low);
+    }
+  };
+  box(points0, graph.left, centre0);
+  box(points1, graph.right, centre1);
+  if (half > 0.0) unit = half;
+}
+
+std::vector<double> HomographyFrame::to_frame(std::span<const double> points, int image) const {
+  const double* centre = image == 0 ? centre0 : centre1;
+  std::vector<double> out(points.size());
+  for (std::size_t i = 0; i < points.size(); ++i) out[i] = (points[i] - centre[i % 2]) / unit;
+  return out;
+}
+
+std::array<double, 9> HomographyFrame::to_pixels(const Homography& model) const {
+  const double into[9] = {1 / unit, 0, -centre0[0] / unit, 0, 1 / unit, -centre0[1] / unit, 0, 0,
+                          1};
+  const double out[9] = {unit, 0, centre1[0], 0, unit, centre1[1], 0, 0, 1};
+  std::array<double, 9> H = product(out, product(model.H, into).data());
+  double norm2 = 0.0;
+  for (double h : H) norm2 += h * h;
+  const double norm = std::sqrt(norm2);
+  const double scale = std::abs(H[8]) > 1e-12 * norm ? H[8] : norm;
+  for (double& h : H) h /= scale;
+  return H;
+}
+
+Homography HomographyFrame::from_pixels(std::span<const double, 9> H) const {
+  const double back[9] = {unit, 0, centre0[0], 0, unit, centre0[1], 0, 0, 1};
+  const double into[9] = {1 / unit, 0, -centre1[0] / unit, 0, 1 / unit, -centre1[1] / unit, 0, 0,
+                          1};
+  Homography model;
+  const std::array<double, 9> moved = product(into, product(H.data(), back).data());
+  std::copy(moved.begin(), moved.end(), model.H);
+  normalise(model);
+  return model;
+}
+
+HomographyProblem::HomographyProblem(const Graph& graph, const TwoViewPoints& points)
+    : graph_(graph), eps_(points.eps) {
+  const std::size_t padded = graph.words() * 64;
+  for (auto* v : {&x0_, &y0_, &x1_, &y1_}) {
+    v->assign(padded, std::numeric_limits<double>::quiet_NaN());
+  }
+  double largest[2] = {1.0, 1.0};
+  for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+    const double* a = points.x0.data() + 2 * at(graph.left[e]);
+    const double* b = points.x1.data() + 2 * at(graph.right[e]);
+    const double most0 = std::max(std::abs(a[0]), std::abs(a[1]));
+    const double most1 = std::max(std::abs(b[0]), std::abs(b[1]));
+    if (!std::isfinite(a[0] + a[1] + b[0] + b[1])) continue;  // stays an outlier
+    x0_[e] = a[0];
+    y0_[e] = a[1];
+    x1_[e] = b[0];
+    y1_[e] = b[1];
+    largest[0] = std::max(largest[0], most0);
+    largest[1] = std::max(largest[1], most1);
+  }
+  // Beyond float the screen is off (see below); clamping keeps the conversion defined.
+  const auto narrow = [](const AlignedVector<double>& from, AlignedVector<float>& to) {
+    static constexpr double kLimit = std::numeric_limits<float>::max();
+    to.resize(from.size());
+    std::transform(from.begin(), from.end(), to.begin(), [](double v) {
+      return static_cast<float>(std::isnan(v) ? v : std::clamp(v, -kLimit, kLimit));
+    });
+  };
+  narrow(x0_, x0f_);
+  narrow(y0_, y0f_);
+  narrow(x1_, x1f_);
+  narrow(y1_, y1f_);
+  arrays_ = {x0_.data(),  y0_.data(),  x1_.data(),    y1_.data(), x0f_.data(), y0f_.data(),
+             x1f_.data(), y1f_.data(), graph.words(), largest[0], largest[1]};
+  // Squares of what the screen computes stay within the range of float.
+  screens_ = eps_ < 1e6 && largest[0] < 1e6 && largest[1] < 1e6;
+}
+
+HomographyProblem::Workspace HomographyProblem::workspace() const {
+  Workspace space;
+  space.batch = std::make_unique<FourPointBatch>();
+  space.solutions = std::make_unique<FourPointSolutions>();
+  return space;
+}
+
+void HomographyProblem::solve(std::span<const int> samples, Workspace& space,
+                              Solutions<Homography>& out) const {
+  FourPointBatch& batch = *space.batch;
+  batch.count = static_cast<int>(samples.size()) / kSampleSize;
+  for (int i = 0; i < batch.count; ++i) {
+    for (int k = 0; k < kSampleSize; ++k) {
+      const std::size_t e = at(samples[at(kSampleSize * i + k)]);
+      batch.x0[k][i] = x0_[e];
+      batch.y0[k][i] = y0_[e];
+      batch.x1[k][i] = x1_[e];
+      batch.y1[k][i] = y1_[e];
+    }
+  }
+  homography_kernels().four_point(batch, *space.solutions);
+  out.clear();
+  for (int i = 0; i < space.solutions->count; ++i) {
+    Homography model;
+    std::copy_n(space.solutions->H[i], 9, model.H);
+    out.models.push_back(model);
+    out.sample.push_back(space.solutions->problem[i]);
+  }
+}
+
+int HomographyProblem::screen(const Homography& model, int enough, std::span<uint64_t> mask) const {
+  if (!screens_) return inliers(model, mask, {});
+  return homography_kernels().screen(arrays_, model.H, eps_, enough, mask.data());
+}
+
+int HomographyProblem::inliers(const Homography& model, std::span<uint64_t> mask,
+                               std::span<double> r2) const {
+  return homography_kernels().inliers(arrays_, model.H, eps_ * eps_, mask.data(),
+                                      r2.empty() ? nullptr : r2.data());
+}
+
+int HomographyProblem::within(const Homography& model, double limit2,
+                              std::span<uint64_t> mask) const {
+  return homography_kernels().inliers(arrays_, model.H, limit2, mask.data(), nullptr);
+}
+
+LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges, Loss loss,
+                                   int max_iterations, Workspace& space) const {
+  RefineColumns& columns = space.columns;
+  columns.resize(edges.edges().size(), edges.padded());
+  for (std::size_t i = 0; i < edges.edges().size(); ++i) {
+    const std::size_t e = at(edges.edges()[i]);
+    columns.x0[i] = x0_[e];
+    columns.y0[i] = y0_[e];
+    columns.x1[i] = x1_[e];
+    columns.y1[i] = y1_[e];
+  }
+  const double eps2 = eps_ * eps_;
+  if (loss == Loss::kTruncated) {
+    const HomographySystem system{columns.arrays(edges.weights()), columns.r2, loss, eps2, 1.0};
+    const double before = system.cost(model);
+    space.inside.assign(edges.weights().begin(), edges.weights().end());
+    for (std::size_t i = 0; i < space.inside.size(); ++i) {
+      if (!(columns.r2[i] < eps2)) space.inside[i] = 0.0;
+    }
+    Homography start = model;
+    if (direct_linear_transform(columns, space.inside, start) && system.cost(start) < before) {
+      model = start;
+    }
+  }
+  return refine_homography(model, columns, edges.weights(), loss, eps2, max_iterations);
+}
+
+}  // namespace manymatch
