@@ -1,5 +1,4 @@
 // Homography: solver, inliers, screening, derivatives and refinement on every instruction set.
-#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -490,25 +489,6 @@ void test_sets_agree(const Columns& c, const Homography& model) {
   });
 }
 
-// Pixels to the frame and back.
-void test_frame() {
-  Source random(49);
-  Scene scene(random, random_homography(random, 0.3), 30, 0.0);
-  for (double& x : scene.x0) x = 400 + 300 * x;
-  for (double& x : scene.x1) x = 100 * x - 20;
-  const HomographyFrame frame(scene.graph, scene.x0, scene.x1);
-  for (int image : {0, 1}) {
-    double most = 0;
-    for (double x : frame.to_frame(image == 0 ? scene.x0 : scene.x1, image)) {
-      most = std::max(most, std::abs(x));
-    }
-    CHECK(most <= 1.0 + 1e-12 && (image == 1 || most > 0.999));
-  }
-  const std::array<double, 9> H = {1.2, 0.1, 30, -0.2, 0.9, -10, 1e-4, -2e-4, 1};
-  const std::array<double, 9> again = frame.to_pixels(frame.from_pixels(H));
-  for (std::size_t i = 0; i < 9; ++i) CHECK_NEAR(again[i], H[i], 1e-11 * (1 + std::abs(H[i])));
-}
-
 }  // namespace
 
 int main() {
@@ -534,6 +514,5 @@ int main() {
     const Homography model = random_homography(random, 0.4);
     test_sets_agree(Columns(random, model, count, 1e-3), model);
   }
-  test_frame();
   return check::finish();
 }

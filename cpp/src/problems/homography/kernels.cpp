@@ -8,7 +8,7 @@
 namespace manymatch {
 
 template <>
-const HomographyKernels kernel_table<HomographyKernels, InstructionSet::MANYMATCH_ISA> = {
+const HomographyKernels CompiledFor<HomographyKernels, InstructionSet::MANYMATCH_ISA>::kernels = {
     .screen = screen,
     .inliers = inliers,
     .four_point = four_point,

@@ -133,60 +133,6 @@ bool direct_linear_transform(const RefineColumns& columns, std::span<const doubl
   return true;
 }
 
-HomographyFrame::HomographyFrame(const Graph& graph, std::span<const double> points0,
-                                 std::span<const double> points1) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  double half = 0.0;
-  const auto box = [&](std::span<const double> points, const std::vector<int>& ends, double* mid) {
-    for (std::size_t c = 0; c < 2; ++c) {
-      double low = infinity, high = -infinity;
-      for (int v : ends) {
-        const double value = points[2 * at(v) + c];
-        if (!std::isfinite(value)) continue;
-        low = std::min(low, value);
-        high = std::max(high, value);
-      }
-      if (!(low <= high)) continue;
-      mid[c] = 0.5 * low + 0.5 * high;
-      half = std::max(half, 0.5 * high - 0.5 * low);
-    }
-  };
-  box(points0, graph.left, centre0);
-  box(points1, graph.right, centre1);
-  if (half > 0.0) unit = half;
-}
-
-std::vector<double> HomographyFrame::to_frame(std::span<const double> points, int image) const {
-  const double* centre = image == 0 ? centre0 : centre1;
-  std::vector<double> out(points.size());
-  for (std::size_t i = 0; i < points.size(); ++i) out[i] = (points[i] - centre[i % 2]) / unit;
-  return out;
-}
-
-std::array<double, 9> HomographyFrame::to_pixels(const Homography& model) const {
-  const double into[9] = {1 / unit, 0, -centre0[0] / unit, 0, 1 / unit, -centre0[1] / unit, 0, 0,
-                          1};
-  const double out[9] = {unit, 0, centre1[0], 0, unit, centre1[1], 0, 0, 1};
-  std::array<double, 9> H = product(out, product(model.H, into).data());
-  double norm2 = 0.0;
-  for (double h : H) norm2 += h * h;
-  const double norm = std::sqrt(norm2);
-  const double scale = std::abs(H[8]) > 1e-12 * norm ? H[8] : norm;
-  for (double& h : H) h /= scale;
-  return H;
-}
-
-Homography HomographyFrame::from_pixels(std::span<const double, 9> H) const {
-  const double back[9] = {unit, 0, centre0[0], 0, unit, centre0[1], 0, 0, 1};
-  const double into[9] = {1 / unit, 0, -centre1[0] / unit, 0, 1 / unit, -centre1[1] / unit, 0, 0,
-                          1};
-  Homography model;
-  const std::array<double, 9> moved = product(into, product(H.data(), back).data());
-  std::copy(moved.begin(), moved.end(), model.H);
-  normalise(model);
-  return model;
-}
-
 HomographyProblem::HomographyProblem(const Graph& graph, const TwoViewPoints& points)
     : graph_(graph), eps_(points.eps) {
   const std::size_t padded = graph.words() * 64;

@@ -37,26 +37,10 @@ LmResult refine_homography(Homography& model, RefineColumns& columns,
 bool direct_linear_transform(const RefineColumns& columns, std::span<const double> weights,
                              Homography& model);
 
-// Coordinates in which the problem is solved: each image about the centre of its points, both in
-// one unit, such that all points lie within [-1, 1]. One unit, since errors of both images are
-// added.
-struct HomographyFrame {
-  double centre0[2] = {0, 0}, centre1[2] = {0, 0};
-  double unit = 1;
-
-  // Of the points that have edges, (x, y) by rows.
-  HomographyFrame(const Graph& graph, std::span<const double> points0,
-                  std::span<const double> points1);
-  std::vector<double> to_frame(std::span<const double> points, int image) const;
-  // By rows, with last entry 1 (or norm one where that entry vanishes).
-  std::array<double, 9> to_pixels(const Homography& model) const;
-  Homography from_pixels(std::span<const double, 9> H) const;
-};
-
 class HomographyProblem {
  public:
   using Model = Homography;
-  using Data = TwoViewPoints;  // in a HomographyFrame
+  using Data = TwoViewPoints;  // both images in one unit, best such that all points are within [-1, 1]
   static constexpr int kSampleSize = 4;
   static constexpr const char* kModelName = "homography";
   struct Workspace {

@@ -1,0 +1,7 @@
+#include "manymatch/problems/homography/estimate.h"
+
+namespace manymatch {
+
+template class Estimator<HomographyProblem>;
+
+}  // namespace manymatch
