@@ -18,6 +18,7 @@ void bind_associate(nb::module_& m);
 void bind_estimate(nb::module_& m);
 void bind_gms(nb::module_& m);
 void bind_graph(nb::module_& m);
+void bind_homography(nb::module_& m);
 void bind_relative_pose(nb::module_& m);
 
 namespace {
@@ -53,5 +54,6 @@ NB_MODULE(_core, m) {
   bind_graph(m);
   bind_gms(m);
   bind_estimate(m);
+  bind_homography(m);
   bind_relative_pose(m);
 }

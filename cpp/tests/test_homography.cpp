@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "check.h"
-#include "instruction_sets.h"
 #include "manymatch/problems/homography/problem.h"
 #include "random_graph.h"
+#include "two_view.h"
 
 using namespace manymatch;
 

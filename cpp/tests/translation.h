@@ -26,6 +26,7 @@ class TranslationProblem {
   using Data = TranslationData;
   static constexpr int kSampleSize = 2;
   static constexpr const char* kModelName = "shift";
+  static constexpr double kPolishReach = 3.0;
   struct Workspace {};
 
   TranslationProblem(const manymatch::Graph& graph, const TranslationData& data)

@@ -54,8 +54,6 @@ class Estimator {
   // Samples are drawn from a level alone if it has so many edges more than a sample, one per
   // vertex.
   static constexpr int kSpareEdges = 3;
-  // The noise does not end at the threshold: edges up to so many thresholds away polish the model.
-  static constexpr double kPolishReach = 3.0;
   // A polish moves the model, which changes the edges within reach; after so many it hardly moves.
   static constexpr int kMaxPolishes = 5;
   // Least probability that a vertex has no true edge.
@@ -352,7 +350,7 @@ void Estimator<P>::polish_until_stable(const P& problem, std::span<const double>
   Mask before(problem.graph().words()), after(problem.graph().words());
   problem.inliers(out_.model, before, {});
   for (int i = 0; i < kMaxPolishes; ++i) {
-    refiner.polish_with_priors(out_.model, kPolishReach, prior, space);
+    refiner.polish_with_priors(out_.model, P::kPolishReach, prior, space);
     problem.inliers(out_.model, after, {});
     if (before == after) return;
     before.swap(after);

@@ -49,6 +49,8 @@ concept Problem =
       { P::kSampleSize } -> std::convertible_to<int>;
       // What a model is called in a message, such as "pose".
       { P::kModelName } -> std::convertible_to<const char*>;
+      // "auto" polishes with edges up to so many thresholds away: the noise does not end there.
+      { P::kPolishReach } -> std::convertible_to<double>;
       { problem.graph() } -> std::convertible_to<const Graph&>;
       { problem.eps() } -> std::convertible_to<double>;
       // Buffers of one thread.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "manymatch/refine/robust_least_squares.h"
+
 namespace manymatch {
 
 namespace {
@@ -22,39 +24,16 @@ std::array<double, 9> product(const double* a, const double* b) {
   return out;
 }
 
-// The least-squares system of one homography, for the optimiser. Everything is divided by the
-// number of edges, so that the damping means the same for few and for many.
-struct HomographySystem {
-  RefineArrays edges;
-  std::span<double> r2;
-  Loss loss;
-  double eps2;
-  double scale;
-
-  double linearise(const Homography& model, double* upper, double* gradient) const {
-    double out[kHomographyTriangle + kHomographyParameters + 1];
+struct HomographyTerms {
+  static void normal_equations(const RefineArrays& edges, const Homography& model, Loss loss,
+                               double eps2, double* out) {
     homography_kernels().normal_equations(edges, model.H, loss, eps2, out);
-    for (int i = 0; i < kHomographyTriangle; ++i) upper[i] = scale * out[i];
-    const double* rest = out + kHomographyTriangle;
-    for (int i = 0; i < kHomographyParameters; ++i) gradient[i] = scale * rest[i];
-    return scale * (loss == Loss::kCauchy ? cost(model) : rest[kHomographyParameters]);
   }
-
-  Homography move(const Homography& model, const double* step) const {
+  static void residuals(const RefineArrays& edges, const Homography& model, double* r2) {
+    homography_kernels().residuals(edges, model.H, r2);
+  }
+  static Homography move(const Homography& model, const double* step) {
     return perturb(model, step);
-  }
-
-  double cost(const Homography& model) const {
-    homography_kernels().residuals(edges, model.H, r2.data());
-    double total = 0.0;
-    for (std::size_t i = 0; i < edges.padded; ++i) {
-      if (!(edges.weight[i] > 0.0)) continue;
-      const double value = loss == Loss::kCauchy      ? eps2 * std::log1p(r2[i] / eps2)
-                           : loss == Loss::kTruncated ? std::min(r2[i], eps2)
-                                                      : r2[i];
-      total += edges.weight[i] * value;
-    }
-    return total;
   }
 };
 
@@ -82,14 +61,9 @@ Homography perturb(const Homography& model, const double* step) {
 LmResult refine_homography(Homography& model, RefineColumns& columns,
                            std::span<const double> weights, Loss loss, double eps2,
                            int max_iterations) {
-  const auto count = static_cast<double>(
-      std::count_if(weights.begin(), weights.end(), [](double w) { return w > 0; }));
-  if (count == 0.0) return {};
-  HomographySystem system{columns.arrays(weights), columns.r2, loss, eps2, 1.0 / count};
   Homography refined = model;
-  LmResult result = levenberg_marquardt<kHomographyParameters>(refined, system, max_iterations);
-  result.initial_cost *= count;
-  result.cost *= count;
+  const LmResult result = minimise_robustly<kHomographyParameters, HomographyTerms>(
+      refined, columns.arrays(weights), columns.r2, loss, eps2, max_iterations);
   if (normalise(refined)) model = refined;
   return result;
 }
@@ -153,18 +127,10 @@ HomographyProblem::HomographyProblem(const Graph& graph, const TwoViewPoints& po
     largest[0] = std::max(largest[0], most0);
     largest[1] = std::max(largest[1], most1);
   }
-  // Beyond float the screen is off (see below); clamping keeps the conversion defined.
-  const auto narrow = [](const AlignedVector<double>& from, AlignedVector<float>& to) {
-    static constexpr double kLimit = std::numeric_limits<float>::max();
-    to.resize(from.size());
-    std::transform(from.begin(), from.end(), to.begin(), [](double v) {
-      return static_cast<float>(std::isnan(v) ? v : std::clamp(v, -kLimit, kLimit));
-    });
-  };
-  narrow(x0_, x0f_);
-  narrow(y0_, y0f_);
-  narrow(x1_, x1f_);
-  narrow(y1_, y1f_);
+  x0f_ = to_float(x0_);
+  y0f_ = to_float(y0_);
+  x1f_ = to_float(x1_);
+  y1f_ = to_float(y1_);
   arrays_ = {x0_.data(),  y0_.data(),  x1_.data(),    y1_.data(), x0f_.data(), y0f_.data(),
              x1f_.data(), y1f_.data(), graph.words(), largest[0], largest[1]};
   // Squares of what the screen computes stay within the range of float.
@@ -220,28 +186,25 @@ int HomographyProblem::within(const Homography& model, double limit2,
 LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges, Loss loss,
                                    int max_iterations, Workspace& space) const {
   RefineColumns& columns = space.columns;
-  columns.resize(edges.edges().size(), edges.padded());
-  for (std::size_t i = 0; i < edges.edges().size(); ++i) {
-    const std::size_t e = at(edges.edges()[i]);
-    columns.x0[i] = x0_[e];
-    columns.y0[i] = y0_[e];
-    columns.x1[i] = x1_[e];
-    columns.y1[i] = y1_[e];
+  columns.gather(edges, x0_.data(), y0_.data(), x1_.data(), y1_.data());
+  const std::span<const double> weights = edges.weights();
+  if (loss == Loss::kCauchy) {
+    const double scale = kPolishScale * eps_;
+    return refine_homography(model, columns, weights, loss, scale * scale, max_iterations);
   }
   const double eps2 = eps_ * eps_;
-  if (loss == Loss::kTruncated) {
-    const HomographySystem system{columns.arrays(edges.weights()), columns.r2, loss, eps2, 1.0};
-    const double before = system.cost(model);
-    space.inside.assign(edges.weights().begin(), edges.weights().end());
-    for (std::size_t i = 0; i < space.inside.size(); ++i) {
-      if (!(columns.r2[i] < eps2)) space.inside[i] = 0.0;
-    }
-    Homography start = model;
-    if (direct_linear_transform(columns, space.inside, start) && system.cost(start) < before) {
-      model = start;
-    }
+  const RobustSystem<kHomographyParameters, Homography, HomographyTerms> system{
+      columns.arrays(weights), columns.r2, loss, eps2, 1.0};
+  const double before = system.cost(model);
+  space.inside.assign(weights.begin(), weights.end());
+  for (std::size_t i = 0; i < space.inside.size(); ++i) {
+    if (!(columns.r2[i] < eps2)) space.inside[i] = 0.0;
   }
-  return refine_homography(model, columns, edges.weights(), loss, eps2, max_iterations);
+  Homography start = model;
+  if (direct_linear_transform(columns, space.inside, start) && system.cost(start) < before) {
+    model = start;
+  }
+  return refine_homography(model, columns, weights, loss, eps2, max_iterations);
 }
 
 }  // namespace manymatch

@@ -4,66 +4,38 @@
 #include <cmath>
 #include <limits>
 
+#include "manymatch/refine/robust_least_squares.h"
+
 namespace manymatch {
 
 namespace {
 
 const RelativePoseKernels& pose_kernels() { return kernels<RelativePoseKernels>(); }
 
-// The least-squares system of one pose, for the optimiser. Everything is divided by the number of
-// edges, so that the damping means the same for few and for many.
-struct PoseSystem {
-  RefineArrays edges;
-  std::span<double> r2;
-  Loss loss;
-  double eps2;
-  double scale;
-
-  double linearise(const Pose& pose, double* upper, double* gradient) const {
-    double tangent[6], out[21];
+struct PoseTerms {
+  static void normal_equations(const RefineArrays& edges, const Pose& pose, Loss loss, double eps2,
+                               double* out) {
+    double tangent[6];
     tangent_plane(pose.t, tangent);
     pose_kernels().normal_equations(edges, pose.R, pose.t, tangent, loss, eps2, out);
-    for (int i = 0; i < 15; ++i) upper[i] = scale * out[i];
-    for (int i = 0; i < 5; ++i) gradient[i] = scale * out[15 + i];
-    return scale * (loss == Loss::kCauchy ? cauchy_cost(pose) : out[20]);
   }
-
-  Pose move(const Pose& pose, const double* step) const {
+  static void residuals(const RefineArrays& edges, const Pose& pose, double* r2) {
+    pose_kernels().residuals(edges, pose.R, pose.t, r2);
+  }
+  static Pose move(const Pose& pose, const double* step) {
     double tangent[6];
     tangent_plane(pose.t, tangent);
     return perturb(pose, tangent, step);
-  }
-
-  double cauchy_cost(const Pose& pose) const {
-    pose_kernels().residuals(edges, pose.R, pose.t, r2.data());
-    double total = 0.0;
-    for (std::size_t i = 0; i < edges.padded; ++i) {
-      if (edges.weight[i] > 0.0) total += edges.weight[i] * eps2 * std::log1p(r2[i] / eps2);
-    }
-    return total;
   }
 };
 
 }  // namespace
 
-void RefineColumns::resize(std::size_t count, std::size_t padded) {
-  for (auto* column : {&x0, &y0, &x1, &y1}) {
-    column->resize(padded);
-    std::fill(column->begin() + static_cast<std::ptrdiff_t>(count), column->end(), 0.0);
-  }
-  if (r2.size() < padded) r2.resize(padded);
-}
-
 LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double> weights, Loss loss,
                      double eps2, int max_iterations) {
-  const auto count = static_cast<double>(
-      std::count_if(weights.begin(), weights.end(), [](double w) { return w > 0; }));
-  if (count == 0.0) return {};
-  PoseSystem system{columns.arrays(weights), columns.r2, loss, eps2, 1.0 / count};
   Pose refined = pose;
-  LmResult result = levenberg_marquardt<5>(refined, system, max_iterations);
-  result.initial_cost *= count;
-  result.cost *= count;
+  const LmResult result = minimise_robustly<5, PoseTerms>(refined, columns.arrays(weights),
+                                                          columns.r2, loss, eps2, max_iterations);
   normalise(refined);
   if (is_finite(refined)) pose = refined;
   return result;
@@ -90,20 +62,12 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const TwoViewPoints
     largest0 = std::max(largest0, norm0);
     largest1 = std::max(largest1, norm1);
   }
-  // Beyond float the screen is off (see below); clamping keeps the conversion defined.
-  const auto narrow = [](const AlignedVector<double>& from, AlignedVector<float>& to) {
-    static constexpr double kLimit = std::numeric_limits<float>::max();
-    to.resize(from.size());
-    std::transform(from.begin(), from.end(), to.begin(), [](double v) {
-      return static_cast<float>(std::isnan(v) ? v : std::clamp(v, -kLimit, kLimit));
-    });
-  };
-  narrow(x0_, x0f_);
-  narrow(y0_, y0f_);
-  narrow(n0_, n0f_);
-  narrow(x1_, x1f_);
-  narrow(y1_, y1f_);
-  narrow(n1_, n1f_);
+  x0f_ = to_float(x0_);
+  y0f_ = to_float(y0_);
+  n0f_ = to_float(n0_);
+  x1f_ = to_float(x1_);
+  y1f_ = to_float(y1_);
+  n1f_ = to_float(n1_);
   arrays_ = {x0_.data(),  y0_.data(),  n0_.data(),   x1_.data(),  y1_.data(),
              n1_.data(),  x0f_.data(), y0f_.data(),  n0f_.data(), x1f_.data(),
              y1f_.data(), n1f_.data(), graph.words()};
@@ -164,14 +128,7 @@ int RelativePoseProblem::within(const Pose& pose, double limit2, std::span<uint6
 LmResult RelativePoseProblem::refine(Pose& pose, const GatheredEdges& edges, Loss loss,
                                      int max_iterations, Workspace& space) const {
   RefineColumns& columns = space.columns;
-  columns.resize(edges.edges().size(), edges.padded());
-  for (std::size_t i = 0; i < edges.edges().size(); ++i) {
-    const std::size_t e = at(edges.edges()[i]);
-    columns.x0[i] = x0_[e];
-    columns.y0[i] = y0_[e];
-    columns.x1[i] = x1_[e];
-    columns.y1[i] = y1_[e];
-  }
+  columns.gather(edges, x0_.data(), y0_.data(), x1_.data(), y1_.data());
   return refine_pose(pose, columns, edges.weights(), loss, eps_ * eps_, max_iterations);
 }
 

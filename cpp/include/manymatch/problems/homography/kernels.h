@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "manymatch/problems/relative_pose/kernels.h"
 #include "manymatch/refine/loss.h"
+#include "manymatch/refine/refine_arrays.h"
 
 namespace manymatch {
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "manymatch/aligned.h"
 #include "manymatch/dispatch.h"
@@ -43,6 +42,7 @@ class HomographyProblem {
   using Data = TwoViewPoints;  // both images in one unit, best such that all points are within [-1, 1]
   static constexpr int kSampleSize = 4;
   static constexpr const char* kModelName = "homography";
+  static constexpr double kPolishReach = 2.0;
   struct Workspace {
     std::unique_ptr<FourPointBatch> batch;
     std::unique_ptr<FourPointSolutions> solutions;
@@ -63,8 +63,11 @@ class HomographyProblem {
   int screen(const Homography& model, int enough, std::span<uint64_t> mask) const;
   int inliers(const Homography& model, std::span<uint64_t> mask, std::span<double> r2) const;
   int within(const Homography& model, double limit2, std::span<uint64_t> mask) const;
-  // With the truncated loss, whose start is a sample of four edges, the direct linear transform of
-  // the inliers is tried as a better start.
+  // The last polish: a threshold is about three standard deviations of the noise, and Cauchy's loss
+  // is at the scale of the noise.
+  static constexpr double kPolishScale = 1.0 / 3.0;
+  // The refinement of a sample begins at the direct linear transform of its inliers where that is
+  // better.
   LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, int max_iterations,
                   Workspace& space) const;
 
@@ -79,6 +82,5 @@ class HomographyProblem {
 
 static_assert(Problem<HomographyProblem>);
 static_assert(kFourPointBatch == kBatch, "a batch of samples is one batch of the solver");
-static_assert(kRefineLanes == GatheredEdges::kPadding, "weights are padded to whole vectors");
 
 }  // namespace manymatch

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "manymatch/refine/loss.h"
+#include "manymatch/refine/refine_arrays.h"
 
 namespace manymatch {
 
@@ -16,14 +17,6 @@ struct EdgeArrays {
   const double *x0, *y0, *n0, *x1, *y1, *n1;
   const float *x0f, *y0f, *n0f, *x1f, *y1f, *n1f;
   std::size_t words;
-};
-
-// Edges of one refinement, padded to a multiple of kRefineLanes with weight 0. Sums run in that
-// many fixed lanes whatever the width of the vectors, so that they round alike everywhere.
-constexpr int kRefineLanes = 8;
-struct RefineArrays {
-  const double *x0, *y0, *x1, *y1, *weight;
-  std::size_t padded;
 };
 
 // A batch of five-point problems: ray k of problem i has components b0[k][c][i], b1[k][c][i].

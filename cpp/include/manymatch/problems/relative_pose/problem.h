@@ -15,18 +15,6 @@
 
 namespace manymatch {
 
-// Points of the edges of one refinement, by columns.
-struct RefineColumns {
-  AlignedVector<double> x0, y0, x1, y1;
-  AlignedVector<double> r2;  // room for the residuals
-
-  // Room for `padded` edges, of which `count` are to be set; the rest is zero.
-  void resize(std::size_t count, std::size_t padded);
-  RefineArrays arrays(std::span<const double> weights) const {
-    return {x0.data(), y0.data(), x1.data(), y1.data(), weights.data(), weights.size()};
-  }
-};
-
 // Levenberg-Marquardt over the edges with a positive weight; one weight per padded column.
 LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double> weights, Loss loss,
                      double eps2, int max_iterations);
@@ -37,6 +25,7 @@ class RelativePoseProblem {
   using Data = TwoViewPoints;  // on the normalised planes
   static constexpr int kSampleSize = 5;
   static constexpr const char* kModelName = "pose";
+  static constexpr double kPolishReach = 3.0;
   struct Workspace {
     std::unique_ptr<FivePointBatch> batch;
     std::unique_ptr<FivePointSolutions> solutions;
@@ -71,6 +60,5 @@ class RelativePoseProblem {
 
 static_assert(Problem<RelativePoseProblem>);
 static_assert(kFivePointBatch == kBatch, "a batch of samples is one batch of the solver");
-static_assert(kRefineLanes == GatheredEdges::kPadding, "weights are padded to whole vectors");
 
 }  // namespace manymatch
