@@ -13,6 +13,7 @@ const HomographyKernels CompiledFor<HomographyKernels, InstructionSet::MANYMATCH
     .inliers = inliers,
     .four_point = four_point,
     .normal_equations = normal_equations,
+    .linear_sums = linear_sums,
     .residuals = residuals,
     .jacobian = jacobian,
 };

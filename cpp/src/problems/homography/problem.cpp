@@ -70,19 +70,10 @@ LmResult refine_homography(Homography& model, RefineColumns& columns,
 
 bool direct_linear_transform(const RefineColumns& columns, std::span<const double> weights,
                              Homography& model) {
-  // The rows of an edge are (z, 0, -x1 z) and (0, z, -y1 z) with z = (x0, y0, 1), so that four
-  // symmetric 3x3 sums hold everything: of z z', and of it times x1, y1 and x1^2 + y1^2.
-  double sums[4][6] = {};
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (!(weights[i] > 0.0)) continue;
-    const double x0 = columns.x0[i], y0 = columns.y0[i], x1 = columns.x1[i], y1 = columns.y1[i];
-    const double zz[6] = {x0 * x0, x0 * y0, x0, y0 * y0, y0, 1.0};
-    const double factors[4] = {weights[i], weights[i] * x1, weights[i] * y1,
-                               weights[i] * (x1 * x1 + y1 * y1)};
-    for (int k = 0; k < 4; ++k) {
-      for (int c = 0; c < 6; ++c) sums[k][c] += factors[k] * zz[c];
-    }
-  }
+  double sums[4][6];
+  static_assert(sizeof sums == kLinearSums * sizeof(double));
+  homography_kernels().linear_sums(columns.arrays(weights), sums[0]);
+  // The rows of an edge are (z, 0, -x1 z) and (0, z, -y1 z) with z = (x0, y0, 1).
   double upper[45], trace = 0.0;
   int slot = 0;
   for (int p = 0; p < 9; ++p) {

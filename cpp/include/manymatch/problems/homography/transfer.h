@@ -199,16 +199,21 @@ struct Side {
   vd P[2][3], z[3], r[2];  // derivative dr = P D z
 };
 
+// Third coordinates at or below this are taken as not positive, and everything stays finite: an edge
+// without a residual then takes no part by its weight of zero.
+constexpr double kSmallestThird = 1e-30;
+
 struct LinearisedTransfer {
   Side side[2];
   vd r2;
   md defined;
 
   LinearisedTransfer(const Symmetric& s, vd x0, vd y0, vd x1, vd y1) {
-    const vd zero = vd{}, one = splat(1.0);
+    const vd zero = vd{}, one = splat(1.0), smallest = splat(kSmallestThird);
     const vd *H = s.forward, *G = s.back;  // third rows negated
     const vd w = -fma(H[6], x0, fma(H[7], y0, H[8]));
-    const vd inverse_w = one / w;
+    const md ahead = less(smallest, w);
+    const vd inverse_w = select(ahead, one / w, zero);
     const vd u[2] = {fma(H[0], x0, fma(H[1], y0, H[2])) * inverse_w,
                      fma(H[3], x0, fma(H[4], y0, H[5])) * inverse_w};
     for (int i = 0; i < 2; ++i) {
@@ -221,7 +226,8 @@ struct LinearisedTransfer {
     side[0].r[1] = u[1] - y1;
 
     const vd v = -fma(G[6], x1, fma(G[7], y1, G[8]));
-    const vd inverse_v = one / v;
+    const md behind = less(smallest, v);
+    const vd inverse_v = select(behind, one / v, zero);
     const vd b[2] = {fma(G[0], x1, fma(G[1], y1, G[2])) * inverse_v,
                      fma(G[3], x1, fma(G[4], y1, G[5])) * inverse_v};
     for (int i = 0; i < 2; ++i) {
@@ -237,13 +243,21 @@ struct LinearisedTransfer {
       for (const vd r : one_side.r) sum = fma(r, r, sum);
     }
     r2 = splat(0.5) * sum;
-    defined = both(both(less(zero, w), less(zero, v)), less(r2, splat(__builtin_inf())));
+    defined = both(ahead, behind);
   }
 };
 
 constexpr int kTransferPieces = kRefineLanes / kDoubles;
 
-// Sums run in eight fixed lanes whatever the vector width, so that they round alike everywhere.
+inline double total_of_lanes(const vd* pieces) {
+  double lanes[kRefineLanes];
+  for (int piece = 0; piece < kTransferPieces; ++piece) {
+    store(lanes + piece * kDoubles, pieces[piece]);
+  }
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
 void normal_equations(const RefineArrays& a, const double* H, Loss loss, double eps2,
                                  double* out) {
   constexpr int kSums = kHomographyTriangle + kHomographyParameters + 1;
@@ -270,26 +284,27 @@ void normal_equations(const RefineArrays& a, const double* H, Loss loss, double 
       const vd w = select(used, half * weight * robust, zero);
       for (const Side& side : l.side) {
         // J'J is the Kronecker product of P'P and z z', J'r that of P'r and z.
-        vd PP[3][3], Pr[3], zz[3][3], z[3];
-        for (int c = 0; c < 3; ++c) z[c] = select(used, side.z[c], zero);
+        const vd* z = side.z;
+        vd PP[3][3], Pr[3], zz[3][3];
         for (int row = 0; row < 3; ++row) {
-          const vd p0 = select(used, side.P[0][row], zero), p1 = select(used, side.P[1][row], zero);
+          const vd p0 = w * side.P[0][row], p1 = w * side.P[1][row];
           for (int col = row; col < 3; ++col) {
-            const vd q0 = select(used, side.P[0][col], zero);
-            const vd q1 = select(used, side.P[1][col], zero);
-            PP[row][col] = w * fma(p0, q0, p1 * q1);
+            PP[row][col] = fma(p0, side.P[0][col], p1 * side.P[1][col]);
             zz[row][col] = z[row] * z[col];
             zz[col][row] = zz[row][col];
           }
-          const vd r0 = select(used, side.r[0], zero), r1 = select(used, side.r[1], zero);
-          Pr[row] = w * fma(p0, r0, p1 * r1);
+          Pr[row] = fma(p0, side.r[0], p1 * side.r[1]);
         }
+        // Unrolled, so that the places in the small matrices are known to the compiler.
         int slot = 0;
+#pragma GCC unroll 8
         for (int p = 0; p < kHomographyParameters; ++p) {
+#pragma GCC unroll 8
           for (int q = p; q < kHomographyParameters; ++q, ++slot) {
             sum[slot][piece] = fma(PP[p / 3][q / 3], zz[p % 3][q % 3], sum[slot][piece]);
           }
         }
+#pragma GCC unroll 8
         for (int p = 0; p < kHomographyParameters; ++p, ++slot) {
           sum[slot][piece] = fma(Pr[p / 3], z[p % 3], sum[slot][piece]);
         }
@@ -301,14 +316,30 @@ void normal_equations(const RefineArrays& a, const double* H, Loss loss, double 
           fma(select(less(zero, weight), weight, zero), term, sum[kSums - 1][piece]);
     }
   }
-  for (int slot = 0; slot < kSums; ++slot) {
-    double lanes[8];
+  for (int slot = 0; slot < kSums; ++slot) out[slot] = total_of_lanes(sum[slot]);
+}
+
+// The rows of an edge in the direct linear transform are (z, 0, -x1 z) and (0, z, -y1 z) with
+// z = (x0, y0, 1), so that four symmetric 3x3 sums hold everything: of z z', and of it times x1, y1
+// and x1^2 + y1^2.
+void linear_sums(const RefineArrays& a, double* out) {
+  const vd one = splat(1.0);
+  vd sum[kLinearSums][kTransferPieces] = {};
+  for (std::size_t i = 0; i < a.padded; i += kRefineLanes) {
     for (int piece = 0; piece < kTransferPieces; ++piece) {
-      store(lanes + piece * kDoubles, sum[slot][piece]);
+      const std::size_t at = i + static_cast<std::size_t>(piece * kDoubles);
+      const vd x0 = load(a.x0 + at), y0 = load(a.y0 + at), x1 = load(a.x1 + at);
+      const vd y1 = load(a.y1 + at), weight = load(a.weight + at);
+      const vd zz[6] = {x0 * x0, x0 * y0, x0, y0 * y0, y0, one};
+      const vd factor[4] = {weight, weight * x1, weight * y1, weight * fma(x1, x1, y1 * y1)};
+      for (int k = 0; k < 4; ++k) {
+        for (int c = 0; c < 6; ++c) {
+          sum[6 * k + c][piece] = fma(factor[k], zz[c], sum[6 * k + c][piece]);
+        }
+      }
     }
-    out[slot] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
+  for (int slot = 0; slot < kLinearSums; ++slot) out[slot] = total_of_lanes(sum[slot]);
 }
 
 void residuals(const RefineArrays& a, const double* H, double* r2_out) {
