@@ -27,6 +27,7 @@ PUBLIC = {
     "associate",
     "candidates",
     "datasets",
+    "estimate_homography",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",
@@ -73,6 +74,12 @@ SIGNATURES = {
         "keep": 1024,
         "owners0": None,
         "owners1": None,
+    },
+    "estimate_homography": {
+        "graph": inspect.Parameter.empty,
+        "method": "auto",
+        "options": None,
+        "proposals": None,
     },
     "estimate_relative_pose": {
         "graph": inspect.Parameter.empty,

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.accuracy import protocol
 from manymatch.evaluate.statistics import macro_difference, macro_spread
-from tests.data_folder import data_folder
+from tests.support.data_folder import data_folder
 
 THRESHOLDS = (3, 5, 10)
 OPTIONS = manymatch.Options(threshold_px=3.0, max_iterations=10_000)

@@ -1,7 +1,6 @@
 // Homography: the estimator, the exact score, and the minimal solver.
-#include "manymatch/problems/homography/estimate.h"
-
 #include "estimate.h"
+#include "manymatch/problems/homography/estimate.h"
 
 namespace manymatch {
 

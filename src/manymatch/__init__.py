@@ -10,6 +10,7 @@ from manymatch.associate.gms import GmsResult, gms_filter
 from manymatch.associate.merge import merge_coincident
 from manymatch.associate.neighbours import associate
 from manymatch.estimate.confidence import Confidence, assess
+from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import (
     estimate_relative_pose,
@@ -47,6 +48,7 @@ __all__ = [
     "associate",
     "candidates",
     "datasets",
+    "estimate_homography",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",

@@ -47,15 +47,17 @@ def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
         for side in (0, 1):
             rivals = [e for e in range(count) if edges[e][side] == edges[m][side] and e != m]
             competition *= 1.0 + sum(odds(levels[e]) for e in rivals if inliers[e])
-        excess = max(all_found - module._SAMPLE - all_chance, 1.0) / (math.sqrt(all_chance) + 3.0)
-        size = max(len(matched) - module._SAMPLE, 1) / math.sqrt(count)
+        excess = max(all_found - module.RELATIVE_POSE.sample_size - all_chance, 1.0) / (
+            math.sqrt(all_chance) + 3.0
+        )
+        size = max(len(matched) - module.RELATIVE_POSE.sample_size, 1) / math.sqrt(count)
         features.append([math.log(v) for v in (competition, excess, size, priors[m])])
     return np.array(features).reshape(len(matched), 4)
 
 
 def twin(*case):
     """Probability of each match (M,), by the logistic function of its evidence."""
-    constant_, *slopes = module._COEFFICIENTS
+    constant_, *slopes = module.RELATIVE_POSE.coefficients
     return np.array(
         [
             1.0
@@ -94,7 +96,7 @@ def test_equals_its_plain_twin(seed):
     got = match_probability(*case)
     np.testing.assert_allclose(got, twin(*case), rtol=1e-12, atol=0)
     features = match_features(*case)
-    assert features.shape == (len(got), len(module._COEFFICIENTS) - 1)
+    assert features.shape == (len(got), len(module.RELATIVE_POSE.coefficients) - 1)
     np.testing.assert_allclose(features, twin_features(*case), rtol=1e-12, atol=1e-12)
     assert got.dtype == np.float64
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,16 +15,37 @@ if TYPE_CHECKING:
 
     from manymatch._validate import BoolArray, FloatArray, IndexArray
 
-# Wrong candidates do not end at the threshold: those at 2 to 5 times its distance, per threshold,
-# are as many as there are by chance within it.
+# Wrong candidates do not end at the threshold: those at 2 to 5 times its distance tell how many
+# there are by chance within it.
 _RING = (2.0, 5.0)
-# A pose fits any five candidates.
-_SAMPLE = 5
 # Chances of a level are mixed with those of all levels, which count as so many inliers.
 _SHRINK = 4.0
-# Log-odds of a match: a constant, and one slope a column of `match_features`. Fitted by
-# benchmarks/accuracy/fit_probability.py; docs/auto.md has the measured reliability.
-_COEFFICIENTS = (0.173, -0.299, 0.955, 1.559, 0.446)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbabilityModel:
+    """What the probability of a match depends on besides the data.
+
+    Attributes
+    ----------
+    sample_size : int
+        Candidates that any model fits.
+    dimensions : int
+        Dimensions of the error: chance agreements within a distance grow with this power of it.
+    coefficients : tuple of float
+        Log-odds of a match: a constant, and one slope a column of `match_features`.
+    """
+
+    sample_size: int
+    dimensions: int
+    coefficients: tuple[float, ...]
+
+
+#: Distance from an epipolar line. Fitted by benchmarks/accuracy/fit_probability.py; docs/auto.md
+#: has the measured reliability.
+RELATIVE_POSE = ProbabilityModel(5, 1, (0.173, -0.299, 0.955, 1.559, 0.446))
+#: Distance from a point. docs/homography.md has the measured reliability.
+HOMOGRAPHY = ProbabilityModel(4, 2, (0.173, -0.299, 0.955, 1.559, 0.446))
 
 
 def match_probability(
@@ -34,6 +56,7 @@ def match_probability(
     inliers: BoolArray,
     matched: IndexArray,
     q: float = Options.q,
+    model: ProbabilityModel = RELATIVE_POSE,
 ) -> FloatArray:
     """Probability (M,) that each match of a resolved pair is right.
 
@@ -46,16 +69,19 @@ def match_probability(
     kept : (E,) bool, or empty
         Candidates that the motion filter keeps; empty if it did not run.
     distance : (E,) float64
-        Sampson distances from the pose in units of the threshold, infinite behind a camera.
+        Errors of the candidates in units of the threshold, infinite where there is none (behind a
+        camera).
     inliers : (E,) bool
-        Candidates consistent with the pose.
+        Candidates consistent with the geometry.
     matched : (M,) int64
         Candidates that are the matches.
     q : float
         `Options.q` of the run; the prior of a candidate is that of the estimator.
+    model : ProbabilityModel
+        That of the geometric problem.
     """
-    constant, *slopes = _COEFFICIENTS
-    features = match_features(edges, rank, kept, distance, inliers, matched, q)
+    constant, *slopes = model.coefficients
+    features = match_features(edges, rank, kept, distance, inliers, matched, q, model)
     return np.asarray(1.0 / (1.0 + np.exp(-constant - features @ slopes)), dtype=np.float64)
 
 
@@ -67,6 +93,7 @@ def match_features(
     inliers: BoolArray,
     matched: IndexArray,
     q: float = Options.q,
+    model: ProbabilityModel = RELATIVE_POSE,
 ) -> FloatArray:
     """Logarithms (M, 4) of what speaks for and against each match; arguments as above.
 
@@ -76,15 +103,17 @@ def match_features(
     level, prior = _core.levels(len(edges), rank, kept if len(kept) else None, q)
     found = np.bincount(level[inliers], minlength=_core.NUM_LEVELS).astype(float)
     ring = (distance > _RING[0]) & (distance < _RING[1])
-    chance = np.bincount(level[ring], minlength=_core.NUM_LEVELS) / (_RING[1] - _RING[0])
+    size_of_ring = _RING[1] ** model.dimensions - _RING[0] ** model.dimensions
+    chance = np.bincount(level[ring], minlength=_core.NUM_LEVELS) / size_of_ring
     odds = np.where(inliers, _odds(found, chance)[level], 0.0)
     competition = np.ones(len(matched))
     for side in (0, 1):
         vertex = edges[:, side]
         total = np.bincount(vertex, odds)
         competition *= 1.0 + np.maximum(total[vertex[matched]] - odds[matched], 0.0)
-    excess = max(found.sum() - _SAMPLE - chance.sum(), 1.0) / (np.sqrt(chance.sum()) + 3.0)
-    size = max(len(matched) - _SAMPLE, 1) / np.sqrt(max(len(edges), 1))
+    spare = model.sample_size
+    excess = max(found.sum() - spare - chance.sum(), 1.0) / (np.sqrt(chance.sum()) + 3.0)
+    size = max(len(matched) - spare, 1) / np.sqrt(max(len(edges), 1))
     whole = np.ones(len(matched))
     columns = (competition, excess * whole, size * whole, prior[matched])
     return np.asarray(np.log(np.stack(columns, axis=1)))

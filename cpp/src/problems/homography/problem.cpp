@@ -81,10 +81,7 @@ bool direct_linear_transform(const RefineColumns& columns, std::span<const doubl
       const int low = std::min(p % 3, q % 3), high = std::max(p % 3, q % 3);
       const int c = low == 0 ? high : low + high + 1;
       const int a = p / 3, b = q / 3;
-      upper[slot] = a == 2    ? sums[3][c]
-                    : b == 2  ? -sums[a + 1][c]
-                    : a == b  ? sums[0][c]
-                              : 0.0;
+      upper[slot] = a == 2 ? sums[3][c] : b == 2 ? -sums[a + 1][c] : a == b ? sums[0][c] : 0.0;
       if (p == q) trace += upper[slot];
     }
   }

@@ -51,8 +51,8 @@ struct HomographyKernels {
   // triangle of J'WJ by rows, J'Wr, and the cost (0 for Cauchy: the caller sums it from the
   // residuals).
   void (*normal_equations)(const RefineArrays&, const double* H, Loss, double eps2, double* out);
-  // The sums of the direct linear transform over the weighted edges: the upper triangles, by rows, of
-  // the sums of z z' with z = (x0, y0, 1), and of it times x1, y1 and x1^2 + y1^2.
+  // The sums of the direct linear transform over the weighted edges: the upper triangles, by rows,
+  // of the sums of z z' with z = (x0, y0, 1), and of it times x1, y1 and x1^2 + y1^2.
   void (*linear_sums)(const RefineArrays&, double* out);
   // Squared residuals, infinite where undefined.
   void (*residuals)(const RefineArrays&, const double* H, double* r2);

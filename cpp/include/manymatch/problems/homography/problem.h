@@ -1,5 +1,5 @@
-// Homography between two images of a plane (or of any scene, taken from one place) from four or more
-// correspondences.
+// Homography between two images of a plane (or of any scene, taken from one place) from four or
+// more correspondences.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ bool direct_linear_transform(const RefineColumns& columns, std::span<const doubl
 class HomographyProblem {
  public:
   using Model = Homography;
-  using Data = TwoViewPoints;  // both images in one unit, best such that all points are within [-1, 1]
+  using Data =
+      TwoViewPoints;  // both images in one unit, best such that all points are within [-1, 1]
   static constexpr int kSampleSize = 4;
   static constexpr const char* kModelName = "homography";
   static constexpr double kPolishReach = 2.0;

@@ -1,9 +1,9 @@
 // Symmetric transfer error: inliers among all edges, and the normal equations of a refinement.
 //
 // r^2 = (|x1 - H x0|^2 + |x0 - H^-1 x1|^2) / 2, the mean over the two images. It is undefined where
-// a third coordinate is not positive: such a point lies beyond the line at infinity, where no camera
-// sees it. The inverse is used as the adjugate, so that a homography of negative determinant, which
-// mirrors, has no inliers.
+// a third coordinate is not positive: such a point lies beyond the line at infinity, where no
+// camera sees it. The inverse is used as the adjugate, so that a homography of negative
+// determinant, which mirrors, has no inliers.
 #pragma once
 
 #include "manymatch/problems/homography/kernels.h"
@@ -57,14 +57,14 @@ struct Symmetric {
     const vd f2 = fma(f.d0, f.d0, f.d1 * f.d1) / (f.minus_w * f.minus_w);
     const vd b2 = fma(b.d0, b.d0, b.d1 * b.d1) / (b.minus_w * b.minus_w);
     const vd r2 = splat(0.5) * (f2 + b2), zero = vd{};
-    *defined = both(both(less(f.minus_w, zero), less(b.minus_w, zero)),
-                    less(r2, splat(__builtin_inf())));
+    *defined =
+        both(both(less(f.minus_w, zero), less(b.minus_w, zero)), less(r2, splat(__builtin_inf())));
     return r2;
   }
 };
 
 int inliers(const HomographyEdges& edges, const double* H, double eps2, uint64_t* mask,
-                       double* r2_out) {
+            double* r2_out) {
   const Symmetric symmetric(H);
   const vd limit = splat(eps2), nan = splat(__builtin_nan(""));
   int total = 0;
@@ -135,8 +135,7 @@ struct LowerBound {
 // The forward error alone is at most sqrt(2) eps for an inlier; that test runs over all edges and
 // ends most hypotheses. The sum of both directions is looked at only if at least `enough` edges
 // pass it.
-int screen(const HomographyEdges& edges, const double* H, double eps, int enough,
-                      uint64_t* mask) {
+int screen(const HomographyEdges& edges, const double* H, double eps, int enough, uint64_t* mask) {
   constexpr double kMargin = 1.0 + 1e-5;  // for the roundings after w and d are known
   const double scale = inverse_of_largest(H), reach = 1.4142135623730951 * eps;
   const Rounding rounding(H, scale, edges.largest0, edges.largest1);
@@ -144,8 +143,8 @@ int screen(const HomographyEdges& edges, const double* H, double eps, int enough
   broadcast_transfer<vf, float>(H, scale, h);
   // |d| <= reach w, both as the float32 numbers say at the worst.
   const vf slope = splat(static_cast<float>(-reach * kMargin));
-  const vf offset = splat(
-      static_cast<float>((1.4142135623730951 * rounding.d + reach * rounding.w) * kMargin));
+  const vf offset =
+      splat(static_cast<float>((1.4142135623730951 * rounding.d + reach * rounding.w) * kMargin));
   int total = 0;
   for (std::size_t w = 0; w < edges.words; ++w) {
     uint64_t word = 0;
@@ -155,9 +154,9 @@ int screen(const HomographyEdges& edges, const double* H, double eps, int enough
                            load(edges.y1f + i));
       // Negative beyond the line at infinity; NaN for padding, so that the comparison fails.
       const vf limit = fma(t.minus_w, slope, offset);
-      word |= static_cast<uint64_t>(
-                  bits(less_equal(fma(t.d0, t.d0, t.d1 * t.d1), limit * abs(limit))))
-              << b;
+      word |=
+          static_cast<uint64_t>(bits(less_equal(fma(t.d0, t.d0, t.d1 * t.d1), limit * abs(limit))))
+          << b;
     }
     mask[w] = word;
     total += __builtin_popcountll(word);
@@ -199,8 +198,8 @@ struct Side {
   vd P[2][3], z[3], r[2];  // derivative dr = P D z
 };
 
-// Third coordinates at or below this are taken as not positive, and everything stays finite: an edge
-// without a residual then takes no part by its weight of zero.
+// Third coordinates at or below this are taken as not positive, and everything stays finite: an
+// edge without a residual then takes no part by its weight of zero.
 constexpr double kSmallestThird = 1e-30;
 
 struct LinearisedTransfer {
@@ -258,8 +257,7 @@ inline double total_of_lanes(const vd* pieces) {
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-void normal_equations(const RefineArrays& a, const double* H, Loss loss, double eps2,
-                                 double* out) {
+void normal_equations(const RefineArrays& a, const double* H, Loss loss, double eps2, double* out) {
   constexpr int kSums = kHomographyTriangle + kHomographyParameters + 1;
   const Symmetric symmetric(H);
   const vd limit = splat(eps2), inverse_limit = splat(1.0 / eps2);

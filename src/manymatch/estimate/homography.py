@@ -1,0 +1,174 @@
+"""Resolve: homography and 1-to-1 matches from a graph of candidates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manymatch import _core
+from manymatch._validate import FloatArray, Method, checked_method, read_only
+from manymatch.estimate.match_probability import HOMOGRAPHY, match_probability
+from manymatch.estimate.options import core_options, num_threads
+from manymatch.estimate.prepare import PreparedPair, checked_graph, checked_options
+from manymatch.estimate.result import Estimate, common_fields
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from manymatch.estimate.options import Options
+    from manymatch.graph import AssociationGraph
+
+# H[2, 2] relative to the norm of H below which it counts as zero.
+_ZERO = 1e-12
+
+
+def estimate_homography(
+    graph: AssociationGraph,
+    method: Method = "auto",
+    options: Options | None = None,
+    proposals: ArrayLike | None = None,
+) -> Estimate:
+    """Estimate the homography between two images from candidate correspondences.
+
+    The images show a plane, or anything from one place, or anything far away.
+
+    Parameters
+    ----------
+    graph : AssociationGraph
+        Candidates, several per keypoint if there are, in pixels.
+    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
+        As in `estimate_relative_pose`.
+    options : Options, optional
+        Threshold, budget, seed and the rest. `threshold_px` bounds the symmetric transfer error,
+        the root of the mean of the squared errors in the two images; 3 px is usual, the default of
+        1 px is that of a relative pose.
+    proposals : (E,) bool array, optional
+        Draw minimal samples from these edges only; everything else sees the whole graph.
+
+    Returns
+    -------
+    Estimate
+        ``homography`` (3, 3) maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0``, with
+        ``H[2, 2] = 1`` (or norm one where pixel (0, 0) is mapped to infinity). It never mirrors,
+        and all its matches lie on one side of the line that it maps to infinity. The result is a
+        function of the arguments alone: not of `options.threads`, not of earlier calls. A pair that
+        cannot be solved, also for matches on a line, has ``success=False`` and says why in
+        ``failure``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not what it should be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manymatch import AssociationGraph
+    >>> points = np.random.default_rng(0).uniform(0, 500, (50, 2))
+    >>> estimate = estimate_homography(AssociationGraph.from_matches(points, 2 * points + 10))
+    >>> np.allclose(estimate.homography, [[2, 0, 10], [0, 2, 10], [0, 0, 1]])
+    True
+    """
+    checked = checked_options(options)
+    frame = _Frame(checked_graph(graph, checked))
+    pair = PreparedPair(
+        graph,
+        frame.into(graph.points0, 0),
+        frame.into(graph.points1, 1),
+        checked.threshold_px / frame.unit,
+        checked,
+        proposals,
+    )
+    result = _core.estimate_homography(
+        [pair.for_core()],
+        checked_method(method),
+        [core_options(checked)],
+        num_threads(checked.threads),
+    )[0]
+    common = common_fields(pair, result, method)
+    if result.success and _on_a_line(graph, common["matches"], checked.threshold_px):
+        common |= {
+            "success": False,
+            "failure": "the matches lie on a line in one of the images",
+            "inliers": read_only(np.zeros(graph.num_edges, dtype=np.bool_)),
+            "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
+            **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
+        }
+    success = common["success"]
+    probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
+    return Estimate(
+        **common,
+        homography=read_only(frame.to_pixels(result.H)) if success else None,
+        match_probability=probability if method == "auto" else None,
+    )
+
+
+class _Frame:
+    """Coordinates in which the homography is found.
+
+    Each image about the centre of its keypoints, and both in one unit, since errors of both images
+    are added: that in which all keypoints with an edge lie within [-1, 1].
+    """
+
+    def __init__(self, graph: AssociationGraph) -> None:
+        used = [
+            points[np.unique(ends)]
+            for points, ends in zip((graph.points0, graph.points1), graph.edges.T, strict=True)
+        ]
+        low = [points.min(axis=0) if len(points) else np.zeros(2) for points in used]
+        high = [points.max(axis=0) if len(points) else np.zeros(2) for points in used]
+        self.centre = [0.5 * a + 0.5 * b for a, b in zip(low, high, strict=True)]
+        span = max(float((0.5 * b - 0.5 * a).max()) for a, b in zip(low, high, strict=True))
+        self.unit = span if span > 0.0 else 1.0
+
+    def into(self, points: FloatArray, image: int) -> FloatArray:
+        """Bring keypoints (N, 2) of image 0 or 1 to this frame."""
+        return np.ascontiguousarray((points - self.centre[image]) / self.unit)
+
+    def to_pixels(self, H: FloatArray) -> FloatArray:
+        """Bring a homography (3, 3) of this frame to pixels."""
+        into, out = np.eye(3), np.eye(3)
+        into[:2, :2] /= self.unit
+        into[:2, 2] = -self.centre[0] / self.unit
+        out[:2, :2] *= self.unit
+        out[:2, 2] = self.centre[1]
+        H = out @ H @ into
+        norm = np.linalg.norm(H)
+        return np.asarray(H / (H[2, 2] if abs(H[2, 2]) > _ZERO * norm else norm))
+
+
+def _on_a_line(graph: AssociationGraph, matches: np.ndarray, threshold_px: float) -> bool:
+    """Whether noise alone could explain how far the matches are from a line."""
+    for points, column in zip((graph.points0, graph.points1), matches.T, strict=True):
+        chosen = points[column]
+        across = np.linalg.svd(chosen - chosen.mean(axis=0), compute_uv=False)[1]
+        if across / np.sqrt(len(chosen)) < threshold_px / 3.0:
+            return True
+    return False
+
+
+def transfer_errors(pair: PreparedPair, H: FloatArray) -> FloatArray:
+    """Symmetric transfer errors (E,) of all candidates, in units of the threshold.
+
+    `H` is in the frame of the pair, as the core returns it. Infinite beyond the line at infinity.
+    """
+    *_, r2 = _core.score_homography(
+        pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta, H
+    )
+    return np.where(np.isfinite(r2), np.sqrt(r2), np.inf) / pair.eps
+
+
+def _match_probability(pair: PreparedPair, result: _core.HomographyEstimate) -> FloatArray:
+    return read_only(
+        match_probability(
+            pair.edges,
+            pair.graph.rank,
+            result.kept,
+            transfer_errors(pair, result.H),
+            result.inliers,
+            result.matched,
+            pair.options.q,
+            HOMOGRAPHY,
+        )
+    )
