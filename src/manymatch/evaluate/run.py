@@ -168,11 +168,6 @@ class RunResult:
         return [(record["name0"], record["name1"]) for record in self.records]
 
     @property
-    def scenes(self) -> list[str]:
-        """The scene of each pair."""
-        return [record["scene"] for record in self.records]
-
-    @property
     def bins(self) -> list[str]:
         """The bin of each pair; empty texts where the set has none."""
         return [record["bin"] for record in self.records]

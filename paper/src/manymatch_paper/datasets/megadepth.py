@@ -12,6 +12,7 @@ from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import as_camera
 from manymatch.io.pairs import Pair, read_pairs
+from manymatch_paper.datasets import _lists
 from manymatch_paper.datasets._object_npz import read_object_npz
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def load(root: object = None) -> Dataset:
     )
     if infos is not None and not any((folder / name).is_file() for name in _LISTS):
         return _from_loftr(folder, infos)
-    path = loading.find_file(folder, _LISTS, "the list")
+    path = _lists.find_file(folder, _LISTS, "the list")
     pairs = read_pairs(path, folder)
-    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = _lists.place(folder, _BASES, [pair.name0 for pair in pairs])
     found = []
     for i, pair in enumerate(pairs):
         if not pair.has_truth:
@@ -77,7 +78,7 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i + 1},
             )
         )
-    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {loading.sha256(path)[:12]})"]
+    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {_lists.sha256(path)[:12]})"]
     if infos is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
     return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
@@ -87,7 +88,7 @@ def check(root: object) -> str | None:
     """Name the first missing thing, or None."""
     counts = [NUM_PAIRS, 1500]
     return loading.first_fault(
-        lambda: load(root), loading.missing_image, lambda d: loading.wrong_count(d, counts)
+        lambda: load(root), loading.missing_image, lambda d: _lists.wrong_count(d, counts)
     )
 
 
@@ -102,7 +103,7 @@ def _from_loftr(folder: Path, infos: Path) -> Dataset:
     pairs: list[Pair] = []
     for file in _SCENE_INFO:
         pairs += _pairs_of(infos / file, len(pairs) + 1)
-    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = _lists.place(folder, _BASES, [pair.name0 for pair in pairs])
     placed = tuple(
         dataclasses.replace(pair, path0=base / pair.name0, path1=base / pair.name1)
         for pair in pairs
@@ -126,7 +127,7 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
             (first, second), overlap = row[0], float(row[1])
             i, j = (integer(k, "an index", 0, count - 1) for k in (first, second))
             name0, name1 = (str(info["image_paths"][k]) for k in (i, j))
-            R, t = loading.relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            R, t = _lists.relative_pose(info["poses"][i], info["poses"][j], "a pose")
             camera0, camera1 = (as_camera(info["intrinsics"][k], "K") for k in (i, j))
             extra = {"seed_index": first_index + number - 1, "overlap": overlap}
             pair = Pair(name0, name1, path, path, camera0, camera1, R, t, scene=scene, extra=extra)

@@ -13,6 +13,7 @@ from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.pairs import Pair
+from manymatch_paper.datasets import _lists
 from manymatch_paper.datasets._object_npz import read_object_npz
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def check(name: str, root: object) -> str | None:
     return loading.first_fault(
         lambda: load(name, root),
         loading.missing_image,
-        lambda dataset: loading.wrong_count(dataset, [NUM_PAIRS[name]]),
+        lambda dataset: _lists.wrong_count(dataset, [NUM_PAIRS[name]]),
     )
 
 
@@ -89,7 +90,7 @@ def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None
         try:
             i, j = (integer(k, "an index", 0, count - 1) for k in row)
             (name0, camera0), (name1, camera1) = view(i, 0), view(j, 1)
-            R, t = loading.relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            R, t = _lists.relative_pose(info["poses"][i], info["poses"][j], "a pose")
             files = folder / name0, folder / name1
             extra = {"seed_index": len(pairs) + 1}
             pair = Pair(

@@ -17,6 +17,7 @@ from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset, DepthView
 from manymatch.geometry.camera import Camera
 from manymatch.io.pairs import Pair
+from manymatch_paper.datasets import _lists
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +118,7 @@ def check(name: str, root: object, *, splits: object = None) -> str | None:
         lambda: load(name, root, splits=splits),
         loading.missing_image,
         loading.missing_depth,
-        lambda dataset: loading.wrong_count(dataset, [NUM_PAIRS]),
+        lambda dataset: _lists.wrong_count(dataset, [NUM_PAIRS]),
     )
 
 
@@ -199,7 +200,7 @@ def _pair(row: dict[str, str], bin_name: str, index: int, annotations: Annotatio
                 f"image_{side} must be {view.height} x {view.width} (height x width) as the "
                 f"annotations say, got {given[0]} x {given[1]}"
             )
-    R, t = loading.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
+    R, t = _lists.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
     extra = {"bin": bin_name, "angle_deg": angle, "seed_index": index}
     files = [annotations.root / name for name in names]
     return Pair(

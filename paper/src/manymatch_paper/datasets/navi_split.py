@@ -25,6 +25,7 @@ from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import integer, real
 from manymatch.datasets import loading
 from manymatch.io.image import image_size
+from manymatch_paper.datasets import _lists
 from manymatch_paper.datasets.navi import BINS, COLUMNS, Annotation, Annotations, data_root
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _edges(folder: Path, annotations: Annotations) -> tuple[dict[str, list[_Edge
         if (folder / name).is_file():
             path = folder / name
             edges = _listed(path)
-            source = {"list": name, "sha256": loading.sha256(path)}
+            source = {"list": name, "sha256": _lists.sha256(path)}
             break
     else:
         edges = _all_pairs(folder, annotations)

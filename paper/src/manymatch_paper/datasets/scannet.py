@@ -15,6 +15,7 @@ from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
+from manymatch_paper.datasets import _lists
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ def load(root: object = None) -> Dataset:
         for base in _BASES:
             if (folder / base / "test.npz").is_file():
                 return _from_loftr(folder, folder / base)
-    path = loading.find_file(folder, _LISTS, "the list")
+    path = _lists.find_file(folder, _LISTS, "the list")
     pairs = read_pairs(path, folder)
     parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
     file = _file_pattern(folder, [*parts[0], *parts[1]])
@@ -81,14 +82,14 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i + 1},
             )
         )
-    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {loading.sha256(path)[:12]})", *note]
+    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {_lists.sha256(path)[:12]})", *note]
     return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
 
 
 def check(root: object) -> str | None:
     """Name the first missing thing, or None."""
     return loading.first_fault(
-        lambda: load(root), loading.missing_image, lambda d: loading.wrong_count(d, [NUM_PAIRS])
+        lambda: load(root), loading.missing_image, lambda d: _lists.wrong_count(d, [NUM_PAIRS])
     )
 
 
@@ -135,7 +136,7 @@ def _from_loftr(folder: Path, lists: Path) -> Dataset:
     rows = [
         (f"scene{scene:04d}_{part:02d}", int(a), int(b)) for scene, part, a, b in names.tolist()
     ]
-    place = loading.place(folder, _BASES, [f"{scene}/color/{a}.jpg" for scene, a, _ in rows])
+    place = _lists.place(folder, _BASES, [f"{scene}/color/{a}.jpg" for scene, a, _ in rows])
     scale, note = _rescale(place / f"{rows[0][0]}/color/{rows[0][1]}.jpg", _LOFTR_SIZE)
     cameras = _intrinsics(lists / "intrinsics.npz", {scene for scene, _, _ in rows})
     poses: dict[Path, FloatArray] = {}
@@ -146,7 +147,7 @@ def _from_loftr(folder: Path, lists: Path) -> Dataset:
         for file in files:
             if file not in poses:
                 poses[file] = _world_to_camera(file)
-        R, t = loading.relative_pose(poses[files[0]], poses[files[1]], f"the pose of {files[1]}")
+        R, t = _lists.relative_pose(poses[files[0]], poses[files[1]], f"the pose of {files[1]}")
         name0, name1 = f"{scene}/color/{a}.jpg", f"{scene}/color/{b}.jpg"
         pair = Pair(name0, name1, place / name0, place / name1, camera, camera, R, t)
         pairs.append(dataclasses.replace(pair, scene=scene, extra={"seed_index": i + 1}))
