@@ -71,7 +71,7 @@ SIGNATURES = {
         "operator": "mutual",
         "max_edges": 2048,
         "gms": None,
-        "keep": 1024,
+        "keep": "method",
         "owners0": None,
         "owners1": None,
     },

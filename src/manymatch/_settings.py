@@ -81,7 +81,7 @@ def _with_parameters(doc: str, fields: tuple[dataclasses.Field[Any], ...]) -> st
     """Insert the section "Parameters" before the first section of a docstring."""
     lines = ["Parameters", "----------"]
     for field in fields:
-        kind = str(field.type)
+        kind = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
         if choices := field.metadata.get("choices"):
             several = "tuple of " if kind.startswith("tuple") else ""
             kind = f"{several}{{{', '.join(map(repr, choices))}}}"

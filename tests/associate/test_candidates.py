@@ -50,6 +50,9 @@ def test_the_method_decides_what_is_left_open(inputs, method):
     found = manymatch.candidates(*inputs, method=method)
     assert found.graph == explicit.graph
     assert (found.gms is None) == (method == "auto")
+    # What is named is done, whatever the method wants.
+    assert manymatch.candidates(*inputs, method=method, keep=99).graph.num_edges == 99
+    assert manymatch.candidates(*inputs, method=method, gms=True).gms is not None
 
 
 def test_the_configuration_of_the_paper_has_a_name(inputs):
@@ -141,6 +144,7 @@ BAD = [
     ({"k": 0}, "k must be an integer of at least 1, got 0"),
     ({"max_edges": -1}, "max_edges must be an integer of at least 0, got -1"),
     ({"keep": 1.5}, "keep must be an integer of at least 0, got 1.5"),
+    ({"keep": "all"}, "keep must be an integer of at least 0, got 'all'"),
     ({"gms": 1}, "gms must be True or False, got 1"),
     ({"method": "ransac"}, "method must be one of"),
     ({"operator": "mutal"}, "operator must be one of"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -167,7 +167,7 @@ def candidates(
     operator: str = "mutual",
     max_edges: int | None = 2048,
     gms: bool | Mapping[str, Any] | None = None,
-    keep: int | None = 1024,
+    keep: int | Literal["method"] | None = "method",
     owners0: ArrayLike | None = None,
     owners1: ArrayLike | None = None,
 ) -> Candidates:
@@ -200,9 +200,9 @@ def candidates(
     gms : bool or dict, optional
         Whether to filter with `gms_filter`, or the keyword arguments to filter with. None, the
         default, is as the method wants it.
-    keep : int, optional
-        Edges of the result; None for all that are left. Not used where `gms` is None and the method
-        is "auto".
+    keep : int, None or "method"
+        Edges of the result, best first; None for all that are left, "method" for as many as the
+        method wants.
     owners0, owners1 : (M0,) and (M1,) array_like of int, optional
         Both or neither, for keypoints with several descriptors: the keypoint that each row of
         `desc0` and `desc1` belongs to, see `associate_owned`.
@@ -222,8 +222,11 @@ def candidates(
     pixels1 = _keypoints(points1, desc1, owners1, "1")
     filter_arguments = gms if isinstance(gms, Mapping) else {}
     wanted = True if isinstance(gms, Mapping) else gms
-    association = Association(k, operator, max_edges, wanted, keep)
-    decided = association.for_method(checked_method(method))
+    decided = Association(k, operator, max_edges).for_method(checked_method(method))
+    if wanted is not None:
+        decided = dataclasses.replace(decided, gms=wanted)
+    if keep != "method":
+        decided = dataclasses.replace(decided, keep=keep)
     if owners0 is None or owners1 is None:
         if (owners0 is None) != (owners1 is None):
             raise ValueError("owners0 and owners1 must be given together, got one of them")

@@ -177,7 +177,8 @@ class Matcher:
 
         arguments = association_arguments(features0, features1)
         times = [time.perf_counter()]
-        found = candidates(**arguments, **config.association.to_dict(), method=config.method)
+        association = config.association.for_method(config.method)
+        found = candidates(**arguments, **association.to_dict())
         times.append(time.perf_counter())
         estimate = estimated(found.graph, config.method)
         times.append(time.perf_counter())

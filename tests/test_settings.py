@@ -1,0 +1,57 @@
+"""Settings classes: documented by the metadata of their fields, and closed to unknown names."""
+
+import dataclasses
+
+import pytest
+
+from manymatch._settings import setting, settings
+from manymatch.associate.candidates import Association
+from manymatch.estimate.options import Options
+from manymatch.features.config import FeatureConfig
+
+
+@settings
+@dataclasses.dataclass(frozen=True)
+class Small:
+    """Two settings.
+
+    Examples
+    --------
+    >>> Small().size
+    3
+    """
+
+    size: int = setting(3, "How large, from 1.", panel="First")
+    names: tuple[str, ...] = setting((), "Which of them.", choices=("a", "b"))
+
+
+def test_docstring_has_the_parameters_before_the_other_sections():
+    assert Small.__doc__ == (
+        "Two settings.\n\n"
+        "Parameters\n----------\n"
+        "size : int\n    How large, from 1.\n"
+        "names : tuple of {'a', 'b'}\n    Which of them.\n\n"
+        "Examples\n--------\n>>> Small().size\n3\n"
+    )
+
+
+def test_metadata_is_there_for_the_command_line():
+    size, names = dataclasses.fields(Small)
+    assert dict(size.metadata) == {"help": "How large, from 1.", "panel": "First", "choices": ()}
+    assert names.metadata["choices"] == ("a", "b")
+    assert Small() == Small(3, ())
+
+
+def test_unknown_field_is_bad_input():
+    with pytest.raises(ValueError, match=r"^sise is no field of Small, did you mean 'size'; "):
+        Small(sise=1)
+    with pytest.raises(ValueError, match=r"^other is no field of Small; the fields are size"):
+        dataclasses.replace(Small(), other=1)
+
+
+@pytest.mark.parametrize("cls", [Options, Association, FeatureConfig])
+def test_every_setting_has_help_and_a_panel(cls):
+    for field in dataclasses.fields(cls):
+        assert field.metadata["help"].endswith(".")
+        assert field.metadata["panel"]
+        assert f"\n{field.name} : " in cls.__doc__
