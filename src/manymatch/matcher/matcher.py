@@ -69,10 +69,7 @@ class Matcher:
         **settings: Any,
     ) -> None:
         self.config = MatcherConfig.of(preset, **settings)
-        self.notes: list[str] = []
-        if preset is None:
-            name, why = default_preset()
-            self.notes.append(f'The preset is "{name}", as none was named and {why}.')
+        self.notes = [default_preset()[1]] if preset is None else []
         self.extractor = Extractor(
             self.config.features, device=device, offline=offline, cache=cache
         )
