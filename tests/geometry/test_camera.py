@@ -9,19 +9,9 @@ import numpy as np
 import pytest
 
 from manymatch.geometry.camera import MODELS, Camera, as_camera
+from tests.support.cameras import CAMERAS, PARAMS, every_model
 
-PARAMS = {
-    "SIMPLE_PINHOLE": [500.0, 319.5, 239.5],
-    "PINHOLE": [500.0, 520.0, 319.5, 239.5],
-    "SIMPLE_RADIAL": [500.0, 319.5, 239.5, -0.1],
-    "RADIAL": [500.0, 319.5, 239.5, -0.2, 0.05],
-    "OPENCV": [500.0, 520.0, 319.5, 239.5, -0.28, 0.07, 0.001, -0.0005],
-    "OPENCV_FISHEYE": [300.0, 310.0, 319.5, 239.5, -0.01, 0.004, -0.002, 0.0003],
-    "FULL_OPENCV": [500.0, 520.0, 319.5, 239.5, 0.4, 0.1, 0.001, -0.0005, 0.02, 0.7, 0.2, 0.05],
-}
-CAMERAS = {model: Camera(model, 640, 480, params) for model, params in PARAMS.items()}
 K = np.array([[500.0, 0.0, 319.5], [0.0, 520.0, 239.5], [0.0, 0.0, 1.0]])
-every_model = pytest.mark.parametrize("model", PARAMS)
 
 
 def with_entry(matrix, index, value):

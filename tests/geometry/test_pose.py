@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from manymatch.geometry.pose import RelativePose
+from tests.oracles.geometry import rotation_from_quaternion
 
 I3 = np.eye(3)
 X = np.array([1.0, 0.0, 0.0])
@@ -205,16 +206,8 @@ vectors = st.tuples(*[st.floats(-1e6, 1e6)] * 3)
 
 
 def rotation(q):
-    q = np.array(q)
     assume(np.linalg.norm(q) > 1e-3)
-    w, x, y, z = q / np.linalg.norm(q)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    return rotation_from_quaternion(q)
 
 
 def make(q, t):
