@@ -79,7 +79,6 @@ class TestRenderScene:
             assert depth.dtype == np.float32
             assert (depth > 0.3).all()
         assert (scene.camera0.width, scene.camera0.height) == (161, 120)
-        assert "161 x 120" in repr(scene)
 
     def test_depth_comes_back_through_the_other_view(self, scene: RenderedScene) -> None:
         """Image 0 to image 1 by depth 0, and back from there by depth 1: the same pixel."""

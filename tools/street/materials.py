@@ -45,11 +45,6 @@ class Surface:
     key: IdArray
 
 
-def albedo(material: int, s: Surface, noise: Noise) -> Array:
-    """Linear albedo (N, 3) of a material other than glass."""
-    return _MATERIALS[material](s, noise)
-
-
 def line(offset: Array, width: float, spacing: Array) -> Array:
     """Coverage of a line of this width at a distance (N,) from its middle, anti-aliased."""
     edge = (np.float32(0.5 * width) - np.abs(offset)) / np.maximum(spacing, 1e-4) + np.float32(0.5)
@@ -189,14 +184,12 @@ def _wood(s: Surface, noise: Noise) -> Array:
     return _scaled(s, tone * (1 - 0.6 * line(to_plank, 0.012, s.spacing)))
 
 
-# In the order of the numbers above; glass is a function of its own.
-_MATERIALS: tuple[Callable[[Surface, Noise], Array], ...] = (
+#: Functions to linear albedo (N, 3), by the numbers above; glass has a function of its own.
+ALBEDO: tuple[Callable[[Surface, Noise], Array], ...] = (
     _plaster, _ashlar, _brick, _paint, _metal, _leaf, _ground, _bark, _leaf, _slate, _sign, _awning,
     _wood, _leaf,
 )  # fmt: skip
 
-
-# --- lettering of shop signs ---
 
 WORDS = ("CAFE", "HOTEL", "BAKERY", "BOOKS", "FLORIST", "PHARMACY", "OPTICS", "TAILOR")
 
@@ -255,8 +248,6 @@ def lettering(
         ink[mine] = value * inside * far
     return ink
 
-
-# --- windows ---
 
 _FRAME = 0.07
 _BAR = 0.06

@@ -150,7 +150,7 @@ def _shade(
         )
         framed = frame[:, None]
         return np.asarray(through * (1 - framed) + paint * light * framed, dtype=np.float32)
-    colour = m.albedo(kind, s, world.noise) * light
+    colour = m.ALBEDO[kind](s, world.noise) * light
     gloss = _GLOSS.get(kind, 0.0)
     if gloss:
         colour = colour + _shine(s, weather, gloss, lit, ambient)

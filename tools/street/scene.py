@@ -178,13 +178,6 @@ class RenderedScene:
         """Width and height of both images in pixels."""
         return self.image0.shape[1], self.image0.shape[0]
 
-    def __repr__(self) -> str:
-        width, height = self.size
-        return (
-            f"RenderedScene(seed={self.seed}, {width} x {height}, "
-            f"{self.baseline:.2f} m apart, {self.pose!r})"
-        )
-
 
 def render_scene(
     seed: int = 0, size: Sequence[int] = (960, 720), *, supersample: int = 2, variety: float = 0.35
@@ -209,19 +202,23 @@ def render_scene(
     integer(supersample, "supersample", 1, 4)
     real(variety, "variety", 0.0, 1.0, closed=True)
     # One stream each, so that a change of the scene leaves the cameras as they are.
-    parts = np.random.SeedSequence(seed).spawn(4)
-    town_rng, view_rng, noise_rng, film_rng = (
-        np.random.Generator(np.random.PCG64(p)) for p in parts
-    )
+    streams = [np.random.PCG64(part) for part in np.random.SeedSequence(seed).spawn(4)]
+    town_rng, view_rng, noise_rng, film_rng = map(np.random.Generator, streams)
     solids, leaves = build_town(town_rng, variety)
     views = draw_views(view_rng)
     world = World(solids, leaves, Noise(noise_rng), SkyLight(solids, *BOUNDS))
+    focal = _FOCAL * max(width, height)
+    K = np.array([[focal, 0.0, (width - 1) / 2], [0.0, focal, (height - 1) / 2], [0.0, 0.0, 1.0]])
     images, depths = [], []
     for view in views:
         shadow = ShadowMap(view.weather.sun, solids, leaves, *BOUNDS, _SUN_TEXELS)
-        images.append(_photograph(world, view, shadow, (width, height), supersample, film_rng))
-        depths.append(cast(_rays(view, (width, height), 1), solids, leaves)[0])
-    K = _matrix((width, height))
+        rays, step = _rays(view, K, (width, height), supersample)
+        # Highlights that would outshine a pixel's other samples are cut first, as they would alias.
+        light = np.minimum(radiance(rays, world, view.weather, shadow, step, supersample), 6.0)
+        fine = light.reshape(height, supersample, width, supersample, 3)
+        light = fine.mean(axis=(1, 3), dtype=np.float32)
+        images.append(develop(light, view.film, film_rng))
+        depths.append(cast(_rays(view, K, (width, height), 1)[0], solids, leaves)[0])
     camera = Camera.from_matrix(K, width, height)
     R = np.stack([(views[1].R[k] * views[0].R).sum(axis=1) for k in range(3)])
     t = (views[1].R * (views[0].centre - views[1].centre)).sum(axis=1)
@@ -229,38 +226,15 @@ def render_scene(
     return RenderedScene(*images, camera, camera, RelativePose(R, t), baseline, *depths, seed)
 
 
-def _matrix(size: tuple[int, int]) -> NDArray[np.float64]:
-    focal = _FOCAL * max(size)
-    return np.array(
-        [[focal, 0.0, (size[0] - 1) / 2], [0.0, focal, (size[1] - 1) / 2], [0.0, 0.0, 1.0]]
-    )
+def _rays(view: View, K: FloatArray, size: tuple[int, int], supersample: int) -> tuple[Rays, float]:
+    """Rays of a camera, and the angle between them in its middle.
 
-
-def _rays(view: View, size: tuple[int, int], supersample: int) -> Rays:
-    """Rays of a camera; sample k of an axis is at pixel ``(k + 0.5) / supersample - 0.5``."""
-    K = _matrix(size)
+    Sample k of an axis is at pixel ``(k + 0.5) / supersample - 0.5``.
+    """
     first = 0.5 / supersample - 0.5
     step = 1.0 / (supersample * K[0, 0])
     corner = np.array([(first - K[0, 2]) / K[0, 0], (first - K[1, 2]) / K[1, 1], 1.0])
     direction = np.stack([corner, [step, 0.0, 0.0], [0.0, step, 0.0]])
     turned = (direction[:, :, None] * view.R[None]).sum(axis=1)
-    zero = np.zeros(3)
-    origin = np.stack([view.centre, zero, zero])
-    return Rays(origin, turned, size[0] * supersample, size[1] * supersample)
-
-
-def _photograph(
-    world: World,
-    view: View,
-    shadow: ShadowMap,
-    size: tuple[int, int],
-    supersample: int,
-    rng: np.random.Generator,
-) -> NDArray[np.uint8]:
-    rays = _rays(view, size, supersample)
-    step = 1.0 / (supersample * _matrix(size)[0, 0])
-    light = radiance(rays, world, view.weather, shadow, step, supersample)
-    # Highlights that would outshine a pixel's other samples are cut first, as they would alias.
-    light = np.minimum(light, 6.0)
-    fine = light.reshape(size[1], supersample, size[0], supersample, 3)
-    return develop(fine.mean(axis=(1, 3), dtype=np.float32), view.film, rng)
+    origin = np.stack([view.centre, np.zeros(3), np.zeros(3)])
+    return Rays(origin, turned, size[0] * supersample, size[1] * supersample), step
