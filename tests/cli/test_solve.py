@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from manymatch import Options, estimate_relative_pose
+from manymatch import AssociationGraph, Options, estimate_relative_pose
 from manymatch.cli import solve as solve_module
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.estimate.options import AUTO_PARTS
@@ -82,6 +82,24 @@ def test_solve_writes_what_match_writes(scene, graph_file, tmp_path):
     assert matches.similarity.mean() == pytest.approx(record["mean_probability"], rel=1e-6)
 
 
+def test_solve_finds_a_homography(tmp_path):
+    H = np.array([[1.1, 0.05, 20.0], [-0.03, 0.95, -8.0], [1e-4, -5e-5, 1.0]])
+    points = np.random.default_rng(0).uniform(0, 500, (60, 2))
+    mapped = np.c_[points, np.ones(60)] @ H.T
+    graph = AssociationGraph.from_matches(points, mapped[:, :2] / mapped[:, 2:])
+    graph.save(tmp_path / "plane.npz")
+    flags = ("--problem", "homography", "--threshold-px", 2, "--out", tmp_path / "out")
+    result = run("solve", tmp_path / "plane.npz", *flags, "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    np.testing.assert_allclose(record["homography"], H, atol=1e-6)
+    assert (record["problem"], record["pose"], record["matches"]) == ("homography", None, 60)
+    assert len(load_graph(tmp_path / "out" / "matches.npz").edges) == 60
+    assert "homography" in run("solve", tmp_path / "plane.npz", *flags).stdout
+    sentence = one_sentence(run("solve", tmp_path / "plane.npz", *flags, "--camera0", CAMERA))
+    assert "camera0 must be left out" in sentence
+
+
 def test_solve_reads_an_association_csv(scene, graph_file, tmp_path):
     csv = tmp_path / "pair.csv"
     write_associations_csv(scene.graph, csv)
@@ -107,6 +125,7 @@ def test_solve_with_too_few_candidates_is_exit_code_one(graph_file):
         (("--camera0", "800,800"), "camera0 must be"),
         (("--camera1", "nothing.txt"), "camera1 must name an existing file"),
         (("--method", "best"), "method must be one of"),
+        (("--problem", "pose"), "--problem must be one of"),
         (("--threshold-px", "-1"), "threshold_px must be"),
         (("--min-iterations", "9", "--max-iterations", "3"), "min_iterations must be"),
         (("--max-edges", "-3"), "n must be"),
@@ -116,6 +135,10 @@ def test_solve_names_bad_input_in_one_sentence(graph_file, arguments, message):
     # The last of a repeated flag counts.
     result = run("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA, *arguments)
     assert message in one_sentence(result, 2)
+
+
+def test_a_relative_pose_needs_cameras(graph_file):
+    assert "camera1 must be given" in one_sentence(run("solve", graph_file, "--camera0", CAMERA))
 
 
 def test_solve_of_a_missing_or_damaged_file_is_one_sentence(tmp_path):

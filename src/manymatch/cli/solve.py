@@ -1,15 +1,17 @@
-"""``manymatch solve``: candidates in, pose out."""
+"""``manymatch solve``: candidates in; pose or homography out."""
 
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manymatch._validate import choice
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, print_json, print_plain
 from manymatch.estimate.confidence import assess
+from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.estimate.words import estimate_sentences
@@ -18,9 +20,13 @@ from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import estimate_record
 
+if TYPE_CHECKING:
+    from manymatch.geometry.camera import Camera
+
 EXAMPLE = (
     "Example: manymatch solve pair.npz --camera0 800,800,511.5,383.5 --camera1 800,800,511.5,383.5"
 )
+_PROBLEMS = ("relative", "homography")
 
 
 @flags.setting_flags(Options)
@@ -29,10 +35,17 @@ def run(
         Path,
         typer.Argument(help="Candidates: a graph .npz, an association CSV or a SuperGlue .npz."),
     ],
+    problem: Annotated[
+        str, typer.Option(help="What to estimate: the relative pose (relative) or a homography.")
+    ] = "relative",
     camera0: Annotated[
-        str, typer.Option(help="fx,fy,cx,cy or MODEL,width,height,params... or a .txt/.json file.")
-    ],
-    camera1: Annotated[str, typer.Option(help="The second camera, likewise.")],
+        str | None,
+        typer.Option(
+            help="For a relative pose: fx,fy,cx,cy or MODEL,width,height,params... or a .txt or "
+            ".json file."
+        ),
+    ] = None,
+    camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
     max_edges: Annotated[
         int | None, typer.Option(help="Use only that many candidates, best first.")
     ] = None,
@@ -43,30 +56,33 @@ def run(
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Estimate the relative pose of two images from candidates of your own."""
+    """Estimate the relative pose or homography of two images from candidates of your own."""
+    choice(problem, "--problem", _PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
-    cameras = parse_camera(camera0, "camera0"), parse_camera(camera1, "camera1")
+    method: Any = config.method
+    cameras = _cameras(problem, camera0=camera0, camera1=camera1)
     candidates = load_graph(graph)
     if max_edges is not None:
         candidates = candidates.head(max_edges)
-    estimate = estimate_relative_pose(
-        candidates, *cameras, method=cast("Any", config.method), options=config.options
-    )
-    confidence = assess(estimate)
-    record = {
-        **estimate_record(estimate, candidates),
-        "confidence": confidence.to_dict(),
-        "method": config.method,
+    if problem == "homography":
+        estimate, confidence = estimate_homography(candidates, method, config.options), None
+    else:
+        first, second = cameras
+        estimate = estimate_relative_pose(candidates, first, second, method, config.options)
+        confidence = assess(estimate)
+    how = {
+        "problem": problem,
+        "method": method,
         "options": config.options.to_dict(),
         "cameras": [camera.to_dict() for camera in cameras],
     }
+    record = {**estimate_record(estimate, candidates), **how}
+    if confidence is not None:
+        record["confidence"] = confidence.to_dict()
     if out_folder is not None:
         out_folder.mkdir(parents=True, exist_ok=True)
-        write_pose_json(
-            out_folder / "result.json",
-            estimate.pose,
-            {name: value for name, value in record.items() if name != "pose"},
-        )
+        rest = {name: value for name, value in record.items() if name != "pose"}
+        write_pose_json(out_folder / "result.json", estimate.pose, rest)
         write_matches_npz(
             out_folder / "matches.npz",
             candidates.points0,
@@ -74,14 +90,24 @@ def run(
             estimate.matches,
             confidence=estimate.match_probability,
             pose=estimate.pose,
-            config={name: record[name] for name in ("method", "options", "cameras")},
+            config=how,
         )
     if as_json:
         print_json(record)
     else:
         for line in estimate_sentences(estimate, candidates, confidence):
             print_plain(line)
-        print_plain(f"{estimate.iterations} samples in {estimate.timing['total']:.3f} s.")
+        print_plain(f"{estimate.iterations:,} samples in {estimate.timing['total']:.3f} s.")
         if out_folder is not None:
             print_plain(f"Written: {out_folder / 'result.json'}, {out_folder / 'matches.npz'}")
     raise typer.Exit(OK if estimate.success else UNSOLVED)
+
+
+def _cameras(problem: str, **given: str | None) -> list[Camera]:
+    """Read the cameras of a relative pose; a homography has none."""
+    wanted = problem == "relative"
+    for name, text in given.items():
+        if (text is not None) != wanted:
+            rule = "be given for" if wanted else "be left out for"
+            raise ValueError(f"{name} must {rule} the problem {problem!r}, got {text!r}")
+    return [parse_camera(text, name) for name, text in given.items() if text is not None]

@@ -316,11 +316,12 @@ def mean_probability(estimate: Estimate) -> float | None:
 
 def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, Any]:
     """Everything about an estimate that fits into JSON."""
-    pose = estimate.pose
+    pose, homography = estimate.pose, estimate.homography
     return {
         "success": estimate.success,
         "failure": estimate.failure or None,
         "pose": None if pose is None else {"R": pose.R.tolist(), "t": pose.t.tolist()},
+        **({} if homography is None else {"homography": homography.tolist()}),
         "candidates": graph.num_edges,
         "inliers": int(estimate.num_inliers),
         "matches": len(estimate.matches),
