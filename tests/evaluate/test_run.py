@@ -205,10 +205,10 @@ def test_several_sets(tmp_path):
     sources = [SmallSource(1), SmallSource(2, name="other")]
     found = run_sets(sources, {"a": CONFIG}, tmp_path)
     assert [len(found[key]["a"]) for key in found] == [1, 2]
-    assert (tmp_path / "made" / "other" / "a" / "journal.jsonl").is_file()
+    assert (tmp_path / "synthetic" / "other" / "a" / "journal.jsonl").is_file()
 
 
-def test_every_estimator_gets_the_front_it_wants():
+def test_every_estimator_gets_the_association_it_wants():
     assert RunConfig().estimator == "auto"
     assert (
         RunConfig().association

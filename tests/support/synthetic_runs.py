@@ -1,4 +1,4 @@
-"""Sets of made scenes for tests of evaluations, small enough to run often."""
+"""Sets of synthetic scenes for tests of evaluations, small enough to run often."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +14,7 @@ class SmallSource:
     count: int = 4
     name: str = "small"
     title: str = "Small"
-    representation: str = "made"
+    representation: str = "synthetic"
     broken: frozenset[int] = frozenset()
     first_seed_index: int = 1
     bins: tuple[str, ...] = ()

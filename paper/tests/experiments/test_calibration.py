@@ -67,7 +67,7 @@ def check(found, probability, truth, groups, strata=None):
 
 def test_every_set_by_its_own_truth(data):
     made, sift, vit = data["runs"]
-    assert [run["representation"] for run in data["runs"]] == ["made", "sift", "vit"]
+    assert [run["representation"] for run in data["runs"]] == ["synthetic", "sift", "vit"]
     truths = [entry["truth"] for entry in made["sets"] + sift["sets"]]
     assert truths == ["exact", "epipolar", "epipolar"]
     check(made["sets"][0]["reliability"], *judged(TrueEdgesSource(3)))
@@ -251,7 +251,7 @@ def test_without_a_match(tmp_path, monkeypatch):
     data = as_json(calibration.run(PoseSets([TrueEdgesSource(2)], tmp_path)))
     assert data["runs"][0]["pooled"] is None
     rows = texts(calibration.tables(data)[0])
-    assert rows[0] == ["made", "Small", "2", "exact", "–", "0", "–", "–", "–", "–"]
+    assert rows[0] == ["synthetic", "Small", "2", "exact", "–", "0", "–", "–", "–", "–"]
     assert render(calibration.FIGURES["calibration_reliability"], data)["png"]
 
 
@@ -260,7 +260,7 @@ def test_tables(data):
     rows = texts(first)
     names = [row[:4] for row in rows]
     assert names == [
-        ["made", "Small", "3", "exact"],
+        ["synthetic", "Small", "3", "exact"],
         ["", "", "", "epipolar"],
         ["sift", "B", "4", "epipolar"],
         ["", "C", "2", "epipolar"],
@@ -286,7 +286,7 @@ def test_tables(data):
     assert rows[5][-2:] == [f"{(found[name] + other[name]) / 2:.3f}" for name in ("ece", "brier")]
     assert all(cell.dim for cell in first.cells()[1])
     parts = texts(second)
-    assert parts[0][:2] == ["made", "all matches"]
+    assert parts[0][:2] == ["synthetic", "all matches"]
     assert parts[1] == ["", "pose error below 5°", "0", "–", "–", "–", "–"]
     assert parts[3][:2] == ["sift", "all matches"]
 
