@@ -83,7 +83,7 @@ class DepthView:
         return self.depth.shape[1], self.depth.shape[0]
 
     def points(self, pixels: ArrayLike) -> FloatArray:
-        """Put pixels into space.
+        """Compute the 3D points that pixels show.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class Dataset(Sequence[Pair]):
 
     @property
     def set_name(self) -> str:
-        """How results call it: folders are told apart by their own names."""
+        """Name under which results are stored; for a folder, the name of that folder."""
         return self.title if self.name == "folder" else self.name
 
     def require_truth(self) -> None:

@@ -152,7 +152,7 @@ class _DepthFolder:
 def register(
     depth: FloatArray, depth_camera: Camera, move: FloatArray, camera: Camera, size: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """See a depth image with another camera.
+    """Resample a depth image for another camera.
 
     Every pixel is put into space, moved by `move` (4, 4) and drawn at the nearest pixel of the
     other image of `size` (width, height); of several the nearest to the camera stays. Pixels that

@@ -65,7 +65,7 @@ def missing_depth(dataset: Dataset, count: int = 6) -> str | None:
 
 
 def first_fault(load: Callable[[], Dataset], *tests: Callable[[Dataset], str | None]) -> str | None:
-    """Load, then run tests until one complains; a loader's own error is the first complaint."""
+    """Load a data set and return the error of the loader or the first fault that a test finds."""
     try:
         dataset = load()
     except ValueError as error:

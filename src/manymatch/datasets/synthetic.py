@@ -9,13 +9,13 @@ A scene has up to four kinds of keypoints:
   keypoints compete for few partners;
 * *outliers*: keypoints without a partner in the other image.
 
-Why rows separate the scorers: rows are far away, so the true baseline hardly moves them. A
-camera that instead slid *along* the rows by a window or two would explain them too, and with
-them not only one candidate per window but every candidate that points the same way. Counting edges
-(CM) pays for each of them. HCM pays a vertex at most once, but it pays on both sides and pays more
-for a vertex with several consistent candidates, and a hub row pays for every vertex that
-competes. A maximum matching (MCM) pays once per pair that can be real, and so the near points,
-which only the true pose explains, decide.
+Rows separate the scores, because they are far away and the true baseline hardly moves them. A
+wrong pose that moves the camera along the rows, by the distance of a few windows, explains them as
+well, and makes consistent not one candidate per window but every candidate with the same offset.
+CM counts each of these edges. HCM counts a vertex at most once, but on both sides and with a larger
+weight where it has several consistent candidates, and in a hub row it counts every competing
+vertex. A maximum matching (MCM) counts every possible one-to-one match once, so that the near
+points, which only the true pose explains, decide.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def make_scene(config: SceneConfig = EASY, seed: int = 0) -> Scene:
         np.random.default_rng(noise_seed),
         np.random.default_rng(look_seed),
     )
-    # Keypoints come in no particular order, as from a detector: an index must not tell a partner.
+    # Keypoints are shuffled, so that their order does not reveal the true matches.
     shuffle = np.random.default_rng(order_seed)
     order0, order1 = (shuffle.permutation(np.flatnonzero(seen)) for seen in tracks.seen)
     points = tracks.pixels[0][order0], tracks.pixels[1][order1]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A pair counts as better or worse when its median error moves by more than this.
 NOTICEABLE_DEG = 1.0
-# Larger errors count as this: beyond it a pose is of no use, however far off it is.
+# Larger errors count as this: the pose is of no use beyond it.
 _LARGEST_DEG = 20.0
 
 

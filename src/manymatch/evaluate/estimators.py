@@ -55,7 +55,7 @@ class BaselineResult:
     seconds : float
         Wall-clock time of the estimator alone, without the conversion of the input.
     iterations : int or None
-        Iterations it ran, where it tells.
+        Iterations it ran, where it reports them.
     """
 
     pose: RelativePose | None
@@ -133,7 +133,7 @@ def estimate_with_opencv(
     Returns
     -------
     BaselineResult
-        ``iterations`` is None, as OpenCV does not tell.
+        ``iterations`` is None, as OpenCV does not report them.
     """
     if variant not in {"magsac", "accurate"}:
         raise ValueError(f"variant must be one of magsac, accurate, got {variant!r}")
@@ -210,7 +210,7 @@ def estimate_with_pycolmap(
     Returns
     -------
     BaselineResult
-        ``iterations`` is None, as pycolmap does not tell.
+        ``iterations`` is None, as pycolmap does not report them.
     """
     pycolmap = require("pycolmap", "this estimator", "baselines")
     settings = Options() if options is None else options
@@ -292,7 +292,7 @@ def trial(
     proposals_rank: int | None = None,
     probe: bool = False,
 ) -> dict[str, Any]:
-    """Estimate one pose and say how good it is.
+    """Estimate one pose and compute its error.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A graph of candidates together with the truth it is judged by, in memory and as a file."""
+"""Graphs of candidates with cameras and true pose, in memory and as files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PosedGraph:
 
 
 def checked_true_edges(value: object, graph: AssociationGraph) -> BoolArray | None:
-    """Check and copy what says which edges of a graph are true; None if nothing does."""
+    """Check and copy the mask of true edges of a graph; None stays None."""
     if value is None:
         return None
     want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
@@ -123,7 +123,7 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
         name0, name1 = (
             str(arrays[name]) if name in arrays else f"{stem}-{name[-1]}" for name in _TEXTS
         )
-        # Makes rounded rotations exact and refuses what is none.
+        # A rounded rotation becomes the nearest exact one; anything else is refused.
         truth = Pair(name0, name1, Path(name0), Path(name1), R=arrays["R"], t=arrays["t"])
         true_edges = checked_true_edges(arrays.get("true_edges"), graph)
     except (ValueError, TypeError) as error:

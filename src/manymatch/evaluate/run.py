@@ -237,7 +237,7 @@ def run_set(
     limit: int | None = None,
     progress: Callable[[RunProgress], object] | None = None,
 ) -> dict[str, RunResult]:
-    """Run several configurations on a set, or go on where an earlier run ended.
+    """Run several configurations on a set, or continue a run that was interrupted.
 
     Every pair's candidates are made once and used for all configurations. Each has a folder of
     its own with ``journal.jsonl``, to which a pair is added as it is finished, and at the end
@@ -256,7 +256,7 @@ def run_set(
     workers : int
         Pairs worked on at the same time, 0 for one per core.
     limit : int, optional
-        Only the first pairs; a later run without it goes on.
+        Only the first pairs; a later run without it continues with the others.
     progress : callable, optional
         Called with a `RunProgress`.
 
@@ -321,12 +321,12 @@ def _work(
     try:
         posed = source[index]
     except (OSError, ImportError):
-        # No fault of the pair: a full disk, a missing package. Unreadable images are values.
+        # A full disk or a missing package concerns all pairs; unreadable images are ValueErrors.
         raise
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
         sentence = error_sentence(error)
         return {name: _failed(config, index, sentence) for name, config in configs.items()}
-    # Configurations often share what they see.
+    # Configurations often share the association.
     graphs = {
         association: association.apply(posed.graph, posed.size0, posed.size1)
         for association in {config.association for config in configs.values()}

@@ -61,7 +61,7 @@ class GraphSource(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What one should know about the set."""
+        """Remarks about the set, to be shown with its results."""
         ...
 
     def __len__(self) -> int: ...
@@ -69,7 +69,7 @@ class GraphSource(Protocol):
     def __getitem__(self, index: int) -> PosedGraph: ...
 
     def order(self, indices: Sequence[int]) -> Sequence[int]:
-        """Put pairs into the order in which they are best worked on."""
+        """Return the pairs in the order in which they should be processed."""
         ...
 
 
@@ -354,7 +354,7 @@ def open_sources(
     if images:
         for preset in presets:
             matcher = Matcher(preset, device=device, offline=offline, cache=cache)
-            # What is missing here is missing for all pairs, and no fault of any of them.
+            # A missing package or missing weights concern all pairs.
             _ = matcher.extractor.detector, matcher.extractor.backbone
             sources += [ImageSource(dataset, matcher, k, memory_mb) for dataset in images]
     return sources

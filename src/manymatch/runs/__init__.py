@@ -1,1 +1,1 @@
-"""Many pairs: journal, workers, resumption, tables."""
+"""Many pairs: the runner with its journals and threads, and batches of image pairs."""

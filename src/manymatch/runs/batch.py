@@ -44,7 +44,7 @@ _JOURNAL = "pairs"
 
 @dataclasses.dataclass(frozen=True)
 class BatchSummary:
-    """What a batch came to.
+    """Summary of a batch: counts, accuracy and the files that were written.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class BatchSummary:
     files : tuple of Path
         Tables, and files with the matches of all pairs, that were written.
     notes : tuple of str
-        What one should know.
+        Remarks for the user.
     interrupted : bool
         Whether Ctrl-C ended it.
     """
@@ -109,12 +109,12 @@ def run_batch(
     memory_mb: int = 512,
     progress: Callable[[RunProgress], object] | None = None,
 ) -> BatchSummary:
-    """Match many pairs; or go on where an earlier run of the same batch ended.
+    """Match many pairs, or continue a batch that was interrupted.
 
     The folder gets ``journal.jsonl``, to which every pair is added as it is finished, and at the
     end, or at Ctrl-C, ``pairs.csv``, ``pairs.parquet`` (where pyarrow is installed) and
     ``summary.json``. Rows are in the order of the pairs and do not depend on `workers` or on
-    interruptions, apart from the columns of seconds. A run that was killed at any moment goes on
+    interruptions, apart from the columns of seconds. A run that was killed at any moment continues
     when it is called again with the same arguments: finished pairs are neither lost nor repeated.
 
     Parameters
@@ -140,7 +140,7 @@ def run_batch(
         COLMAP's ``colmap/matches.txt`` with one text of keypoints per image are made. The latter
         two can also be asked for later, for a batch that has .npz files.
     limit : int, optional
-        Only the first pairs; a later run without it goes on.
+        Only the first pairs; a later run without it continues with the others.
     retry_errors : bool
         Try pairs again that an earlier run could not even try, as when a file was missing.
     memory_mb : int
@@ -188,7 +188,7 @@ def run_batch(
         )
         if run.missing:
             matcher = Matcher(settings, device=device, offline=offline, cache=cache)
-            # What is missing here is missing for all pairs.
+            # A missing package or missing weights concern all pairs.
             _ = matcher.extractor.detector, matcher.extractor.backbone
             if matches:
                 (folder / "matches").mkdir(exist_ok=True)
@@ -265,7 +265,7 @@ def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def tiled(indices: Sequence[int], pairs: Sequence[Pair]) -> list[int]:
-    """Order pairs so that images that are used together are used soon again.
+    """Order pairs so that few images have to be in memory at a time.
 
     Images are numbered as they first appear, and pairs sorted by tiles of these numbers; all pairs
     of a folder then need each image a few times only, however little memory there is.
@@ -314,7 +314,7 @@ def _match_pair(
             )
         return result_row(index, pair, result, cameras, time.perf_counter() - start)
     except (OSError, ImportError):
-        # No fault of the pair: a full disk, a missing package. Unreadable images are values.
+        # A full disk or a missing package concerns all pairs; unreadable images are ValueErrors.
         raise
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
         seconds = time.perf_counter() - start
@@ -334,8 +334,8 @@ def batch_header(
     whole = config.to_dict()
     estimation = whole["estimation"]
     del estimation["threads"]  # changes nothing
-    # In the order in which a difference is told: most others follow from the method. What the
-    # method wants is written as it is, so that naming it makes no other batch.
+    # The first difference to another batch is reported, so what decides most stands first. The
+    # association is resolved for the method: giving its defaults explicitly is the same batch.
     settings = {
         "estimation": estimation,
         "features": whole["features"],

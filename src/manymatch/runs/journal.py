@@ -1,4 +1,4 @@
-"""The journal of a batch: one line per finished pair, safe against being killed at any moment.
+"""The journal of a run: one line per finished pair, safe against being killed at any moment.
 
 The first line is the header, which says what is being computed. It is written whole or not at all.
 Every further line is a JSON object with the pair's index. Lines are only ever appended, and are on
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Name of the journal in its folder.
 NAME = "journal.jsonl"
-# Raised when the meaning of a record changes.
+# Increased when the meaning of a record changes.
 FORMAT = 1
 
 _LOCK = ".lock"
@@ -61,7 +61,7 @@ class Journal:
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context((folder / _LOCK).open("ab"))
             try:
-                # Given back by the system, also when the process is killed.
+                # The system releases the lock when the process ends, also when it is killed.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ValueError(
@@ -85,7 +85,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the folder."""
         self._file = None
         self._stack.close()
 

@@ -1,4 +1,4 @@
-"""What a batch says about a pair: one row, the same columns for every pair."""
+"""Rows of the table of a batch: one per pair, with the same columns for every pair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from manymatch.matcher.cameras import ResolvedCamera
     from manymatch.matcher.result import MatchResult
 
-#: Verdict on a pair that could not even be tried; the others are those of `Confidence`.
+#: Verdict on a pair that could not be tried; the others are those of `Confidence`.
 ERROR = "error"
 #: All verdicts, best first.
 VERDICTS = ("solved", "weak", "degenerate", "failed", ERROR)
@@ -164,9 +164,9 @@ def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is unknown; JSON has neither NaN nor infinity, tables no stray bytes."""
+    """Leave out unknown values, and NaN and infinity, which JSON does not have."""
     return {
-        # File names need not be text; what is none is written in escapes.
+        # File names may hold bytes that are no valid text; these are escaped.
         name: value.encode("utf-8", "backslashreplace").decode()
         if isinstance(value, str)
         else value

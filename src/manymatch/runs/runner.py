@@ -1,7 +1,7 @@
 """The runner of batches and evaluations: many pairs, several threads, resumable.
 
 A `Run` looks into its journals for the pairs that are missing, has them worked on by threads,
-appends each record as soon as it is finished, tells how far it is, and stops in order at Ctrl-C.
+appends each record as soon as it is finished, reports progress, and stops in order at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Run:
         self.busy = pool.busy
 
     def deliver(self, result: T) -> T:
-        """Return what was made of the records; or raise `RunInterrupted` with it after Ctrl-C."""
+        """Return `result`; after Ctrl-C raise `RunInterrupted` with it instead."""
         if self.interrupted:
             raise RunInterrupted(self.finished, self._total, busy=self.busy, result=result)
         return result

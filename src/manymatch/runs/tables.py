@@ -1,4 +1,4 @@
-"""Tables of a batch: CSV, and Parquet where pyarrow is installed."""
+"""Tables of a run: CSV, and Parquet where pyarrow is installed."""
 
 from __future__ import annotations
 

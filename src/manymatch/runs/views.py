@@ -58,7 +58,7 @@ class View:
 
 
 class Views:
-    """Views by file, the most recently used ones kept.
+    """Cache of views by file, which keeps the most recently used ones.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Views:
         try:
             view = self._view(*key)
         except BaseException as error:  # noqa: BLE001 - raised by result(), here and elsewhere
-            # Whoever asks next tries again.
+            # The next request computes the view again.
             with self._lock:
                 del self._kept[key]
             future.set_exception(error)
