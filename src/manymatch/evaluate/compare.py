@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,16 +157,12 @@ def _runs(folder: object, name: str) -> dict[str, RunResult]:
         if key in found:
             raise ValueError(
                 f"{name} must have one run on every set, got two on {key}: "
-                f"{_below(found[key].folder, place)} and {_below(run.folder, place)}"
+                f"{found[key].folder.relative_to(place)} and {run.folder.relative_to(place)}"
             )
         found[key] = run
     if not found:
         raise ValueError(f"{name} must be the folder of a run, got {str(place)!r}")
     return found
-
-
-def _below(path: Path, place: Path) -> str:
-    return str(Path(path).relative_to(place))
 
 
 def _compare(name: str, a: RunResult, b: RunResult) -> SetComparison:
@@ -176,16 +171,9 @@ def _compare(name: str, a: RunResult, b: RunResult) -> SetComparison:
             f"second must have as many repetitions as first on {name}, "
             f"{a.header['config']['seeds']}, got {b.header['config']['seeds']}"
         )
-    where = {
-        (index, *names): i for i, (index, names) in enumerate(zip(b.indices, b.names, strict=True))
-    }
-    kept = [
-        (i, where[key])
-        for i, key in enumerate(
-            (index, *names) for index, names in zip(a.indices, a.names, strict=True)
-        )
-        if key in where
-    ]
+    keys = [list(zip(run.indices, run.names, strict=True)) for run in (a, b)]
+    where = {key: row for row, key in enumerate(keys[1])}
+    kept = [(row, where[key]) for row, key in enumerate(keys[0]) if key in where]
     if not kept:
         raise ValueError(f"second must have pairs of first on {name}, got none of them")
     rows0, rows1 = (list(rows) for rows in zip(*kept, strict=True))

@@ -67,6 +67,28 @@ class PosedGraph:
     pixels: float = 1.0
     true_edges: BoolArray | None = None
 
+    @classmethod
+    def of_pair(cls, pair: Pair, index: int, **known: Any) -> PosedGraph:
+        """Take names, true pose, scene and bin of a pair of a data set; `known` are the others.
+
+        Raises
+        ------
+        ValueError
+            If the pair has no true pose.
+        """
+        if pair.R is None or pair.t is None:
+            raise ValueError(f"pair {index} must have a true pose, got none")
+        return cls(
+            name0=pair.name0,
+            name1=pair.name1,
+            R=pair.R,
+            t=pair.t,
+            seed_index=int(pair.extra.get("seed_index", index + 1)),
+            scene=pair.scene,
+            bin=str(pair.extra.get("bin", "")),
+            **known,
+        )
+
     def __post_init__(self) -> None:
         known = checked_true_edges(self.true_edges, self.graph)
         object.__setattr__(self, "true_edges", known)

@@ -240,26 +240,19 @@ class ImageSource:
     def __getitem__(self, index: int) -> PosedGraph:
         dataset = self._dataset
         pair = dataset.pairs[index]
-        if pair.R is None or pair.t is None:
-            raise ValueError(f"pair {index} must have a true pose, got none")
         view0 = self._views.get(pair.path0, pair.rot0, dataset.longest0)
         view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
         camera0 = view0.camera_in(pair, 0).camera
         camera1 = view1.camera_in(pair, 1).camera
         features0, features1 = view0.features, view1.features
-        return PosedGraph(
-            name0=pair.name0,
-            name1=pair.name1,
+        return PosedGraph.of_pair(
+            pair,
+            index,
             graph=self._graph(pair, features0, features1),
             camera0=camera0,
             camera1=camera1,
             size0=features0.size,
             size1=features1.size,
-            R=pair.R,
-            t=pair.t,
-            seed_index=int(pair.extra.get("seed_index", index + 1)),
-            scene=pair.scene,
-            bin=str(pair.extra.get("bin", "")),
             pixels=working_pixels(
                 self._matcher.config.features,
                 (camera0, features0.size, dataset.longest0),

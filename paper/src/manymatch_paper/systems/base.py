@@ -326,16 +326,14 @@ class SystemSource:
     def __getitem__(self, index: int) -> PosedGraph:
         dataset = self._dataset
         pair = dataset.pairs[index]
-        if pair.R is None or pair.t is None:
-            raise ValueError(f"pair {index} must have a true pose, got none")
         found, sizes = self._correspondences(index, pair)
         kept = found.head(self._system.keep)
         camera0 = resolve_camera(pair.camera0, pair.path0, sizes[0], "camera0").camera
         camera1 = resolve_camera(pair.camera1, pair.path1, sizes[1], "camera1").camera
         numbers = np.arange(len(kept))
-        return PosedGraph(
-            name0=pair.name0,
-            name1=pair.name1,
+        return PosedGraph.of_pair(
+            pair,
+            index,
             graph=AssociationGraph(
                 kept.points0,
                 kept.points1,
@@ -347,11 +345,6 @@ class SystemSource:
             camera1=camera1,
             size0=sizes[0],
             size1=sizes[1],
-            R=pair.R,
-            t=pair.t,
-            seed_index=int(pair.extra.get("seed_index", index + 1)),
-            scene=pair.scene,
-            bin=str(pair.extra.get("bin", "")),
             pixels=working_pixels(
                 self._resizing,
                 (camera0, sizes[0], dataset.longest0),
