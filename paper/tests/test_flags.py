@@ -10,20 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from manymatch.estimate.options import Options
-from manymatch_paper.flags import SHARED, bind, help_of, real_numbers, signature_of, whole_numbers
+from manymatch_paper.flags import SHARED, bind, real_numbers, signature_of, whole_numbers
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Settings.
-
-    Parameters
-    ----------
-    size : int
-        How large
-        it is.
-    """
-
     size: int = 3
 
 
@@ -116,16 +107,23 @@ def test_options_of_the_library():
     assert not {"seed", "threads", "options"} & set(flags)
 
 
-def test_help_is_read_from_the_docstring_or_the_metadata():
-    assert help_of(Group) == {"size": "How large it is."}
+def test_help_is_that_of_the_annotation_or_of_the_metadata():
+    own = typer.Option(help="Own.")
+
+    def run(
+        size: Annotated[int, "How large."],
+        *,
+        other: Annotated[int, own] = 2,
+        options: Options | None = None,
+    ): ...
+
     flags = {}
-
-    def run(*, options: Options | None = None): ...
-
     bind(run, flags)
-    (form,) = flags["max_iterations"].annotation.__metadata__
+    forms = {name: flag.annotation.__metadata__[0] for name, flag in flags.items()}
+    assert forms["size"].help == "How large."
+    assert forms["other"] is own
     fields = {field.name: field for field in dataclasses.fields(Options)}
-    assert form.help == fields["max_iterations"].metadata["help"]
+    assert forms["max_iterations"].help == fields["max_iterations"].metadata["help"]
 
 
 def test_numbers_are_read_and_refused():

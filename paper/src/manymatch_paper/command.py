@@ -43,8 +43,8 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
     arguments = bind(module.run, flags)
     text = "Folder of the results; a run that was stopped goes on there."
     form = Annotated[Path, typer.Option("--out", help=text)]
-    flags["folder"] = Flag(form, Path("out") / name, lambda value: value)
-    flags["as_json"] = Flag(Json, default=False, convert=bool)
+    flags["folder"] = Flag(form, Path("out") / name)
+    flags["as_json"] = Flag(Json, default=False)
 
     def command(**given: Any) -> None:
         with clean_exit():
@@ -86,9 +86,9 @@ def _print_files(files: list[Path]) -> None:
 def _add_experiments() -> None:
     for name in EXPERIMENTS:
         module = experiment(name)
-        text = inspect.getdoc(module.run) or ""
         # The question stands in the list of the commands, the rest in the help of this one.
-        about = f"{module.QUESTION}\n\n{text.partition(chr(10) + chr(10) + 'Parameters')[0]}"
+        paragraphs = (inspect.getdoc(module.run) or "").split("\n\n")
+        about = "\n\n".join([module.QUESTION, *(" ".join(p.split()) for p in paragraphs)])
         app.command(name, help=about, epilog=f"Example: {module.EXAMPLE}")(command_of(name, module))
 
 

@@ -16,12 +16,14 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 
 import manymatch
+from manymatch._settings import setting, settings
 from manymatch._validate import FloatArray, integer, refusal
+from manymatch.cli.flags import Limit, Root
 from manymatch.evaluate.sources import open_datasets
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import choose_device, library_versions, weights_hash
@@ -46,6 +48,19 @@ if TYPE_CHECKING:
 
 #: What a curve is of: (layer, rank) or (operator,).
 Key: TypeAlias = tuple[Any, ...]
+Backbone = Annotated[str, "A name of manymatch models, hf:<id> or timm:<model>."]
+Layer = Annotated[int | None, "Block, from 1; by default the paper's, or the last one."]
+Debias = Annotated[
+    int | None, "Rank of the positional subspace to remove; by default the paper's, or 0."
+]
+Bins = Annotated[
+    tuple[float, ...], "Bounds of the viewpoint bins in degrees; a bin holds its lower bound."
+]
+Taus = Annotated[
+    tuple[float, ...],
+    "Distances in cm below which patches are partners; recall is averaged over them.",
+]
+
 #: What a cell says where there is no number.
 NOTHING = "–"
 #: The layer and the debias rank that the paper fixed for its backbone.
@@ -88,33 +103,23 @@ def parsed_choice(text: str) -> Choice:
     )
 
 
+@settings
 @dataclasses.dataclass(frozen=True)
 class PatchSettings:
-    """How the descriptors of patches are computed, whatever the backbone.
+    """How the descriptors of patches are computed, whatever the backbone."""
 
-    Parameters
-    ----------
-    longest : int
-        Longer edge of the images in pixels; 0 is their own. A backbone with a budget of patches
-        keeps its own.
-    norm : bool
-        Apply the network's final norm.
-    probe : str
-        Image without content for the positional subspace: black, grey or noise.
-    weights : str, optional
-        File or folder of weights, or "random".
-    device : str
-        Where networks run: auto, cuda, cuda:<n>, mps or cpu.
-    offline : bool
-        Never download weights.
-    """
-
-    longest: int = 1024
-    norm: bool = True
-    probe: str = "black"
-    weights: str | None = None
-    device: str = "auto"
-    offline: bool = False
+    longest: int = setting(
+        1024,
+        "Longer edge of the images in pixels; 0 is their own. A backbone with a budget of patches "
+        "keeps its own.",
+    )
+    norm: bool = setting(default=True, help="Apply the network's final norm.")
+    probe: str = setting(
+        "black", "Image without content for the positional subspace: black, grey or noise."
+    )
+    weights: str | None = setting(None, 'File or folder of weights, or "random".')
+    device: str = setting("auto", "Where networks run: auto, cuda, cuda:<n>, mps or cpu.")
+    offline: bool = setting(default=False, help="Never download weights.")
 
     def source(self, choice: Choice) -> PatchSource:
         """Load a backbone."""
@@ -293,29 +298,18 @@ class DepthSets:
     @classmethod
     def from_flags(
         cls,
-        sets: Sequence[str],
+        sets: Annotated[
+            Sequence[str],
+            "Data sets with depth, by name (see manymatch datasets) or NAME:FOLDER, or folders "
+            "with a list of pairs and depth/.",
+        ],
         folder: Path,
         *,
-        root: Path | None = None,
-        limit: int | None = None,
+        root: Root = None,
+        limit: Limit = None,
         progress: Any = None,
     ) -> DepthSets:
-        """Open sets.
-
-        Parameters
-        ----------
-        sets : sequence of str
-            Data sets with depth, by name (see manymatch datasets) or NAME:FOLDER, or folders with
-            a list of pairs and depth/.
-        folder : Path
-            Where the journals are kept.
-        root : Path, optional
-            Folder of the data sets that are given by name only.
-        limit : int, optional
-            Only the first pairs of each set.
-        progress : callable, optional
-            Called with a `RunProgress`.
-        """
+        """Open sets."""
         found = [with_depth(dataset) for spec in sets for dataset in open_datasets(spec, root)]
         return cls(found, folder, limit, progress)
 
@@ -362,28 +356,22 @@ class DepthSets:
 
 @dataclasses.dataclass(frozen=True)
 class OneSet:
-    """One set of pairs, with depth or without.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The set.
-    """
+    """One set of pairs, with depth or without."""
 
     dataset: Dataset
 
     @classmethod
-    def from_flags(cls, data_set: str, *, root: Path | None = None) -> OneSet:
-        """Open a set.
-
-        Parameters
-        ----------
-        data_set : str
-            A data set by name (see manymatch datasets) or NAME:FOLDER, or a folder with a list of
-            pairs.
-        root : Path, optional
-            Folder of the data sets that are given by name only.
-        """
+    def from_flags(
+        cls,
+        data_set: Annotated[
+            str,
+            "A data set by name (see manymatch datasets) or NAME:FOLDER, or a folder with a list "
+            "of pairs.",
+        ],
+        *,
+        root: Root = None,
+    ) -> OneSet:
+        """Open a set."""
         found = open_datasets(data_set, root)
         if len(found) != 1:
             titles = ", ".join(dataset.title for dataset in found)

@@ -1,7 +1,6 @@
 """Flags of a command from the signature of the function that it runs.
 
-A parameter becomes a flag of the same name; its help is what the docstring says. The annotation
-decides the form:
+A parameter becomes a flag of the same name. Its annotation decides the form:
 
 - ``int``, ``float``, ``str``, ``bool`` and ``Path``, also with ``| None``, are plain flags;
 - ``Sequence[str]`` and ``Sequence[int]`` are flags that may be repeated;
@@ -10,9 +9,11 @@ decides the form:
 - a class with a method ``from_flags``, or a dataclass of settings, stands for the flags of that
   method, or of its fields. Where such a parameter is optional, its arguments are too.
 
-A parameter without a default is an argument. ``folder`` and ``progress`` are no flags here: the
-command gives them to whoever asks for them. Parameters of one name are one flag, and a parameter
-that is annotated `SHARED` takes the value of such a flag without being one.
+The help of a flag is a text in the annotation, ``Annotated[int, "Largest K."]``, or the metadata of
+a field; an annotation that holds one of Typer's own forms is left as it is. A parameter without a
+default is an argument. ``folder`` and ``progress`` are no flags here: the command gives them to
+whoever asks for them. Parameters of one name are one flag, and a parameter annotated with `SHARED`
+takes the value of such a flag without being one.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import inspect
-import re
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo, ParameterInfo
 
 from manymatch.estimate.options import Options
 
 #: Mark of a parameter that takes the value of another one's flag, if there is one.
-SHARED = "shared"
+SHARED = object()
 #: What the command gives without a flag.
 GIVEN = ("folder", "progress")
 
@@ -45,7 +46,7 @@ class Flag:
 
     annotation: Any
     default: Any
-    convert: Callable[[Any], Any]
+    convert: Callable[[Any], Any] = lambda value: value
 
 
 def bind(
@@ -69,18 +70,15 @@ def bind(
         it is left out.
     """
     hints = get_type_hints(function, include_extras=True)
-    texts = help_of(function)
-    facts: dict[str, Any] = {}
-    if dataclasses.is_dataclass(function):
-        facts = {f.name: f.metadata for f in dataclasses.fields(function) if f.metadata}
-        texts |= {name: metadata["help"] for name, metadata in facts.items()}
+    fields = dataclasses.fields(function) if dataclasses.is_dataclass(function) else ()
+    facts: dict[str, Any] = {field.name: field.metadata for field in fields}
     takes: dict[str, Callable[[dict[str, Any]], Any]] = {}
     needed: list[str] = []
     for p in inspect.signature(function).parameters.values():
-        kind, marks = _unmarked(hints[p.name])
-        group = _group(kind)
         if p.name in _NO_FLAGS.get(function, ()):
             continue
+        kind, *marks = get_args(hints[p.name]) if _is_marked(hints[p.name]) else [hints[p.name]]
+        group = _group(kind)
         if p.name in GIVEN or SHARED in marks:
             takes[p.name] = lambda values, p=p: values.get(p.name, p.default)  # type: ignore[misc]
         elif group is not None:
@@ -90,10 +88,8 @@ def bind(
             if p.default is _EMPTY:
                 needed.append(p.name)
             default = None if p.default is _EMPTY and optional else p.default
-            argument = p.default is _EMPTY
-            shown = {"text": texts.get(p.name, ""), "panel": facts.get(p.name, {}).get("panel")}
-            flag = _flag(kind, p.name, default, argument=argument, **shown)
-            flags.setdefault(p.name, flag)
+            form = _form(marks, facts.get(p.name, {}), p.default)
+            flags.setdefault(p.name, _flag(kind, p.name, default, form))
             takes[p.name] = lambda values, p=p: values[p.name]  # type: ignore[misc]
 
     def arguments(values: dict[str, Any]) -> dict[str, Any] | None:
@@ -110,35 +106,13 @@ def bind(
 
 def signature_of(flags: dict[str, Flag]) -> inspect.Signature:
     """Make the signature that Typer turns into the flags."""
+    kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature(
         [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=flag.default,
-                annotation=flag.annotation,
-            )
+            inspect.Parameter(name, kind, default=flag.default, annotation=flag.annotation)
             for name, flag in flags.items()
         ]
     )
-
-
-def help_of(documented: Any) -> dict[str, str]:
-    """Read the texts of the parameters out of a NumPy-style docstring, each as one line."""
-    text = inspect.getdoc(documented) or ""
-    section = re.search(
-        r"^Parameters\n-+\n(.*?)(?=\n\n\w[^\n]*\n-+\n|\Z)", text, re.DOTALL | re.MULTILINE
-    )
-    found: dict[str, list[str]] = {}
-    names: list[str] = []
-    for line in (section[1] if section else "").splitlines():
-        if line and not line.startswith(" "):
-            names = [part.strip(" *") for part in line.partition(" : ")[0].split(",")]
-            found.update({name: [] for name in names})
-        else:
-            for name in names:
-                found[name].append(line.strip())
-    return {name: " ".join(" ".join(words).split()) for name, words in found.items()}
 
 
 def whole_numbers(text: str, name: str) -> tuple[int, ...]:
@@ -164,12 +138,8 @@ def real_numbers(text: str, name: str) -> tuple[float, ...]:
         raise ValueError(f"{name} must be numbers separated by commas, got {text!r}") from None
 
 
-def _unmarked(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Take the marks off an annotation."""
-    if get_origin(annotation) is Annotated:
-        kind, *marks = get_args(annotation)
-        return kind, tuple(marks)
-    return annotation, ()
+def _is_marked(annotation: Any) -> bool:
+    return get_origin(annotation) is Annotated
 
 
 def _without_none(kind: Any) -> Any:
@@ -191,27 +161,35 @@ def _made(group: Any, arguments: dict[str, Any] | None) -> Any:
     return None if arguments is None else group(**arguments)
 
 
-def _flag(
-    kind: Any, name: str, default: Any, *, argument: bool, text: str, panel: str | None
-) -> Flag:
+def _form(marks: list[Any], facts: dict[str, Any], default: Any) -> ParameterInfo:
+    """Take Typer's form of a flag from the annotation, or make one with the help."""
+    for mark in marks:
+        if isinstance(mark, ParameterInfo):
+            return mark
+    text = next((mark for mark in marks if isinstance(mark, str)), facts.get("help", ""))
+    shown = not (default is None or default is _EMPTY or isinstance(default, bool))
+    make = typer.Argument if default is _EMPTY else typer.Option
+    form: ParameterInfo = make(
+        help=text, show_default=shown, rich_help_panel=facts.get("panel") or None
+    )
+    return form
+
+
+def _flag(kind: Any, name: str, default: Any, form: ParameterInfo) -> Flag:
     """Make the flag of a parameter with a plain annotation."""
     inner = _without_none(kind)
     origin, parts = get_origin(inner), get_args(inner)
     label = f"--{name.replace('_', '-')}"
-    convert: Callable[[Any], Any] = lambda value: value  # noqa: E731
     if origin is tuple:
         read = real_numbers if parts[0] is float else whole_numbers
+        shown = ",".join(f"{x:g}" for x in default) if isinstance(default, tuple) else default
         kind = str if kind is inner else str | None
-        default = ",".join(f"{x:g}" for x in default) if isinstance(default, tuple) else default
-        convert = lambda value: None if value is None else read(value, label)  # noqa: E731
-    elif origin is collections.abc.Sequence:
-        kind, convert = list[parts[0]], tuple  # type: ignore[valid-type]
-        if argument and default is not None:
-            default = _EMPTY
-        else:
-            kind, default = kind | None, list(default) if default else None
-            convert = lambda value: tuple(value or ())  # noqa: E731
-    shown = not (default is None or default is _EMPTY or isinstance(default, bool))
-    settings: dict[str, Any] = {"help": text, "show_default": shown, "rich_help_panel": panel}
-    form = typer.Argument(**settings) if argument else typer.Option(**settings)
-    return Flag(Annotated[kind, form], default, convert)
+        return Flag(
+            Annotated[kind, form], shown, lambda text: None if text is None else read(text, label)
+        )
+    if origin in (collections.abc.Sequence, list):
+        needed = isinstance(form, ArgumentInfo) and default is _EMPTY
+        kind = list[parts[0]] if needed else list[parts[0]] | None  # type: ignore[valid-type]
+        default = default if needed else list(default or ()) or None
+        return Flag(Annotated[kind, form], default, lambda values: tuple(values or ()))
+    return Flag(Annotated[kind, form], default)

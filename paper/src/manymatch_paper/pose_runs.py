@@ -12,6 +12,17 @@ import numpy as np
 
 from manymatch import __version__
 from manymatch._validate import suggest
+from manymatch.cli.flags import (
+    Cache,
+    Device,
+    Limit,
+    Longest0,
+    Longest1,
+    Offline,
+    Root,
+    Sets,
+    Workers,
+)
 from manymatch.evaluate.run import run_set
 from manymatch.evaluate.sources import FileSource, open_datasets, open_sources
 from manymatch.evaluate.statistics import THRESHOLDS
@@ -25,6 +36,22 @@ if TYPE_CHECKING:
     #: Results of one set by configuration.
     Results = Mapping[str, RunResult]
     Entry = tuple[GraphSource, Results]
+
+Presets = Annotated[
+    Sequence[str],
+    "A preset or a .toml file for sets of images; may be repeated. By default the installed "
+    "packages decide.",
+]
+Gms = Annotated[
+    bool,
+    "Filter several candidates by grid motion statistics, as the paper does; method auto gets them "
+    "unfiltered. Synthetic scenes have no surfaces that the filter could use.",
+]
+TunedOn = Annotated[
+    Sequence[str],
+    "Name of a set that was looked at while choices were made; may be repeated. Averages are then "
+    "also given over these sets and over the others.",
+]
 
 #: The paper's six sets by the names that the datasets have here.
 PAPER_SETS = ("scannet1500", "megadepth1500", "navi-multi", "navi-wild", "metu-cc", "metu-cs")
@@ -60,59 +87,22 @@ class PoseSets:
     @classmethod
     def from_flags(
         cls,
-        sets: Sequence[str],
+        sets: Sets,
         folder: Path,
         *,
-        preset: Sequence[str] = (),
-        root: Path | None = None,
-        limit: int | None = None,
-        workers: int = 0,
-        longest0: int | None = None,
-        longest1: int | None = None,
-        device: str = "auto",
-        offline: bool = False,
-        cache: Path | None = None,
+        preset: Presets = (),
+        root: Root = None,
+        limit: Limit = None,
+        workers: Workers = 0,
+        longest0: Longest0 = None,
+        longest1: Longest1 = None,
+        device: Device = "auto",
+        offline: Offline = False,
+        cache: Cache = None,
         k: Annotated[int, SHARED] = 5,
         progress: Any = None,
     ) -> PoseSets:
-        """Open the sets that are here, and list those that are not.
-
-        Parameters
-        ----------
-        sets : sequence of str
-            Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of
-            pairs, folders of posed graphs, or synthetic:CONFIGURATION.
-        folder : Path
-            Where the runs are kept.
-        preset : sequence of str
-            A preset or a .toml file for sets of images; may be repeated. By default the installed
-            packages decide.
-        root : Path, optional
-            Folder of the data sets that are given by name only.
-        limit : int, optional
-            Only the first pairs of each set.
-        workers : int
-            Pairs worked on at the same time; 0 is one per core.
-        longest0 : int, optional
-            Longer edge of the first images at working size, 0 for their own.
-        longest1 : int, optional
-            The same for the second images; small thermal images are better left as they are.
-        device : str
-            Where networks run: auto, cuda, cuda:<n>, mps or cpu.
-        offline : bool
-            Never download weights.
-        cache : Path, optional
-            Folder in which features are kept.
-        k : int
-            Candidates per keypoint of the raw graphs.
-        progress : callable, optional
-            As `run_set` takes it.
-
-        Raises
-        ------
-        ValueError
-            If none of the sets is here, with the reason of the first.
-        """
+        """Open the sets that are here, and list those that are not; one at least must be here."""
         here, missing = present(sets, lambda name: _check(name, root))
         sources = open_sources(
             here,

@@ -258,12 +258,7 @@ def overlays(map0: FeatureMap, map1: FeatureMap) -> list[dict[str, Any]]:
             {
                 "png": _text(picture, "PNG"),
                 # Left, right, bottom, top in pixels of the image.
-                "extent": [
-                    x - dx / 2,
-                    x + (columns - 0.5) * dx,
-                    y + (rows - 0.5) * dy,
-                    y - dy / 2,
-                ],
+                "extent": [x - dx / 2, x + (columns - 0.5) * dx, y + (rows - 0.5) * dy, y - dy / 2],
             }
         )
     return result

@@ -104,9 +104,7 @@ K = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
         (lambda root: change(root, pair_infos=objects([3])), "pair 1"),
         (
             lambda root: raw_npz(
-                root / INFO / "0015_0.3_0.5.npz",
-                "image_paths",
-                pickle.dumps(Attack(eval, "1 / 0")),
+                root / INFO / "0015_0.3_0.5.npz", "image_paths", pickle.dumps(Attack(eval, "1 / 0"))
             ),
             "wants to use builtins.eval",
         ),

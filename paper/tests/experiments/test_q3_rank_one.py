@@ -84,11 +84,7 @@ def test_delta_table(data):
     assert rows[1][:4] == ["", "paper", "+0.21 ± 0.10 [0.08, 0.33]", ""]
     assert rows[2][:3] == ["", "mine", "-1.00 [-1.00, -1.00]"]
     assert rows[3][:3] == ["", "Dataset avg.", "+1.00 [1.00, 1.00]"]
-    assert rows[6][:3] == [
-        "paper, Corrected DINOv3",
-        "six datasets",
-        "+2.75 ± 0.14 [2.58, 2.90]",
-    ]
+    assert rows[6][:3] == ["paper, Corrected DINOv3", "six datasets", "+2.75 ± 0.14 [2.58, 2.90]"]
 
 
 def test_measured_from_runs():

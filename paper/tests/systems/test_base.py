@@ -153,10 +153,7 @@ def test_sift_gives_mutual_nearest_neighbours_of_all_its_descriptors():
 
 def all_rows(found):
     own = np.arange(len(found))
-    return (
-        np.concatenate([found.descriptors, found.further]),
-        np.concatenate([own, found.owners]),
-    )
+    return (np.concatenate([found.descriptors, found.further]), np.concatenate([own, found.owners]))
 
 
 def test_settings_tell_systems_apart_in_json_types():

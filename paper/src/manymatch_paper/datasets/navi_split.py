@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     Rows = Mapping[tuple[str, str], list["Row"]]
 
 SPLITS = ("estimation", "correspondence")
-LISTS = (
-    "pairs-wild_set.txt",
-    "custom_splits/pairwise_pixel_correspondences/pairs-wild_set.txt",
-)
+LISTS = ("pairs-wild_set.txt", "custom_splits/pairwise_pixel_correspondences/pairs-wild_set.txt")
 _WANT = "NAVI's list of wild pairs"
 
 Ints: TypeAlias = NDArray[np.int64]

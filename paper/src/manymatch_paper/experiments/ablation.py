@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import AUTO_PARTS, Options, num_threads
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, macro_difference, macro_spread
@@ -21,7 +22,9 @@ from manymatch_paper.cells import (
 )
 from manymatch_paper.experiments.q3_rank_one import pipelines
 from manymatch_paper.pose_runs import (
+    Gms,
     PoseSets,
+    TunedOn,
     association_text,
     budget_text,
     checked_names,
@@ -29,9 +32,7 @@ from manymatch_paper.pose_runs import (
     mean_column,
     seeds_text,
 )
-from manymatch_paper.style import (
-    gain_panels,
-)
+from manymatch_paper.style import gain_panels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,37 +68,21 @@ _COST = (
 def run(
     sets: PoseSets,
     *,
-    ablation: bool = True,
-    only: Sequence[str] = (),
-    tuned_on: Sequence[str] = (),
-    seeds: int = 5,
-    gms: bool = True,
+    ablation: Annotated[bool, "Also run auto without its parts."] = True,
+    only: Annotated[
+        Sequence[str],
+        f"Leave out this part only, one of {', '.join(AUTO_PARTS)}; may be repeated. By default "
+        "each in turn.",
+    ] = (),
+    tuned_on: TunedOn = (),
+    seeds: Seeds = 5,
+    gms: Gms = True,
     options: Options | None = None,
 ) -> dict[str, Any]:
     """Compare auto with rank-one matching and the two-stage estimator, and leave parts of it out.
 
     Several presets, or folders of graphs by representation, become one panel each. The runs of
     the first two pipelines are the same as in q3, so that their folders can be copied.
-
-    Parameters
-    ----------
-    sets : PoseSets
-        Sets of pairs, each in one or more representations.
-    ablation : bool
-        Also run auto without its parts.
-    only : sequence of str
-        Leave out this part only, a name of `manymatch.estimate.options.AUTO_PARTS`; may be
-        repeated. By default each in turn.
-    tuned_on : sequence of str
-        Name of a set that was looked at while choices were made; may be repeated. Averages are
-        then also given over these sets and over the others.
-    seeds : int
-        Repetitions with other seeds.
-    gms : bool
-        Filter the candidates of the two-stage pipeline by grid motion statistics; auto gets them
-        unfiltered. Synthetic scenes have no surfaces that the filter could use.
-    options : Options, optional
-        Settings of every pipeline.
     """
     if only and not ablation:
         raise ValueError(f"only must be empty without the ablation, got {', '.join(only)}")
@@ -286,10 +271,7 @@ def _part_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
         of_name(measured, data, "Ablation: points that each part of auto brings"),
         header,
         rows,
-        [
-            f"{_INTERVALS} Above zero, the part helps.",
-            _COST,
-        ],
+        [f"{_INTERVALS} Above zero, the part helps.", _COST],
     )
 
 

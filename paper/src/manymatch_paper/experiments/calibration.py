@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch._validate import integer, real
 from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.tables import Cell, Table
-from manymatch_paper.cells import (
-    dim,
-    listed,
-    missing_rows,
-)
+from manymatch_paper.cells import dim, listed, missing_rows
 from manymatch_paper.match_runs import run_matches
 from manymatch_paper.measures.reliability import reliability
-from manymatch_paper.pose_runs import (
-    PoseSets,
-    budget_text,
-    left_out,
-    seeds_text,
-)
-from manymatch_paper.style import (
-    COLOURS,
-    GREY,
-    INK,
-    LIGHT,
-    PAGE_CM,
-    legend_above,
-    new_figure,
-)
+from manymatch_paper.pose_runs import PoseSets, TunedOn, budget_text, left_out, seeds_text
+from manymatch_paper.style import COLOURS, GREY, INK, LIGHT, PAGE_CM, legend_above, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,33 +65,22 @@ _STYLES = {
 def run(
     sets: PoseSets,
     *,
-    seeds: int = 1,
-    truth_px: float = 3.0,
-    bins: int = 10,
-    tuned_on: Sequence[str] = (),
+    seeds: Seeds = 1,
+    truth_px: Annotated[
+        float,
+        "Where the true matches are not known, a match counts as true if its Sampson distance "
+        "under the true pose is below this, in pixels at working size, and both depths are "
+        "positive.",
+    ] = 3.0,
+    bins: Annotated[int, "Bins of the probability."] = 10,
+    tuned_on: TunedOn = (),
     options: Options | None = None,
 ) -> dict[str, Any]:
     """Compare the match probabilities of "auto" with what is true: reliability diagram, ECE.
 
     Several presets, or folders of graphs by representation, become one panel each. The runs do
-    not depend on the threshold of the truth and on the number of bins.
-
-    Parameters
-    ----------
-    sets : PoseSets
-        Sets of pairs, each in one or more representations.
-    seeds : int
-        Repetitions with other seeds; those of one pair have nearly the same matches.
-    truth_px : float
-        Where the true matches are not known, a match counts as true if its Sampson distance under
-        the true pose is below this, in pixels at working size, and both depths are positive.
-    bins : int
-        Bins of the probability.
-    tuned_on : sequence of str
-        Name of a set that the probabilities were fitted on; may be repeated. Pooled numbers are
-        then also given over these sets and over the others.
-    options : Options, optional
-        Settings of the estimator.
+    not depend on the threshold of the truth and on the number of bins. The repetitions of a pair
+    have nearly the same matches, so that one seed says almost as much as several.
     """
     tuned = sets.checked(tuned_on, "tuned_on")
     truth_px, bins = real(truth_px, "truth_px", 0.0), integer(bins, "bins", 1)
@@ -232,10 +205,7 @@ def _all(
 
 
 def _reliability(
-    entries: Sequence[Entry],
-    judge: Judge,
-    bins: int,
-    part: Judge | None = None,
+    entries: Sequence[Entry], judge: Judge, bins: int, part: Judge | None = None
 ) -> dict[str, Any] | None:
     """Pool matches of sets, or a part of them; None without any.
 
@@ -588,13 +558,7 @@ def _histogram(axis: Any, found: dict[str, Any]) -> None:
     edges = found["edges"]
     widths = [b - a for a, b in itertools.pairwise(edges)]
     axis.bar(
-        edges[:-1],
-        found["count"],
-        widths,
-        align="edge",
-        color=LIGHT,
-        edgecolor=GREY,
-        linewidth=0.5,
+        edges[:-1], found["count"], widths, align="edge", color=LIGHT, edgecolor=GREY, linewidth=0.5
     )
     # Most matches are in the last bin; the others would not be seen.
     axis.set_yscale("log")

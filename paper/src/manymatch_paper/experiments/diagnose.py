@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from manymatch_paper.dense_pairs import (
     NOTHING,
     PAPER_BACKBONE,
     PAPER_RANK,
+    Bins,
     Choice,
     DepthSets,
     PatchSettings,
+    Taus,
     bin_notes,
     filled_bins,
     known_curve,
@@ -68,42 +70,32 @@ _Curve = tuple[list[float], list[float]]
 def run(
     sets: DepthSets,
     *,
-    backbone: Sequence[str] = (),
-    layers: tuple[int, ...] | None = None,
-    debias: tuple[int, ...] | None = None,
-    k: int = 8,
-    bins: tuple[float, ...] = (0.0, 40.0, 80.0, 120.0),
-    tau: tuple[float, ...] = TAUS_CM,
-    rank: int | None = None,
+    backbone: Annotated[
+        Sequence[str],
+        "NAME, NAME:LAYERS or NAME:LAYERS:RANKS, such as dinov3-vitl16:16-24:0,200; may be "
+        "repeated. By default what the paper measured: DINOv3, and DINOv2 without debiasing.",
+    ] = (),
+    layers: Annotated[
+        tuple[int, ...] | None,
+        "Blocks from 1, such as 16-24, of backbones that say none; by default the paper's, or the "
+        "last one.",
+    ] = None,
+    debias: Annotated[
+        tuple[int, ...] | None,
+        "Ranks of the positional subspace, such as 0,100,200, of backbones that say none; by "
+        "default the paper's, or 0.",
+    ] = None,
+    k: Annotated[int, "Largest number of candidates K."] = 8,
+    bins: Bins = (0.0, 40.0, 80.0, 120.0),
+    tau: Taus = TAUS_CM,
+    rank: Annotated[
+        int | None,
+        "Debias rank at which layers are compared; by default 200 where it was tested, else the "
+        "one that gains most over the lowest rank at the same number of edges.",
+    ] = None,
     settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
-    """Measure correspondence recall against association count, by layer, debias rank and K.
-
-    Parameters
-    ----------
-    sets : DepthSets
-        Sets with depth.
-    backbone : sequence of str
-        NAME, NAME:LAYERS or NAME:LAYERS:RANKS, such as dinov3-vitl16:16-24:0,200; may be repeated.
-        By default what the paper measured: DINOv3, and DINOv2 without debiasing.
-    layers : tuple of int, optional
-        Blocks from 1, such as 16-24, of backbones that say none; by default the paper's, or the
-        last one.
-    debias : tuple of int, optional
-        Ranks of the positional subspace, such as 0,100,200, of backbones that say none; by default
-        the paper's, or 0.
-    k : int
-        Largest number of candidates K.
-    bins : tuple of float
-        Bounds of the viewpoint bins in degrees; a bin holds its lower bound.
-    tau : tuple of float
-        Distances in cm below which patches are partners; recall is averaged over them.
-    rank : int, optional
-        Debias rank at which layers are compared; by default 200 where it was tested, else the one
-        that gains most over the lowest rank at the same number of edges.
-    settings : PatchSettings, optional
-        How the descriptors are computed.
-    """
+    """Measure correspondence recall against association count, by layer, debias rank and K."""
     integer(k, "k", 1)
     how = settings or PatchSettings()
     choices = chosen_backbones(backbone, layers, debias)

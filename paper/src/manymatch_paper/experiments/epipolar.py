@@ -9,7 +9,7 @@ associations that are false are inliers of the true pose, which the paper calls 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -57,15 +57,14 @@ _HALF_PX, _WIDE = 28, 1.75
 _POINT, _TRUE, _FALSE, _LINE = "#e69f00", "#009e73", "#d55e00", "#56b4e9"
 
 
-def run(sets: PoseSets | None = None, *, draws: int = 20_000) -> dict[str, Any]:
+def run(
+    sets: PoseSets | None = None,
+    *,
+    draws: Annotated[int, "Random pairs of keypoints of a pair of images."] = 20_000,
+) -> dict[str, Any]:
     """Show a false candidate on an epipolar line, and measure how often that happens (δ).
 
-    Parameters
-    ----------
-    sets : PoseSets, optional
-        Sets on which δ is measured; none for the example alone.
-    draws : int
-        Random pairs of keypoints of a pair of images.
+    Without sets only the example is made.
     """
     options = Options()
     integer(draws, "draws", 1)
@@ -141,12 +140,7 @@ def _share(counts: np.ndarray) -> dict[str, Any]:
         return float(rows[:, 1].sum() / max(rows[:, 0].sum(), 1.0))
 
     interval = bootstrap_interval(counts.astype(np.float64), pooled)
-    return {
-        "count": total,
-        "share": inliers / total,
-        "low": interval.low,
-        "high": interval.high,
-    }
+    return {"count": total, "share": inliers / total, "low": interval.low, "high": interval.high}
 
 
 def _example_table(example: dict[str, Any]) -> Table:

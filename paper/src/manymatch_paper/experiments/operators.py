@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -14,17 +14,19 @@ from manymatch_paper.cells import dim
 from manymatch_paper.dense_pairs import (
     NOTHING,
     PAPER_BACKBONE,
+    Backbone,
+    Bins,
+    Debias,
     DepthSets,
+    Layer,
     PatchSettings,
+    Taus,
     bin_notes,
     filled_bins,
     known_curve,
     recall_cells,
 )
-from manymatch_paper.measures.recall import (
-    TAUS_CM,
-    descriptor_recall,
-)
+from manymatch_paper.measures.recall import TAUS_CM, descriptor_recall
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.style import COLOURS, PAGE_CM, new_figure
 
@@ -59,35 +61,15 @@ _LABELLED = (1, 2, 4, 8, 16)
 def run(
     sets: DepthSets,
     *,
-    backbone: str = PAPER_BACKBONE,
-    layer: int | None = None,
-    debias: int | None = None,
-    k: int = 16,
-    bins: tuple[float, ...] = (0.0, 40.0, 80.0, 120.0),
-    tau: tuple[float, ...] = TAUS_CM,
+    backbone: Backbone = PAPER_BACKBONE,
+    layer: Layer = None,
+    debias: Debias = None,
+    k: Annotated[int, "Largest number of candidates K."] = 16,
+    bins: Bins = (0.0, 40.0, 80.0, 120.0),
+    tau: Taus = TAUS_CM,
     settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
-    """Compare mutual, one-way and union K-nearest neighbours: recall against association count.
-
-    Parameters
-    ----------
-    sets : DepthSets
-        Sets with depth.
-    backbone : str
-        A name of manymatch models, hf:<id> or timm:<model>.
-    layer : int, optional
-        Block, from 1; by default the paper's, or the last one.
-    debias : int, optional
-        Rank of the positional subspace to remove; by default the paper's, or 0.
-    k : int
-        Largest number of candidates K.
-    bins : tuple of float
-        Bounds of the viewpoint bins in degrees; a bin holds its lower bound.
-    tau : tuple of float
-        Distances in cm below which patches are partners; recall is averaged over them.
-    settings : PatchSettings, optional
-        How the descriptors are computed.
-    """
+    """Compare mutual, one-way and union K-nearest neighbours: recall against association count."""
     integer(k, "k", 1)
     source = (settings or PatchSettings()).one_layer(backbone, layer, debias)
     runs = []

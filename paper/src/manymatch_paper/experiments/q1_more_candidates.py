@@ -7,11 +7,12 @@ graph: would it have entered the pool of raw seeds?
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
@@ -34,10 +35,7 @@ from manymatch_paper.cells import (
     with_intervals,
 )
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.pose_runs import (
-    PoseSets,
-    about_paper,
-)
+from manymatch_paper.pose_runs import PoseSets, about_paper
 from manymatch_paper.style import (
     GREY,
     INK,
@@ -59,20 +57,14 @@ QUESTION = "Do candidates beyond rank one help when the minimal samples stay the
 EXAMPLE = "manymatch-paper q1 synthetic:ordering --iterations 5000 --limit 20"
 
 
-def run(sets: PoseSets, *, k: int = 5, seeds: int = 5, iterations: int = 100_000) -> dict[str, Any]:
-    """Sweep K with minimal samples from rank-one candidates only, and score the true pose.
-
-    Parameters
-    ----------
-    sets : PoseSets
-        Sets of pairs.
-    k : int
-        Largest number of candidates of a keypoint.
-    seeds : int
-        Repetitions with other seeds.
-    iterations : int
-        Minimal samples, neither more nor fewer.
-    """
+def run(
+    sets: PoseSets,
+    *,
+    k: Annotated[int, "Largest number of candidates of a keypoint."] = 5,
+    seeds: Seeds = 5,
+    iterations: Annotated[int, "Minimal samples, neither more nor fewer."] = 100_000,
+) -> dict[str, Any]:
+    """Sweep K with minimal samples from rank-one candidates only, and score the true pose."""
     options = Options(min_iterations=iterations, max_iterations=iterations)
     ks = list(range(1, k + 1))
     configs = {
@@ -255,7 +247,7 @@ def _inclusion_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
         [
             "Pooled over pairs and seeds; the true pose enters if its HCM score is strictly above "
             f"the worst pooled one. From K = {ks[0]} to {ks[-1]} the rate rises on {rising} of "
-            f"{len(measured['sets'])} sets; the paper: on five of six, not on MegaDepth.",
+            f"{len(measured['sets'])} sets; the paper: on five of six, not on MegaDepth."
         ],
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch import _core
 from manymatch._files import write_whole
 from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options, num_threads
 from manymatch.estimate.relative_pose import prepare
 from manymatch.evaluate.run import RunConfig
@@ -35,20 +36,14 @@ from manymatch_paper.cells import (
 )
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import (
+    Gms,
     PoseSets,
     about_paper,
     association_text,
     budget_text,
     mean_column,
 )
-from manymatch_paper.style import (
-    COLOURS,
-    COLUMN_CM,
-    INK,
-    PAGE_CM,
-    legend_above,
-    new_figure,
-)
+from manymatch_paper.style import COLOURS, COLUMN_CM, INK, PAGE_CM, legend_above, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,27 +73,14 @@ _SAMPLES, _REPEATS = 400, 5
 def run(
     sets: PoseSets,
     *,
-    seeds: int = 5,
-    gms: bool = True,
-    timed_pairs: int = 20,
+    seeds: Seeds = 5,
+    gms: Gms = True,
+    timed_pairs: Annotated[
+        int, "Pairs of each set on which single evaluations are timed, evenly spread; 0 for none."
+    ] = 20,
     options: Options | None = None,
 ) -> dict[str, Any]:
-    """Compare CM, HCM, MCM and the two-stage estimator: pose AUC, paired differences, runtime.
-
-    Parameters
-    ----------
-    sets : PoseSets
-        Sets of pairs.
-    seeds : int
-        Repetitions with other seeds.
-    gms : bool
-        Filter by grid motion statistics, as the paper does; synthetic scenes have no surfaces that
-        the filter could use.
-    timed_pairs : int
-        Pairs of each set on which single evaluations are timed, evenly spread; 0 for none.
-    options : Options, optional
-        Settings of every estimator.
-    """
+    """Compare CM, HCM, MCM and the two-stage estimator: pose AUC, paired differences, runtime."""
     options = options or Options()
     association = Association(gms=gms)
     configs = {
@@ -439,12 +421,7 @@ def _kept(path: Path) -> dict[str, Any] | None:
 
 
 _MARKERS = ("o", "s", "^")
-_ESTIMATOR_COLOURS = {
-    "cm": COLOURS[7],
-    "hcm": COLOURS[4],
-    "mcm": COLOURS[0],
-    "hcm-mcm": COLOURS[1],
-}
+_ESTIMATOR_COLOURS = {"cm": COLOURS[7], "hcm": COLOURS[4], "mcm": COLOURS[0], "hcm-mcm": COLOURS[1]}
 
 
 def triplets(data: dict[str, Any]) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import macro_difference, macro_spread
@@ -24,15 +25,14 @@ from manymatch_paper.cells import (
 )
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import (
+    Gms,
     PoseSets,
     about_paper,
     association_text,
     budget_text,
     seeds_text,
 )
-from manymatch_paper.style import (
-    gain_panels,
-)
+from manymatch_paper.style import gain_panels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,23 +49,11 @@ _AVERAGE = "Dataset avg."
 
 
 def run(
-    sets: PoseSets, *, seeds: int = 5, gms: bool = True, options: Options | None = None
+    sets: PoseSets, *, seeds: Seeds = 5, gms: Gms = True, options: Options | None = None
 ) -> dict[str, Any]:
     """Run rank-one matching with PoseLib and many candidates with the two-stage estimator.
 
     Several presets, or folders of graphs by representation, become one panel each.
-
-    Parameters
-    ----------
-    sets : PoseSets
-        Sets of pairs, each in one or more representations.
-    seeds : int
-        Repetitions with other seeds.
-    gms : bool
-        Filter several candidates by grid motion statistics, as the paper does; synthetic scenes
-        have no surfaces that the filter could use.
-    options : Options, optional
-        Settings of both estimators.
     """
     options = options or Options()
     association = Association(gms=gms)
@@ -108,10 +96,7 @@ def _measured(results: Sequence[Mapping[str, RunResult]]) -> dict[str, Any]:
     """AUC of both pipelines and their difference, averaged over sets."""
     first, second = ([entry[name].errors for entry in results] for name in _TITLES)
     return {
-        "auc": {
-            "rank-one": macro_spread(first).to_dict(),
-            "many": macro_spread(second).to_dict(),
-        },
+        "auc": {"rank-one": macro_spread(first).to_dict(), "many": macro_spread(second).to_dict()},
         "delta": macro_difference(second, first).to_dict(),
     }
 

@@ -10,26 +10,33 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.candidates import Association
+from manymatch.cli.flags import (
+    Cache,
+    Device,
+    Limit,
+    Longest0,
+    Longest1,
+    Offline,
+    Root,
+    Seeds,
+    Workers,
+)
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.sources import ImageSource, open_datasets
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.evaluate.tables import Cell, Table
 from manymatch.matcher.matcher import Matcher
-from manymatch_paper.cells import (
-    DEGREES,
-    dim,
-    missing_rows,
-    triplet,
-)
+from manymatch_paper.cells import DEGREES, dim, missing_rows, triplet
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import (
     PAPER_SETS,
+    Presets,
     budget_text,
     left_out,
     present,
@@ -37,15 +44,7 @@ from manymatch_paper.pose_runs import (
     seeds_text,
     settings_of,
 )
-from manymatch_paper.style import (
-    GREY,
-    INK,
-    MARKERS,
-    PAGE_CM,
-    THRESHOLD_COLOURS,
-    new_figure,
-    panels,
-)
+from manymatch_paper.style import GREY, INK, MARKERS, PAGE_CM, THRESHOLD_COLOURS, new_figure, panels
 from manymatch_paper.systems import SYSTEMS, load_system
 from manymatch_paper.systems.base import SystemSource
 
@@ -83,38 +82,21 @@ class ImageSets:
     @classmethod
     def from_flags(
         cls,
-        sets: Sequence[str],
+        sets: Annotated[
+            Sequence[str],
+            "Sets of images: data sets by name (see manymatch datasets) or NAME:FOLDER, or folders "
+            "with a list of pairs.",
+        ],
         folder: Path,
         *,
-        root: Path | None = None,
-        limit: int | None = None,
-        workers: int = 0,
-        longest0: int | None = None,
-        longest1: int | None = None,
+        root: Root = None,
+        limit: Limit = None,
+        workers: Workers = 0,
+        longest0: Longest0 = None,
+        longest1: Longest1 = None,
         progress: Any = None,
     ) -> ImageSets:
-        """Open the sets that are here, and list those that are not.
-
-        Parameters
-        ----------
-        sets : sequence of str
-            Sets of images: data sets by name (see manymatch datasets) or NAME:FOLDER, or folders
-            with a list of pairs.
-        folder : Path
-            Where runs and correspondences are kept.
-        root : Path, optional
-            Folder of the data sets that are given by name only.
-        limit : int, optional
-            Only the first pairs of each set.
-        workers : int
-            Pairs worked on at the same time; 0 is one per core.
-        longest0 : int, optional
-            Longer edge of the first images at working size, 0 for their own.
-        longest1 : int, optional
-            The same for the second images; small thermal images are better left as they are.
-        progress : callable, optional
-            As `run_set` takes it.
-        """
+        """Open the sets that are here, and list those that are not."""
         opened: list[Dataset] = []
         _, missing = present(
             sets, lambda name: opened.extend(open_datasets(name, root, (longest0, longest1)))
@@ -133,28 +115,15 @@ class Systems:
     def from_flags(
         cls,
         *,
-        system: Sequence[str] = (),
-        preset: Sequence[str] = (),
-        device: str = "auto",
-        offline: bool = False,
-        cache: Path | None = None,
+        system: Annotated[
+            Sequence[str], f"One of {', '.join(SYSTEMS)}; may be repeated. By default all."
+        ] = (),
+        preset: Presets = (),
+        device: Device = "auto",
+        offline: Offline = False,
+        cache: Cache = None,
     ) -> Systems:
-        """Choose systems; nothing is loaded yet.
-
-        Parameters
-        ----------
-        system : sequence of str
-            A system, such as superpoint-lightglue or sift-mnn; may be repeated. By default all.
-        preset : sequence of str
-            A preset or a .toml file of our method; may be repeated. By default the installed
-            packages decide.
-        device : str
-            Where networks run: auto, cuda, cuda:<n>, mps or cpu.
-        offline : bool
-            Never download weights.
-        cache : Path, optional
-            Folder in which features are kept.
-        """
+        """Choose systems; nothing is loaded yet."""
         names = dict.fromkeys(system or SYSTEMS)
         return cls(
             [load_system(name, device=device, offline=offline) for name in names],
@@ -166,23 +135,12 @@ class Systems:
 
 
 def run(
-    sets: ImageSets, systems: Systems, *, seeds: int = 5, options: Options | None = None
+    sets: ImageSets, systems: Systems, *, seeds: Seeds = 5, options: Options | None = None
 ) -> dict[str, Any]:
     """Match and pose every set with every system, by the same pose protocol.
 
     A system whose package or weights are not here has a row that says how to get them. Every pair
-    is matched once a system, and the matches are kept.
-
-    Parameters
-    ----------
-    sets : ImageSets
-        Images with the true pose of every pair.
-    systems : Systems
-        What is compared.
-    seeds : int
-        Repetitions of the pose estimation with other seeds.
-    options : Options, optional
-        Settings of both estimators.
+    is matched once a system, and the matches are kept; the pose is estimated once a seed.
     """
     options = options or Options()
     plain = RunConfig("poselib", Association.uncapped(1), options, seeds)

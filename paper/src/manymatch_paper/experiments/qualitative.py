@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch.evaluate.tables import Table
 from manymatch.io.image import load_image
-from manymatch_paper.dense_pairs import PAPER_BACKBONE, Choice, OneSet, PatchSettings, angle_deg
+from manymatch_paper.dense_pairs import (
+    PAPER_BACKBONE,
+    Backbone,
+    Choice,
+    OneSet,
+    PatchSettings,
+    angle_deg,
+)
 from manymatch_paper.style import INK, PAGE_CM, new_figure, overlays, photograph, show
 
 if TYPE_CHECKING:
@@ -30,32 +37,16 @@ EXAMPLE = (
 def run(
     one: OneSet,
     *,
-    pair: Sequence[int] = (0,),
-    backbone: str = PAPER_BACKBONE,
-    layer: int = 19,
-    against: int = 24,
-    debias: int = 200,
+    pair: Annotated[Sequence[int], "Number of a pair, from 0; may be repeated."] = (0,),
+    backbone: Backbone = PAPER_BACKBONE,
+    layer: Annotated[int, "The selected block, from 1."] = 19,
+    against: Annotated[int, "The block that it is compared with at the same rank."] = 24,
+    debias: Annotated[
+        int, "Rank of the positional subspace, compared with none at the selected block."
+    ] = 200,
     settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
-    """Colour pairs of images by one PCA of their features: two layers, then two debias ranks.
-
-    Parameters
-    ----------
-    one : OneSet
-        The set; depth is not needed.
-    pair : sequence of int
-        Number of a pair, from 0; may be repeated.
-    backbone : str
-        A name of manymatch models, hf:<id> or timm:<model>.
-    layer : int
-        The selected block, from 1.
-    against : int
-        The block that it is compared with at the same rank.
-    debias : int
-        Rank of the positional subspace, compared with none at the selected block.
-    settings : PatchSettings, optional
-        How the descriptors are computed.
-    """
+    """Colour pairs of images by one PCA of their features: two layers, then two debias ranks."""
     choice = Choice(backbone, tuple(sorted({layer, against})), (0, debias))
     source = (settings or PatchSettings()).source(choice)
     columns = [(against, debias), (layer, debias), (layer, 0), (layer, debias)]

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, macro_spread
 from manymatch.evaluate.tables import Cell, Table
-from manymatch_paper.cells import (
-    DEGREES,
-    MACRO,
-    dim,
-    missing_rows,
-    of_name,
-    triplet,
-)
+from manymatch_paper.cells import DEGREES, MACRO, dim, missing_rows, of_name, triplet
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.pose_runs import (
-    PoseSets,
-    about_paper,
-    association_text,
-    budget_text,
-)
-from manymatch_paper.style import (
-    INK,
-    THRESHOLD_COLOURS,
-    legend_above,
-    panel_rows,
-    panel_title,
-)
+from manymatch_paper.pose_runs import Gms, PoseSets, about_paper, association_text, budget_text
+from manymatch_paper.style import INK, THRESHOLD_COLOURS, legend_above, panel_rows, panel_title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,29 +39,20 @@ _LINES: dict[str, tuple[Any, str]] = {
 def run(
     sets: PoseSets,
     *,
-    qs: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9),
-    deltas: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
-    seeds: int = 1,
-    gms: bool = True,
+    qs: Annotated[
+        tuple[float, ...], "Values of q at the default delta; the default q is added."
+    ] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9),
+    deltas: Annotated[
+        tuple[float, ...], "Values of delta at the default q; the default delta is added."
+    ] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+    seeds: Seeds = 1,
+    gms: Gms = True,
     options: Options | None = None,
 ) -> dict[str, Any]:
     """Sweep q and delta of HCM and of the two-stage estimator, with MCM as the reference.
 
-    Parameters
-    ----------
-    sets : PoseSets
-        Sets of pairs.
-    qs : tuple of float
-        Values of q at the default delta; the default q is added.
-    deltas : tuple of float
-        Values of delta at the default q; the default delta is added.
-    seeds : int
-        Repetitions with other seeds; the paper has one.
-    gms : bool
-        Filter by grid motion statistics, as the paper does; synthetic scenes have no surfaces that
-        the filter could use.
-    options : Options, optional
-        Settings of every estimator; its q and delta are the defaults.
+    The q and delta of the options are the defaults around which the other one varies. The paper
+    has one seed.
     """
     options = options or Options()
     association = Association(gms=gms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -11,7 +11,15 @@ from manymatch._validate import BoolArray, FloatArray, IndexArray, integer
 from manymatch.associate.neighbours import associate
 from manymatch.evaluate.tables import Table
 from manymatch.io.image import load_image
-from manymatch_paper.dense_pairs import PAPER_BACKBONE, OneSet, PatchSettings, angle_deg
+from manymatch_paper.dense_pairs import (
+    PAPER_BACKBONE,
+    Backbone,
+    Debias,
+    Layer,
+    OneSet,
+    PatchSettings,
+    angle_deg,
+)
 from manymatch_paper.measures.recall import PatchTruth
 from manymatch_paper.style import PAGE_CM, new_figure, overlays, photograph, show
 
@@ -39,43 +47,22 @@ _GAP = 0.03
 def run(
     one: OneSet,
     *,
-    pair: int = 0,
-    backbone: str = PAPER_BACKBONE,
-    layer: int | None = None,
-    debias: int | None = None,
-    k: int = 5,
-    tau: float = 5.0,
-    tau_px: float = 4.0,
-    lines: int = 8,
+    pair: Annotated[int, "Number of the pair, from 0."] = 0,
+    backbone: Backbone = PAPER_BACKBONE,
+    layer: Layer = None,
+    debias: Debias = None,
+    k: Annotated[int, "Candidates of a patch."] = 5,
+    tau: Annotated[float, "With depth: distance in cm below which a match is true."] = 5.0,
+    tau_px: Annotated[
+        float, "Without depth: distance in pixels from the true epipolar lines."
+    ] = 4.0,
+    lines: Annotated[int, "Matches to draw."] = 8,
     settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
     """Draw true matches that are not nearest neighbours, and the wrong ones that are.
 
     With depth a match is true if its patches are at the same place in space; without, if it fits
     the true epipolar geometry, which a wrong match may do as well.
-
-    Parameters
-    ----------
-    one : OneSet
-        Of which one pair, with its true pose, is shown.
-    pair : int
-        Number of the pair, from 0.
-    backbone : str
-        A name of manymatch models, hf:<id> or timm:<model>.
-    layer : int, optional
-        Block, from 1; by default the paper's, or the last one.
-    debias : int, optional
-        Rank of the positional subspace to remove; by default the paper's, or 0.
-    k : int
-        Candidates of a patch.
-    tau : float
-        With depth: distance in cm below which a match is true.
-    tau_px : float
-        Without depth: distance in pixels from the true epipolar lines.
-    lines : int
-        Matches to draw.
-    settings : PatchSettings, optional
-        How the descriptors are computed.
     """
     integer(k, "k", 2)
     dataset, chosen = one.dataset, one.pair(pair)

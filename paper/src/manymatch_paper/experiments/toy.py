@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -29,12 +29,7 @@ EXAMPLE = "manymatch-paper toy --delta 0.001 --out out/toy"
 
 _EDGES = ((0, 0), (0, 1), (1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (3, 3))
 # By edge number: the first is the one that the figure shows.
-_HYPOTHESES = {
-    "A": (0, 1, 2, 3, 5, 7),
-    "B": (0, 3, 5, 7),
-    "C": (0, 1, 2, 3, 5),
-    "D": (0, 1, 2, 3),
-}
+_HYPOTHESES = {"A": (0, 1, 2, 3, 5, 7), "B": (0, 3, 5, 7), "C": (0, 1, 2, 3, 5), "D": (0, 1, 2, 3)}
 # What the figure selects: with the outlier (x₃, y₂), and all inliers.
 _SELECTED = {"outlier": (0, 4, 7), "inliers": (1, 2, 5, 7)}
 _ORANGE, _RED, _BLUE = "#e69f00", "#d55e00", "#0072b2"
@@ -43,18 +38,14 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _MARK_AT = 0.27
 
 
-def run(eps: float = 1.0, delta: float = 0.01, q: float = 0.3) -> dict[str, Any]:
-    """Enumerate the configurations of a toy graph: likelihood, its approximation, all scores.
-
-    Parameters
-    ----------
-    eps : float
-        Inlier threshold, in the unit of the residuals.
-    delta : float
-        Chance that a false candidate is an inlier, in (0, 1).
-    q : float
-        Probability that the real match is among a keypoint's candidates, in (0, 1).
-    """
+def run(
+    eps: Annotated[float, "Inlier threshold, in the unit of the residuals."] = 1.0,
+    delta: Annotated[float, "Chance, in (0, 1), that a false candidate is an inlier."] = 0.01,
+    q: Annotated[
+        float, "Probability, in (0, 1), that the real match is among a keypoint's candidates."
+    ] = 0.3,
+) -> dict[str, Any]:
+    """Enumerate the configurations of a toy graph: likelihood, its approximation, all scores."""
     real(eps, "eps", 0.0)
     real(delta, "delta", 0.0, 1.0)
     real(q, "q", 0.0, 1.0)
@@ -284,11 +275,7 @@ class Likelihood:
 
 
 def likelihood(
-    edges: Sequence[tuple[int, int]],
-    inlier: Sequence[bool],
-    eps: float,
-    delta: float,
-    q: float,
+    edges: Sequence[tuple[int, int]], inlier: Sequence[bool], eps: float, delta: float, q: float
 ) -> Likelihood:
     """Compute everything about one hypothesis.
 

@@ -331,9 +331,7 @@ def frontier(edges: ArrayLike, recall: ArrayLike, budgets: ArrayLike) -> FloatAr
     return np.where(last >= 0, best[np.maximum(last, 0)], np.nan)
 
 
-def frontier_regret(
-    curves: Mapping[Key, tuple[ArrayLike, ArrayLike]],
-) -> dict[Key, FloatArray]:
+def frontier_regret(curves: Mapping[Key, tuple[ArrayLike, ArrayLike]]) -> dict[Key, FloatArray]:
     """How far the points of each curve are below the frontier of all of them.
 
     Parameters
