@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import queue
 import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from manymatch._validate import integer
 from manymatch.estimate.options import num_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import FrameType
 
     from manymatch.runs.journal import Journal
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: What a journal keeps of a pair, in JSON types, with its "index".
 Record: TypeAlias = dict[str, Any]
+#: Records of a pair by journal.
+Result: TypeAlias = Mapping[str, Record]
 
 # How long pairs that are in work may take to end after Ctrl-C.
 _GRACE_SECONDS = 1.0
@@ -162,7 +167,7 @@ class Run:
 
     def execute(
         self,
-        work: Callable[[int, Sequence[str]], Mapping[str, Record]],
+        work: Callable[[int, Sequence[str]], Result],
         *,
         workers: int = 1,
         order: Callable[[Sequence[int]], Iterable[int]] = lambda indices: indices,
@@ -204,7 +209,7 @@ class Run:
             raise RunInterrupted(self.finished, self._total, busy=self.busy, result=result)
         return result
 
-    def _append(self, results: Sequence[Mapping[str, Record]]) -> None:
+    def _append(self, results: Sequence[Result]) -> None:
         """Put finished pairs on disk, journal by journal."""
         for name, journal in self._journals.items():
             records = [result[name] for result in results if name in result]
@@ -223,7 +228,7 @@ class Run:
 
 
 class _Workers:
-    """Threads that run a function on indices, and a way to stop them without losing results.
+    """Threads that run a function on indices, and stop at Ctrl-C without losing results.
 
     Parameters
     ----------
@@ -233,95 +238,66 @@ class _Workers:
         From an index to a result. An exception ends the run.
     """
 
-    def __init__(self, count: int, work: Callable[[int], Mapping[str, Record]]) -> None:
-        self._work = work
-        self._tasks: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    def __init__(self, count: int, work: Callable[[int], Result]) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="manymatch")
+        self._work, self._ahead = work, 2 * count
+        self._pending: set[Future[Result]] = set()
         # Simple queues may be written by a signal handler, which puts None there.
-        self._done: queue.SimpleQueue[Mapping[str, Record] | BaseException | None] = (
-            queue.SimpleQueue()
-        )
-        self._stopped = threading.Event()
+        self._done: queue.SimpleQueue[Future[Result] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
-        self._in_flight = 0
-        self._ahead = 2 * count
-        self._threads = [
-            threading.Thread(target=self._run, name=f"manymatch-{i}") for i in range(count)
-        ]
-
-    @property
-    def stopped(self) -> bool:
-        """Whether Ctrl-C ended the run."""
-        return self._stopped.is_set()
+        self.stopped = False
 
     @property
     def busy(self) -> bool:
         """Whether a pair is still in work."""
-        return self._in_flight > 0
+        return bool(self._pending)
 
-    def results(self, indices: Iterable[int]) -> Generator[list[Mapping[str, Record]]]:
+    def results(self, indices: Iterable[int]) -> Generator[list[Result]]:
         """Give the results of all indices as they are finished, several at once if there are.
 
         After Ctrl-C what is finished within a moment still comes, and then no more. Only a few
         indices are in work at any time, and no result is held that was given.
         """
         left = iter(indices)
-        for thread in self._threads:
-            thread.start()
         try:
             with self._interruptible():
                 self._submit(left)
-                while self._in_flight and not self.stopped:
+                while self._pending and not self.stopped:
                     results = self._finished(None)
                     self._submit(left)
                     yield results
-                self._close()
+                self._pool.shutdown(wait=False, cancel_futures=True)
                 deadline = time.monotonic() + _GRACE_SECONDS
-                while self._in_flight and (wait := deadline - time.monotonic()) > 0:
+                while self._pending and (wait := deadline - time.monotonic()) > 0:
                     yield self._finished(wait)
         finally:
-            self._close()
+            self._pool.shutdown(wait=False, cancel_futures=True)
         if not self.busy:
-            for thread in self._threads:
-                thread.join()
+            self._pool.shutdown()
 
     def _submit(self, left: Iterator[int]) -> None:
-        while self._in_flight < self._ahead and not self.stopped:
-            index = next(left, None)
-            if index is None:
-                return
-            self._in_flight += 1
-            self._tasks.put(index)
+        for index in itertools.islice(left, self._ahead - len(self._pending)):
+            future = self._pool.submit(self._work, index)
+            self._pending.add(future)
+            future.add_done_callback(self._done.put)
 
-    def _finished(self, timeout: float | None) -> list[Mapping[str, Record]]:
+    def _finished(self, timeout: float | None) -> list[Result]:
         """Wait for one result and take what else is there; an error comes after those before it."""
         if self._error is not None:
             raise self._error
-        results: list[Mapping[str, Record]] = []
+        results: list[Result] = []
         with contextlib.suppress(queue.Empty):
-            result = self._done.get(timeout=timeout)
-            while not isinstance(result, BaseException):
-                if result is not None:
-                    self._in_flight -= 1
-                    results.append(result)
-                result = self._done.get_nowait()
-            self._error = result
-        return results
-
-    def _run(self) -> None:
-        while (index := self._tasks.get()) is not None:
-            try:
-                self._done.put(self._work(index))
-            except BaseException as error:  # noqa: BLE001 - raised where results are collected
-                self._done.put(error)
-
-    def _close(self) -> None:
-        """Let every thread end after what it is working on."""
-        with contextlib.suppress(queue.Empty):
+            future = self._done.get(timeout=timeout)
             while True:
-                if self._tasks.get_nowait() is not None:
-                    self._in_flight -= 1
-        for _ in self._threads:
-            self._tasks.put(None)
+                if future is not None:
+                    if not future.cancelled():
+                        self._error = future.exception()
+                        if self._error is not None:
+                            break
+                        results.append(future.result())
+                    self._pending.remove(future)
+                future = self._done.get_nowait()
+        return results
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -337,7 +313,7 @@ class _Workers:
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
             signal.signal(signal.SIGINT, before)
-            self._stopped.set()
+            self.stopped = True
             self._done.put(None)
 
         signal.signal(signal.SIGINT, stop)
