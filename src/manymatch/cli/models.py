@@ -150,7 +150,7 @@ def _print_all(
     rows = []
     for name, record in presets.items():
         lacking = [part for part in record["models"] if not by_name[part].ready]
-        state = f"lacks {', '.join(lacking)}" if lacking else "ready"
+        state = f"lacks {'both' if len(lacking) > 1 else lacking[0]}" if lacking else "ready"
         rows.append((name, " + ".join(record["models"]), state))
     print_table({"preset": "left", "models": "left", "here": "left"}, rows)
     _print_commands("What the presets lack:", (by_name[part] for part in sorted(used)))
