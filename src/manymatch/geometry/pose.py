@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+# How far R.T @ R may be from the identity for R to count as a rotation.
 ROTATION_TOLERANCE = 1e-6
 # A matrix that deviates less than this from a rotation is one within double precision and is kept
 # bit for bit, so that the constructor is idempotent.

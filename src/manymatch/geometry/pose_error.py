@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._validate import FloatArray, float_array, refusal, within
+from manymatch.geometry.pose import ROTATION_TOLERANCE, RelativePose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike
 
-    from manymatch.geometry.pose import RelativePose
-
 #: Error of a pair that has no pose, in degrees.
 FAILURE_DEG = 180.0
-
-# How far a matrix may be from orthonormal and still be taken for a rotation.
-_ROTATION_TOLERANCE = 1e-6
 
 
 def rotation_error_deg(R: ArrayLike, R_true: ArrayLike) -> float:
@@ -97,7 +93,7 @@ def _area(curve: FloatArray, recall: FloatArray, limit: float) -> float:
 def _rotation(value: ArrayLike, name: str) -> FloatArray:
     want = "a 3x3 rotation matrix"
     R = float_array(value, name, want, (3, 3))
-    if np.any(np.abs(R.T @ R - np.eye(3)) > _ROTATION_TOLERANCE) or np.linalg.det(R) < 0:
+    if np.any(np.abs(R.T @ R - np.eye(3)) > ROTATION_TOLERANCE) or np.linalg.det(R) < 0:
         raise ValueError(f"{name} must be {want}, got columns that are no right-handed frame")
     return R
 
