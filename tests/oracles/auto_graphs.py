@@ -20,6 +20,7 @@ _FILES = (
     "include/manymatch/ransac/sampler.h",
     "include/manymatch/ransac/selection.h",
     "include/manymatch/score/priors.h",
+    "include/manymatch/problems/relative_pose/problem.h",
 )
 
 
