@@ -8,7 +8,7 @@ import pytest
 from manymatch import Camera
 from manymatch.geometry.camera import MODELS
 from manymatch.io import camera_of_image, read_cameras, read_images, relative_pose
-from manymatch.io.colmap import MODEL_IDS, NUM_PARAMS, find_camera
+from manymatch.io.colmap import NUM_PARAMS, find_camera
 from tests.support.colmap_bytes import binary_camera, binary_image, counted
 
 PARAMS = {
@@ -112,7 +112,7 @@ def test_the_list_of_models_is_that_of_pycolmap():
     for name, member in pycolmap.CameraModelId.__members__.items():
         if name != "INVALID":
             twin = pycolmap.Camera.create_from_model_id(1, member, 500.0, 640, 480)
-            assert MODEL_IDS[int(member)] == name
+            assert list(NUM_PARAMS)[int(member)] == name
             assert NUM_PARAMS[name] == len(twin.params)
 
 

@@ -31,7 +31,6 @@ def write_pair(folder, name0="a.jpg", name1="b.jpg", points=(P0, P1), matches=MA
 def test_hloc_comes_back(h5py, tmp_path):
     more = {
         "confidence": SCORES,
-        "scores0": np.arange(5) / 8,
         "size0": (640, 480),
         "size1": (320, 240),
     }
@@ -46,7 +45,6 @@ def test_hloc_comes_back(h5py, tmp_path):
     with h5py.File(features) as file:
         group = file["db/a.jpg"]
         assert group["keypoints"].dtype == np.float32
-        assert group["scores"][()].tolist() == (np.arange(5) / 8).tolist()
         assert group["image_size"][()].tolist() == [640, 480]
         assert set(file["query/b.jpg"]) == {"keypoints", "image_size"}
     with h5py.File(matches) as file:
@@ -151,7 +149,6 @@ def test_hloc_changes_no_name_before_both_files_are_complete(h5py, tmp_path, mon
         ({"name0": 5}, r"^name0 must be the name"),
         ({"size0": (0, 5)}, r"^size0 must be an integer"),
         ({"size1": 5}, r"^size1 must be a pair"),
-        ({"scores1": [1.0]}, r"^scores1 must be an array of 4 numbers"),
     ],
 )
 def test_hloc_refuses(tmp_path, change, message):

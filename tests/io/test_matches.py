@@ -124,7 +124,7 @@ def test_bad_hloc(hloc, tmp_path):
         read_hloc(matches, features, "db/1.jpg", "q/3.jpg")
     with pytest.raises(ValueError, match=r"has no pair 'db/1.jpg', 'db/1.jpg'"):
         read_hloc(matches, features, "db/1.jpg", "db/1.jpg")
-    with pytest.raises(ValueError, match=r"has no image 'db'|lacks the dataset 'keypoints'"):
+    with pytest.raises(ValueError, match=r"has no image 'db' with keypoints"):
         read_hloc(matches, features, "db", "q/2.jpg")
     with pytest.raises(ValueError, match=r"hloc .h5 file of features.*no such file"):
         read_hloc(matches, tmp_path / "none.h5", "db/1.jpg", "q/2.jpg")

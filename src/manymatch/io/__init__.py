@@ -1,4 +1,8 @@
-"""From and for other tools: graphs, matches, poses, images, and the cameras of COLMAP models."""
+"""From and for other tools: graphs, matches, poses, images, and the cameras of COLMAP models.
+
+Readers raise `ValueError` with one sentence if a file is missing, damaged or something else.
+Writers give a file its name only when it is complete.
+"""
 
 from manymatch.io.colmap import (
     ColmapImage,

@@ -22,38 +22,37 @@ from manymatch.geometry.camera import MODELS, Camera
 from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Any, BinaryIO, TypeVar
 
-    _Record = TypeVar("_Record", "CameraRecord", "ImageRecord")
+    _Record = TypeVar("_Record", "CameraRecord", "ColmapImage")
 
 CAMERAS = "a COLMAP model folder, cameras.txt or cameras.bin"
 IMAGES = "a COLMAP model folder, images.txt or images.bin"
 SUFFIXES = (".bin", ".txt")
 
-# COLMAP's camera models by the number that binary files use, with their number of parameters.
-_KNOWN = {
-    0: ("SIMPLE_PINHOLE", 3),
-    1: ("PINHOLE", 4),
-    2: ("SIMPLE_RADIAL", 4),
-    3: ("RADIAL", 5),
-    4: ("OPENCV", 8),
-    5: ("OPENCV_FISHEYE", 8),
-    6: ("FULL_OPENCV", 12),
-    7: ("FOV", 5),
-    8: ("SIMPLE_RADIAL_FISHEYE", 4),
-    9: ("RADIAL_FISHEYE", 5),
-    10: ("THIN_PRISM_FISHEYE", 12),
-    11: ("RAD_TAN_THIN_PRISM_FISHEYE", 16),
-    12: ("SIMPLE_DIVISION", 4),
-    13: ("DIVISION", 5),
-    14: ("SIMPLE_FISHEYE", 3),
-    15: ("FISHEYE", 4),
-    16: ("EUCM", 6),
-    17: ("EQUIRECTANGULAR", 2),
+#: Number of parameters of COLMAP's camera models, in the order of their numbers in binary files.
+NUM_PARAMS = {
+    "SIMPLE_PINHOLE": 3,
+    "PINHOLE": 4,
+    "SIMPLE_RADIAL": 4,
+    "RADIAL": 5,
+    "OPENCV": 8,
+    "OPENCV_FISHEYE": 8,
+    "FULL_OPENCV": 12,
+    "FOV": 5,
+    "SIMPLE_RADIAL_FISHEYE": 4,
+    "RADIAL_FISHEYE": 5,
+    "THIN_PRISM_FISHEYE": 12,
+    "RAD_TAN_THIN_PRISM_FISHEYE": 16,
+    "SIMPLE_DIVISION": 4,
+    "DIVISION": 5,
+    "SIMPLE_FISHEYE": 3,
+    "FISHEYE": 4,
+    "EUCM": 6,
+    "EQUIRECTANGULAR": 2,
 }
-MODEL_IDS: dict[int, str] = {number: name for number, (name, _) in _KNOWN.items()}
-NUM_PARAMS: dict[str, int] = dict(_KNOWN.values())
+_MODEL_NAMES = tuple(NUM_PARAMS)
 
 # Binary files are little-endian.
 _COUNT = struct.Struct("<Q")
@@ -98,15 +97,6 @@ class CameraRecord(NamedTuple):
     params: tuple[float, ...]
 
 
-class ImageRecord(NamedTuple):
-    """One image as the file has it: (w, x, y, z) and translation from world to camera."""
-
-    name: str
-    camera_id: int
-    quaternion: tuple[float, ...]
-    translation: tuple[float, ...]
-
-
 class FoundCamera(NamedTuple):
     """A camera of a model, and how it was found: None for `image` if it is the only one."""
 
@@ -128,12 +118,6 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
     dict of int to Camera
         By camera id, in pixels with the centre of the top-left one at (0, 0). A size of 0 becomes
         None.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, it is damaged or something else, or a camera is of a model that
-        this package does not have.
     """
     source = model_file(path, "cameras", CAMERAS)
     return {key: _to_camera(record, source) for key, record in _camera_records(source).items()}
@@ -151,11 +135,6 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
     -------
     dict of str to ColmapImage
         By name, in the order of the file. For the pose between two of them see `relative_pose`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, it is damaged or something else, or a pose is no pose.
     """
     return _images_of_file(model_file(path, "images", IMAGES))
 
@@ -183,17 +162,9 @@ def camera_of_image(path: str | os.PathLike[str], image_name: str | os.PathLike[
         Path of the image. Taken is the image of the model with exactly this name; else the one
         whose name, folders included, this path ends with; else the only one with the same file
         name in whatever folder.
-
-    Raises
-    ------
-    ValueError
-        If the model has no such image or several, or anything is wrong with its files.
     """
-    images, source = _images_beside(path)
-    if images is None:
-        reason = f"there is no images{source.suffix} beside it to look up {str(image_name)!r}"
-        raise _files.unreadable(source, CAMERAS, reason)
-    return _camera_of(source, images, str(image_name)).camera
+    source = model_file(path, "cameras", CAMERAS)
+    return _camera_by_name(source, _camera_records(source), str(image_name)).camera
 
 
 def find_camera(
@@ -213,12 +184,10 @@ def find_camera(
         return FoundCamera(_to_camera(record, source), camera_id, None)
     if not records:
         raise _files.unreadable(source, CAMERAS, "it holds no camera")
-    images, source = _images_beside(path)
-    if images is None or image_name is None:
-        lacking = "an image with a file name" if image_name is None else f"images{source.suffix}"
-        reason = f"it holds {len(records)} cameras, and without {lacking} none can be chosen"
+    if image_name is None:
+        reason = f"it holds {len(records)} cameras, and the image has no file name to choose by"
         raise _files.unreadable(source, CAMERAS, reason)
-    return _camera_of(source, images, str(image_name))
+    return _camera_by_name(source, records, str(image_name))
 
 
 def is_cameras_text(path: Path) -> bool:
@@ -259,25 +228,19 @@ def _images_once(source: Path, modified_ns: int, size: int) -> dict[str, ColmapI
     return _images_of_file(source)
 
 
-def _images_beside(path: object) -> tuple[dict[str, ColmapImage] | None, Path]:
-    """Images of the model that a cameras file belongs to, or None, and the cameras file."""
-    source = model_file(path, "cameras", CAMERAS)
+def _camera_by_name(source: Path, records: dict[int, CameraRecord], image_name: str) -> FoundCamera:
+    """Camera of an image of the model that a file of cameras belongs to."""
     beside = source.with_name(f"images{source.suffix}").absolute()
     if not beside.is_file():
-        return None, source
+        reason = f"there is no {beside.name} beside it to look up {image_name!r}"
+        raise _files.unreadable(source, CAMERAS, reason)
     status = beside.stat()
-    return _images_once(beside, status.st_mtime_ns, status.st_size), source
-
-
-def _camera_of(source: Path, images: dict[str, ColmapImage], image_name: str) -> FoundCamera:
-    """Camera of an image of a model whose images are known."""
+    images = _images_once(beside, status.st_mtime_ns, status.st_size)
     with _files.reading(source, f"{CAMERAS} with this image", ValueError):
         name = _find_name(images, image_name)
-    camera_id = images[name].camera_id
-    records = _camera_records(source)
-    if camera_id not in records:
-        reason = f"image {name!r} has camera {camera_id}, which it lacks"
-        raise _files.unreadable(source, CAMERAS, reason)
+        camera_id = images[name].camera_id
+        if camera_id not in records:
+            raise ValueError(f"image {name!r} has camera {camera_id}, which it lacks")
     return FoundCamera(_to_camera(records[camera_id], source), camera_id, name)
 
 
@@ -321,12 +284,12 @@ def _images_of_file(source: Path) -> dict[str, ColmapImage]:
     """Read the images of a file by name."""
     reader = _images_binary if source.suffix == ".bin" else _images_text
     images: dict[str, ColmapImage] = {}
-    for record in _records(source, IMAGES, reader):
-        with _files.reading(source, IMAGES, ValueError):
-            if not record.name or record.name in images:
-                fault = "appears twice" if record.name else "is empty"
-                raise ValueError(f"the image name {record.name!r:.80} {fault}")
-            images[record.name] = _to_image(record)
+    for image in _records(source, IMAGES, reader):
+        if not image.name or image.name in images:
+            fault = "appears twice" if image.name else "is empty"
+            reason = f"the image name {image.name!r:.80} {fault}"
+            raise _files.unreadable(source, IMAGES, reason)
+        images[image.name] = image
     return images
 
 
@@ -349,12 +312,12 @@ def _to_camera(record: CameraRecord, source: Path) -> Camera:
         raise _files.unreadable(source, CAMERAS, reason) from error
 
 
-def _to_image(record: ImageRecord) -> ColmapImage:
-    """Convert one image; its quaternion need not have unit length, as in COLMAP."""
-    q, t = np.array(record.quaternion), np.array(record.translation)
+def _image(name: str, camera_id: int, pose: Sequence[float]) -> ColmapImage:
+    """Convert one image; its quaternion (w, x, y, z) need not have unit length, as in COLMAP."""
+    q, t = np.array(pose[:4]), np.array(pose[4:])
     largest = float(np.max(np.abs(q)))
     if not (np.isfinite(q).all() and np.isfinite(t).all() and largest > 0.0):
-        raise ValueError(f"the pose of {record.name!r:.80} is not finite or has no rotation")
+        raise ValueError(f"the pose of {name!r:.80} is not finite or has no rotation")
     # Scaled first, as squares of very large or small entries leave the range of numbers.
     q = q / largest
     w, x, y, z = q / np.linalg.norm(q)
@@ -365,7 +328,7 @@ def _to_image(record: ImageRecord) -> ColmapImage:
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
-    return ColmapImage(record.name, record.camera_id, read_only(R), read_only(t))
+    return ColmapImage(name, camera_id, read_only(R), read_only(t))
 
 
 class _Cursor:
@@ -377,7 +340,7 @@ class _Cursor:
 
     def take(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
         """Read one record."""
-        data = self._file.read(layout.size) if layout.size <= self.left else b""
+        data = self._file.read(layout.size)
         if len(data) != layout.size:
             raise ValueError(f"it ends within {what}")
         self.left -= layout.size
@@ -392,18 +355,16 @@ class _Cursor:
 
     def text(self, what: str) -> str:
         """Read text up to its closing zero."""
-        data = self._file.read(min(self.left, _LONGEST_NAME))
-        end = data.find(b"\0")
-        if end < 0:
+        data, closed, _ = self._file.read(_LONGEST_NAME).partition(b"\0")
+        if not closed:
             raise ValueError(f"{what} does not end")
-        self._file.seek(end + 1 - len(data), os.SEEK_CUR)
-        self.left -= end + 1
-        return data[:end].decode("utf-8", "surrogateescape")
+        self.skip(len(data) + 1)
+        return data.decode("utf-8", "surrogateescape")
 
     def skip(self, count: int) -> None:
-        """Pass over bytes whose number `count` has checked."""
-        self._file.seek(count, os.SEEK_CUR)
+        """Pass over bytes that are known to be there."""
         self.left -= count
+        self._file.seek(-self.left, os.SEEK_END)
 
     def end(self) -> None:
         """Check that nothing is left."""
@@ -417,15 +378,15 @@ def _cameras_binary(file: BinaryIO) -> Iterator[CameraRecord]:
     for number in range(1, cursor.count(_CAMERA.size, "cameras") + 1):
         what = f"the record of camera number {number}"
         camera_id, model_id, width, height = cursor.take(_CAMERA, what)
-        if model_id not in MODEL_IDS:
+        if not 0 <= model_id < len(_MODEL_NAMES):
             raise ValueError(f"camera {camera_id} has the unknown model number {model_id}")
-        model = MODEL_IDS[model_id]
+        model = _MODEL_NAMES[model_id]
         params = cursor.take(struct.Struct(f"<{NUM_PARAMS[model]}d"), what)
         yield CameraRecord(camera_id, model, width, height, params)
     cursor.end()
 
 
-def _images_binary(file: BinaryIO) -> Iterator[ImageRecord]:
+def _images_binary(file: BinaryIO) -> Iterator[ColmapImage]:
     """Read the records of an ``images.bin``, passing over the observed points."""
     cursor = _Cursor(file)
     for number in range(1, cursor.count(_IMAGE.size + 1 + _COUNT.size, "images") + 1):
@@ -433,7 +394,7 @@ def _images_binary(file: BinaryIO) -> Iterator[ImageRecord]:
         _, *pose, camera_id = cursor.take(_IMAGE, what)
         name = cursor.text(f"the name of image number {number}")
         cursor.skip(_POINT_BYTES * cursor.count(_POINT_BYTES, f"points in {name!r:.80}"))
-        yield ImageRecord(name, camera_id, tuple(pose[:4]), tuple(pose[4:]))
+        yield _image(name, camera_id, pose)
     cursor.end()
 
 
@@ -453,7 +414,7 @@ def _cameras_text(file: BinaryIO) -> Iterator[CameraRecord]:
         yield CameraRecord(camera_id, words[1], width, height, params)
 
 
-def _images_text(file: BinaryIO) -> Iterator[ImageRecord]:
+def _images_text(file: BinaryIO) -> Iterator[ColmapImage]:
     """Read the records of an ``images.txt``: two lines each, the second of observed points."""
     lines = _lines(file)
     for number, line in lines:
@@ -469,7 +430,7 @@ def _images_text(file: BinaryIO) -> Iterator[ImageRecord]:
         below, points = next(lines, (number + 1, ""))
         if len(points.split()) % 3:
             raise ValueError(f"line {below} is not a list of POINTS2D[] as (X, Y, POINT3D_ID)")
-        yield ImageRecord(name, camera_id, pose[:4], pose[4:])
+        yield _image(name, camera_id, pose)
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:

@@ -150,11 +150,6 @@ def read_associations_csv(
         The file; (x1, y1) is the left keypoint and (x2, y2) the right one, in pixels.
     with_ids
         Return ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, damaged or something else, or gives one id two positions.
     """
     rows = _parse(_files.read_bytes(path, CSV), path)
     rows.sort(key=lambda row: (row[7], -row[6], row[0], row[1]))

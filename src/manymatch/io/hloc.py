@@ -11,14 +11,14 @@ import numpy as np
 
 from manymatch import _files
 from manymatch._optional import require
-from manymatch._validate import FloatArray, float_array, integer, refusal
+from manymatch._validate import FloatArray, integer, refusal
 from manymatch.io.matches import PairMatches, PairWriter, graph_from_partners, image_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from manymatch.graph import AssociationGraph
 
@@ -104,39 +104,32 @@ def _open(path: object, want: str) -> Iterator[Any]:
         yield file
 
 
-def _member(group: Any, name: str) -> Any:
-    """Group or dataset of a name, or None; one that is damaged is a `ValueError`."""
+def _subgroup(group: Any, name: str) -> Any:
+    """Group of a name, or None; one that is damaged is a `ValueError`."""
     try:
-        return group.get(name)
+        found = group.get(name)
     except RuntimeError as error:
         raise ValueError(str(error)) from error
+    return found if isinstance(found, _h5py().Group) else None
 
 
-def _dataset(group: Any, name: str) -> NDArray[Any]:
-    """Read one dataset of a group; one that is absent or damaged is a `ValueError`."""
-    dataset = _member(group, name)
-    if not isinstance(dataset, _h5py().Dataset):
-        raise ValueError(  # noqa: TRY004 - the file's fault
-            f"the group {group.name!r} lacks the dataset {name!r}"
-        )
+def _dataset(group: Any, name: str) -> NDArray[Any] | None:
+    """Read one dataset of a group, None if it has none; a damaged one is a `ValueError`."""
     try:
-        return np.asarray(dataset[()])
+        found = group.get(name)
+        return np.asarray(found[()]) if isinstance(found, _h5py().Dataset) else None
     except (TypeError, MemoryError, RuntimeError) as error:
         # h5py raises TypeError for a damaged type of numbers.
         raise ValueError(f"the dataset {name!r} cannot be read: {error}") from error
 
 
-def _is_group(member: Any) -> bool:
-    return isinstance(member, _h5py().Group)
-
-
 def _keypoints(path: object, name: str) -> NDArray[Any]:
     """Keypoints of one image; further columns than x and y are left out."""
     with _open(path, FEATURES) as file:
-        group = _member(file, name)
-        if not _is_group(group):
-            raise ValueError(f"it has no image {name!r}")
-        points = _dataset(group, "keypoints")
+        group = _subgroup(file, name)
+        points = None if group is None else _dataset(group, "keypoints")
+        if points is None:
+            raise ValueError(f"it has no image {name!r} with keypoints")
         if points.ndim != 2 or points.shape[1] < 2:
             raise ValueError(f"the keypoints of {name!r} have shape {points.shape}")
         return points[:, :2]
@@ -149,11 +142,10 @@ def _matches(
     with _open(path, MATCHES) as file:
         present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
         for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
-            group = _member(file, name)
-            if _is_group(group) and _member(group, "matches0") is not None:
-                scored = _member(group, "matching_scores0") is not None
-                score = _dataset(group, "matching_scores0") if scored else None
-                return _dataset(group, "matches0"), score, swapped
+            group = _subgroup(file, name)
+            partners = None if group is None else _dataset(group, "matches0")
+            if partners is not None:
+                return partners, _dataset(group, "matching_scores0"), swapped
         raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
@@ -161,7 +153,7 @@ class HlocWriter(PairWriter):
     """Writes keypoints and matches of any number of pairs as hloc's two files.
 
     The file of features has one group per image, ``<name>``, with ``keypoints`` (N, 2) float32
-    and, where given, ``scores`` (N,) float32 and ``image_size`` (2,) int64, width and height.
+    and, where given, ``image_size`` (2,) int64, width and height.
     hloc's keypoints have the centre of the top-left pixel at (0, 0), like ours; it adds half a
     pixel itself when it fills COLMAP's database. The file of matches has one group per pair,
     ``<name0>/<name1>`` with "-" for "/" in the names, with ``matches0`` (N0,) int32, the index
@@ -226,8 +218,6 @@ class HlocWriter(PairWriter):
         name1: str,
         pair: PairMatches,
         *,
-        scores0: ArrayLike | None = None,
-        scores1: ArrayLike | None = None,
         size0: tuple[int, int] | None = None,
         size1: tuple[int, int] | None = None,
     ) -> None:
@@ -239,8 +229,6 @@ class HlocWriter(PairWriter):
             Names of the images: paths below the folder of images, with "/".
         pair
             Keypoints, matches and confidence; nothing else of it is written.
-        scores0, scores1 : (N0,) and (N1,) array_like, optional
-            Scores of the detector.
         size0, size1 : (int, int), optional
             Width and height of the images in pixels.
 
@@ -250,14 +238,16 @@ class HlocWriter(PairWriter):
             If an argument does not fit, or the file holds other keypoints of one of the images,
             to which other matches refer.
         """
-        for side, name, points, scores, size in (
-            ("0", name0, pair.keypoints0, scores0, size0),
-            ("1", name1, pair.keypoints1, scores1, size1),
-        ):
-            _check_image(side, name, points, scores, size)
+        for side, name, size in (("0", name0, size0), ("1", name1, size1)):
+            image_name(name, f"name{side}")
+            if size is not None:
+                if np.shape(size) != (2,):
+                    raise refusal(f"size{side}", "a pair (width, height) of whole numbers", size)
+                for value in size:
+                    integer(value, f"size{side}", 1)
         with _disk_errors(self._features_path):
-            self._add_image(name0, pair.keypoints0, scores0, size0)
-            self._add_image(name1, pair.keypoints1, scores1, size1)
+            self._add_image(name0, pair.keypoints0, size0)
+            self._add_image(name1, pair.keypoints1, size1)
         with _disk_errors(self._matches_path):
             for old in (*pair_names(name0, name1), *pair_names(name1, name0)):
                 # A group without matches of its own belongs to pairs of an image of that name.
@@ -269,48 +259,17 @@ class HlocWriter(PairWriter):
             if confidence is not None:
                 group["matching_scores0"] = confidence.astype(np.float32)
 
-    def _add_image(
-        self,
-        name: str,
-        keypoints: FloatArray,
-        scores: ArrayLike | None,
-        size: tuple[int, int] | None,
-    ) -> None:
+    def _add_image(self, name: str, keypoints: FloatArray, size: tuple[int, int] | None) -> None:
         """Add the group of an image, or check that the file holds the same keypoints of it."""
         points = keypoints.astype(np.float32)
         group = self._features.require_group(name)
-        if "keypoints" in group:
-            if not np.array_equal(_dataset(group, "keypoints")[..., :2], points):
-                reason = (
-                    f"it holds other keypoints of {name!r}, to which matches may refer, so a new "
-                    "file is needed"
-                )
-                raise _files.unreadable(self._features_path, FEATURES, reason)
-            return
-        group["keypoints"] = points
-        if scores is not None:
-            group["scores"] = np.asarray(scores, dtype=np.float32)
-        if size is not None:
-            group["image_size"] = np.array(size, dtype=np.int64)
-
-
-def _check_image(
-    side: str,
-    name: str,
-    points: FloatArray,
-    scores: ArrayLike | None,
-    size: tuple[int, int] | None,
-) -> None:
-    """Check what belongs to one image."""
-    image_name(name, f"name{side}")
-    if scores is not None:
-        want = f"an array of {len(points)} numbers, one per keypoint"
-        float_array(scores, f"scores{side}", want, (len(points),))
-    if size is not None:
-        if np.shape(size) != (2,):
-            raise refusal(f"size{side}", "a pair (width, height) of whole numbers", size)
-        for value in size:
-            integer(value, f"size{side}", 1)
+        if "keypoints" not in group:
+            group["keypoints"] = points
+            if size is not None:
+                group["image_size"] = np.array(size, dtype=np.int64)
+        elif not np.array_equal(group["keypoints"][..., :2], points):
+            reason = f"it holds other keypoints of {name!r}, to which matches may refer"
+            raise _files.unreadable(self._features_path, FEATURES, reason)
 
 
 @contextlib.contextmanager

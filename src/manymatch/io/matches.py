@@ -225,13 +225,7 @@ def write_matches_npz(
 
 
 def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
-    """Read a file of `write_matches_npz`.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, damaged or something else.
-    """
+    """Read a file of `write_matches_npz`."""
     data = _files.read_bytes(path, MATCHES_NPZ)
     arrays = _files.read_npz(data, path, MATCHES_NPZ, MATCHES_ARRAYS, _OPTIONAL_ARRAYS)
     with _files.reading(path, MATCHES_NPZ, ValueError):
@@ -313,11 +307,6 @@ def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
 
     The confidence becomes ``similarity``. SuperGlue's keypoints have the centre of the top-left
     pixel at (0, 0), like ours, in pixels of the resized image it worked on.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, damaged or something else.
     """
     data = _files.read_bytes(path, SUPERGLUE)
     arrays = _files.read_npz(data, path, SUPERGLUE, SUPERGLUE_ARRAYS)
@@ -368,13 +357,7 @@ def write_pose_json(
 
 
 def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:
-    """Read the pose of a file of `write_pose_json`; None where there was none.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, damaged or something else.
-    """
+    """Read the pose of a file of `write_pose_json`; None where there was none."""
     data = _files.read_bytes(path, POSE_JSON)
     with _files.reading(path, POSE_JSON, ValueError, RecursionError):
         record = json.loads(data)

@@ -80,17 +80,16 @@ class Pair:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("name0", "name1"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise refusal(name, "the name of an image", getattr(self, name))
-        for name in ("path0", "path1"):
-            if not isinstance(getattr(self, name), Path):
-                raise refusal(name, "a Path", getattr(self, name))
-        for name in ("camera0", "camera1"):
-            if not isinstance(getattr(self, name), Camera | None):
-                raise refusal(name, "a Camera or None", getattr(self, name))
-        for name in ("rot0", "rot1"):
-            integer(getattr(self, name), name, 0, 3)
+        for side in "01":
+            for name, kind, want in (
+                ("name", str, "the name of an image"),
+                ("path", Path, "a Path"),
+                ("camera", Camera | None, "a Camera or None"),
+            ):
+                value = getattr(self, name + side)
+                if not isinstance(value, kind) or value == "":
+                    raise refusal(name + side, want, value)
+            integer(getattr(self, f"rot{side}"), f"rot{side}", 0, 3)
         if (self.R is None) != (self.t is None):
             missing, given = ("R", "t") if self.R is None else ("t", "R")
             raise ValueError(f"{missing} must be given together with {given}, got None")
