@@ -1,4 +1,4 @@
-"""From images to features: geometry, cache keys, overrides; with networks of made weights."""
+"""From images to features: geometry, cache keys, overrides; with networks of random weights."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ pytest.importorskip("cv2")
 torch = pytest.importorskip("torch")
 
 
-class Made(Backbone):
+class Filters(Backbone):
     """Random filters, a little of the position: enough for every step."""
 
     name, patch_size, dim, num_layers = "made", 8, 12, 3
@@ -35,7 +35,7 @@ class Made(Backbone):
 
 @pytest.fixture(autouse=True)
 def made():
-    register_backbone("made", replace=True)(Made)
+    register_backbone("made", replace=True)(Filters)
     yield
     _backbones.pop("made")
 

@@ -127,15 +127,7 @@ def whereabouts(model: Model) -> tuple[Path, str] | None:
 
 
 def packaged_file(package: str, relative: str) -> Path | None:
-    """Find a file inside an installed package without importing the package.
-
-    Parameters
-    ----------
-    package : str
-        Name as Python imports it, without dots.
-    relative : str
-        Path inside it.
-    """
+    """Find a file inside an installed package, named as Python does, without importing it."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -409,26 +401,12 @@ def load_state(path: object, key: str | None = None) -> State:
 
 
 def load_strictly(module: torch.nn.Module, state: State, name: str) -> torch.nn.Module:
-    """Copy a state into a module whose keys and shapes must be the same.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Receives the weights.
-    state : dict of str to tensor
-        As `load_state` returns it.
-    name : str
-        Of the model, for the error.
-
-    Returns
-    -------
-    torch.nn.Module
-        The module, in evaluation mode and without gradients.
+    """Copy a state into a module, which is then in evaluation mode and without gradients.
 
     Raises
     ------
     WeightsError
-        If keys are missing or unexpected, or shapes differ.
+        If keys are missing or unexpected, or shapes differ; `name` is the model's.
     """
     own = module.state_dict()
     check_keys(

@@ -122,20 +122,10 @@ def load_network(
     spare: tuple[str, ...] = (),
     dispensable: tuple[str, ...] = (),
 ) -> torch.nn.Module:
-    """Make a network and load every one of its weights, or refuse.
+    """Make a network of a class of transformers and load every one of its weights, or refuse.
 
-    Parameters
-    ----------
-    network : class of transformers
-        What to make.
-    config
-        Its configuration.
-    source : path or "random"
-        As `find_weights` returns it.
-    name : str
-        For the error.
-    spare, dispensable : tuple of str
-        Beginnings of keys that the file may have too many, or too few because they are not used.
+    `source` is what `find_weights` returns. The keys of the file may begin with `spare` without
+    being used, and those that begin with `dispensable` may be missing.
     """
     if source == RANDOM:
         from transformers.initialization import no_init_weights

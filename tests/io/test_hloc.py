@@ -1,14 +1,21 @@
-"""hloc's files: what is written comes back, and they grow without ever being half-written."""
+"""hloc's files: read as hloc writes them, written whole or not at all."""
 
 import numpy as np
 import pytest
 
-from manymatch.io import HlocWriter, PairMatches, read_hloc
+from manymatch import AssociationGraph
+from manymatch.io import HlocWriter, PairMatches, load_graph, read_hloc
+from manymatch.io.hloc import pair_names
 
 RNG = np.random.default_rng(3)
 P0, P1 = RNG.uniform(0, 640, (5, 2)), RNG.uniform(0, 640, (4, 2))
 MATCHES = np.array([[3, 1], [0, 2], [4, 0]])
 SCORES = np.array([0.5, 0.25, 0.75])
+# As hloc itself writes them: other types of numbers, one partner per keypoint.
+Q0 = np.arange(8.0).reshape(4, 2)
+Q1 = 10 + np.arange(6.0).reshape(3, 2)
+PARTNER, SCORE = np.array([2, -1, 0, 1]), np.array([0.25, 0.0, 0.75, 0.5], dtype=np.float32)
+EDGES = [[2, 0], [3, 1], [0, 2]]
 
 
 @pytest.fixture
@@ -168,3 +175,80 @@ def test_hloc_needs_two_files_and_a_folder(tmp_path):
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_as_hloc_writes_them():
+    assert pair_names("db/1.jpg", "q/a/2.jpg") == ("db-1.jpg/q-a-2.jpg", "db-1.jpg_q-a-2.jpg")
+
+
+@pytest.fixture
+def hloc(tmp_path):
+    h5py = pytest.importorskip("h5py", reason="h5py, which reads hloc files, is not installed")
+
+    def make(pair, *, score=True):
+        with h5py.File(tmp_path / "features.h5", "w") as file:
+            file["db/1.jpg/keypoints"] = Q0.astype(np.float32)
+            file["q/2.jpg/keypoints"] = Q1.astype(np.float16)
+        with h5py.File(tmp_path / "matches.h5", "w") as file:
+            file[f"{pair}/matches0"] = PARTNER.astype(np.int16)
+            if score:
+                file[f"{pair}/matching_scores0"] = SCORE.astype(np.float16)
+        return tmp_path / "matches.h5", tmp_path / "features.h5"
+
+    return make
+
+
+@pytest.mark.parametrize("pair", ["db-1.jpg/q-2.jpg", "db-1.jpg_q-2.jpg"])
+def test_hloc(hloc, pair):
+    matches, features = hloc(pair)
+    graph = AssociationGraph(Q0, Q1, EDGES, [0.75, 0.5, 0.25])
+    names = {"name0": "db/1.jpg", "name1": "q/2.jpg"}
+    assert read_hloc(matches, features, **names) == graph
+    assert read_hloc(matches, features, **names, features1=features) == graph
+    assert load_graph(matches, features=features, **names) == graph
+
+
+@pytest.mark.parametrize("score", [True, False])
+@pytest.mark.parametrize("pair", ["db-1.jpg/q-2.jpg", "db-1.jpg_q-2.jpg"])
+def test_hloc_pair_asked_for_the_other_way_round(hloc, pair, score):
+    matches, features = hloc(pair, score=score)
+    graph = read_hloc(matches, features, "q/2.jpg", "db/1.jpg")
+    if score:
+        assert graph == AssociationGraph(Q1, Q0, [[0, 2], [1, 3], [2, 0]], [0.75, 0.5, 0.25])
+    else:
+        assert graph == AssociationGraph(Q1, Q0, [[0, 2], [1, 3], [2, 0]])
+
+
+def test_bad_hloc(hloc, tmp_path):
+    matches, features = hloc("db-1.jpg/q-2.jpg")
+    with pytest.raises(ValueError, match=r"has no image 'q/3.jpg'"):
+        read_hloc(matches, features, "db/1.jpg", "q/3.jpg")
+    with pytest.raises(ValueError, match=r"has no pair 'db/1.jpg', 'db/1.jpg'"):
+        read_hloc(matches, features, "db/1.jpg", "db/1.jpg")
+    with pytest.raises(ValueError, match=r"has no image 'db' with keypoints"):
+        read_hloc(matches, features, "db", "q/2.jpg")
+    with pytest.raises(ValueError, match=r"hloc .h5 file of features.*no such file"):
+        read_hloc(matches, tmp_path / "none.h5", "db/1.jpg", "q/2.jpg")
+    other = tmp_path / "other.npz"
+    np.savez(other, a=Q0)
+    with pytest.raises(ValueError, match=r"hloc .h5 file of matches"):
+        read_hloc(other, features, "db/1.jpg", "q/2.jpg")
+    with pytest.raises(ValueError, match="name0 must be the name of an image"):
+        read_hloc(matches, features, "", "q/2.jpg")
+    with pytest.raises(ValueError, match="features must be given for hloc"):
+        load_graph(matches, name0="db/1.jpg", name1="q/2.jpg")
+
+
+def test_hloc_without_h5py(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    with pytest.raises(ImportError, match=r"needs h5py.*manymatch.io"):
+        read_hloc(tmp_path / "m.h5", tmp_path / "f.h5", "a", "b")
+
+
+def test_truncated_h5(hloc):
+    matches, features = hloc("db-1.jpg/q-2.jpg")
+    data = matches.read_bytes()
+    for length in range(8, len(data), 97):
+        matches.write_bytes(data[:length])
+        with pytest.raises(ValueError, match="path must be"):
+            load_graph(matches, features=features, name0="db/1.jpg", name1="q/2.jpg")
