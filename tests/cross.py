@@ -17,9 +17,18 @@ TOOLS = Path(sys.executable).parent
 ARM, HERE = ROOT / "build" / "aarch64", ROOT / "build" / "bench"
 # The other tests of the core run whole searches, which takes minutes under an emulator. The tasks
 # below compare the searches with those of this machine instead.
-TOPICS = "matching|hcm|pool|sampler|five_point|edge_kernels|refine_kernels|lo_ransac|gms"
+TOPICS = (
+    "matching|hcm|pool|sampler|five_point|edge_kernels|refine_kernels|lo_ransac|gms|second_problem"
+)
 TASKS = (
-    *(("hcm-mcm", 600), ("hcm", 300), ("mcm", 300), ("cm", 300), ("five-point", 320)),
+    *(
+        ("auto", 300),
+        ("hcm-mcm", 600),
+        ("hcm", 300),
+        ("mcm", 300),
+        ("cm", 300),
+        ("five-point", 320),
+    ),
     *(("hcm-evaluation", 300), ("refine", 30), ("gms", 1), ("neighbours", 1)),
 )
 

@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "plain_graph.h"
+#include "poses.h"
 
 namespace manymatch {
 
