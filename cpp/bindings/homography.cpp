@@ -32,7 +32,7 @@ std::tuple<Out<int64_t>, Out<double>> four_point(const In<double, nb::shape<-1, 
     }
     kernels<HomographyKernels>().four_point(*batch, *solutions);
     for (int s = 0; s < solutions->count; ++s) {
-      problem.push_back(static_cast<int64_t>(first) + solutions->problem[s]);
+      problem.push_back(static_cast<int64_t>(first) + solutions->sample[s]);
       H.insert(H.end(), solutions->H[s], solutions->H[s] + 9);
     }
   }

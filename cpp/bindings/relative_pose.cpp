@@ -80,7 +80,7 @@ std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
     }
     pose_kernels().five_point(*batch, *solutions);
     for (int s = 0; s < solutions->count; ++s) {
-      problem.push_back(static_cast<int64_t>(first) + solutions->problem[s]);
+      problem.push_back(static_cast<int64_t>(first) + solutions->sample[s]);
       R.insert(R.end(), solutions->R[s], solutions->R[s] + 9);
       t.insert(t.end(), solutions->t[s], solutions->t[s] + 3);
     }

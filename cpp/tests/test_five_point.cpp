@@ -43,8 +43,8 @@ std::unique_ptr<FivePointSolutions> solve(const FivePointBatch& batch) {
 void check_sound(const FivePointBatch& batch, const FivePointSolutions& out) {
   std::vector<int> count(static_cast<std::size_t>(batch.count), 0);
   for (int s = 0; s < out.count; ++s) {
-    const int problem = out.problem[s];
-    CHECK(problem >= 0 && problem < batch.count && (s == 0 || out.problem[s - 1] <= problem));
+    const int problem = out.sample[s];
+    CHECK(problem >= 0 && problem < batch.count && (s == 0 || out.sample[s - 1] <= problem));
     CHECK(++count[static_cast<std::size_t>(problem)] <= kFivePointMaxRoots);
     Pose pose;
     std::copy_n(out.R[s], 9, pose.R);
@@ -69,7 +69,7 @@ void test_finds_the_pose() {
     for (int i = 0; i < kFivePointBatch; ++i, ++total) {
       double nearest = 1;
       for (int s = 0; s < out->count; ++s) {
-        if (out->problem[s] == i) {
+        if (out->sample[s] == i) {
           nearest = std::min(nearest, distance(out->R[s], out->t[s], problems.poses[i]));
         }
       }
@@ -96,7 +96,7 @@ void test_alone_and_in_a_batch() {
     }
     const auto alone = solve(*one);
     for (int s = 0; s < alone->count; ++s, ++next) {
-      CHECK(next < together->count && together->problem[next] == i);
+      CHECK(next < together->count && together->sample[next] == i);
       CHECK(std::memcmp(alone->R[s], together->R[next], sizeof alone->R[s]) == 0);
       CHECK(std::memcmp(alone->t[s], together->t[next], sizeof alone->t[s]) == 0);
     }
@@ -124,13 +124,13 @@ void test_bad_rays() {
     check_sound(*mixed.batch, *out);
     int a = 0, b = 0;
     for (int i = 0; i < kFivePointBatch; ++i) {
-      for (; a < out->count && out->problem[a] < i; ++a) {
+      for (; a < out->count && out->sample[a] < i; ++a) {
       }
-      for (; b < expected->count && expected->problem[b] < i; ++b) {
+      for (; b < expected->count && expected->sample[b] < i; ++b) {
       }
       if (i % 3 == 0) continue;
-      for (; b < expected->count && expected->problem[b] == i; ++a, ++b) {
-        CHECK(a < out->count && out->problem[a] == i);
+      for (; b < expected->count && expected->sample[b] == i; ++a, ++b) {
+        CHECK(a < out->count && out->sample[a] == i);
         CHECK(std::memcmp(out->R[a], expected->R[b], sizeof out->R[a]) == 0);
       }
     }
@@ -168,7 +168,7 @@ void test_sets_agree() {
     } else if (std::strcmp(name, "baseline") != 0) {
       CHECK_EQ(out->count, fused->count);
       const auto count = static_cast<std::size_t>(out->count);
-      CHECK(std::memcmp(out->problem, fused->problem, count * sizeof(int)) == 0);
+      CHECK(std::memcmp(out->sample, fused->sample, count * sizeof(int)) == 0);
       CHECK(std::memcmp(out->R, fused->R, count * sizeof out->R[0]) == 0);
       CHECK(std::memcmp(out->t, fused->t, count * sizeof out->t[0]) == 0);
     } else if (fused) {
@@ -180,7 +180,7 @@ void test_sets_agree() {
         bool found = false;
         for (int o = 0; o < out->count; ++o) {
           found |=
-              out->problem[o] == fused->problem[s] && distance(out->R[o], out->t[o], pose) < 1e-6;
+              out->sample[o] == fused->sample[s] && distance(out->R[o], out->t[o], pose) < 1e-6;
         }
         close += found ? 1 : 0;
       }

@@ -105,8 +105,8 @@ std::unique_ptr<FourPointSolutions> solve(const FourPointBatch& batch) {
 // the horizon and mapped to their partners.
 void check_sound(const FourPointBatch& batch, const FourPointSolutions& out) {
   for (int s = 0; s < out.count; ++s) {
-    const int i = out.problem[s];
-    CHECK(i >= 0 && i < batch.count && (s == 0 || out.problem[s - 1] < i));
+    const int i = out.sample[s];
+    CHECK(i >= 0 && i < batch.count && (s == 0 || out.sample[s - 1] < i));
     Homography model;
     std::copy_n(out.H[s], 9, model.H);
     double norm2 = 0;
@@ -130,7 +130,7 @@ void test_solver_is_right() {
     check_sound(*problems.batch, *out);
     int s = 0;
     for (int i = 0; i < kFourPointBatch; ++i, ++total) {
-      if (s < out->count && out->problem[s] == i) {
+      if (s < out->count && out->sample[s] == i) {
         wrong += distance(out->H[s++], problems.truth[static_cast<std::size_t>(i)]) < 1e-9 ? 0 : 1;
       } else {
         ++flat;
@@ -157,7 +157,7 @@ void test_alone_and_in_a_batch() {
     }
     const auto alone = solve(*one.batch);
     for (int s = 0; s < alone->count; ++s, ++next) {
-      CHECK(next < together->count && together->problem[next] == i);
+      CHECK(next < together->count && together->sample[next] == i);
       CHECK(std::memcmp(alone->H[s], together->H[next], sizeof alone->H[s]) == 0);
     }
   }
@@ -207,8 +207,8 @@ void test_refused_samples() {
   check_sound(batch, *out);
   int good = 0;
   for (int s = 0; s < out->count; ++s) {
-    CHECK_EQ(out->problem[s] % 8, 7);
-    good += distance(out->H[s], problems.truth[static_cast<std::size_t>(out->problem[s])]) < 1e-9;
+    CHECK_EQ(out->sample[s] % 8, 7);
+    good += distance(out->H[s], problems.truth[static_cast<std::size_t>(out->sample[s])]) < 1e-9;
   }
   CHECK_EQ(good, 8);
   batch.count = 0;
@@ -447,7 +447,7 @@ void test_solver_agrees() {
     } else if (fused) {
       CHECK_EQ(out->count, fused->count);
       for (int s = 0; s < std::min(out->count, fused->count); ++s) {
-        CHECK_EQ(out->problem[s], fused->problem[s]);
+        CHECK_EQ(out->sample[s], fused->sample[s]);
         Homography model;
         std::copy_n(fused->H[s], 9, model.H);
         CHECK(distance(out->H[s], model) <= (std::strcmp(name, "baseline") == 0 ? 1e-9 : 0.0));

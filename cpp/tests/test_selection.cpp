@@ -20,6 +20,7 @@ class TableProblem {
   struct Data {};
   static constexpr int kSampleSize = 0;  // models without inliers are refined too
   static constexpr const char* kModelName = "model";
+  static constexpr double kPolishReach = 1.0;
   struct Workspace {};
 
   explicit TableProblem(const Graph& graph, const Data& = {}) : graph_(graph) {}

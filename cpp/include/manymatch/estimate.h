@@ -51,6 +51,7 @@ class Estimator {
   static constexpr std::size_t kSearchedEdges = 384;
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
   static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
+  static_assert(kShareOfLevel0 + kShareOfLevels01 <= 1.0);
   // Samples are drawn from a level alone if it has so many edges more than a sample, one per
   // vertex.
   static constexpr int kSpareEdges = 3;

@@ -16,6 +16,7 @@ constexpr bool kShifted[kPlacements][2] = {
 
 // The neighbours of a cell once around, from the top left, and back from (dx + 1) + 3 (dy + 1).
 constexpr int kRing = 8;
+static_assert(kRing == kGmsRotations, "a rotation turns the ring by one neighbour");
 constexpr int kRingX[kRing] = {-1, 0, 1, 1, 1, 0, -1, -1};
 constexpr int kRingY[kRing] = {-1, -1, -1, 0, 1, 1, 1, 0};
 constexpr int kRingIndex[9] = {0, 1, 2, 7, -1, 3, 6, 5, 4};

@@ -33,7 +33,7 @@ class CellMatching {
   }
 
  private:
-  static constexpr int kMost = 64;
+  static constexpr int kMost = 64;  // bits of a set of right vertices
 
   // Numbers the vertices and takes the first free candidate of each; false above 64 right ones.
   bool collect(std::span<const int> edges) {

@@ -10,7 +10,7 @@
 #include "manymatch/graph.h"
 #include "manymatch/refine/gathered_edges.h"
 #include "manymatch/refine/levenberg_marquardt.h"
-#include "manymatch/refine/loss.h"
+#include "manymatch/refine/refine_arrays.h"
 
 namespace manymatch {
 

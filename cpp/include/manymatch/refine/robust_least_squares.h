@@ -5,7 +5,6 @@
 #include <span>
 
 #include "manymatch/refine/levenberg_marquardt.h"
-#include "manymatch/refine/loss.h"
 #include "manymatch/refine/refine_arrays.h"
 
 namespace manymatch {

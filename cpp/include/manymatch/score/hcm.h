@@ -18,6 +18,7 @@ namespace manymatch {
 class HcmSide {
  public:
   static constexpr int kTableDegree = 8;
+  static_assert(kTableDegree <= 8, "inlier edges of a vertex are bits of a byte");
 
   HcmSide(const Adjacency& adjacency, const std::vector<double>& p, const std::vector<double>& a);
 

@@ -29,7 +29,7 @@ struct Levels {
          bool by_rank);
 
   // Level of an edge of a rank, from one.
-  static int level_of(int rank, bool kept) { return 2 * (rank - 1) + (kept ? 0 : 1); }
+  static constexpr int level_of(int rank, bool kept) { return 2 * (rank - 1) + (kept ? 0 : 1); }
   // Prior of a level where ranks are known.
   static double prior_of(int level, double q) {
     return level % 2 ? q / (level / 2 + 1) * kNotKept : q / (level / 2 + 1);
@@ -38,6 +38,8 @@ struct Levels {
   // log(1 + p / ((1 - p) delta)): what an inlier edge adds to the log-likelihood of a model.
   double weight(int edge, double delta) const;
 };
+
+static_assert(Levels::level_of(Levels::kRanks, false) + 1 == Levels::kCount);
 
 // Priors of edges, and of each vertex the factor a = 1 / (max(1 - m, floor) delta) with m the sum
 // of the priors at the vertex.

@@ -151,7 +151,7 @@ void HomographyProblem::solve(std::span<const int> samples, Workspace& space,
     Homography model;
     std::copy_n(space.solutions->H[i], 9, model.H);
     out.models.push_back(model);
-    out.sample.push_back(space.solutions->problem[i]);
+    out.sample.push_back(space.solutions->sample[i]);
   }
 }
 

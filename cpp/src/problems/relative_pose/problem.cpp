@@ -106,7 +106,7 @@ void RelativePoseProblem::solve(std::span<const int> samples, Workspace& space,
     std::copy_n(space.solutions->R[i], 9, pose.R);
     std::copy_n(space.solutions->t[i], 3, pose.t);
     out.models.push_back(pose);
-    out.sample.push_back(space.solutions->problem[i]);
+    out.sample.push_back(space.solutions->sample[i]);
   }
 }
 

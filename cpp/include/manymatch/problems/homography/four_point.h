@@ -92,7 +92,7 @@ void four_point(const FourPointBatch& batch, FourPointSolutions& out) {
     for (int c = 0; c < 9; ++c) store(columns[c], H[c] * scale);
     for (int lane = 0; lane < lanes; ++lane) {
       if (!(found >> lane & 1U)) continue;
-      out.problem[out.count] = first + lane;
+      out.sample[out.count] = first + lane;
       for (int c = 0; c < 9; ++c) out.H[out.count][c] = columns[c][lane];
       ++out.count;
     }

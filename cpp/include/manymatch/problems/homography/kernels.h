@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "manymatch/refine/loss.h"
 #include "manymatch/refine/refine_arrays.h"
 
 namespace manymatch {
@@ -30,7 +29,7 @@ struct FourPointBatch {
 };
 struct FourPointSolutions {
   int count;
-  int problem[kFourPointBatch];  // ascending
+  int sample[kFourPointBatch];  // ascending
   double H[kFourPointBatch][9];
 };
 

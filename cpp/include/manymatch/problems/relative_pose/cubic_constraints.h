@@ -1,4 +1,4 @@
-// The ten cubic constraints on E = x X + y Y + z Z + W, one problem per vector lane.
+// The ten cubic constraints on E = x X + y Y + z Z + W, one sample per vector lane.
 //
 // det(E) = 0 and (E E' - tr(E E')/2) E = 0, written out in 20 monomials and eliminated so that a
 // 3x3 matrix B(z) of polynomials remains whose determinant, of degree ten, vanishes at solutions.
@@ -151,7 +151,7 @@ inline void constraint_rows(const vd basis[4][9], vd rows[10][20]) {
 
 // Gaussian elimination of the first ten columns. Only rows 4 to 9 are solved back: B needs no
 // other. Rows are not exchanged; the orthonormal basis keeps the pivots away from zero (the few
-// problems where one is tiny lose digits, which the solver's own check of E notices).
+// samples where one is tiny lose digits, which the solver's own check of E notices).
 inline void eliminate(vd rows[10][20]) {
   const vd one = splat(1.0);
 #pragma GCC unroll 10

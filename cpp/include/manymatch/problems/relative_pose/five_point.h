@@ -1,7 +1,7 @@
-// Five-point relative pose in batches, one problem per vector lane.
+// Five-point relative pose in batches, one sample per vector lane.
 //
 // Null space by Householder reflections, constraints by cubic_constraints.h, roots by real_roots.h.
-// Roots of all problems are then packed into full vectors again: E and the
+// Roots of all samples are then packed into full vectors again: E and the
 // oriented epipolar test, R and t. R and t come from the cofactors of E, cof(E) = (t t') R and
 // [t]x E = (t t' - I) R, without a decomposition. What is left is packed once more, polished on the
 // five equations themselves (polish_pose.h), and kept if it sees all five points.
@@ -15,7 +15,7 @@
 namespace manymatch {
 namespace {
 
-// What a root needs of its problem, by columns so that lanes can be stored directly.
+// What a root needs of its sample, by columns so that lanes can be stored directly.
 struct FivePointState {
   alignas(64) double basis[4][9][kFivePointBatch];
   alignas(64) double bx[3][4][kFivePointBatch], by[3][4][kFivePointBatch];
@@ -69,7 +69,7 @@ inline void queue_roots(FivePointState& state, const SturmChain& chain, int firs
   double changes[kCells + 1][kDoubles];
   for (int c = 0; c <= kCells; ++c) store(changes[c], counts[c]);
   for (int lane = 0; lane < kDoubles && first + lane < count; ++lane) {
-    const int problem = first + lane;
+    const int sample = first + lane;
     const int room_ends = state.num_tasks + kFivePointMaxRoots;
     for (int c = 0; c < kCells; ++c) {
       const int at_low = static_cast<int>(changes[c][lane]);
@@ -82,7 +82,7 @@ inline void queue_roots(FivePointState& state, const SturmChain& chain, int firs
       double low = c == 0 ? 0.0 : (reversed ? 1.0 / kBorders[c - 1] : kBorders[c - 1]);
       double high = c == kCells - 1 ? 0.0 : (reversed ? 1.0 / kBorders[c] : kBorders[c]);
       if (roots == 1) {
-        state.tasks[state.num_tasks++] = RootTask{problem, reversed, low, high};
+        state.tasks[state.num_tasks++] = RootTask{sample, reversed, low, high};
         continue;
       }
       ScalarChain scalar;
@@ -95,7 +95,7 @@ inline void queue_roots(FivePointState& state, const SturmChain& chain, int firs
       }
       store(lanes, chain.last);
       scalar.last = lanes[lane];
-      state.num_tasks += split_cell(scalar, reversed, low, high, at_low, at_high, 26, problem,
+      state.num_tasks += split_cell(scalar, reversed, low, high, at_low, at_high, 26, sample,
                                     state.tasks + state.num_tasks, room);
     }
   }
@@ -133,16 +133,16 @@ inline void longest(const vd v[3][3], vd* out) {
 }
 
 // E of each lane's root, scaled to |t| = 1, that is to Frobenius norm sqrt(2).
-inline void essential_from_root(const FivePointState& state, const int* problem, vd z, vd* E) {
+inline void essential_from_root(const FivePointState& state, const int* sample, vd z, vd* E) {
   vd rows[3][3], normals[3][3], n[3];
   for (int i = 0; i < 3; ++i) {
-    vd x = gather(state.bx[i][3], problem), y = gather(state.by[i][3], problem);
+    vd x = gather(state.bx[i][3], sample), y = gather(state.by[i][3], sample);
     for (int k = 2; k >= 0; --k) {
-      x = fma(x, z, gather(state.bx[i][k], problem));
-      y = fma(y, z, gather(state.by[i][k], problem));
+      x = fma(x, z, gather(state.bx[i][k], sample));
+      y = fma(y, z, gather(state.by[i][k], sample));
     }
-    vd one = gather(state.bone[i][4], problem);
-    for (int k = 3; k >= 0; --k) one = fma(one, z, gather(state.bone[i][k], problem));
+    vd one = gather(state.bone[i][4], sample);
+    for (int k = 3; k >= 0; --k) one = fma(one, z, gather(state.bone[i][k], sample));
     rows[i][0] = x;
     rows[i][1] = y;
     rows[i][2] = one;
@@ -152,10 +152,10 @@ inline void essential_from_root(const FivePointState& state, const int* problem,
   const vd nz = n[2] * z;
   vd norm2 = vd{};
   for (int i = 0; i < 9; ++i) {
-    E[i] = fma(n[0], gather(state.basis[0][i], problem),
-               fma(n[1], gather(state.basis[1][i], problem),
-                   fma(nz, gather(state.basis[2][i], problem),
-                       n[2] * gather(state.basis[3][i], problem))));
+    E[i] = fma(
+        n[0], gather(state.basis[0][i], sample),
+        fma(n[1], gather(state.basis[1][i], sample),
+            fma(nz, gather(state.basis[2][i], sample), n[2] * gather(state.basis[3][i], sample))));
     norm2 = fma(E[i], E[i], norm2);
   }
   const vd scale = sqrt(splat(2.0) / norm2);
@@ -163,7 +163,7 @@ inline void essential_from_root(const FivePointState& state, const int* problem,
 }
 
 // R and t (up to its sign) of one vector of roots. Returns the lanes that may be a solution.
-inline unsigned decompose(const FivePointBatch& batch, const int* problem, const vd* E, vd* R,
+inline unsigned decompose(const FivePointBatch& batch, const int* sample, const vd* E, vd* R,
                           vd* t) {
   const vd zero = vd{}, one = splat(1.0);
   vd columns[3][3], cofactor[3][3];
@@ -181,8 +181,8 @@ inline unsigned decompose(const FivePointBatch& batch, const int* problem, const
   for (int k = 0; k < 5; ++k) {
     vd b0[3], b1[3], line[3], side[3];
     for (int c = 0; c < 3; ++c) {
-      b0[c] = gather(batch.b0[k][c], problem);
-      b1[c] = gather(batch.b1[k][c], problem);
+      b0[c] = gather(batch.b0[k][c], sample);
+      b1[c] = gather(batch.b1[k][c], sample);
     }
     cross(t, b1, side);
     for (int r = 0; r < 3; ++r) line[r] = dot(E + 3 * r, b0);
@@ -200,36 +200,36 @@ inline unsigned decompose(const FivePointBatch& batch, const int* problem, const
   return bits(either(all_same, all_opposite)) & kAllDoubles;
 }
 
-inline void append_lanes(unsigned lanes, const int* problem, const vd* R, const vd* t,
+inline void append_lanes(unsigned lanes, const int* sample, const vd* R, const vd* t,
                          FivePointSolutions& out) {
   double Rs[9][kDoubles], ts[3][kDoubles];
   for (int i = 0; i < 9; ++i) store(Rs[i], R[i]);
   for (int i = 0; i < 3; ++i) store(ts[i], t[i]);
   for (int lane = 0; lane < kDoubles; ++lane) {
     if (!(lanes >> lane & 1U)) continue;
-    out.problem[out.count] = problem[lane];
+    out.sample[out.count] = sample[lane];
     for (int i = 0; i < 9; ++i) out.R[out.count][i] = Rs[i][lane];
     for (int i = 0; i < 3; ++i) out.t[out.count][i] = ts[i][lane];
     ++out.count;
   }
 }
 
-// Roots of all problems, a full vector at a time; fills `out` with unpolished poses.
+// Roots of all samples, a full vector at a time; fills `out` with unpolished poses.
 inline void solve_roots(const FivePointBatch& batch, const FivePointState& state,
                         FivePointSolutions& out) {
   for (int first = 0; first < state.num_tasks; first += kDoubles) {
     const int lanes = state.num_tasks - first < kDoubles ? state.num_tasks - first : kDoubles;
     const RootTask* task[kDoubles];
-    int problem[kDoubles];
+    int sample[kDoubles];
     for (int lane = 0; lane < kDoubles; ++lane) {
       // Spare lanes repeat the last task.
       task[lane] = state.tasks + first + (lane < lanes ? lane : lanes - 1);
-      problem[lane] = task[lane]->problem;
+      sample[lane] = task[lane]->sample;
     }
     vd p[kDegree + 1], E[9], R[9], t[3];
     for (int k = 0; k <= kDegree; ++k) {
       p[k] = from_lanes([&](int lane) {
-        return state.poly[task[lane]->reversed ? kDegree - k : k][problem[lane]];
+        return state.poly[task[lane]->reversed ? kDegree - k : k][sample[lane]];
       });
     }
     const vd low = from_lanes([&](int lane) { return task[lane]->low; });
@@ -238,9 +238,9 @@ inline void solve_roots(const FivePointBatch& batch, const FivePointState& state
     store(root, polish_roots(p, low, high));
     const vd z =
         from_lanes([&](int lane) { return task[lane]->reversed ? 1.0 / root[lane] : root[lane]; });
-    essential_from_root(state, problem, z, E);
-    const unsigned found = decompose(batch, problem, E, R, t) & ((1U << lanes) - 1);
-    if (found) append_lanes(found, problem, R, t, out);
+    essential_from_root(state, sample, z, E);
+    const unsigned found = decompose(batch, sample, E, R, t) & ((1U << lanes) - 1);
+    if (found) append_lanes(found, sample, R, t, out);
   }
 }
 
@@ -250,23 +250,23 @@ inline void polish_solutions(const FivePointBatch& batch, FivePointSolutions& ou
   out.count = 0;  // never overtakes the reading position
   for (int first = 0; first < count; first += kDoubles) {
     const int lanes = count - first < kDoubles ? count - first : kDoubles;
-    int problem[kDoubles], at[kDoubles];
+    int sample[kDoubles], at[kDoubles];
     for (int lane = 0; lane < kDoubles; ++lane) {
       at[lane] = first + (lane < lanes ? lane : lanes - 1);
-      problem[lane] = out.problem[at[lane]];
+      sample[lane] = out.sample[at[lane]];
     }
     vd R[9], t[3], b0[5][3], b1[5][3];
     for (int i = 0; i < 9; ++i) R[i] = from_lanes([&](int lane) { return out.R[at[lane]][i]; });
     for (int i = 0; i < 3; ++i) t[i] = from_lanes([&](int lane) { return out.t[at[lane]][i]; });
     for (int k = 0; k < 5; ++k) {
       for (int c = 0; c < 3; ++c) {
-        b0[k][c] = gather(batch.b0[k][c], problem);
-        b1[k][c] = gather(batch.b1[k][c], problem);
+        b0[k][c] = gather(batch.b0[k][c], sample);
+        b1[k][c] = gather(batch.b1[k][c], sample);
       }
     }
     md solved = polish_pose(b0, b1, R, t);
     solved = both(solved, orient_translation(b0, b1, R, t));
-    append_lanes(bits(solved) & ((1U << lanes) - 1), problem, R, t, out);
+    append_lanes(bits(solved) & ((1U << lanes) - 1), sample, R, t, out);
   }
 }
 

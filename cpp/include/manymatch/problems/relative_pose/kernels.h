@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "manymatch/refine/loss.h"
 #include "manymatch/refine/refine_arrays.h"
 
 namespace manymatch {
@@ -19,7 +18,7 @@ struct EdgeArrays {
   std::size_t words;
 };
 
-// A batch of five-point problems: ray k of problem i has components b0[k][c][i], b1[k][c][i].
+// A batch of five-point samples: ray k of sample i has components b0[k][c][i], b1[k][c][i].
 constexpr int kFivePointBatch = 64;
 constexpr int kFivePointMaxRoots = 10;
 struct FivePointBatch {
@@ -29,7 +28,7 @@ struct FivePointBatch {
 };
 struct FivePointSolutions {
   int count;
-  int problem[kFivePointBatch * kFivePointMaxRoots];
+  int sample[kFivePointBatch * kFivePointMaxRoots];
   double R[kFivePointBatch * kFivePointMaxRoots][9];
   double t[kFivePointBatch * kFivePointMaxRoots][3];
 };

@@ -90,7 +90,7 @@ inline void count_on_grid(const SturmChain& chain, vd counts[kCells + 1]) {
 // A bracket to be polished. With `reversed` it is one of 1/z, from the lower z to the higher: outer
 // cells become finite and small.
 struct RootTask {
-  int problem;
+  int sample;
   bool reversed;
   double low, high;
 };
@@ -115,18 +115,18 @@ inline int sign_changes(const ScalarChain& chain, double x) {
 // Splits [low, high] until each part has one root; a pair closer than 2^-26 of the cell stays one
 // bracket. Writes at most `capacity` tasks, in ascending order.
 inline int split_cell(const ScalarChain& chain, bool reversed, double low, double high, int at_low,
-                      int at_high, int depth, int problem, RootTask* out, int capacity) {
+                      int at_high, int depth, int sample, RootTask* out, int capacity) {
   const int roots = at_low - at_high;
   if (roots <= 0 || capacity <= 0) return 0;
   if (roots == 1 || depth == 0) {
-    *out = RootTask{problem, reversed, low, high};
+    *out = RootTask{sample, reversed, low, high};
     return 1;
   }
   const double middle = 0.5 * (low + high);
   const int at_middle = sign_changes(chain, reversed ? 1.0 / middle : middle);
-  const int first = split_cell(chain, reversed, low, middle, at_low, at_middle, depth - 1, problem,
-                               out, capacity);
-  return first + split_cell(chain, reversed, middle, high, at_middle, at_high, depth - 1, problem,
+  const int first =
+      split_cell(chain, reversed, low, middle, at_low, at_middle, depth - 1, sample, out, capacity);
+  return first + split_cell(chain, reversed, middle, high, at_middle, at_high, depth - 1, sample,
                             out + first, capacity - first);
 }
 
