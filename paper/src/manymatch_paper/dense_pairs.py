@@ -61,7 +61,7 @@ Taus = Annotated[
     "Distances in cm below which patches are partners; recall is averaged over them.",
 ]
 
-#: What a cell says where there is no number.
+#: Text of a cell without a number.
 NOTHING = "–"
 #: The layer and the debias rank that the paper fixed for its backbone.
 PAPER_BACKBONE, PAPER_LAYER, PAPER_RANK = "dinov3-vitl16", 19, 200
@@ -276,18 +276,9 @@ def with_depth(dataset: Dataset) -> Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class DepthSets:
-    """Sets of pairs with depth, and how they are run.
+    """Sets of pairs with depth and true poses, and how they are run.
 
-    Parameters
-    ----------
-    datasets : sequence of Dataset
-        With depth and true poses.
-    folder : Path
-        Where the journals are kept, one a set and backbone.
-    limit : int, optional
-        Only the first pairs of each set.
-    progress : callable, optional
-        Called with a `RunProgress`.
+    The folder keeps a journal a set and backbone; `progress` is called with a `RunProgress`.
     """
 
     datasets: Sequence[Dataset]
@@ -323,16 +314,8 @@ class DepthSets:
     ) -> dict[str, Any]:
         """Compute the curves of a set that are not there yet, and average them by bin.
 
-        Parameters
-        ----------
-        dataset, source
-            The set and the backbone.
-        curves_of : callable
-            From a pair to its curves.
-        settings : dict
-            What else decides the curves, as JSON types.
-        bins : sequence of float
-            Bounds of the viewpoint bins in degrees.
+        `curves_of` computes the curves of a pair, and `settings` (in JSON types) is what decides
+        them beside the set and the backbone.
         """
         name = source.backbone.name
         found = pair_curves(
@@ -410,17 +393,7 @@ def bin_of(angle: float, bounds: Sequence[float]) -> int | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairCurves:
-    """All curves of one pair.
-
-    Attributes
-    ----------
-    scene : str
-        Object or scene, for the means.
-    angle_deg : float
-        Between the views.
-    curves : dict of Key to RecallCurve
-        By layer and rank, or operator.
-    """
+    """All curves of one pair by layer and rank, or by operator; its scene and its angle."""
 
     scene: str
     angle_deg: float
@@ -440,22 +413,8 @@ def pair_curves(
 ) -> list[PairCurves]:
     """Compute the curves of the pairs of a set that have none yet.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        With depth and true poses.
-    folder : Path
-        Of the journal; a journal of another configuration is refused.
-    header : dict
-        The configuration, in JSON types.
-    curves_of : callable
-        From a pair to its curves.
-    notes : dict, optional
-        Sentences as keys, to which `curves_of` may add; those of earlier runs are added too.
-    limit : int, optional
-        Only the first pairs.
-    progress, label
-        As in `manymatch.runs.runner`.
+    A journal of another configuration (`header`, in JSON types) is refused. `notes` holds sentences
+    as keys, to which `curves_of` may add; those of earlier runs are added too.
     """
     total = num_pairs(len(dataset), limit)
     identity = {

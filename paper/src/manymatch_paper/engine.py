@@ -53,23 +53,7 @@ _WANT = "the JSON of an experiment"
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentReport:
-    """Tables and figures of one experiment.
-
-    Parameters
-    ----------
-    name : str
-        Name of the experiment, and of its files.
-    title : str
-        The question that it asks.
-    data : dict
-        Everything the tables and figures are made from, in JSON types.
-    tables : sequence of Table
-        In reading order.
-    figures : mapping of str to callable
-        By file name, from the data to a matplotlib figure.
-    notes : sequence of str
-        What was run and what limits the numbers, one sentence each.
-    """
+    """Tables, figures and notes of one experiment, and the data (JSON types) they are made of."""
 
     name: str
     title: str

@@ -49,7 +49,7 @@ class SetMatches:
     error_deg : (M,) float64
         Pose error of the estimate that the match is of, in degrees.
     probability : (M,) float64
-        What the estimator says of the match.
+        Probability that the estimator gives the match.
     distance_px : (M,) float64
         Sampson distance under the true pose, in pixels at working size; infinite where a depth is
         not positive.
@@ -81,23 +81,8 @@ def run_matches(
 ) -> SetMatches:
     """Estimate every pair of a set and keep its matches, or go on where an earlier run ended.
 
-    Parameters
-    ----------
-    source : GraphSource
-        The set.
-    config : RunConfig
-        With an estimator that gives probabilities.
-    folder : Path
-        Of the journal; one of another run is refused.
-    workers, limit, progress
-        As in `run_set`.
-
-    Raises
-    ------
-    ValueError
-        If the folder belongs to another run, or the estimator gives no probabilities.
-    RunInterrupted
-        At Ctrl-C, when everything finished has been written.
+    The estimator must give probabilities. The other arguments, refusals and the end at Ctrl-C are
+    those of `run_set`.
     """
     total = num_pairs(len(source), limit)
     count = num_workers(workers)
@@ -186,18 +171,9 @@ def _collected(records: Sequence[dict[str, Any]]) -> SetMatches:
 
 
 def known_truth(posed: PosedGraph, matches: ArrayLike) -> BoolArray | None:
-    """Look up which matches are true edges of the pair.
+    """Look up which of (M, 2) matches are true edges of the pair, (M,) bool.
 
-    Parameters
-    ----------
-    posed : PosedGraph
-        The pair.
-    matches : (M, 2) array of int
-        Keypoints of image 0 and of image 1. What is no edge of the pair is not true.
-
-    Returns
-    -------
-    (M,) bool, or None where the pair does not know its true edges
+    What is no edge of the pair is not true. None where the pair does not know its true edges.
     """
     pairs = _matches(posed, matches)
     if posed.true_edges is None:
@@ -210,20 +186,10 @@ def known_truth(posed: PosedGraph, matches: ArrayLike) -> BoolArray | None:
 
 
 def epipolar_distance(posed: PosedGraph, matches: ArrayLike) -> FloatArray:
-    """Sampson distance of matches under the true pose.
+    """Sampson distance (M,) of (M, 2) matches under the true pose, in pixels at working size.
 
-    Parameters
-    ----------
-    posed : PosedGraph
-        The pair.
-    matches : (M, 2) array of int
-        Keypoints of image 0 and of image 1.
-
-    Returns
-    -------
-    (M,) float64
-        In pixels at working size, carried from the normalised plane as the estimator carries its
-        threshold; infinite where a depth is not positive or there is no distance.
+    Carried from the normalised plane as the estimator carries its threshold; infinite where a depth
+    is not positive or there is no distance.
     """
     pairs = _matches(posed, matches)
     if not len(pairs):

@@ -125,21 +125,9 @@ class PoseSets:
     ) -> dict[str, Any]:
         """Run all configurations on all sets, or go on with a run that was stopped.
 
-        Parameters
-        ----------
-        configs : mapping of str to RunConfig
-            By the name of their folder.
-        settings : mapping
-            What was run, as JSON types.
-        of_set : callable
-            What is measured on one set.
-        of_all : callable
-            What is measured on all sets of a representation.
-
-        Returns
-        -------
-        dict
-            ``settings``, ``runs`` (one a representation, with its ``sets``) and ``missing``.
+        Returns `settings`, ``runs`` (one a representation, with ``sets``: name, title, number of
+        pairs and what `of_set` measures, and with what `of_all` measures on its sets together) and
+        ``missing``, as JSON types.
         """
         found: dict[str, list[Entry]] = {}
         for source in self.sources:

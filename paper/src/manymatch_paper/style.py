@@ -105,18 +105,9 @@ _ENTRY_CM = 2.1
 def panel_rows(
     runs: Sequence[dict[str, Any]], row_cm: float = _ROW_CM
 ) -> tuple[Figure, list[tuple[Any, dict[str, Any]]]]:
-    """Make a figure with an axis for every set of every run.
+    """Make a figure with an axis for every set of every run, and return (axis, set) of each.
 
-    Parameters
-    ----------
-    runs : sequence of {"representation", "sets"}
-        A representation starts a new row; with several ones its name stands above its first.
-    row_cm : float
-        Height of a row of panels in centimetres.
-
-    Returns
-    -------
-    figure, list of (axis, set)
+    A run starts a new row; with several runs the representation stands above its first panel.
     """
     columns = max(1, min(_COLUMNS, max(len(run["sets"]) for run in runs)))
     # Seven panels are better as four and three, six as three and three.
@@ -167,24 +158,9 @@ def gain_panels(
 ) -> Figure:
     """Draw differences of the AUC as points with ranges, one panel a run and one row a label.
 
-    Parameters
-    ----------
-    runs : sequence of dict
-        One panel each.
-    labels : sequence of str
-        Names of the rows, from top to bottom, so that long ones need no turning.
-    points_of : callable
-        From a run to (row, spread, [low, high] of every threshold).
-    title_of : callable
-        From a run to the title of its panel.
-    text : str
-        Label of the horizontal axis.
-    shaded : (float, float)
-        Rows that are set apart by a grey background.
-    columns : int
-        Panels beside each other at most.
-    panel_cm, head_cm : float
-        Width of a panel and height of its title.
+    `points_of` gives the points of a run as (row, spread, [low, high] of every threshold); rows in
+    the range `shaded` have a grey background. Rows are named beside the first panel, from top to
+    bottom, so that long names need no turning.
     """
     columns = min(columns, len(runs))
     rows = -(-len(runs) // columns)

@@ -102,7 +102,7 @@ class Broken(Absent):
 
 
 def test_what_cannot_be_loaded_is_a_row_and_no_error(views, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
     without = Matcher("superpoint", device="cpu", offline=True)
     data = q4.run(q4.ImageSets([views], tmp_path), q4.Systems([Broken()], [without]), seeds=1)

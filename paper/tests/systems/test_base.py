@@ -109,8 +109,7 @@ def test_a_missing_package_is_said_with_the_command(monkeypatch):
     ],
 )
 def test_missing_weights_are_said_with_the_command(name, command, monkeypatch, tmp_path):
-    for variable in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
     system = load_system(name, offline=True)
     for fetch in (False, True):
@@ -122,7 +121,7 @@ def test_missing_weights_are_said_with_the_command(name, command, monkeypatch, t
 def test_the_weights_of_lightglue_are_asked_for_beside_those_of_its_detector(monkeypatch, tmp_path):
     (tmp_path / "superpoint.safetensors").write_bytes(b"")
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     sentence = load_system("superpoint-lightglue", offline=True).missing()
     assert "run `hf download ETH-CVG/lightglue_superpoint`" in sentence
 

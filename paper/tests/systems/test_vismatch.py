@@ -93,7 +93,7 @@ def test_nothing_matched_is_no_error(stub, monkeypatch):
 def test_offline_forbids_the_hub_while_the_matcher_is_made(stub, monkeypatch, tmp_path):
     from huggingface_hub import constants
 
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
     with pytest.raises(ValueError, match="run `hf download vismatch/xoftr`"):
         load_system("xoftr", device="cpu", offline=True).match(*pictures())

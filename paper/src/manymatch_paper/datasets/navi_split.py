@@ -338,15 +338,9 @@ def split_object(
 
     Returns
     -------
-    side : (N,) bool
-        Whether an image is in the first pool.
-    chosen : list of two (M,) int64
-        Pairs of the first and the second pool, by index, with equal histograms of the angle.
-
-    Raises
-    ------
-    UnsplittableError
-        If nothing was found that keeps all limits; the sentence names object and bin.
+    (N,) bool, list of two (M,) int64
+        Whether an image is in the first pool; the pairs of both pools, by index, with equal
+        histograms of the angle. If nothing keeps all limits, the error names object and bin.
     """
     deals = [_exchange(pairs, quota, _deal(pairs.tags, size, rng), rng) for _ in range(_DEALS)]
     deals.sort(key=lambda deal: deal[0])
@@ -445,7 +439,7 @@ def _share(raw: Ints, room: Ints, quota: int) -> Ints:
 def _select(
     pairs: ObjectPairs, part: IndexArray, target: Ints, rng: np.random.Generator
 ) -> list[IndexArray] | int:
-    """Choose pairs of a pool several times; return the best, or the class nobody could fill."""
+    """Choose pairs of a pool several times; return the best, or a class that stays too small."""
     fits: list[tuple[int, IndexArray]] = []
     failed: list[int] = []
     for _ in range(_SELECTIONS):
@@ -561,21 +555,8 @@ def audit(
 ) -> list[dict[str, Any]]:
     """Check every constraint on the finished lists.
 
-    Parameters
-    ----------
-    rows : mapping
-        Lines by (split, bin).
-    partition : mapping
-        Split of every image.
-    views : mapping
-        Annotation of every image.
-    quotas : mapping
-        Pairs by object and bin.
-
-    Returns
-    -------
-    list of dict
-        ``constraint`` (a sentence), ``holds`` and ``measured``.
+    Lines are by (split, bin), `partition` is the split of every image, and quotas are pairs by
+    object and bin. Returns ``constraint`` (a sentence), ``holds`` and ``measured`` of each.
     """
     splits = sorted({split for split, _ in rows})
     bins = list(dict.fromkeys(bin_name for _, bin_name in rows))

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     # A set with its matches.
     Entry = tuple[GraphSource, SetMatches]
-    Judge = Callable[[SetMatches], BoolArray]
     Rows = list[Sequence[str | Cell]]
 
 QUESTION = "Do matches hold as often as their probabilities say?"
@@ -80,7 +79,7 @@ def run(
 
     Several presets, or folders of graphs by representation, become one panel each. The runs do
     not depend on the threshold of the truth and on the number of bins. The repetitions of a pair
-    have nearly the same matches, so that one seed says almost as much as several.
+    have nearly the same matches, so that several seeds hardly add information.
     """
     tuned = sets.checked(tuned_on, "tuned_on")
     truth_px, bins = real(truth_px, "truth_px", 0.0), integer(bins, "bins", 1)
@@ -123,7 +122,6 @@ def _measured(
     entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
 ) -> dict[str, Any]:
     """Judge the sets of one representation, each by itself and together."""
-    judge = _judge(truth_px)
     sets = []
     for source, matches in entries:
         own = [(source, matches)]
@@ -136,20 +134,20 @@ def _measured(
             "truth": _kind(matches),
             "median_px": _median_px(matches),
             "coarse": _coarse(matches, truth_px),
-            "reliability": _reliability(own, judge, bins),
+            "reliability": _reliability(own, truth_px, bins),
         }
         if matches.known is not None:
-            about["epipolar"] = _reliability(own, _epipolar(truth_px), bins)
+            about["epipolar"] = _reliability(own, truth_px, bins, truth=_epipolar_truth)
         sets.append(about)
     return {
         "sets": sets,
-        **_pooled(entries, tuned, judge, bins),
+        **_pooled(entries, tuned, truth_px, bins),
         "parts": _parts(entries, truth_px, bins),
     }
 
 
 def _pooled(
-    entries: Sequence[Entry], tuned: Sequence[str], judge: Judge, bins: int
+    entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
 ) -> dict[str, Any]:
     """Judge sets together, and apart those that the probabilities were fitted on."""
     splits = {
@@ -158,12 +156,12 @@ def _pooled(
     }
     return {
         "pairs": sum(matches.pairs for _, matches in entries),
-        "pooled": _reliability(entries, judge, bins),
+        "pooled": _reliability(entries, truth_px, bins),
         "splits": [
             {
                 "label": label,
                 "pairs": sum(matches.pairs for _, matches in members),
-                "reliability": _reliability(members, judge, bins),
+                "reliability": _reliability(members, truth_px, bins),
             }
             for label, members in splits.items()
             if tuned and members
@@ -173,39 +171,52 @@ def _pooled(
 
 def _parts(entries: Sequence[Entry], truth_px: float, bins: int) -> list[dict[str, Any]]:
     """Judge parts of the matches, and all of them by other thresholds."""
-    judge = _judge(truth_px)
-
-    def wrong(matches: SetMatches) -> BoolArray:
-        return ~_right(matches)
-
+    below, above = (
+        _reliability(entries, truth_px, bins, part=part)
+        for part in (_right, lambda matches: ~_right(matches))
+    )
     parts = [
-        (f"pose error below {_POSE_DEG:g}°", _reliability(entries, judge, bins, _right)),
-        (f"pose error of {_POSE_DEG:g}° or more", _reliability(entries, judge, bins, wrong)),
+        (f"pose error below {_POSE_DEG:g}°", below),
+        (f"pose error of {_POSE_DEG:g}° or more", above),
     ]
     fine = [entry for entry in entries if not _coarse(entry[1], truth_px)]
     if 0 < len(fine) < len(entries):
-        parts.append(("sets without coarse poses", _reliability(fine, judge, bins)))
+        parts.append(("sets without coarse poses", _reliability(fine, truth_px, bins)))
     lined = [entry for entry in entries if entry[1].known is None]
     for pixels in _OTHER_PX if lined else ():
         if pixels != truth_px:
             label = f"epipolar truth at {pixels:g} px"
-            parts.append((label, _reliability(lined, _epipolar(pixels), bins)))
+            parts.append((label, _reliability(lined, pixels, bins)))
     return [{"label": label, "reliability": found} for label, found in parts]
 
 
 def _all(
     entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
 ) -> list[dict[str, Any]]:
-    """Judge everything together, what is known apart from what only the pose tells."""
+    """Judge everything together, exact truth and epipolar truth apart."""
     result = []
     for kind in dict.fromkeys(_kind(matches) for _, matches in entries):
         mine = [entry for entry in entries if _kind(entry[1]) == kind]
-        result.append({"truth": kind, **_pooled(mine, tuned, _judge(truth_px), bins)})
+        result.append({"truth": kind, **_pooled(mine, tuned, truth_px, bins)})
     return result
 
 
+def _truth(matches: SetMatches, pixels: float) -> BoolArray:
+    """Take what is known, else the epipolar truth."""
+    return _epipolar_truth(matches, pixels) if matches.known is None else matches.known
+
+
+def _epipolar_truth(matches: SetMatches, pixels: float) -> BoolArray:
+    return matches.distance_px < pixels
+
+
 def _reliability(
-    entries: Sequence[Entry], judge: Judge, bins: int, part: Judge | None = None
+    entries: Sequence[Entry],
+    pixels: float,
+    bins: int,
+    *,
+    truth: Callable[[SetMatches, float], BoolArray] = _truth,
+    part: Callable[[SetMatches], BoolArray] | None = None,
 ) -> dict[str, Any] | None:
     """Pool matches of sets, or a part of them; None without any.
 
@@ -217,13 +228,13 @@ def _reliability(
     for source, matches in entries:
         kept = np.ones(len(matches), np.bool_) if part is None else part(matches)
         stratum = np.full(len(matches), names.index(source.name))
-        values = (matches.probability, judge(matches), matches.pair, stratum)
+        values = (matches.probability, truth(matches, pixels), matches.pair, stratum)
         for column, value in zip(columns, values, strict=True):
             column.append(value[kept])
-    probability, truth, groups, strata = (np.concatenate(column) for column in columns)
+    probability, true, groups, strata = (np.concatenate(column) for column in columns)
     if not len(probability):
         return None
-    return reliability(probability, truth, bins, groups=groups, strata=strata).to_dict()
+    return reliability(probability, true, bins, groups=groups, strata=strata).to_dict()
 
 
 def _kind(matches: SetMatches) -> str:
@@ -231,7 +242,7 @@ def _kind(matches: SetMatches) -> str:
 
 
 def _right(matches: SetMatches) -> BoolArray:
-    """Tell the matches of poses that count as right."""
+    """Mask of the matches whose pose counts as right."""
     return matches.error_deg < _POSE_DEG
 
 
@@ -246,23 +257,6 @@ def _coarse(matches: SetMatches, truth_px: float) -> bool:
     """Whether the set's own poses are too coarse to judge matches by their lines."""
     median = _median_px(matches)
     return matches.known is None and median is not None and median > _COARSE * truth_px
-
-
-def _judge(truth_px: float) -> Judge:
-    """Take what is known, else the epipolar truth."""
-    epipolar = _epipolar(truth_px)
-
-    def judge(matches: SetMatches) -> BoolArray:
-        return epipolar(matches) if matches.known is None else matches.known
-
-    return judge
-
-
-def _epipolar(truth_px: float) -> Judge:
-    def judge(matches: SetMatches) -> BoolArray:
-        return matches.distance_px < truth_px
-
-    return judge
 
 
 def tables(data: dict[str, Any]) -> list[Table]:
@@ -286,37 +280,32 @@ def notes(data: dict[str, Any]) -> list[str]:
     if "epipolar" in kinds:
         sentences.append(
             f"Epipolar truth: the Sampson distance under the true pose is below "
-            f"{settings['truth_px']:g} px at working size and both depths are positive. It calls "
-            "a wrong match true that happens to lie on the line, and sets with coarse poses make "
-            "right ones wrong."
+            f"{settings['truth_px']:g} px at working size and both depths are positive. A wrong "
+            "match that lies on the line by chance counts as true, and where the true poses are "
+            "coarse, right matches count as wrong."
         )
     sentences += [
         f"The expected calibration error (ECE) is the mean distance between probability and share "
         f"true over {settings['bins']} bins of equal width, by their matches. Intervals resample "
         "pairs of images within their set, as matches of a pair are not independent. Chance makes "
         "an ECE larger, never smaller: with few pairs it is rather too high.",
-        "Where every match counts the same (pooled), sets that are too sure and sets that are too "
-        "careful cancel; the mean of the sets' own ECE does not let them. Always saying the share "
-        "true s has a Brier score of s (1 - s).",
-        *_fitted(settings["tuned_on"]),
+        "In pooled numbers every match has the same weight, so that sets with too high and with "
+        "too low probabilities cancel; in the mean of the sets' own ECE they do not. A constant "
+        "probability equal to the share true s has a Brier score of s (1 - s).",
         *(_verdict(run) for run in data["runs"]),
         *_coarse_sets(data),
         *_not_judged(data),
     ]
+    if settings["tuned_on"]:
+        sentences.append(
+            f"The probabilities were fitted on {listed(settings['tuned_on'])}; numbers pooled over "
+            '"others" leave these sets out.'
+        )
     return sentences + left_out(data)
 
 
-def _fitted(tuned: Sequence[str]) -> list[str]:
-    if not tuned:
-        return []
-    return [
-        f"The probabilities were fitted on {listed(tuned)}; what is pooled over “others” leaves "
-        "these sets out."
-    ]
-
-
 def _coarse_sets(data: dict[str, Any]) -> list[str]:
-    """Name the sets whose poses cannot tell what is true."""
+    """Name the sets whose true poses are too coarse to decide what is true."""
     names = [
         f"{entry['title']} ({run['representation']})"
         for run in data["runs"]
@@ -329,8 +318,8 @@ def _coarse_sets(data: dict[str, Any]) -> list[str]:
     return [
         f"Coarse poses: on {listed(names)} even matches of poses within {settings['pose_deg']:g}° "
         f"are more than {settings['coarse_px']:g} px from their lines in the median. Their share "
-        "true says more about the true poses than about the matches; the second table also has "
-        "what is pooled without them."
+        "true depends on the true poses more than on the matches; the second table also has the "
+        "numbers pooled without them."
     ]
 
 
@@ -339,11 +328,11 @@ def _verdict(run: dict[str, Any]) -> str:
     if found is None:
         return f"{run['representation']}: no match."
     gap = found["mean_probability"] - found["mean_truth"]
-    words = "too sure" if gap > 0 else "too careful"
-    verdict = "as it says" if abs(gap) < _SAME else f"{words} by {abs(gap):.3f}"
+    words = "too high" if gap > 0 else "too low"
+    verdict = "calibrated on average" if abs(gap) < _SAME else f"{words} by {abs(gap):.3f}"
     return (
-        f"{run['representation']}: {found['mean_probability']:.3f} said and "
-        f"{found['mean_truth']:.3f} true on average, {verdict}; ECE {_ece(found)}."
+        f"{run['representation']}: {found['mean_probability']:.3f} is the mean "
+        f"probability and {found['mean_truth']:.3f} the share true, {verdict}; ECE {_ece(found)}."
     )
 
 

@@ -248,7 +248,7 @@ def tables(data: dict[str, Any]) -> list[Table]:
 
 
 def notes(data: dict[str, Any]) -> list[str]:
-    """Say what one should know about the numbers."""
+    """Say how recall is measured, and what limits the numbers."""
     taus = ", ".join(f"{tau:g}" for tau in data["taus_cm"])
     result = [
         "Recall is the share of patches with a true partner that keep an edge to one, mean of both "
@@ -281,7 +281,7 @@ def gain_k(k: int) -> int:
 
 
 def is_papers(entry: dict[str, Any]) -> bool:
-    """Tell whether the paper measured the same."""
+    """Whether the paper measured the same."""
     return (entry["set"], entry["backbone"]) == ("navi-wild-diagnostic", PAPER_BACKBONE)
 
 

@@ -226,19 +226,10 @@ class FalseInliers:
 def count_false_inliers(posed: PosedGraph, options: Options, draws: int) -> FalseInliers:
     """Count inliers of the true pose among associations that are taken to be false.
 
-    Nobody says which associations of a pair are real, so two kinds are looked at that almost never
-    are. Random pairs of keypoints are false as a keypoint has one match at most, and those that
-    the graph has as candidates are left out. The others are the candidates of a keypoint beside
-    its best one, if that is an inlier and so most probably its match.
-
-    Parameters
-    ----------
-    posed : PosedGraph
-        The pair, with ranks.
-    options : Options
-        Its `threshold_px` is at working size.
-    draws : int
-        Random pairs.
+    It is not known which associations of a pair are real, so two kinds are looked at that almost
+    never are. Random pairs of keypoints are false as a keypoint has one match at most, and those
+    that the graph has as candidates are left out. The others are the candidates of a keypoint
+    beside its best one, if that is an inlier and so most probably its match.
     """
     graph = posed.graph
     settings = options.replace(threshold_px=options.threshold_px * posed.pixels)
@@ -250,17 +241,7 @@ def count_false_inliers(posed: PosedGraph, options: Options, draws: int) -> Fals
 
 
 def other_edges(graph: AssociationGraph, inlier: BoolArray, apart: float) -> BoolArray:
-    """Edges (E,) of keypoints of image 0 whose rank-one edge is an inlier, elsewhere than that.
-
-    Parameters
-    ----------
-    graph : AssociationGraph
-        With ranks.
-    inlier : (E,) bool
-        Inliers of the true pose.
-    apart : float
-        Pixels between two places.
-    """
+    """Edges (E,) of keypoints whose rank-one edge is an inlier, over `apart` pixels from it."""
     if graph.rank is None:
         raise ValueError("graph must have ranks, got none")
     best = np.full(len(graph.points0), -1, dtype=np.int64)
@@ -298,19 +279,8 @@ def find_example(pair: Pair, threshold_px: float = 1.0) -> dict[str, Any]:
 
     A keypoint has one match at most. Where its rank-one candidate is an inlier of the true pose,
     and so most probably the match, a candidate at another place is false. Of those that the true
-    pose accepts as well, the one with the highest similarity is taken.
-
-    Parameters
-    ----------
-    pair : Pair
-        Two photographs with cameras and true pose.
-    threshold_px : float
-        Inlier threshold in pixels.
-
-    Raises
-    ------
-    ValueError
-        If the pair has no pose, or no such candidate.
+    pose accepts as well, the one with the highest similarity is taken. Without a pose or such a
+    candidate the pair is refused.
     """
     if pair.R is None or pair.t is None or pair.camera0 is None or pair.camera1 is None:
         raise ValueError(f"pair must have cameras and a pose, got {pair.name0} - {pair.name1}")

@@ -109,7 +109,7 @@ def tables(data: dict[str, Any]) -> list[Table]:
 
 
 def notes(data: dict[str, Any]) -> list[str]:
-    """Say what one should know about the numbers."""
+    """Say how recall is measured, and what limits the numbers."""
     taus = ", ".join(f"{tau:g}" for tau in data["taus_cm"])
     result = [
         "Recall as in the diagnosis, thresholds "

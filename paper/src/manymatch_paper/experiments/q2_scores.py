@@ -326,25 +326,9 @@ def scorer_times(
 ) -> dict[str, float] | None:
     """Mean microseconds of an HCM and of an MCM evaluation on sampled hypotheses, one thread.
 
-    Parameters
-    ----------
-    source : GraphSource
-        The set.
-    association : Association
-        What the estimator sees of a graph.
-    options : Options
-        Threshold, q and delta.
-    pairs : int
-        Pairs of the set that are used at all, from the first.
-    timed : int
-        How many of them are timed, evenly spread; 0 for none.
-    folder : Path
-        Where the times are kept, so that a run that is drawn again shows the same.
-
-    Returns
-    -------
-    {"hcm", "mcm", "pairs"} or None
-        None if nothing was timed, or no pair has enough candidates.
+    Of the first `pairs` pairs of a set `timed` ones are timed, evenly spread. The times are kept in
+    the folder, so that a run that is drawn again shows the same. None if nothing was timed, or no
+    pair has enough candidates.
     """
     if timed == 0:
         return None

@@ -279,17 +279,8 @@ def likelihood(
 ) -> Likelihood:
     """Compute everything about one hypothesis.
 
-    Parameters
-    ----------
-    edges : sequence of (int, int)
-        Candidates, vertices counted from 0 on each side.
-    inlier : sequence of bool
-        Which of them are inliers under the hypothesis.
-    eps : float
-        Inlier threshold, in any unit of the residual.
-    delta, q : float
-        The model's parameters: chance that a false edge is an inlier, and probability that a
-        vertex's real match is among its candidates.
+    Edges are pairs of vertices, counted from 0 on each side, and `inlier` tells which of them are
+    inliers under the hypothesis; eps, delta and q are the parameters of the model.
     """
     every = matchings(edges)
     terms = [log_conditional(m, inlier, eps, delta) for m in every]

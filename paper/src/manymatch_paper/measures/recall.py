@@ -87,7 +87,7 @@ class PatchTruth:
         return np.array(self.taus_cm) / 100.0
 
     def eligible(self, side: int) -> BoolArray:
-        """Tell which patches of image 0 or 1 have a partner, (T, N) with a row a threshold."""
+        """Mask (T, N) of the patches of image 0 or 1 that have a partner, a row a threshold."""
         nearest = self.nearest1 if side else self.nearest0
         return np.asarray(nearest[None, :] < self.taus_m[:, None])
 

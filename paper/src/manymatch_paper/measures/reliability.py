@@ -132,7 +132,7 @@ def reliability(
     groups : (M,) array of labels, optional
         Entries that belong together, such as the matches of one pair of images, which are true or
         false together. Whole groups are resampled, with replacement, for the intervals; without
-        groups there are none, nor with one group only, which says nothing about others.
+        groups there are none, nor with one group only.
     strata : (M,) array of labels, optional
         Groups are resampled within their stratum, such as a data set. The same label of a group
         in two strata means two groups.
@@ -273,7 +273,7 @@ def _resampled(
 
 
 def _several(unit: NDArray[np.int64], place: NDArray[np.intp], bins: int) -> BoolArray:
-    """Tell the bins (B,) that have entries of two groups or more; one alone does not vary."""
+    """Mask (B,) of the bins with entries of two groups or more; one alone does not vary."""
     cells = np.unique(unit * bins + place)
     return np.asarray(np.bincount(cells % bins, minlength=bins) > 1)
 

@@ -43,20 +43,7 @@ SYSTEMS: dict[str, Callable[..., System]] = {
 
 
 def load_system(name: str, *, device: str = "auto", offline: bool = False) -> System:
-    """Make a system; nothing is loaded yet.
-
-    Parameters
-    ----------
-    name : str
-        One of `SYSTEMS`.
-    device, offline
-        As in `System`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such system.
-    """
+    """Make a system by its name in `SYSTEMS`; nothing is loaded yet."""
     if name not in SYSTEMS:
         raise ValueError(
             f"system must be one of {', '.join(SYSTEMS)}{suggest(name, SYSTEMS)}, got {name!r}"

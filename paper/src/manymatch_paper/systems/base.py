@@ -198,19 +198,9 @@ MAX_KEYPOINTS, KEEP = 2048, 1024
 
 
 class NativeSystem(System):
-    """One detector, its descriptors, rank-one mutual neighbours.
+    """One detector of the catalogue, its descriptors, rank-one mutual neighbours."""
 
-    Parameters
-    ----------
-    detector : str
-        Of the catalogue.
-    title, paper : str
-        As in `System`.
-    device, offline
-        As in `System`.
-    """
-
-    keep = KEEP
+    keep: int | None = KEEP
 
     def __init__(
         self,
@@ -283,7 +273,7 @@ class SystemSource:
     dataset : Dataset
         Pairs, every one with its true pose.
     system : System
-        Complete: `missing` says nothing.
+        Complete: `missing` returns None.
     folder : path
         Where correspondences are kept, so that a run that goes on does not match again. Those of
         other settings have another folder below it.

@@ -16,9 +16,9 @@ import numpy as np
 
 from manymatch._optional import require
 from manymatch.features.device import choose_device, require_torch, weights_hash
-from manymatch.features.registry import Model, find_model, load_detector
+from manymatch.features.registry import Model
 from manymatch.features.weights import find_weights, freeze, load_state, load_strictly
-from manymatch_paper.systems.base import MAX_KEYPOINTS, System
+from manymatch_paper.systems.base import NativeSystem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.features.detectors.base import Detector, Keypoints
+    from manymatch.features.detectors.base import Keypoints
 
 _APACHE = "Apache-2.0"
 # Matches must be more probable than this, as published.
@@ -67,20 +67,10 @@ SUPERPOINT_LIGHTGLUE = Model(
 )
 
 
-class LightGlueSystem(System):
-    """One detector of this package and a LightGlue trained for it.
+class LightGlueSystem(NativeSystem):
+    """One detector of the catalogue, and the weights of a LightGlue that was trained for it."""
 
-    Parameters
-    ----------
-    detector : str
-        Of the catalogue.
-    matcher : Model
-        Weights of the LightGlue that goes with it.
-    title, paper : str
-        As in `System`.
-    device, offline
-        As in `System`.
-    """
+    keep = None
 
     def __init__(
         self,
@@ -92,23 +82,13 @@ class LightGlueSystem(System):
         *,
         offline: bool = False,
     ) -> None:
-        super().__init__(device, offline=offline)
-        self.name, self.title, self.paper = matcher.name, title, paper
-        self.model, self.matcher = find_model(detector), matcher
-        self.packages = self.model.libraries
+        super().__init__(detector, title, paper, device, offline=offline)
+        self.name, self.matcher = matcher.name, matcher
 
     @property
     def models(self) -> Sequence[Model]:
         """Weights of the detector and of the matcher."""
         return self.model, self.matcher
-
-    @functools.cached_property
-    def detector(self) -> Detector:
-        """The detector, loaded when first used."""
-        detector = load_detector(self.model.name, max_keypoints=MAX_KEYPOINTS, offline=self.offline)
-        if detector.module is not None:
-            detector.module.to(choose_device(self.device))
-        return detector
 
     @functools.cached_property
     def network(self) -> torch.nn.Module:
