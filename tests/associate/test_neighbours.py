@@ -23,7 +23,7 @@ def pairs(result):
 
 
 @pytest.fixture
-def made():
+def synthetic():
     rng = np.random.default_rng(3)
     x0 = rng.normal(size=(700, 96))
     x1 = x0[rng.integers(0, 700, 600)] + 0.8 * rng.normal(size=(600, 96))
@@ -95,8 +95,8 @@ def test_any_number_type(dtype):
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e30, 1e200, 1e307])
-def test_size_of_descriptors_does_not_matter_above_the_floor(made, scale):
-    x0, x1 = (x[:50, :16] for x in made)
+def test_size_of_descriptors_does_not_matter_above_the_floor(synthetic, scale):
+    x0, x1 = (x[:50, :16] for x in synthetic)
     expected = associate(x0, x1)
     got = associate(x0 * scale, x1)
     assert pairs(got) == pairs(expected)
@@ -114,18 +114,18 @@ def test_norm_floor():
     assert similarity.tolist() == [np.float32(0.01)]
 
 
-def test_arrays_in_any_layout(made):
-    x0, x1 = made
+def test_arrays_in_any_layout(synthetic):
+    x0, x1 = synthetic
     expected = pairs(associate(x0, x1))
     assert pairs(associate(np.asfortranarray(x0), x1)) == expected
     assert pairs(associate(np.repeat(x0, 2, axis=1)[:, ::2], x1.tolist())) == expected
 
 
-def test_input_is_left_alone(made):
-    x0, x1 = (x.copy() for x in made)
+def test_input_is_left_alone(synthetic):
+    x0, x1 = (x.copy() for x in synthetic)
     associate(x0, x1)
-    assert np.array_equal(x0, made[0])
-    assert np.array_equal(x1, made[1])
+    assert np.array_equal(x0, synthetic[0])
+    assert np.array_equal(x1, synthetic[1])
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_only_useless_descriptors():
 
 
 @pytest.mark.parametrize("isa", _core.instruction_sets())
-def test_every_instruction_set_gives_the_same(made, isa):
-    expected = associate(*made, 7, "union")
+def test_every_instruction_set_gives_the_same(synthetic, isa):
+    expected = associate(*synthetic, 7, "union")
     _core.force_instruction_set(isa)
     try:
-        got = associate(*made, 7, "union")
+        got = associate(*synthetic, 7, "union")
     finally:
         _core.force_instruction_set(None)
     assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))

@@ -15,7 +15,7 @@ from tests.oracles.auto_graphs import (
     K,
     constant,
     joined,
-    made_graph,
+    synthetic_graph,
     true_scene,
     with_graph,
     wrong_scene,
@@ -38,9 +38,9 @@ def solve(graph, settings=None, proposals=None, camera=K):
     return manymatch.estimate_relative_pose(graph, camera, camera, "auto", settings, proposals)
 
 
-def off_by(estimate, made):
+def off_by(estimate, synthetic):
     """Angle in degrees between the estimate's rotation and the true one."""
-    return np.degrees(angle_between(estimate.pose.R, made.R))
+    return np.degrees(angle_between(estimate.pose.R, synthetic.R))
 
 
 def assert_same(a, b):
@@ -93,7 +93,7 @@ def assert_failed(estimate, reason):
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_threads_change_no_bit(threads):
     for seed, n in ((1, 60), (2, 300)):
-        graph = made_graph(seed, n, candidates=4, first=0.6).graph
+        graph = synthetic_graph(seed, n, candidates=4, first=0.6).graph
         assert_same(
             solve(graph, options(threads=threads, seed=seed)),
             solve(graph, options(threads=1, seed=seed)),
@@ -102,7 +102,7 @@ def test_threads_change_no_bit(threads):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_batch_changes_no_bit(threads):
-    graphs = [made_graph(seed, 50, ranked=seed % 2 == 0).graph for seed in range(5)]
+    graphs = [synthetic_graph(seed, 50, ranked=seed % 2 == 0).graph for seed in range(5)]
     graphs.insert(2, graphs[0].head(3))
     settings = [options(seed=seed) for seed in range(6)]
     together = manymatch.estimate_relative_poses(
@@ -116,14 +116,14 @@ def test_a_batch_changes_no_bit(threads):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ranked", [True, False])
 def test_contract(seed, ranked):
-    made = made_graph(seed, 70, candidates=3, first=0.7, noise=0.4, ranked=ranked)
-    estimate = solve(made.graph, options(seed=seed, q=0.4, delta=0.02, threshold_px=1.5))
-    assert_contract(made.graph, estimate)
+    synthetic = synthetic_graph(seed, 70, candidates=3, first=0.7, noise=0.4, ranked=ranked)
+    estimate = solve(synthetic.graph, options(seed=seed, q=0.4, delta=0.02, threshold_px=1.5))
+    assert_contract(synthetic.graph, estimate)
     assert estimate.method == "auto"
 
 
 def test_only_auto_has_probabilities():
-    graph = made_graph(1).graph
+    graph = synthetic_graph(1).graph
     for method in OTHERS:
         estimate = manymatch.estimate_relative_pose(graph, K, K, method, options())
         assert estimate.success
@@ -131,14 +131,14 @@ def test_only_auto_has_probabilities():
 
 
 def test_similarity_and_guidance_play_no_part():
-    graph = made_graph(3).graph
+    graph = synthetic_graph(3).graph
     similarity = np.random.default_rng(0).random(graph.num_edges)
     given = with_graph(graph, similarity=similarity)
     assert_same(solve(given, options(guidance=0.9)), solve(graph))
 
 
 def test_ranks_above_the_last_level_count_as_it():
-    graph = made_graph(4, 40, candidates=9, first=0.8).graph
+    graph = synthetic_graph(4, 40, candidates=9, first=0.8).graph
     last = int(constant("kRanks"))
     assert graph.rank.max() > last
     clipped = with_graph(graph, rank=np.minimum(graph.rank, last))
@@ -171,67 +171,67 @@ def test_a_star_has_no_sample():
 
 
 def test_inliers_beyond_the_considered_edges_are_reported():
-    made = made_graph(7, 700, candidates=4, first=0.7)
-    assert made.graph.num_edges > CONSIDERED
-    estimate = solve(made.graph)
-    assert_contract(made.graph, estimate)
-    assert off_by(estimate, made) < 0.5
-    beyond = made.true[CONSIDERED:]
+    synthetic = synthetic_graph(7, 700, candidates=4, first=0.7)
+    assert synthetic.graph.num_edges > CONSIDERED
+    estimate = solve(synthetic.graph)
+    assert_contract(synthetic.graph, estimate)
+    assert off_by(estimate, synthetic) < 0.5
+    beyond = synthetic.true[CONSIDERED:]
     assert beyond.sum() > 20
     assert estimate.inliers[CONSIDERED:][beyond].mean() > 0.9
     # They were not looked at before: the same graph without them gives the same pose.
-    assert solve(made.graph.head(CONSIDERED)).pose == estimate.pose
-    assert solve(made.graph.head(CONSIDERED - 100)).pose != estimate.pose
+    assert solve(synthetic.graph.head(CONSIDERED)).pose == estimate.pose
+    assert solve(synthetic.graph.head(CONSIDERED - 100)).pose != estimate.pose
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_first_edges_that_all_touch_one_keypoint(side):
-    made = true_scene(8, 80)
+    synthetic = true_scene(8, 80)
     rng = np.random.default_rng(8)
     hub = CONSIDERED + 10
-    points = [made.graph.points0, made.graph.points1]
+    points = [synthetic.graph.points0, synthetic.graph.points1]
     far = rng.uniform((0, 0), (1024, 768), size=(hub, 2))
     edges = np.zeros((hub, 2), dtype=int)
     edges[:, 1 - side] = 80 + np.arange(hub)
     points[1 - side] = np.concatenate([points[1 - side], far])
     for rank in (None, np.ones(hub + 80, dtype=int)):
-        all_edges = np.concatenate([edges, made.graph.edges])
+        all_edges = np.concatenate([edges, synthetic.graph.edges])
         graph = manymatch.AssociationGraph(*points, all_edges, rank=rank)
         estimate = solve(graph)
         assert_contract(graph, estimate)
-        assert off_by(estimate, made) < 0.5
+        assert off_by(estimate, synthetic) < 0.5
         assert estimate.inliers[hub:].mean() > 0.9
 
 
 @pytest.mark.parametrize("value", [2e9, 1e30])
 def test_huge_coordinates_switch_the_filter_off(value):
-    made = made_graph(9, 150, candidates=2, depth=(30.0, 40.0))
-    points0 = made.graph.points0.copy()
+    synthetic = synthetic_graph(9, 150, candidates=2, depth=(30.0, 40.0))
+    points0 = synthetic.graph.points0.copy()
     points0[[3, 50]] = value, -value
-    graph = with_graph(made.graph, points0=points0)
+    graph = with_graph(synthetic.graph, points0=points0)
     estimate = solve(graph)
     assert_contract(graph, estimate)
     without = solve(graph, options(disable=("filter",)))
     assert_same(estimate, without)
     points0[[3, 50]] = 9e8, -9e8  # still fine for the filter, which is then seen to work
-    graph = with_graph(made.graph, points0=points0)
+    graph = with_graph(synthetic.graph, points0=points0)
     assert solve(graph).worst_pooled != solve(graph, options(disable=("filter",))).worst_pooled
 
 
 def test_pixels_that_cannot_be_unprojected():
-    made = made_graph(10, 120, candidates=2, first=0.8, noise=0.05)
+    synthetic = synthetic_graph(10, 120, candidates=2, first=0.8, noise=0.05)
     points = []
-    for pixels in (made.graph.points0, made.graph.points1):
+    for pixels in (synthetic.graph.points0, synthetic.graph.points1):
         x = (pixels - CENTRE) / FOCAL
         x = np.where(np.abs(x) > 0.8, 0.0, x)  # far out nothing is seen; these become wrong
         points.append(FOCAL * x * (1 - 0.2 * (x**2).sum(axis=1, keepdims=True)) + CENTRE)
     points[0][:20] += 5000.0
     points[1][15:30] -= 5000.0
-    graph = with_graph(made.graph, points0=points[0], points1=points[1])
+    graph = with_graph(synthetic.graph, points0=points[0], points1=points[1])
     assert np.isnan(FOLDED.unproject(graph.points0)).any(axis=1).sum() == 20
     estimate = solve(graph, camera=FOLDED)
     assert_contract(graph, estimate, FOLDED)
-    assert off_by(estimate, made) < 1.0
+    assert off_by(estimate, synthetic) < 1.0
     assert not (estimate.matches[:, 0] < 20).any()
     assert not ((estimate.matches[:, 1] >= 15) & (estimate.matches[:, 1] < 30)).any()
 
@@ -271,10 +271,10 @@ def test_proposals_that_hold_no_sample():
 
 
 def test_wrong_edges_around_the_true_ones_are_left_alone():
-    made = true_scene(16, 60)
-    graph = joined((made.graph, 1), (wrong_scene(17, 300).graph, 2))
+    synthetic = true_scene(16, 60)
+    graph = joined((synthetic.graph, 1), (wrong_scene(17, 300).graph, 2))
     estimate = solve(graph)
-    assert off_by(estimate, made) < 0.5
+    assert off_by(estimate, synthetic) < 0.5
     true = estimate.matches[:, 0] < 60
     assert true.sum() > 50
     assert estimate.match_probability[true].mean() > estimate.match_probability[~true].mean()
@@ -282,7 +282,7 @@ def test_wrong_edges_around_the_true_ones_are_left_alone():
 
 def test_without_everything_the_search_is_the_papers():
     for seed in range(8):
-        graph = made_graph(30 + seed, 90, candidates=3, first=0.6, noise=0.4).graph
+        graph = synthetic_graph(30 + seed, 90, candidates=3, first=0.6, noise=0.4).graph
         settings = options(seed=seed, disable=tuple(AUTO_PARTS))
         bare = solve(graph, settings)
         paper = manymatch.estimate_relative_pose(graph, K, K, "hcm-mcm", settings)
@@ -303,9 +303,9 @@ def test_bits_of_the_core_are_those_of_the_names():
 
 @pytest.mark.parametrize("delta", [1e-310, 5e-324])
 def test_the_smallest_delta(delta):
-    made = made_graph(3, 60, candidates=4)
+    synthetic = synthetic_graph(3, 60, candidates=4)
     options = manymatch.Options(min_iterations=50, max_iterations=300, delta=delta)
-    estimate = manymatch.estimate_relative_pose(made.graph, K, K, "auto", options)
+    estimate = manymatch.estimate_relative_pose(synthetic.graph, K, K, "auto", options)
     assert estimate.success
     assert np.isfinite(estimate.match_probability).all()
 
@@ -332,22 +332,26 @@ def test_points_on_the_normalised_plane_are_filtered_like_pixels():
 
 
 def test_distances_are_sampson_distances_in_front_of_both_cameras():
-    made = made_graph(5, 60, candidates=4)
-    pair = prepare(made.graph, K, K, options())
-    found = sampson_distances(pair, made.R, made.t)
+    synthetic = synthetic_graph(5, 60, candidates=4)
+    pair = prepare(synthetic.graph, K, K, options())
+    found = sampson_distances(pair, synthetic.R, synthetic.t)
     cross = np.array(
-        [[0, -made.t[2], made.t[1]], [made.t[2], 0, -made.t[0]], [-made.t[1], made.t[0], 0]]
+        [
+            [0, -synthetic.t[2], synthetic.t[1]],
+            [synthetic.t[2], 0, -synthetic.t[0]],
+            [-synthetic.t[1], synthetic.t[0], 0],
+        ]
     )
-    E = cross @ made.R
+    E = cross @ synthetic.R
     behind = 0
-    for e, (i, j) in enumerate(made.graph.edges):
+    for e, (i, j) in enumerate(synthetic.graph.edges):
         a, b = np.append(pair.x0[i], 1.0), np.append(pair.x1[j], 1.0)
         # Depths of the two rays where they come closest: solve d1 b = d0 R a + t.
-        depths = np.linalg.lstsq(np.column_stack([b, -made.R @ a]), made.t, rcond=None)[0]
+        depths = np.linalg.lstsq(np.column_stack([b, -synthetic.R @ a]), synthetic.t, rcond=None)[0]
         if (depths <= 0).any():
             behind += 1
             assert np.isinf(found[e])
             continue
         gradient = np.hypot(*(E @ a)[:2]) ** 2 + np.hypot(*(E.T @ b)[:2]) ** 2
         assert found[e] == pytest.approx(abs(b @ E @ a) / np.sqrt(gradient), rel=1e-9)
-    assert 0 < behind < made.graph.num_edges
+    assert 0 < behind < synthetic.graph.num_edges

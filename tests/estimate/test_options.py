@@ -146,7 +146,7 @@ def test_disable_nothing(names):
 
 
 @pytest.mark.parametrize("name", AUTO_PARTS)
-def test_disable_one_ingredient(name):
+def test_disable_one_part(name):
     for names in ([name], (name,), {name}, {name: 1}, iter([name]), np.array([name])):
         assert Options(disable=names).disable == (name,)
     assert AUTO_PARTS[name].endswith(".")

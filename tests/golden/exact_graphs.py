@@ -15,7 +15,7 @@ CAMERA = manymatch.Camera("PINHOLE", 1024, 768, (FOCAL, FOCAL, *CENTRE))
 
 
 @dataclass(frozen=True)
-class Made:
+class SyntheticGraph:
     """A graph, its true pose and which of its edges are true."""
 
     graph: manymatch.AssociationGraph
@@ -93,4 +93,4 @@ def make_graph(seed, num_edges, inlier_ratio, hubs=0, noise_px=0.5):
     edges = edges[order]
     rank = 1 + numbers.integers(len(edges), 3)
     graph = manymatch.AssociationGraph(points[0], points[1], edges, rank=rank)
-    return Made(graph, R, t, edges[:, 0] == edges[:, 1])
+    return SyntheticGraph(graph, R, t, edges[:, 0] == edges[:, 1])

@@ -45,9 +45,9 @@ def library_digest():
     return digest(np.array(values).tobytes())
 
 
-def graph_digest(made):
+def graph_digest(synthetic):
     """Digest of everything the estimator sees of a graph."""
-    graph = made.graph
+    graph = synthetic.graph
     return digest(graph.points0.tobytes(), graph.points1.tobytes(), graph.edges.tobytes())
 
 

@@ -36,7 +36,7 @@ def constant(name):
 
 
 @dataclass(frozen=True)
-class Made:
+class SyntheticGraph:
     """A graph in pixels, the true pose and which edges are true."""
 
     graph: manymatch.AssociationGraph
@@ -45,7 +45,7 @@ class Made:
     true: np.ndarray
 
 
-def made_graph(
+def synthetic_graph(
     seed, n=60, candidates=3, first=0.5, present=0.7, noise=0.2, depth=(3.0, 8.0), ranked=True
 ):
     """n keypoints a side, each with some candidates, best first.
@@ -68,7 +68,7 @@ def made_graph(
     rank = np.array([rank for rank, *_ in rows]) if ranked else None
     points = [FOCAL * x + CENTRE + rng.normal(scale=noise, size=x.shape) for x in (x0, x1)]
     graph = manymatch.AssociationGraph(*points, edges, rank=rank)
-    return Made(graph, R, t, edges[:, 0] == edges[:, 1])
+    return SyntheticGraph(graph, R, t, edges[:, 0] == edges[:, 1])
 
 
 def with_graph(graph, **changes):
@@ -97,9 +97,9 @@ def joined(*parts):
 
 def true_scene(seed, n, noise=0.2):
     """n keypoints a side, each with its true partner only."""
-    return made_graph(seed, n, candidates=1, first=1.0, present=1.0, noise=noise)
+    return synthetic_graph(seed, n, candidates=1, first=1.0, present=1.0, noise=noise)
 
 
 def wrong_scene(seed, n):
     """n keypoints a side, each with one wrong partner."""
-    return made_graph(seed, n, candidates=1, present=0.0)
+    return synthetic_graph(seed, n, candidates=1, present=0.0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import manymatch
 from manymatch.estimate.options import AUTO_PARTS
 from tests.oracles.auto import auto
-from tests.oracles.auto_graphs import K, constant, made_graph, with_graph
+from tests.oracles.auto_graphs import K, constant, synthetic_graph, with_graph
 from tests.oracles.geometry import angle_between, residuals
 from tests.oracles.matching import is_matching, minimum_cost_maximum_matching
 
@@ -52,71 +52,73 @@ def assert_cheapest(graph, estimate, loop, price):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_estimator_equals_its_slow_twin(seed):
-    made = made_graph(seed, n=50, candidates=2 + seed % 2, first=0.7, present=0.9)
-    estimate, twin, loop = assert_same_run(made.graph, options(seed=seed, max_iterations=1500))
+    synthetic = synthetic_graph(seed, n=50, candidates=2 + seed % 2, first=0.7, present=0.9)
+    estimate, twin, loop = assert_same_run(synthetic.graph, options(seed=seed, max_iterations=1500))
     assert 150 < estimate.iterations < 1500
     assert loop.guides
     assert twin.pool_refinements < len(twin.pool)
-    assert angle_between(estimate.pose.R, made.R) < np.radians(2.0)
+    assert angle_between(estimate.pose.R, synthetic.R) < np.radians(2.0)
 
 
 @pytest.mark.parametrize("name", AUTO_PARTS)
-def test_the_twin_without_an_ingredient(name):
-    made = made_graph(20, n=60, candidates=3, noise=0.4)
-    assert_same_run(made.graph, options(seed=1, disable=(name,)))
+def test_the_twin_without_a_part(name):
+    synthetic = synthetic_graph(20, n=60, candidates=3, noise=0.4)
+    assert_same_run(synthetic.graph, options(seed=1, disable=(name,)))
 
 
 def test_the_twin_without_all():
-    made = made_graph(21, n=60, candidates=3, noise=0.4)
-    assert_same_run(made.graph, options(seed=2, disable=tuple(AUTO_PARTS)))
+    synthetic = synthetic_graph(21, n=60, candidates=3, noise=0.4)
+    assert_same_run(synthetic.graph, options(seed=2, disable=tuple(AUTO_PARTS)))
 
 
 def test_without_ranks():
-    made = made_graph(22, n=60, candidates=2, ranked=False)
-    assert_same_run(made.graph, options())
+    synthetic = synthetic_graph(22, n=60, candidates=2, ranked=False)
+    assert_same_run(synthetic.graph, options())
 
 
 @pytest.mark.parametrize("name", [None, "filter"])
 def test_points_that_move_together(name):
     # Far points move alike: the motion filter keeps most true edges, which guide then.
-    made = made_graph(23, n=150, candidates=2, depth=(30.0, 40.0))
-    kept = manymatch.gms_filter(made.graph, (1, 1), (1, 1)).mask
-    assert 20 < kept.sum() < made.graph.num_edges
+    synthetic = synthetic_graph(23, n=150, candidates=2, depth=(30.0, 40.0))
+    kept = manymatch.gms_filter(synthetic.graph, (1, 1), (1, 1)).mask
+    assert 20 < kept.sum() < synthetic.graph.num_edges
     settings = options(disable=() if name is None else (name,))
-    _, _, loop = assert_same_run(made.graph, settings)
+    _, _, loop = assert_same_run(synthetic.graph, settings)
     assert len(loop.guides) == 2
     assert loop.guides[0][1].sum() <= loop.guides[1][1].sum()
 
 
 def test_proposals():
-    made = made_graph(24, n=60)
-    proposals = np.random.default_rng(1).random(made.graph.num_edges) < 0.6
-    _, _, loop = assert_same_run(made.graph, options(), proposals)
-    assert len(loop.edges) == made.graph.num_edges
+    synthetic = synthetic_graph(24, n=60)
+    proposals = np.random.default_rng(1).random(synthetic.graph.num_edges) < 0.6
+    _, _, loop = assert_same_run(synthetic.graph, options(), proposals)
+    assert len(loop.edges) == synthetic.graph.num_edges
 
 
 def test_ranks_beyond_the_last_level():
-    made = made_graph(25, n=40, candidates=8)
-    assert made.graph.rank.max() > constant("kRanks")
-    assert_same_run(made.graph, options(max_iterations=250))
+    synthetic = synthetic_graph(25, n=40, candidates=8)
+    assert synthetic.graph.rank.max() > constant("kRanks")
+    assert_same_run(synthetic.graph, options(max_iterations=250))
 
 
 def test_more_edges_than_are_explored():
     # The narrow part is a choice by prior, not the first edges: ranks do not ascend here.
-    made = made_graph(26, n=260, candidates=5, first=0.8)
-    order = np.random.default_rng(2).permutation(made.graph.num_edges)
-    graph = with_graph(made.graph, edges=made.graph.edges[order], rank=made.graph.rank[order])
+    synthetic = synthetic_graph(26, n=260, candidates=5, first=0.8)
+    order = np.random.default_rng(2).permutation(synthetic.graph.num_edges)
+    graph = with_graph(
+        synthetic.graph, edges=synthetic.graph.edges[order], rank=synthetic.graph.rank[order]
+    )
     _, _, loop = assert_same_run(graph, options(max_iterations=160))
     assert len(loop.edges) == constant("kSearchedEdges") < len(loop.wide) == graph.num_edges
 
 
 def test_more_edges_than_are_considered():
-    made = made_graph(27, n=450, candidates=5, first=0.8)
-    proposals = np.zeros(made.graph.num_edges, bool)
+    synthetic = synthetic_graph(27, n=450, candidates=5, first=0.8)
+    proposals = np.zeros(synthetic.graph.num_edges, bool)
     proposals[:500] = True
     proposals[-40:] = True
     for named in (None, proposals):
-        _, _, loop = assert_same_run(made.graph, options(max_iterations=151), named)
+        _, _, loop = assert_same_run(synthetic.graph, options(max_iterations=151), named)
         if named is None:
             assert len(loop.wide) == constant("kConsideredEdges")
             assert len(loop.edges) == constant("kSearchedEdges")

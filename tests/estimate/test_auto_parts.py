@@ -1,11 +1,11 @@
-"""What each ingredient of method "auto" is for: a graph on which it changes what it must change."""
+"""What each part of method "auto" is for: a graph on which it changes what it must change."""
 
 import numpy as np
 import pytest
 
 import manymatch
 from manymatch.estimate.options import AUTO_PARTS
-from tests.oracles.auto_graphs import K, constant, joined, made_graph, true_scene, wrong_scene
+from tests.oracles.auto_graphs import K, constant, joined, synthetic_graph, true_scene, wrong_scene
 from tests.oracles.geometry import angle_between
 
 
@@ -14,7 +14,7 @@ def options(**changes):
 
 
 def with_and_without(name, graph, also=(), **changes):
-    """Estimates with an ingredient and without it; `also` are left out of both."""
+    """Estimates with a part and without it; `also` are left out of both."""
     return [
         manymatch.estimate_relative_pose(
             graph, K, K, "auto", options(disable=(*also, *extra), **changes)
@@ -23,12 +23,12 @@ def with_and_without(name, graph, also=(), **changes):
     ]
 
 
-def off_by(estimate, made):
+def off_by(estimate, synthetic):
     """Angle in degrees between the estimate's rotation and the true one."""
-    return np.degrees(angle_between(estimate.pose.R, made.R))
+    return np.degrees(angle_between(estimate.pose.R, synthetic.R))
 
 
-def test_every_ingredient_has_its_test():
+def test_every_part_has_its_test():
     missing = [name for name in AUTO_PARTS if f"test_{name}" not in globals()]
     assert not missing
 
@@ -36,13 +36,13 @@ def test_every_ingredient_has_its_test():
 def test_filter():
     # Half of the best candidates are wrong. Those that move with their neighbours are not, and
     # sampling them first needs less iterations.
-    made = made_graph(1, 900, candidates=2, first=0.7, depth=(30.0, 40.0))
-    kept = manymatch.gms_filter(made.graph, (1, 1), (1, 1)).mask
-    assert made.true[kept].mean() > 0.8
-    assert made.true[made.graph.rank == 1].mean() < 0.7
-    yes, no = with_and_without("filter", made.graph)
+    synthetic = synthetic_graph(1, 900, candidates=2, first=0.7, depth=(30.0, 40.0))
+    kept = manymatch.gms_filter(synthetic.graph, (1, 1), (1, 1)).mask
+    assert synthetic.true[kept].mean() > 0.8
+    assert synthetic.true[synthetic.graph.rank == 1].mean() < 0.7
+    yes, no = with_and_without("filter", synthetic.graph)
     assert yes.iterations < 0.7 * no.iterations
-    assert max(off_by(yes, made), off_by(no, made)) < 1.0
+    assert max(off_by(yes, synthetic), off_by(no, synthetic)) < 1.0
 
 
 def two_motions():
@@ -78,27 +78,27 @@ def test_weights():
 
 def test_mixture():
     # The first candidates are right, the others are not.
-    made = made_graph(4, 80, candidates=4, first=1.0, present=0.9)
-    yes, no = with_and_without("mixture", made.graph)
+    synthetic = synthetic_graph(4, 80, candidates=4, first=1.0, present=0.9)
+    yes, no = with_and_without("mixture", synthetic.graph)
     assert 5 * yes.iterations < no.iterations
-    assert max(off_by(yes, made), off_by(no, made)) < 0.5
+    assert max(off_by(yes, synthetic), off_by(no, synthetic)) < 0.5
 
 
 def test_stopping():
     # Most edges are wrong, but samples are mostly of those that are right.
-    made = made_graph(5, 80, candidates=4, first=1.0, present=0.9)
-    yes, no = with_and_without("stopping", made.graph)
-    assert max(off_by(yes, made), off_by(no, made)) < 0.5
+    synthetic = synthetic_graph(5, 80, candidates=4, first=1.0, present=0.9)
+    yes, no = with_and_without("stopping", synthetic.graph)
+    assert max(off_by(yes, synthetic), off_by(no, synthetic)) < 0.5
     assert 5 * yes.iterations < no.iterations
     assert no.iterations == options().max_iterations
 
 
 def test_stopping_by_the_sampler_and_not_by_the_edges():
     # Ten wrong edges at each of a few keypoints are many edges but few draws.
-    made, hubs = true_scene(6, 60), wrong_scene(7, 60)
+    synthetic, hubs = true_scene(6, 60), wrong_scene(7, 60)
     wrong = [(i, j) for i in range(6) for j in range(60) if i != j][: 6 * 40]
     crowd = manymatch.AssociationGraph(hubs.graph.points0, hubs.graph.points1, wrong)
-    graph = joined((made.graph, 1), (crowd, 1))
+    graph = joined((synthetic.graph, 1), (crowd, 1))
     yes, no = with_and_without("stopping", graph, also=("mixture", "filter"))
     assert 5 * yes.iterations < no.iterations
 
@@ -106,44 +106,46 @@ def test_stopping_by_the_sampler_and_not_by_the_edges():
 def test_narrow():
     # Of the likeliest edges six in ten are true, of those behind them none.
     explored, considered = int(constant("kSearchedEdges")), int(constant("kConsideredEdges"))
-    made = true_scene(8, 6 * explored // 10)
-    likely = joined((made.graph, 1), (wrong_scene(9, explored - made.graph.num_edges).graph, 1))
+    synthetic = true_scene(8, 6 * explored // 10)
+    likely = joined(
+        (synthetic.graph, 1), (wrong_scene(9, explored - synthetic.graph.num_edges).graph, 1)
+    )
     graph = joined((likely, 1), (wrong_scene(10, considered - explored).graph, 5))
     yes, no = with_and_without("narrow", graph, also=("mixture",))
     assert 3 * yes.iterations < no.iterations
-    assert off_by(yes, made) < 0.5
+    assert off_by(yes, synthetic) < 0.5
     # Where everything is explored anyway it changes nothing.
-    few = made_graph(11, 60).graph
+    few = synthetic_graph(11, 60).graph
     yes, no = with_and_without("narrow", few)
     assert yes.pose == no.pose
     assert yes.iterations == no.iterations
 
 
 def test_distinct():
-    made = made_graph(12, 80, candidates=3, first=0.8)
-    yes, no = with_and_without("distinct", made.graph, pool_size=50)
+    synthetic = synthetic_graph(12, 80, candidates=3, first=0.8)
+    yes, no = with_and_without("distinct", synthetic.graph, pool_size=50)
     assert yes.iterations == no.iterations
     assert yes.pooled == no.pooled == 50
     # Of the good seeds one is refined, and some bad ones; without it, every one.
     assert yes.refinements < no.refinements - 20
-    assert max(off_by(yes, made), off_by(no, made)) < 0.5
+    assert max(off_by(yes, synthetic), off_by(no, synthetic)) < 0.5
 
 
 def test_polish():
     # Noise as large as the threshold: what lies beyond it still tells of the pose.
     errors = np.zeros((12, 2))
     for seed, row in enumerate(errors):
-        made = made_graph(40 + seed, 120, candidates=1, present=1.0, first=1.0, noise=0.8)
-        runs = with_and_without("polish", made.graph, threshold_px=0.8, min_iterations=500)
+        synthetic = synthetic_graph(40 + seed, 120, candidates=1, present=1.0, first=1.0, noise=0.8)
+        runs = with_and_without("polish", synthetic.graph, threshold_px=0.8, min_iterations=500)
         assert runs[0].iterations == runs[1].iterations
         assert runs[0].refinements == runs[1].refinements
-        row[:] = [off_by(run, made) for run in runs]
+        row[:] = [off_by(run, synthetic) for run in runs]
     assert errors[:, 0].mean() < 0.9 * errors[:, 1].mean()
 
 
 @pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm", "cm"])
 def test_other_methods_have_none_of_them(method):
-    graph = made_graph(13).graph
+    graph = synthetic_graph(13).graph
     runs = [
         manymatch.estimate_relative_pose(
             graph, K, K, method, options(max_iterations=500, disable=names)
