@@ -10,7 +10,6 @@ from manymatch.evaluate import pose_auc
 from manymatch.geometry.camera import Camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch.runs import batch
 from manymatch.runs.batch import run_batch
 from manymatch.runs.rows import COLUMNS
 from tests.support.small_batch import CONFIG, FOCAL, K, rows
@@ -218,27 +217,6 @@ def test_a_camera_that_does_not_fit_is_a_row(pairs, tmp_path):
 
 def _matrix():
     return [[FOCAL, 0, 59.5], [0, FOCAL, 44.5], [0, 0, 1]]
-
-
-def test_tiles_keep_images_together(tmp_path):
-    """Going through all pairs, few images come in however small the memory is."""
-    paths = [tmp_path / str(i) for i in range(90)]
-    pairs = [Pair(str(i), str(j), paths[i], paths[j]) for i in range(90) for j in range(i + 1, 90)]
-
-    def loads(order, kept=60):
-        recent, count = {}, 0
-        for index in order:
-            for path in (pairs[index].path0, pairs[index].path1):
-                count += path not in recent
-                recent.pop(path, None)
-                recent[path] = None
-                if len(recent) > kept:
-                    del recent[next(iter(recent))]
-        return count
-
-    order = batch.tiled(range(len(pairs)), pairs)
-    assert sorted(order) == list(range(len(pairs)))
-    assert loads(order) <= 240 < loads(range(len(pairs))) / 5
 
 
 def test_without_pyarrow_there_is_csv(pairs, tmp_path, monkeypatch):

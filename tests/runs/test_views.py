@@ -14,7 +14,7 @@ from manymatch.io import load_graph, load_image
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.batch import run_batch
-from manymatch.runs.views import Views, turned_back
+from manymatch.runs.views import Views, tiled, turned_back
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_images import make_images, texture
 
@@ -122,3 +122,24 @@ def test_quarter_turns_change_the_features_not_the_frame(tmp_path):
     expected = np.column_stack([149 - matched0[:, 1], matched0[:, 0]])
     assert np.mean(np.abs(matched1 - expected).max(axis=1) < 1e-6) > 0.9
     assert load_image(paths[1]).shape == (200, 150, 3)
+
+
+def test_tiles_keep_images_together(tmp_path):
+    """Going through all pairs, few images come in however small the memory is."""
+    paths = [tmp_path / str(i) for i in range(90)]
+    pairs = [Pair(str(i), str(j), paths[i], paths[j]) for i in range(90) for j in range(i + 1, 90)]
+
+    def loads(order, kept=60):
+        recent, count = {}, 0
+        for index in order:
+            for path in (pairs[index].path0, pairs[index].path1):
+                count += path not in recent
+                recent.pop(path, None)
+                recent[path] = None
+                if len(recent) > kept:
+                    del recent[next(iter(recent))]
+        return count
+
+    order = tiled(range(len(pairs)), pairs)
+    assert sorted(order) == list(range(len(pairs)))
+    assert loads(order) <= 240 < loads(range(len(pairs))) / 5

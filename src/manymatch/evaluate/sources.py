@@ -14,10 +14,9 @@ from manymatch.associate.candidates import candidates
 from manymatch.datasets.synthetic import CONFIGS, SceneConfig, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
 from manymatch.graph import AssociationGraph
-from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher, association_arguments, working_pixels
-from manymatch.runs.batch import batch_header, tiled
-from manymatch.runs.views import Views
+from manymatch.runs.batch import pairs_identity
+from manymatch.runs.views import Views, tiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,18 +219,15 @@ class ImageSource:
         self._k = k
         self._views = Views(matcher, memory_mb * 1_000_000)
         device = "auto" if matcher.extractor.device is None else matcher.extractor.device.type
-        # Only the features of the configuration decide the graphs.
-        config = MatcherConfig(features=matcher.config.features)
-        header = batch_header(config, dataset.pairs, device, None, compare=False, matches=False)
+        features = matcher.config.features
         self.identity: dict[str, Any] = {
             "set": self.name,
             "representation": self.representation,
-            "features": header["config"]["features"],
+            "features": features.to_dict(),
             "k": k,
             "operator": matcher.config.association.operator,
             "longest": [dataset.longest0, dataset.longest1],
-            **{name: header[name] for name in ("pair_count", "pair_list_hash", "device")},
-            "versions": header["versions"],
+            **pairs_identity(dataset.pairs, device, network=features.needs_torch),
         }
 
     def __len__(self) -> int:

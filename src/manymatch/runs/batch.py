@@ -23,7 +23,7 @@ from manymatch.runs.outputs import checked_formats, matches_path, write_outputs
 from manymatch.runs.rows import ERROR, VERDICTS, columns, error_row, result_row
 from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.tables import write_json, write_tables
-from manymatch.runs.views import Views
+from manymatch.runs.views import Views, tiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from manymatch.runs.runner import RunProgress
 
 AUC_THRESHOLDS = (5, 10, 20)
-# Images of one tile of the order of work. Two tiles of the largest features, 8 MB an image, fit
-# into the default memory.
-_TILE = 30
 # Packages that compute numbers where no network runs.
 _WITHOUT_NETWORK = ("numpy", "opencv")
 # The only journal of a batch.
@@ -176,7 +173,7 @@ def run_batch(
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
     matches = bool(chosen)
-    header = batch_header(settings, listed, device, cameras, compare=compare, matches=matches)
+    header = _header(settings, listed, device, cameras, compare=compare, matches=matches)
     folder = as_path(out_folder, "out")
     with Journal(folder, header) as journal:
         run = Run(
@@ -264,21 +261,6 @@ def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
     return listed
 
 
-def tiled(indices: Sequence[int], pairs: Sequence[Pair]) -> list[int]:
-    """Order pairs so that few images have to be in memory at a time.
-
-    Images are numbered as they first appear, and pairs sorted by tiles of these numbers; all pairs
-    of a folder then need each image a few times only, however little memory there is.
-    """
-    number: dict[tuple[Path, int], int] = {}
-    tiles = {}
-    for index in indices:
-        pair = pairs[index]
-        keys = (pair.path0, pair.rot0), (pair.path1, pair.rot1)
-        tiles[index] = tuple(number.setdefault(key, len(number)) // _TILE for key in keys)
-    return sorted(indices, key=tiles.__getitem__)
-
-
 def _auc(errors: list[float]) -> tuple[float, ...] | None:
     return tuple(pose_auc(errors, AUC_THRESHOLDS).tolist()) if errors else None
 
@@ -321,7 +303,7 @@ def _match_pair(
         return error_row(index, pair, error, options, seconds, compare=compare)
 
 
-def batch_header(
+def _header(
     config: MatcherConfig,
     pairs: Sequence[Pair],
     device: str,
@@ -332,34 +314,48 @@ def batch_header(
 ) -> dict[str, Any]:
     """Everything that decides the rows; a folder in which any of it differs is refused."""
     whole = config.to_dict()
-    estimation = whole["estimation"]
-    del estimation["threads"]  # changes nothing
+    del whole["estimation"]["threads"]  # changes nothing
     # The first difference to another batch is reported, so what decides most stands first. The
     # association is resolved for the method: giving its defaults explicitly is the same batch.
     settings = {
-        "estimation": estimation,
+        "estimation": whole["estimation"],
         "features": whole["features"],
-        "association": dataclasses.asdict(config.association.for_method(config.method)),
-    }
-    network = config.features.needs_torch
-    used = {
-        name: version
-        for name, version in library_versions().items()
-        if network or name in _WITHOUT_NETWORK
+        "association": config.association.for_method(config.method).to_dict(),
     }
     return {
         "config": settings,
         "config_hash": _hash([settings]),
-        "pair_count": len(pairs),
-        "pair_list_hash": _hash(map(_pair_record, pairs)),
+        **pairs_identity(pairs, device, network=config.features.needs_torch),
         "image_folder_hash": _hash(
             [str(path.absolute()) for path in (pair.path0, pair.path1)] for pair in pairs
         ),
         "cameras": None if cameras is None else str(cameras),
         "compare": compare,
         "matches": matches,
+    }
+
+
+def pairs_identity(pairs: Sequence[Pair], device: str, *, network: bool) -> dict[str, Any]:
+    """Return what decides the features of pairs beside their configuration, for a header.
+
+    Parameters
+    ----------
+    pairs : sequence of Pair
+        In their order.
+    device : str
+        As in `Matcher`.
+    network : bool
+        Whether a network computes the features, with torch and on a device.
+    """
+    versions = library_versions()
+    return {
+        "pair_count": len(pairs),
+        "pair_list_hash": _hash(map(_pair_record, pairs)),
         "device": choose_device(device).type if network else None,
-        "versions": {"manymatch": manymatch.__version__, **used},
+        "versions": {
+            "manymatch": manymatch.__version__,
+            **{name: versions[name] for name in versions if network or name in _WITHOUT_NETWORK},
+        },
     }
 
 

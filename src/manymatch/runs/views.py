@@ -15,12 +15,17 @@ from manymatch.io.image import load_image
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from manymatch._validate import FloatArray
     from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
     from manymatch.matcher.matcher import Matcher
+
+# Images of one tile of the order of work. Two tiles of the largest features, 8 MB an image, fit
+# into the default memory.
+_TILE = 30
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,3 +167,18 @@ def turned_back(points: FloatArray, turns: int, size: tuple[int, int]) -> FloatA
         3: (y, height - 1 - x),
     }
     return np.column_stack(back[turns % 4])
+
+
+def tiled(indices: Sequence[int], pairs: Sequence[Pair]) -> list[int]:
+    """Order pairs so that few images have to be in memory at a time.
+
+    Images are numbered as they first appear, and pairs sorted by tiles of these numbers; all pairs
+    of a folder then need each image a few times only, however little memory there is.
+    """
+    number: dict[tuple[Path, int], int] = {}
+    tiles = {}
+    for index in indices:
+        pair = pairs[index]
+        keys = (pair.path0, pair.rot0), (pair.path1, pair.rot1)
+        tiles[index] = tuple(number.setdefault(key, len(number)) // _TILE for key in keys)
+    return sorted(indices, key=tiles.__getitem__)

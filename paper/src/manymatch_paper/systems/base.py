@@ -20,16 +20,15 @@ from manymatch._validate import FloatArray, float_array, read_only, refusal
 from manymatch.associate.candidates import candidates
 from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.features.config import FeatureConfig
-from manymatch.features.device import choose_device, library_versions, weights_hash
+from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import find_model, load_detector
 from manymatch.features.resize import resize_image
 from manymatch.features.weights import WeightsError, find_weights
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import resolve_camera
-from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import working_pixels
-from manymatch.runs.batch import batch_header
+from manymatch.runs.batch import pairs_identity
 from manymatch.runs.views import turned_back
 
 if TYPE_CHECKING:
@@ -286,9 +285,6 @@ class SystemSource:
         self._dataset, self._system = dataset, system
         # The working size of the paper; the features of this configuration are not used.
         self._resizing = FeatureConfig()
-        header = batch_header(
-            MatcherConfig.of("classic"), dataset.pairs, "cpu", None, compare=False, matches=False
-        )
         network = "torch" in system.packages
         self.identity: dict[str, Any] = {
             "set": self.name,
@@ -297,9 +293,7 @@ class SystemSource:
             "keep": system.keep,
             "resize": self._resizing.resize.to_dict(),
             "longest": [dataset.longest0, dataset.longest1],
-            **{name: header[name] for name in ("pair_count", "pair_list_hash")},
-            "device": choose_device(system.device).type if network else None,
-            "versions": library_versions() if network else header["versions"],
+            **pairs_identity(dataset.pairs, system.device, network=network),
         }
         text = json.dumps(self.identity, sort_keys=True)
         self.folder: Path = as_path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
