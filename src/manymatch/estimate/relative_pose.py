@@ -55,10 +55,10 @@ def estimate_relative_pose(
         Intrinsics, in the pixel convention of the graph's points.
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         "auto": the two stages with evidence for every edge, its rank and whether the motion filter
-        GMS keeps it; see docs/auto.md. It wants the graph unfiltered, takes its first 2048 edges
-        to find the pose, and does not use `options.guidance`.
+        GMS keeps it; see docs/auto.md. It wants the graph unfiltered, as `candidates` makes it by
+        default, takes its first 2048 edges to find the pose, and does not use `options.guidance`.
         "hcm-mcm": two stages, explore with HCM and select with MCM (Algorithm 1 of the paper),
-        which takes filtered graphs as `candidates` makes them.
+        for filtered graphs, as ``candidates(..., method="hcm-mcm")`` makes them.
         "hcm", "mcm": a single mechanism (Algorithm 3). "cm": edges as independent correspondences,
         uniform samples and truncated squared residuals, for comparison.
     options : Options, optional
