@@ -71,15 +71,7 @@ def estimate_homography(
     True
     """
     checked = checked_options(options)
-    frame = _Frame(checked_graph(graph, checked))
-    pair = PreparedPair(
-        graph,
-        frame.into(graph.points0, 0),
-        frame.into(graph.points1, 1),
-        checked.threshold_px / frame.unit,
-        checked,
-        proposals,
-    )
+    pair, frame = prepare(graph, checked, proposals)
     result = _core.estimate_homography(
         [pair.for_core()],
         checked_method(method),
@@ -104,7 +96,18 @@ def estimate_homography(
     )
 
 
-class _Frame:
+def prepare(
+    graph: object, options: Options, proposals: object = None
+) -> tuple[PreparedPair, Frame]:
+    """Check a pair and bring its points to the frame in which the homography is found."""
+    checked = checked_graph(graph, options)
+    frame = Frame(checked)
+    x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
+    eps = options.threshold_px / frame.unit
+    return PreparedPair(checked, x0, x1, eps, options, proposals), frame
+
+
+class Frame:
     """Coordinates in which the homography is found.
 
     Each image about the centre of its keypoints, and both in one unit, since errors of both images

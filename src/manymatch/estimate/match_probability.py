@@ -44,8 +44,9 @@ class ProbabilityModel:
 #: Distance from an epipolar line. Fitted by benchmarks/accuracy/fit_probability.py; docs/auto.md
 #: has the measured reliability.
 RELATIVE_POSE = ProbabilityModel(5, 1, (0.173, -0.299, 0.955, 1.559, 0.446))
-#: Distance from a point. docs/homography.md has the measured reliability.
-HOMOGRAPHY = ProbabilityModel(4, 2, (0.173, -0.299, 0.955, 1.559, 0.446))
+#: Distance from a point. The coefficients carry over; docs/homography.md has the measured
+#: reliability.
+HOMOGRAPHY = ProbabilityModel(4, 2, RELATIVE_POSE.coefficients)
 
 
 def match_probability(

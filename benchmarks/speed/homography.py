@@ -1,0 +1,105 @@
+"""Time of homographies at a forced number of iterations, beside PoseLib.
+
+    python benchmarks/speed/homography.py
+
+Every fourth pair of each set of the reference data, once with its rank-one candidates and once with
+all of them, the same for everybody; 100,000 iterations, 3 px, one thread. Times are processor times
+(other work on the machine does not count), the least of three repetitions. Prints for every set the
+sum over its pairs and the ratio to PoseLib's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.progress import track
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import manymatch
+from benchmarks.accuracy.homography import load_sets
+from tests.support.data_folder import data_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+METHODS = ("auto", "hcm-mcm", "cm")
+
+
+def least_seconds(call: Callable[[], object], repeats: int) -> float:
+    """Least processor time of a call."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def seconds(graph: manymatch.AssociationGraph, iterations: int, repeats: int) -> np.ndarray:
+    """Measure PoseLib and our methods on one graph."""
+    import poselib
+
+    options = manymatch.Options(
+        threshold_px=3.0, min_iterations=iterations, max_iterations=iterations, threads=1
+    )
+    settings = {
+        "max_reproj_error": options.threshold_px,
+        "min_iterations": iterations,
+        "max_iterations": iterations,
+        "success_prob": options.confidence,
+    }
+    ends = graph.edges.T
+    points0, points1 = graph.points0[ends[0]], graph.points1[ends[1]]
+    calls: list[Callable[[], object]] = [
+        lambda: poselib.estimate_homography(points0, points1, settings, {}),
+        *(partial(manymatch.estimate_homography, graph, m, options) for m in METHODS),
+    ]
+    return np.array([least_seconds(call, repeats) for call in calls])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--iterations", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--every", type=int, default=4, help="take every so-manieth pair")
+    arguments = parser.parse_args()
+    data = data_folder()
+    if data is None or not (data / "homography").is_dir():
+        sys.stdout.write("homography: not here, set MANYMATCH_DATA to the folder that has it\n")
+        return
+    lines = ["| candidates | set | pairs | edges | PoseLib, s | " + " | ".join(METHODS) + " |"]
+    lines.append("|---" * (5 + len(METHODS)) + "|")
+    sets = load_sets(data / "homography", None)
+    everything = []
+    for name, rank_one in track([(s, r) for r in (True, False) for s in sets], transient=True):
+        pairs = sets[name][:: arguments.every]
+        graphs = [pair.graph.up_to_rank(1) if rank_one else pair.graph for pair in pairs]
+        times = np.array([seconds(g, arguments.iterations, arguments.repeats) for g in graphs])
+        everything.append(times)
+        edges = np.mean([graph.num_edges for graph in graphs])
+        lines.append(
+            f"| {'rank one' if rank_one else 'all'} | {name} | {len(pairs)} | {edges:.0f} | "
+            + row(times)
+        )
+    times = np.concatenate(everything)
+    lines.append(f"| | together | {len(times)} | | " + row(times))
+    worst = " | ".join(f"{value:.2f}" for value in (times[:, 1:] / times[:, :1]).max(axis=0))
+    lines.append(f"| | slowest pair | | | | {worst} |")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def row(times: np.ndarray) -> str:
+    """Sum of PoseLib's times, then the ratios of the sums."""
+    total = times.sum(axis=0)
+    return f"{total[0]:.2f} | " + " | ".join(f"{r:.2f}" for r in total[1:] / total[0]) + " |"
+
+
+if __name__ == "__main__":
+    main()
