@@ -214,7 +214,7 @@ def test_bad_superglue(tmp_path, changes, reason):
         read_superglue(path)
 
 
-def test_the_door_opens_our_own_files_and_arrays(tmp_path):
+def test_load_graph_reads_our_own_files_and_arrays(tmp_path):
     graph = AssociationGraph(P0, P1, EDGES, [0.75, 0.5, 0.25], [1, 1, 2])
     graph.save(tmp_path / "graph.npz")
     assert load_graph(tmp_path / "graph.npz") == graph

@@ -90,6 +90,7 @@ def run(
             estimate.matches,
             confidence=estimate.match_probability,
             pose=estimate.pose,
+            inliers=candidates.edges[estimate.inliers],
             config=how,
         )
     if as_json:

@@ -1,4 +1,4 @@
-"""Whether a backbone keeps its promises: shapes, repeatability, cells where it says they are."""
+"""Checks of a backbone: shapes, repeatability and the positions of its cells."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Removing from descriptors what only tells where in the image they are (INSID3).
+"""Removal of the positional part of descriptors (INSID3).
 
-A network is shown an image without content. Whatever varies over its features then is position: the
+A network is shown an image without content. Whatever varies over its features then is position. The
 strongest directions of that variation span the subspace that is projected out of all descriptors of
 the same layer and grid.
 """

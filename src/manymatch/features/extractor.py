@@ -318,8 +318,8 @@ class Extractor:
             found = [self._read(key) for key in keys]
             missing = [i for i, features in enumerate(found) if features is None]
             made = self._compute([arrays[i] for i in missing], [configs[i] for i in missing])
-        for i, (keypoints, array) in zip(missing, made, strict=True):
-            height, width = array.shape[:2]
+        for i, keypoints in zip(missing, made, strict=True):
+            height, width = arrays[i].shape[:2]
             features = Features(
                 keypoints.points,
                 keypoints.scores,
@@ -357,14 +357,14 @@ class Extractor:
 
     def _compute(
         self, arrays: list[NDArray[np.uint8]], configs: list[FeatureConfig]
-    ) -> list[tuple[Keypoints, NDArray[np.uint8]]]:
+    ) -> list[Keypoints]:
         detected = [
             self._detect(array, config.resize)
             for array, config in zip(arrays, configs, strict=True)
         ]
         backbone = self.backbone
         if backbone is None:
-            return list(zip(detected, arrays, strict=True))
+            return detected
         maps: list[FeatureMap | None] = [None] * len(arrays)
         for config in dict.fromkeys(configs):
             which = [i for i, other in enumerate(configs) if other == config]
@@ -373,10 +373,8 @@ class Extractor:
             for i, by_layer in zip(which, dense, strict=True):
                 (maps[i],) = by_layer.values()
         return [
-            (self._describe(keypoints, _not_none(dense_map), config, backbone), array)
-            for keypoints, dense_map, array, config in zip(
-                detected, maps, arrays, configs, strict=True
-            )
+            self._describe(keypoints, _not_none(dense_map), config, backbone)
+            for keypoints, dense_map, config in zip(detected, maps, configs, strict=True)
         ]
 
     def _detect(self, array: NDArray[np.uint8], resize: Resize) -> Keypoints:

@@ -220,7 +220,7 @@ def _torch_cache(url: str) -> Path:
 
 
 def _missing(model: Model, after: str) -> WeightsError:
-    """Make the one sentence: which model, where looked, what to do, what to take instead."""
+    """Make the error: which model, where it was looked for, what to do, what to take instead."""
     tried = [place for _, place, _ in _places(model)]
     looked = " and ".join([", ".join(tried[:-1]), tried[-1]] if len(tried) > 1 else tried)
     command = fetch_command(model)
@@ -245,7 +245,7 @@ def _missing(model: Model, after: str) -> WeightsError:
 
 
 class _DownloadError(Exception):
-    """Nothing came; the text is a short reason."""
+    """A download failed; the text is a short reason."""
 
 
 def _is_offline() -> bool:
@@ -273,7 +273,7 @@ def _from_hub(hub_id: str) -> Path:
     except ModuleNotFoundError:
         raise _DownloadError("huggingface_hub is not installed") from None
     try:
-        # One short question first: the library repeats failing downloads for minutes.
+        # Ask for the repository first, as the library repeats failing downloads for minutes.
         huggingface_hub.HfApi().model_info(hub_id, timeout=TIMEOUT_S)
         folder = huggingface_hub.snapshot_download(
             hub_id, allow_patterns=list(_HUB_FILES), etag_timeout=TIMEOUT_S
@@ -282,7 +282,7 @@ def _from_hub(hub_id: str) -> Path:
         raise _DownloadError("the hub wants the licence accepted first") from None
     except errors.RepositoryNotFoundError:
         raise _DownloadError("the hub has no such repository, or wants a login") from None
-    except Exception as error:  # noqa: BLE001 (whatever its HTTP library raises is no news here)
+    except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
         raise _DownloadError(_reason(error)) from None
     return Path(folder)
 
@@ -309,7 +309,7 @@ def _from_url(url: str, path: Path) -> Path:
 
 
 def _reason(error: BaseException) -> str:
-    """Say in a few words why; what lies under the wrappers tells more than they do."""
+    """Return a short reason: for an error of urllib, that of the error it wraps."""
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answered {error.code}"
     if isinstance(error, urllib.error.URLError):

@@ -67,7 +67,7 @@ def require_pillow() -> Any:
 
 
 class _ReadError(ValueError):
-    """Why an image is not taken, already in words."""
+    """Why an image is refused, worded for the user."""
 
 
 @contextlib.contextmanager

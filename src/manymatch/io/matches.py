@@ -382,7 +382,7 @@ def to_json(value: object, name: str, indent: int | None = None) -> str:
 
 
 def _plain(value: object) -> object:
-    """Turn what JSON does not know into what it knows."""
+    """Convert a value of a type that JSON does not have."""
     if isinstance(value, RelativePose):
         return {"R": value.R.tolist(), "t": value.t.tolist()}
     if isinstance(value, np.ndarray | np.generic):

@@ -32,9 +32,9 @@ _STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-# (last layer, stride, where cell 0 looks at) in input pixels. The padding is lopsided, and the
-# weights have learned to make up for part of it, so the last is no matter of arithmetic: it is the
-# centroid of the input gradient, averaged over real images, both axes, cells and projections.
+# (last layer, stride, centre of cell 0) in input pixels. The padding is asymmetric, and the weights
+# partly compensate for it, so the centre was measured: it is the centroid of the input gradient,
+# averaged over real images, both axes, cells and projections.
 _GEOMETRY = ((2, 4, 2.5), (4, 8, 3.6), (7, 16, 10.0), (10, 16, 9.6), (15, 32, 18.0))
 # What only classification needs.
 _HEAD = re.compile(r"^(conv_head|bn1|fc)\.")
@@ -103,7 +103,7 @@ class EfficientNetLite0(Backbone):
         return _stage(layer)[1]
 
     def origin_of(self, layer: int) -> float:
-        """Where cell 0 looks at, in input pixels."""
+        """Centre of the first cell of a layer in input pixels."""
         return _stage(layer)[2]
 
 

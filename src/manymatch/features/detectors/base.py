@@ -211,13 +211,13 @@ def suppress(points: FloatArray, radius: float) -> IndexArray:
     kept = []
     positions = points.tolist()
     for i, ((x, y), (column, row)) in enumerate(zip(positions, cells, strict=True)):
-        rivals = (
+        nearby = (
             positions[j]
             for c in (column - 1, column, column + 1)
             for r in (row - 1, row, row + 1)
             for j in kept_in.get((c, r), ())
         )
-        if all(abs(x - u) > radius or abs(y - v) > radius for u, v in rivals):
+        if all(abs(x - u) > radius or abs(y - v) > radius for u, v in nearby):
             kept.append(i)
             kept_in.setdefault((column, row), []).append(i)
     return np.array(kept, dtype=np.int64)

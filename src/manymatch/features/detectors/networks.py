@@ -94,7 +94,7 @@ class NetworkDetector(Detector):
         """
 
     def refine(self, scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        """Positions (N, 2) of peaks, whole pixels unless a subclass knows better."""
+        """Positions (N, 2) of peaks: whole pixels, unless a subclass refines them."""
         return positions(indices, scores.shape[1]).to(scores.dtype)
 
     @abc.abstractmethod
@@ -277,8 +277,8 @@ class Disk(NetworkDetector):
     """Keypoints at whole pixels; the scores are logits.
 
     A peak's pixel is taken as its position. Measured on photographs and their halves, and by
-    epipolar errors on pairs of known pose, positions are about 0.3 px too large in x and y: a habit
-    of the training, far below the spread of the positions, and left as it is.
+    epipolar errors on pairs of known pose, positions are about 0.3 px too large in x and y: an
+    effect of the training, far smaller than the spread of the positions, which is not corrected.
     """
 
     default_threshold = 0.0
