@@ -45,7 +45,7 @@ demo: $(VENV)/.package
 
 # The photographs that the demo ships: the same bits on every run.
 street: $(VENV)/.package
-	PYTHONPATH=src:. $(BIN)/python -m tools.street --demo
+	$(BIN)/python -m tools.street --demo
 
 # Installs Python packages only. Tests that need a browser or a cross compiler are skipped where
 # there is none, and say so.

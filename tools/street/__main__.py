@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-import manymatch.datasets
 from tools.street.scene import RenderedScene, render_scene
 
 # The demo's scene, and a JPEG quality that keeps both photographs together below 400 KB.
 DEMO_SEED, DEMO_SIZE, DEMO_QUALITY = 15, (960, 720), 90
+# In the sources, not in an installed package.
+_DEMO_FOLDER = Path(__file__).parents[2] / "src/manymatch/datasets/demo_photos"
 _LARGEST_DEPTH = 65534
 
 
@@ -70,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--demo", action="store_true", help="write the demo's photographs")
     given = parser.parse_args(arguments)
     if given.demo:
-        write_demo(Path(manymatch.datasets.__file__).parent / "demo_photos")
+        write_demo(_DEMO_FOLDER)
     elif given.out is not None:
         write_data_set(given.out, given.pairs, tuple(given.size))
     else:
