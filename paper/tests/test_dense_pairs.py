@@ -24,7 +24,7 @@ from manymatch_paper.dense_pairs import (
     with_depth,
 )
 from manymatch_paper.measures.recall import RecallCurve
-from tests.support.synthetic_planes import made_planes
+from tests.support.synthetic_planes import synthetic_planes
 
 NAN = float("nan")
 RANDOM = PatchSettings(longest=0, weights="random")
@@ -118,7 +118,7 @@ def test_a_run_goes_on_and_refuses_another_configuration(tmp_path: Path) -> None
 
 def test_patches_are_where_the_depth_says(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    dataset = made_planes(tmp_path)
+    dataset = synthetic_planes(tmp_path)
     source = PatchSource(Choice("efficientnet-lite0", (10,)), RANDOM)
     ((layer, rank, truth, desc0, desc1),) = source.patches(dataset, dataset.pairs[0], (1.0,))
     assert (layer, rank, len(desc0), len(desc1)) == (10, 0, 80, 80)
@@ -132,7 +132,7 @@ def test_patches_are_where_the_depth_says(tmp_path: Path) -> None:
 
 def test_quarter_turns_leave_the_patches_in_place(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    dataset = made_planes(tmp_path)
+    dataset = synthetic_planes(tmp_path)
     source = PatchSource(Choice("efficientnet-lite0", (10,)), RANDOM)
     turned = dataclasses.replace(dataset.pairs[0], rot1=1)
     ((*_, straight, _, _),) = source.patches(dataset, dataset.pairs[0], (1.0,))

@@ -1,4 +1,4 @@
-"""Made graphs that have the same bits on every machine.
+"""Synthetic graphs that have the same bits on every machine.
 
 Random numbers are integers from a hash, and everything after them is one correctly rounded
 operation at a time: no matrix product, no sine, nothing a library may compute in another order.

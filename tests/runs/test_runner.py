@@ -152,3 +152,21 @@ def test_settings():
 )
 def test_errors_of_a_pair_are_one_line(error, says):
     assert error_sentence(error) == says
+
+
+def test_a_journal_that_cannot_be_written_ends_the_run(journals, monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journals["b"], "append", full)
+    with pytest.raises(OSError, match="No space left"):
+        Run(journals, 30).execute(square, workers=3)
+    assert signal.getsignal(signal.SIGINT) is before
+    # What only one journal has is computed again for the other.
+    monkeypatch.undo()
+    run = Run(journals, 30)
+    assert len(run.missing) == 30
+    run.execute(square)
+    assert sorted(values(journals["b"])) == list(range(30))

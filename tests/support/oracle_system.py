@@ -63,4 +63,4 @@ def write_views(place, count):
 def views_of(place):
     """Open such a folder as a data set whose images keep their size."""
     pairs = datasets.load("folder", place).pairs
-    return Dataset("made-views", "Made views", pairs, longest0=0, longest1=0)
+    return Dataset("synthetic-views", "Synthetic views", pairs, longest0=0, longest1=0)

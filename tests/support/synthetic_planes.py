@@ -17,7 +17,7 @@ SIZE = (160, 128)
 DEPTH_M, FOCAL, SHIFT_PX = 2.0, 100.0, 16
 
 
-def made_planes(folder: Path, count: int = 1) -> Dataset:
+def synthetic_planes(folder: Path, count: int = 1) -> Dataset:
     """Make pairs of which the second view is SHIFT_PX pixels to the right of the first."""
     from PIL import Image
 
@@ -52,4 +52,6 @@ def made_planes(folder: Path, count: int = 1) -> Dataset:
         to_common[0, 3] = side * baseline
         return DepthView(np.full((height, width), DEPTH_M), None, camera, to_common)
 
-    return Dataset("made-planes", "Made planes", tuple(pairs), depth=depth, notes=("Walls.",))
+    return Dataset(
+        "synthetic-planes", "Synthetic planes", tuple(pairs), depth=depth, notes=("Walls.",)
+    )

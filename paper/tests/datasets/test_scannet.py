@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from manymatch import datasets
-from tests.support import synthetic_trees as made_trees
+from tests.support import synthetic_trees
 from tests.support.synthetic_trees import (
     SCANNET_K,
     make_scannet_images,
@@ -42,7 +42,7 @@ def test_flat_images(tmp_path):
     make_scannet_list(tmp_path, 6)
     for scene in ("scene0707_00", "scene0708_00"):
         for frame in (15, 30, 45):
-            made_trees.write_image(tmp_path / f"{scene}_frame-{frame:06d}.jpg", (1296, 968))
+            synthetic_trees.write_image(tmp_path / f"{scene}_frame-{frame:06d}.jpg", (1296, 968))
     assert all(pair.path1.is_file() for pair in datasets.load("scannet1500", tmp_path))
 
 

@@ -12,7 +12,7 @@ from manymatch_paper.dense_pairs import Choice, DepthSets, PatchSettings, with_d
 from manymatch_paper.engine import load_report, report_of
 from manymatch_paper.experiments import diagnose
 from manymatch_paper.experiments.diagnose import PAPER, chosen_backbones
-from tests.support.synthetic_planes import made_planes
+from tests.support.synthetic_planes import synthetic_planes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +79,7 @@ def test_the_rank_that_gains_most_is_shown_unless_the_papers_is_there() -> None:
     assert diagnose._summary(entries(curves), (0, 5, 9, 200), None)["rank"] == 200
 
 
-def made_data(set_name: str = "made-up", backbone: str = "tiny", scale: int = 1) -> dict:
+def example_data(set_name: str = "made-up", backbone: str = "tiny", scale: int = 1) -> dict:
     """Data of a run with two layers, three ranks and three bins, one of them empty."""
     ks = np.arange(1, 9)
     curves = {
@@ -118,7 +118,7 @@ def made_data(set_name: str = "made-up", backbone: str = "tiny", scale: int = 1)
 
 
 def test_tables_show_our_numbers_and_the_papers() -> None:
-    recall, gain, regret, gap = diagnose.tables(made_data())
+    recall, gain, regret, gap = diagnose.tables(example_data())
     # Layer 24 is selected and final; at K = 1 in the first bin 0.12 + 0.05 + 0.08.
     assert recall.rows[0] == ["layer 24, [0°, 40°)", *recall.rows[0][1:]]
     assert recall.rows[0][1] == "25.0 (100)"
@@ -137,15 +137,15 @@ def test_tables_show_our_numbers_and_the_papers() -> None:
 
 
 def test_the_papers_own_set_has_its_rows() -> None:
-    _, _, regret, _ = diagnose.tables(made_data("navi-wild-diagnostic", "dinov3-vitl16"))
+    _, _, regret, _ = diagnose.tables(example_data("navi-wild-diagnostic", "dinov3-vitl16"))
     last = [[cell.text for cell in row] for row in regret.rows[2:]]
     assert last == [["paper, layer 19", "", "", "0.42"], ["paper, layer 24", "", "", "3.50"]]
 
 
 def test_figures_and_files_come_from_the_json_alone(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    data = made_data()
-    data["runs"].append(made_data(backbone="other", scale=2)["runs"][0])
+    data = example_data()
+    data["runs"].append(example_data(backbone="other", scale=2)["runs"][0])
     paths = report_of("diagnose", data).write(tmp_path)
     assert {path.suffix for path in paths} == {".json", ".md", ".tex", ".pdf", ".png"}
     again = load_report(tmp_path / "diagnose.json")
@@ -163,7 +163,7 @@ def test_figures_and_files_come_from_the_json_alone(tmp_path: Path) -> None:
 
 def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    dataset = with_depth(made_planes(tmp_path, 2))
+    dataset = with_depth(synthetic_planes(tmp_path, 2))
     settings = {
         "backbone": ["efficientnet-lite0:4,10:0,3,60"],
         "k": 3,

@@ -10,7 +10,7 @@ import pytest
 from manymatch_paper.dense_pairs import DepthSets, PatchSettings
 from manymatch_paper.engine import load_report, report_of
 from manymatch_paper.experiments import operators
-from tests.support.synthetic_planes import made_planes
+from tests.support.synthetic_planes import synthetic_planes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ UNION = curve("union", 0, [70, 130, 200, 260], [0.40, 0.60, 0.70, 0.75])
 EMPTY = [curve(name, 1, [1, 2, 3, 4], [None] * 4) for name in ("mutual", "oneway", "union")]
 
 
-def made_data() -> dict:
+def example_data() -> dict:
     curves = [MUTUAL, ONEWAY, UNION, *EMPTY]
     bins = [
         {"name": name, "pairs": n, "objects": n, "without_partners": [n * (n == 1)]}
@@ -77,7 +77,7 @@ def test_comparisons_by_hand() -> None:
 
 
 def test_tables_show_our_numbers_and_the_papers() -> None:
-    recall, equal, like, half = operators.tables(made_data())
+    recall, equal, like, half = operators.tables(example_data())
     assert recall.rows[0] == [
         "[0°, 40°) mutual (MKNN)", "20.0 (10)", "35.0 (25)", "45.0 (40)"
     ]  # fmt: skip
@@ -100,9 +100,9 @@ def test_tables_show_our_numbers_and_the_papers() -> None:
 
 def test_figure_has_a_panel_a_bin(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    report_of("operators", made_data()).write(tmp_path)
+    report_of("operators", example_data()).write(tmp_path)
     again = load_report(tmp_path / "operators.json")
-    figure = again.figures["operators"](json.loads(json.dumps(made_data())))
+    figure = again.figures["operators"](json.loads(json.dumps(example_data())))
     # Nothing is known in the second bin, and the third has no pairs.
     assert [len(axis.lines) for axis in figure.axes] == [3, 0]
     assert figure.axes[0].get_xscale() == "log"
@@ -111,7 +111,7 @@ def test_figure_has_a_panel_a_bin(tmp_path: Path) -> None:
 
 def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    dataset = made_planes(tmp_path)
+    dataset = synthetic_planes(tmp_path)
     how = PatchSettings(longest=0, weights="random")
     chosen = {"backbone": "efficientnet-lite0", "layer": 10, "debias": 2, "settings": how}
     sets = DepthSets([dataset], tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Q4 end to end on made views: native and stand-in systems, resuming, refusing, ranking."""
+"""Q4 end to end on synthetic views: native and stand-in systems, resuming, refusing, ranking."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def test_rows_say_the_numbers_or_what_is_missing(views, tmp_path):
     assert absent["missing"] == "Absent needs something: pip install something"
     assert absent["sets"] == {}
     # True matches give the true pose, through resizing and back.
-    assert min(oracle["sets"]["made-views"]["auc"]["mean"]) > 98.0
+    assert min(oracle["sets"]["synthetic-views"]["auc"]["mean"]) > 98.0
     for row in (sift, oracle, ours):
-        assert row["sets"]["made-views"]["pairs"] == 2
+        assert row["sets"]["synthetic-views"]["pairs"] == 2
     report = report_of("q4", data)
     by_set = report.tables[2].cells()
     # The specialist is best and yet not ranked.
@@ -124,11 +124,11 @@ def test_matching_is_done_once_and_a_run_goes_on(views, tmp_path):
     next(again.pairs)
     second = run(views, tmp_path, again)
     assert again.calls == 1
-    assert second["rows"][2]["sets"]["made-views"]["pairs"] == 2
+    assert second["rows"][2]["sets"]["synthetic-views"]["pairs"] == 2
     third = TrueMatches(views)
     assert run(views, tmp_path, third) == second
     assert third.calls == 0
-    assert first["rows"][2]["sets"]["made-views"]["pairs"] == 1
+    assert first["rows"][2]["sets"]["synthetic-views"]["pairs"] == 1
 
 
 def test_results_of_another_configuration_are_refused(views, tmp_path):
@@ -185,7 +185,7 @@ def spread(values):
     }
 
 
-def made_data(name):
+def example_data(name):
     def row(key, title, values, **more):
         found = {name: {"auc": spread(values), "median_matches": 500.0, "pairs": 10}}
         return {
@@ -216,7 +216,7 @@ def made_data(name):
 
 
 def test_a_set_of_the_paper_has_its_numbers_beside(tmp_path):
-    data = made_data("metu-cc")
+    data = example_data("metu-cc")
     report = report_of("q4", data)
     overview, absent, ranking = report.tables
     texts = [[cell.text for cell in row] for row in overview.cells()]
@@ -238,7 +238,7 @@ def test_a_set_of_the_paper_has_its_numbers_beside(tmp_path):
 
 
 def test_another_set_has_no_number_of_the_paper():
-    report = report_of("q4", made_data("somewhere"))
+    report = report_of("q4", example_data("somewhere"))
     assert len(report.tables[0].rows) == 5
     assert report.tables[2].header[-1] == "matches"
 

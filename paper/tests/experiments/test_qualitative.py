@@ -9,7 +9,7 @@ import pytest
 from manymatch_paper.dense_pairs import OneSet, PatchSettings
 from manymatch_paper.engine import load_report, report_of
 from manymatch_paper.experiments import qualitative
-from tests.support.synthetic_planes import made_planes
+from tests.support.synthetic_planes import synthetic_planes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_qualitative_has_two_brackets(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    dataset = made_planes(tmp_path, 2)
+    dataset = synthetic_planes(tmp_path, 2)
     settings = {"backbone": "efficientnet-lite0", "layer": 10, "against": 7, "debias": 3}
     settings["settings"] = PatchSettings(longest=0, weights="random")
     data = qualitative.run(OneSet(dataset), pair=[0, 1], **settings)

@@ -11,7 +11,7 @@ import pytest
 from manymatch_paper.dense_pairs import OneSet, PatchSettings
 from manymatch_paper.engine import load_report, report_of
 from manymatch_paper.experiments import teaser
-from tests.support.synthetic_planes import FOCAL, SHIFT_PX, SIZE, made_planes
+from tests.support.synthetic_planes import FOCAL, SHIFT_PX, SIZE, synthetic_planes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def test_lines_are_spread() -> None:
 
 def test_judging_by_pose_measures_distance_from_the_epipolar_lines(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
-    (pair,) = made_planes(tmp_path).pairs
+    (pair,) = synthetic_planes(tmp_path).pairs
     # The camera moves along x: lines are rows, so the difference in y is the distance.
     centres = (np.array([[20.0, 30.0], [70.0, 64.0]]), np.array([[4.0, 30.0], [50.0, 70.0]]))
     judge = teaser._by_pose(pair, centres, 4.0)
@@ -69,7 +69,7 @@ def test_judging_by_pose_measures_distance_from_the_epipolar_lines(tmp_path: Pat
 def test_teaser_on_images(tmp_path: Path, has_depth: bool) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    dataset = made_planes(tmp_path)
+    dataset = synthetic_planes(tmp_path)
     if not has_depth:
         dataset = dataclasses.replace(dataset, depth=None)
     settings = {"backbone": "efficientnet-lite0", "layer": 4, "k": 4, "tau": 10.0, "lines": 3}

@@ -243,4 +243,4 @@ def test_pairs_without_a_pose_are_refused(views, tmp_path):
 
 def test_folders_are_told_apart_by_their_titles(views):
     assert Dataset("folder", "mine", views.pairs).set_name == "mine"
-    assert views.set_name == "made-views"
+    assert views.set_name == "synthetic-views"
