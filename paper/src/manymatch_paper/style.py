@@ -197,6 +197,31 @@ def gain_panels(
     return figure
 
 
+def legend_line(label: str, **style: Any) -> Any:
+    """Make an entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **style)
+
+
+def threshold_lines(*, markers: bool = False) -> list[Any]:
+    """Make the entries of a legend for the AUC thresholds."""
+    return [
+        legend_line(f"AUC@{threshold}°", color=colour, marker=MARKERS[i] if markers else "")
+        for i, (threshold, colour) in enumerate(THRESHOLD_COLOURS.items())
+    ]
+
+
+def shades(keys: Sequence[int], first: float, last: float) -> dict[int, str]:
+    """Give every key a colour, evenly spread over a part of a scale from 0 to 1."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    steps = max(len(keys) - 1, 1)
+    scale = colormaps["viridis"]
+    return {n: to_hex(scale(first + (last - first) * i / steps)) for i, n in enumerate(keys)}
+
+
 def panel_title(axis: Any, text: str) -> None:
     """Write a title above a panel, a long one smaller so that it stays above its own."""
     axis.set_title(text, loc="left", fontsize=8.0 * min(1.0, 23 / max(len(text), 1)))
@@ -214,11 +239,11 @@ def _starts(rows: Sequence[int]) -> list[int]:
 _LONGEST = 640
 
 
-def photograph(image: NDArray[np.uint8]) -> dict[str, Any]:
+def photograph(image: NDArray[np.uint8], longest: int = _LONGEST) -> dict[str, Any]:
     """Keep an (H, W, 3) image as JPEG text, with its own width and height."""
     picture = require_pillow().fromarray(image)
     size = picture.size
-    picture.thumbnail((_LONGEST, _LONGEST))
+    picture.thumbnail((longest, longest))
     return {"size": list(size), "jpeg": _text(picture, "JPEG", quality=88)}
 
 

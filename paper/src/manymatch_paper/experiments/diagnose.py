@@ -37,7 +37,18 @@ from manymatch_paper.measures.recall import (
     interpolated_gap,
 )
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.style import COLOURS, GREY, INK, LINES, MARKERS, PAGE_CM, new_figure, panels
+from manymatch_paper.style import (
+    COLOURS,
+    GREY,
+    INK,
+    LINES,
+    MARKERS,
+    PAGE_CM,
+    legend_line,
+    new_figure,
+    panels,
+    shades,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -413,7 +424,8 @@ def layer_selection(data: dict[str, Any]) -> Figure:
     figure, axes = panels(len(runs), 2, PAGE_CM if len(runs) > 1 else 0.7 * PAGE_CM, _ROW_CM)
     for axis, entry in zip(axes, runs, strict=True):
         strong = shown_layers(entry)
-        colours = _layer_colours(entry["layers"], strong)
+        colours = shades(entry["layers"], 0.15, 0.9)
+        colours |= {strong[-1]: COLOURS[1]} | {strong[0]: COLOURS[0]}
         for layer in sorted(entry["layers"], key=lambda n: n in strong):
             _trajectories(axis, entry, layer, colours[layer], layer in strong)
         _arrows(axis, entry, strong[0], data["k"])
@@ -443,7 +455,7 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
         axes = part.subplots(rows, width, squeeze=False, sharey=True).ravel().tolist()
         for axis in axes[len(entry["layers"]) :]:
             axis.set_axis_off()
-        colours = _rank_colours(entry["ranks"])
+        colours = {0: COLOURS[1]} | shades([s for s in entry["ranks"] if s], 0.85, 0.0)
         for place, (axis, layer) in enumerate(zip(axes, entry["layers"], strict=False)):
             for rank in entry["ranks"]:
                 for curve in _curves(entry, layer, rank):
@@ -462,9 +474,9 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
                 axis.set_ylabel("recall (%)")
             if place >= len(entry["layers"]) - width:
                 axis.set_xlabel("associations a pair")
-        handles = [_line(f"s = {s}", color=colours[s]) for s in entry["ranks"]]
+        handles = [legend_line(f"s = {s}", color=colours[s]) for s in entry["ranks"]]
         handles += [
-            _line(info["name"], color=INK, linestyle=LINES[i % len(LINES)])
+            legend_line(info["name"], color=INK, linestyle=LINES[i % len(LINES)])
             for i, info in enumerate(entry["bins"])
             if info["pairs"]
         ]
@@ -533,7 +545,7 @@ def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong:
     if strong[0] == strong[-1]:
         names = {strong[0]: f"selected, {last}"}
     handles = [
-        _line(
+        legend_line(
             f"layer {layer}" + (f" ({names[layer]})" if layer in names else ""),
             color=colours[layer],
             linestyle="-" if layer in strong else "--",
@@ -541,7 +553,7 @@ def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong:
         for layer in entry["layers"]
     ]
     handles += [
-        _line(info["name"], color=GREY, linestyle="none", marker=MARKERS[i % len(MARKERS)])
+        legend_line(info["name"], color=GREY, linestyle="none", marker=MARKERS[i % len(MARKERS)])
         for i, info in enumerate(entry["bins"])
         if info["pairs"]
     ]
@@ -563,12 +575,6 @@ def counts_on(axis: Axes) -> None:
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _line(label: str, **style: Any) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **style)
-
-
 def _curves(entry: dict[str, Any], layer: int, rank: int) -> list[dict[str, Any]]:
     return [
         curve
@@ -579,31 +585,6 @@ def _curves(entry: dict[str, Any], layer: int, rank: int) -> list[dict[str, Any]
 
 def _percent(curve: dict[str, Any]) -> list[float]:
     return [100 * value for value in curve["recall"]]
-
-
-def _layer_colours(layers: list[int], strong: list[int]) -> dict[int, str]:
-    """Give the selected and the final layer full colours, the others shades."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    shades = colormaps["viridis"]
-    count = max(len(layers) - 1, 1)
-    colours = {n: to_hex(shades(0.15 + 0.75 * i / count)) for i, n in enumerate(layers)}
-    colours[strong[-1]] = COLOURS[1]
-    colours[strong[0]] = COLOURS[0]
-    return colours
-
-
-def _rank_colours(ranks: list[int]) -> dict[int, str]:
-    """Give no correction orange, the ranks shades from light to dark."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    shades = colormaps["viridis"]
-    rest = [s for s in ranks if s]
-    count = max(len(rest) - 1, 1)
-    colours = {s: to_hex(shades(0.85 - 0.85 * i / count)) for i, s in enumerate(rest)}
-    return {0: COLOURS[1], **colours}
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {

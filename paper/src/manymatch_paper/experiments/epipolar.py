@@ -307,7 +307,7 @@ def find_example(pair: Pair, threshold_px: float = 1.0) -> dict[str, Any]:
     e = false[np.argmax(similarity[false])]
     match = np.flatnonzero(inlier & (rank == 1) & (graph.edges[:, 0] == graph.edges[e, 0]))[0]
     example: dict[str, Any] = {
-        "images": [photograph(image) for image in images],
+        "images": [photograph(image, max(image.shape)) for image in images],
         "threshold_px": threshold_px,
         "point0": first[e].tolist(),
         "line": epipolar_lines(pair.camera0.K, pair.camera1.K, pose, first[[e]])[0].tolist(),
@@ -350,6 +350,7 @@ def epipolar_line(data: dict[str, Any]) -> Figure:
         axes, images, ("image 0: a keypoint", "image 1: its epipolar line"), strict=True
     ):
         show(axis, image)
+        axis.images[-1].set_interpolation("lanczos")
         axis.set_title(title, loc="left")
         _plain(axis, image["size"])
     _ring(axes[0], points["point0"], _POINT)
@@ -366,6 +367,7 @@ def epipolar_line(data: dict[str, Any]) -> Figure:
         bottom.subplots(1, 3), places, strict=True
     ):
         show(axis, image)
+        axis.images[-1].set_interpolation("lanczos")
         _plain(axis, image["size"])
         axis.set_xlim(point[0] - _HALF_PX * _WIDE, point[0] + _HALF_PX * _WIDE)
         axis.set_ylim(point[1] + _HALF_PX, point[1] - _HALF_PX)

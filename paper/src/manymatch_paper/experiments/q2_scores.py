@@ -43,7 +43,15 @@ from manymatch_paper.pose_runs import (
     budget_text,
     mean_column,
 )
-from manymatch_paper.style import COLOURS, COLUMN_CM, INK, PAGE_CM, legend_above, new_figure
+from manymatch_paper.style import (
+    COLOURS,
+    COLUMN_CM,
+    INK,
+    PAGE_CM,
+    legend_above,
+    legend_line,
+    new_figure,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -429,7 +437,12 @@ def triplets(data: dict[str, Any]) -> Figure:
         axis.grid(visible=False, axis="x")
         axis.set_ylabel("pose AUC (%)")
         axis.set_title(run["representation"], loc="left")
-    legend_above(figure, _triplet_legend())
+    lines = [legend_line(TITLES[name], color=c) for name, c in _ESTIMATOR_COLOURS.items()]
+    marks = [
+        legend_line(f"@{threshold}°", color=INK, marker=marker, linestyle="none")
+        for marker, threshold in zip(_MARKERS, THRESHOLDS, strict=True)
+    ]
+    legend_above(figure, [*lines, *marks])
     return figure
 
 
@@ -467,20 +480,6 @@ def complementarity_map(data: dict[str, Any]) -> Figure:
         )
     figure.colorbar(image, ax=list(axes), label="gain (points)", pad=0.02)
     return figure
-
-
-def _triplet_legend() -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    lines = [
-        Line2D([], [], color=colour, linewidth=1.8, label=TITLES[name])
-        for name, colour in _ESTIMATOR_COLOURS.items()
-    ]
-    marks = [
-        Line2D([], [], color=INK, marker=marker, linestyle="none", label=f"@{threshold}°")
-        for marker, threshold in zip(_MARKERS, THRESHOLDS, strict=True)
-    ]
-    return [*lines, *marks]
 
 
 def _broken(title: str) -> str:

@@ -44,7 +44,18 @@ from manymatch_paper.pose_runs import (
     seeds_text,
     settings_of,
 )
-from manymatch_paper.style import GREY, INK, MARKERS, PAGE_CM, THRESHOLD_COLOURS, new_figure, panels
+from manymatch_paper.style import (
+    GREY,
+    INK,
+    MARKERS,
+    PAGE_CM,
+    THRESHOLD_COLOURS,
+    legend_above,
+    legend_line,
+    new_figure,
+    panels,
+    threshold_lines,
+)
 from manymatch_paper.systems import SYSTEMS, load_system
 from manymatch_paper.systems.base import SystemSource
 
@@ -394,7 +405,11 @@ def systems(data: dict[str, Any]) -> Figure:
         axis.spines["left"].set_visible(False)
         axis.grid(axis="y", visible=False)
     figure.supxlabel("pose AUC (%), interval over pairs", fontsize=7.5, color=INK)
-    _legend(figure, hollow=hollow)
+    handles = threshold_lines(markers=True)
+    if hollow:
+        edge = {"markerfacecolor": "white", "markeredgecolor": GREY}
+        handles.append(legend_line("paper", linestyle="", marker="o", **edge))
+    legend_above(figure, handles)
     return figure
 
 
@@ -402,28 +417,6 @@ def _largest(row: dict[str, Any], entry: dict[str, Any], paper: dict[str, Any]) 
     """Right end of what is drawn of a system."""
     ends = [high for _, high in row["sets"][entry["name"]]["auc"]["interval"]]
     return float(max(*ends, *paper.get(row["paper"], {}).get(entry["name"], ())))
-
-
-def _legend(figure: Figure, *, hollow: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=THRESHOLD_COLOURS[t], marker=MARKERS[i], label=f"AUC@{t}°")
-        for i, t in enumerate(THRESHOLDS)
-    ]
-    if hollow:
-        handles.append(
-            Line2D(
-                [],
-                [],
-                linestyle="",
-                marker="o",
-                markerfacecolor="white",
-                markeredgecolor=GREY,
-                label="paper",
-            )
-        )
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"q4_systems": systems}

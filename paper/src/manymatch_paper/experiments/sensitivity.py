@@ -15,7 +15,15 @@ from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import DEGREES, MACRO, dim, missing_rows, of_name, triplet
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import Gms, PoseSets, about_paper, association_text, budget_text
-from manymatch_paper.style import INK, THRESHOLD_COLOURS, legend_above, panel_rows, panel_title
+from manymatch_paper.style import (
+    INK,
+    THRESHOLD_COLOURS,
+    legend_above,
+    legend_line,
+    panel_rows,
+    panel_title,
+    threshold_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -209,7 +217,8 @@ def sweeps(data: dict[str, Any]) -> Figure:
     for axis, entry in axes:
         _panel(axis, entry, data["settings"])
     figure.supylabel("pose AUC (%)", fontsize=7.5, color=INK)
-    legend_above(figure, _legend())
+    kinds = [legend_line(title, color=INK, linestyle=style) for style, title in _LINES.values()]
+    legend_above(figure, [*kinds, *threshold_lines()])
     return figure
 
 
@@ -236,19 +245,6 @@ def _panel(axis: Any, entry: dict[str, Any], settings: dict[str, Any]) -> None:
         axis.set_xscale("log")
         axis.set_xlabel("δ")
         axis.minorticks_off()
-
-
-def _legend() -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    lines = [
-        Line2D([], [], color=INK, linestyle=style, label=title) for style, title in _LINES.values()
-    ]
-    colours = [
-        Line2D([], [], color=colour, linewidth=2.0, label=f"AUC@{threshold}°")
-        for threshold, colour in THRESHOLD_COLOURS.items()
-    ]
-    return [*lines, *colours]
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"sensitivity_sweeps": sweeps}

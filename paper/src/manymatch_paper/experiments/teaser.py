@@ -21,7 +21,7 @@ from manymatch_paper.dense_pairs import (
     angle_deg,
 )
 from manymatch_paper.measures.recall import PatchTruth
-from manymatch_paper.style import PAGE_CM, new_figure, overlays, photograph, show
+from manymatch_paper.style import PAGE_CM, legend_line, new_figure, overlays, photograph, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,11 +281,9 @@ def teaser(data: dict[str, Any]) -> Figure:
     axis.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), aspect="equal")
     axis.set_axis_off()
     axis.set_title(data["title"])
-    from matplotlib.lines import Line2D
-
     handles = [
-        Line2D([], [], color=_GREEN, label="true match, with the K that first keeps it"),
-        Line2D([], [], color=_ORANGE, linestyle="--", label="nearest neighbour, wrong"),
+        legend_line("true match, with the K that first keeps it", color=_GREEN),
+        legend_line("nearest neighbour, wrong", color=_ORANGE, linestyle="--"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure

@@ -17,7 +17,7 @@ from manymatch import _core
 from manymatch._validate import real
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import listed
-from manymatch_paper.style import GREY, INK, LIGHT, PAGE_CM, new_figure
+from manymatch_paper.style import GREY, INK, LIGHT, PAGE_CM, legend_line, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -344,7 +344,14 @@ def configurations(data: dict[str, Any]) -> Figure:
         _panel(axis, data, None if selected is None else shown["inlier"], selected)
         axis.set_title(title, loc="left", fontsize=8.5)
         axis.text(0.5, -0.02, text, transform=axis.transAxes, ha="center", va="top", fontsize=7.5)
-    _legend(figure, shown["name"])
+    handles = [
+        legend_line("candidate", color=GREY, linewidth=1.1),
+        legend_line(f"inlier under hypothesis {shown['name']}", color=_ORANGE, linewidth=1.8),
+        legend_line("outlier", color=GREY, linestyle=(0, (4, 2)), linewidth=1.1),
+        legend_line("selected as real", linestyle="", marker="$✓$", color=_BLUE),
+        legend_line("though an outlier", linestyle="", marker="$✗$", color=_RED),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
 
 
@@ -392,19 +399,6 @@ def _panel(axis: Any, data: dict[str, Any], inlier: list[bool] | None, name: str
     axis.set_xlim(-0.28, 1.28)
     axis.set_ylim(-max(sides) + 0.55, 0.45)
     axis.set_axis_off()
-
-
-def _legend(figure: Figure, name: str) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=GREY, linewidth=1.1, label="candidate"),
-        Line2D([], [], color=_ORANGE, linewidth=1.8, label=f"inlier under hypothesis {name}"),
-        Line2D([], [], color=GREY, linestyle=(0, (4, 2)), linewidth=1.1, label="outlier"),
-        Line2D([], [], linestyle="", marker="$✓$", color=_BLUE, label="selected as real"),
-        Line2D([], [], linestyle="", marker="$✗$", color=_RED, label="though an outlier"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"toy_configurations": configurations}
