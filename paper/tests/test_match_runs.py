@@ -9,7 +9,7 @@ import pytest
 
 from manymatch import AssociationGraph, Camera
 from manymatch.associate.candidates import Association
-from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.datasets.synthetic import CONFIGS, EASY, make_scene
 from manymatch.estimate.options import Options
 from manymatch.evaluate.posed_graph import PosedGraph, read_posed_graph, write_posed_graph
 from manymatch.evaluate.run import RunConfig
@@ -213,10 +213,8 @@ def test_true_edges_are_checked_and_kept_in_files(tmp_path):
 
 
 def test_made_sources_know_their_true_edges():
-    posed = SyntheticSource.of("easy", 5)[3]
+    posed = SyntheticSource("easy", 5)[3]
     edges = {tuple(edge) for edge in posed.graph.edges[posed.true_edges].tolist()}
-    true = {
-        tuple(edge) for edge in make_scene(SyntheticSource.of("easy", 5).config, 3).true_matches
-    }
+    true = {tuple(edge) for edge in make_scene(CONFIGS["easy"], 3).true_matches}
     assert edges
     assert edges <= true

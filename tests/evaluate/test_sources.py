@@ -135,7 +135,7 @@ def test_synthetic_scenes_by_name():
     (source,) = open_sources(["synthetic:easy"], k=3)
     assert len(source) == NUM_SCENES
     assert source[3].graph == make_scene(dataclasses.replace(EASY, k=3), 3).graph
-    assert source.identity == SyntheticSource.of("easy", 3).identity
+    assert source.identity == SyntheticSource("easy", 3).identity
     with pytest.raises(IndexError):
         source[NUM_SCENES]
 

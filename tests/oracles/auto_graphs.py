@@ -1,4 +1,4 @@
-"""Synthetic graphs with ranks for the tests of method "auto", and the numbers that its sources name."""
+"""Synthetic graphs with ranks for the tests of "auto", and the numbers that its sources name."""
 
 import re
 from dataclasses import dataclass

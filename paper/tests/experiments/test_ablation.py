@@ -117,7 +117,7 @@ def test_intervals_are_paired():
 def test_groups():
     rng = np.random.default_rng(6)
     names = ("easy", "planar", "control")
-    entries = [(SyntheticSource.of(name, 5), made_results(rng, 4)) for name in names]
+    entries = [(SyntheticSource(name, 5), made_results(rng, 4)) for name in names]
     assert [group["name"] for group in ablation._groups(entries, ())] == ["all"]
     every, tuned, others = ablation._groups(entries, ["synthetic-planar"])
     assert every["sets"] == ["synthetic-easy", "synthetic-planar", "synthetic-control"]

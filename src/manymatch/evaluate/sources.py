@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from manymatch import __version__, datasets
 from manymatch._validate import integer, suggest
 from manymatch.associate.candidates import candidates
-from manymatch.datasets.synthetic import CONFIGS, SceneConfig, make_scene
+from manymatch.datasets.synthetic import CONFIGS, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
 from manymatch.graph import AssociationGraph
 from manymatch.matcher.matcher import Matcher, association_arguments, working_pixels
@@ -35,50 +36,47 @@ _FORMS = (
 )
 
 
-class GraphSource(Protocol):
-    """Posed graphs of one set in one representation; safe to use from several threads."""
+class GraphSource(abc.ABC):
+    """Posed graphs of one set in one representation; safe to use from several threads.
+
+    Attributes
+    ----------
+    name, title : str
+        Of the set, for files and for people.
+    representation : str
+        What the candidates come from, such as a preset.
+    notes : tuple of str
+        Remarks about the set, to be shown with its results.
+    """
+
+    name: str
+    title: str
+    representation: str
+    notes: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
-        """Name of the set."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """Name of the set for people."""
-        ...
-
-    @property
-    def representation(self) -> str:
-        """What the candidates come from, such as a preset."""
-        ...
-
-    @property
+    @abc.abstractmethod
     def identity(self) -> dict[str, Any]:
         """Everything that decides the graphs, in JSON types."""
-        ...
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks about the set, to be shown with its results."""
-        ...
-
+    @abc.abstractmethod
     def __len__(self) -> int: ...
 
+    @abc.abstractmethod
     def __getitem__(self, index: int) -> PosedGraph: ...
 
     def order(self, indices: Sequence[int]) -> Sequence[int]:
         """Return the pairs in the order in which they should be processed."""
-        ...
+        return indices
 
 
-@dataclasses.dataclass(frozen=True)
-class FileSource:
+class FileSource(GraphSource):
     """The posed graphs of one folder, one .npz a pair, in the order of their names."""
 
-    folder: Path
-    representation: str
-    notes: tuple[str, ...] = ()
+    def __init__(self, folder: Path, representation: str) -> None:
+        self.name = self.title = folder.resolve().name
+        self.representation = representation
+        self._paths = sorted(folder.glob("*.npz"))
 
     @classmethod
     def find(cls, spec: str) -> list[FileSource]:
@@ -95,20 +93,6 @@ class FileSource:
             if found:
                 return [cls(path, path.resolve().parent.name) for path in found]
         return []
-
-    @property
-    def name(self) -> str:
-        """Name of the folder."""
-        return self.folder.resolve().name
-
-    @property
-    def title(self) -> str:
-        """Name of the folder."""
-        return self.name
-
-    @cached_property
-    def _paths(self) -> tuple[Path, ...]:
-        return tuple(sorted(self.folder.glob("*.npz")))
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -129,41 +113,38 @@ class FileSource:
     def __getitem__(self, index: int) -> PosedGraph:
         return read_posed_graph(self._paths[index], index + 1)
 
-    def order(self, indices: Sequence[int]) -> Sequence[int]:
-        """Leave the order as it is."""
-        return indices
-
 
 def _has_graphs(folder: Path) -> bool:
     first = min(folder.glob("*.npz"), default=None)
     return first is not None and is_posed_graph(first)
 
 
-@dataclasses.dataclass(frozen=True)
-class SyntheticSource:
-    """Scenes of one configuration, of the seeds 0, 1, 2 and so on; graphs without any image."""
+class SyntheticSource(GraphSource):
+    """Scenes of one configuration, of the seeds 0, 1, 2 and so on; graphs without any image.
 
-    name: str
-    config: SceneConfig
-    title: str
-    representation: str = "synthetic"
-    notes: tuple[str, ...] = ()
+    Parameters
+    ----------
+    name : str
+        One of `manymatch.datasets.synthetic.CONFIGS`.
+    k : int
+        Candidates per keypoint.
+    """
 
-    @classmethod
-    def of(cls, name: str, k: int) -> SyntheticSource:
-        """Take a named configuration, with `k` candidates per keypoint."""
+    representation = "synthetic"
+
+    def __init__(self, name: str, k: int = 5) -> None:
         if name not in CONFIGS:
             raise ValueError(
                 f"{_SYNTHETIC} must be followed by one of {', '.join(CONFIGS)}, got "
                 f"{name!r}{suggest(name, CONFIGS)}"
             )
-        config = dataclasses.replace(CONFIGS[name], k=k)
-        return cls(f"synthetic-{name}", config, f"synthetic, {name}")
+        self.name, self.title = f"synthetic-{name}", f"synthetic, {name}"
+        self._config = dataclasses.replace(CONFIGS[name], k=k)
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that decides the graphs."""
-        return {"set": self.name, "scene": dataclasses.asdict(self.config)}
+        return {"set": self.name, "scene": dataclasses.asdict(self._config)}
 
     def __len__(self) -> int:
         return NUM_SCENES
@@ -171,7 +152,7 @@ class SyntheticSource:
     def __getitem__(self, index: int) -> PosedGraph:
         if not 0 <= index < NUM_SCENES:
             raise IndexError(index)
-        scene = make_scene(self.config, index)
+        scene = make_scene(self._config, index)
         return PosedGraph(
             name0=f"{index}-0",
             name1=f"{index}-1",
@@ -187,12 +168,8 @@ class SyntheticSource:
             true_edges=scene.is_true,
         )
 
-    def order(self, indices: Sequence[int]) -> Sequence[int]:
-        """Leave the order as it is."""
-        return indices
 
-
-class ImageSource:
+class ImageSource(GraphSource):
     """Raw candidate graphs of a data set, with the features of a matcher.
 
     Parameters
@@ -218,16 +195,24 @@ class ImageSource:
         self._matcher = matcher
         self._k = k
         self._views = Views(matcher, memory_mb * 1_000_000)
-        device = "auto" if matcher.extractor.device is None else matcher.extractor.device.type
-        features = matcher.config.features
-        self.identity: dict[str, Any] = {
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs: features, association, pairs and versions."""
+        dataset, config = self._dataset, self._matcher.config
+        device = self._matcher.extractor.device
+        return {
             "set": self.name,
             "representation": self.representation,
-            "features": features.to_dict(),
-            "k": k,
-            "operator": matcher.config.association.operator,
+            "features": config.features.to_dict(),
+            "k": self._k,
+            "operator": config.association.operator,
             "longest": [dataset.longest0, dataset.longest1],
-            **pairs_identity(dataset.pairs, device, network=features.needs_torch),
+            **pairs_identity(
+                dataset.pairs,
+                "auto" if device is None else device.type,
+                network=config.features.needs_torch,
+            ),
         }
 
     def __len__(self) -> int:
@@ -335,7 +320,7 @@ def open_sources(
     images: list[Dataset] = []
     for spec in specs:
         if spec.startswith(_SYNTHETIC):
-            sources.append(SyntheticSource.of(spec.removeprefix(_SYNTHETIC), k))
+            sources.append(SyntheticSource(spec.removeprefix(_SYNTHETIC), k))
         elif folders := FileSource.find(spec):
             sources += folders
         else:

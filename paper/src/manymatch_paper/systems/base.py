@@ -19,6 +19,7 @@ from manymatch._files import as_path, read_bytes, read_npz, write_whole
 from manymatch._validate import FloatArray, float_array, read_only, refusal
 from manymatch.associate.candidates import candidates
 from manymatch.evaluate.posed_graph import PosedGraph
+from manymatch.evaluate.sources import GraphSource
 from manymatch.features.config import FeatureConfig
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import find_model, load_detector
@@ -264,8 +265,8 @@ _ARRAYS = ("points0", "points1", "scores", "sizes")
 _WANT = "kept correspondences"
 
 
-class SystemSource:
-    """A `GraphSource` whose graphs are the correspondences of a system, all of rank one.
+class SystemSource(GraphSource):
+    """A source whose graphs are the correspondences of a system, all of rank one.
 
     Parameters
     ----------
@@ -285,27 +286,29 @@ class SystemSource:
         self._dataset, self._system = dataset, system
         # The working size of the paper; the features of this configuration are not used.
         self._resizing = FeatureConfig()
-        network = "torch" in system.packages
-        self.identity: dict[str, Any] = {
+        text = json.dumps(self.identity, sort_keys=True)
+        self.folder: Path = as_path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
+        # Networks take turns; what runs without one takes care of itself.
+        self._turn: Any = (
+            threading.Lock() if "torch" in system.packages else contextlib.nullcontext()
+        )
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs: the system, its settings, pairs and versions."""
+        dataset, system = self._dataset, self._system
+        return {
             "set": self.name,
             "system": system.name,
             "settings": system.settings(),
             "keep": system.keep,
             "resize": self._resizing.resize.to_dict(),
             "longest": [dataset.longest0, dataset.longest1],
-            **pairs_identity(dataset.pairs, system.device, network=network),
+            **pairs_identity(dataset.pairs, system.device, network="torch" in system.packages),
         }
-        text = json.dumps(self.identity, sort_keys=True)
-        self.folder: Path = as_path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
-        # Networks take turns; what runs without one takes care of itself.
-        self._turn: Any = threading.Lock() if network else contextlib.nullcontext()
 
     def __len__(self) -> int:
         return len(self._dataset)
-
-    def order(self, indices: Sequence[int]) -> Sequence[int]:
-        """Leave the order: nothing is shared between pairs."""
-        return indices
 
     def __getitem__(self, index: int) -> PosedGraph:
         dataset = self._dataset
