@@ -37,7 +37,7 @@ from manymatch.runs.runner import Run, num_pairs
 from manymatch.runs.views import turned_back
 from manymatch_paper.flags import whole_numbers
 from manymatch_paper.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
-from manymatch_paper.pose_runs import folder_name
+from manymatch_paper.pose_runs import RunSets, folder_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -274,17 +274,13 @@ def with_depth(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, pairs=known)
 
 
-@dataclasses.dataclass(frozen=True)
-class DepthSets:
-    """Sets of pairs with depth and true poses, and how they are run.
+class DepthSets(RunSets):
+    """Sets of pairs with depth and true poses; a journal is kept for every set and backbone."""
 
-    The folder keeps a journal a set and backbone; `progress` is called with a `RunProgress`.
-    """
-
-    datasets: Sequence[Dataset]
-    folder: Path
-    limit: int | None = None
-    progress: Any = None
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        """The sets."""
+        return self.members
 
     @classmethod
     def from_flags(
@@ -302,7 +298,7 @@ class DepthSets:
     ) -> DepthSets:
         """Open sets."""
         found = [with_depth(dataset) for spec in sets for dataset in open_datasets(spec, root)]
-        return cls(found, folder, limit, progress)
+        return cls(found, folder, limit=limit, progress=progress)
 
     def measure(
         self,

@@ -58,31 +58,63 @@ PAPER_SETS = ("scannet1500", "megadepth1500", "navi-multi", "navi-wild", "metu-c
 
 
 @dataclasses.dataclass(frozen=True)
-class PoseSets:
-    """Sets of posed pairs, and how they are run.
+class RunSets:
+    """Sets, where their runs are kept, and how they go.
 
     Parameters
     ----------
-    sources : sequence of GraphSource
-        The sets; those with the same representation share a table.
+    members : sequence
+        The sets.
     folder : Path
         Where the runs are kept; one that was stopped goes on there.
     missing : sequence of {"set", "why"}
         Sets that were asked for and are not here.
-    limit : int, optional
-        Only the first pairs of each set.
-    workers : int
-        Pairs worked on at the same time; 0 is one per core.
-    progress : callable, optional
-        As `run_set` takes it.
+    limit, workers, progress
+        As in `run_set`.
     """
 
-    sources: Sequence[GraphSource]
+    members: Sequence[Any]
     folder: Path
     missing: Sequence[Mapping[str, str]] = ()
     limit: int | None = None
     workers: int = 0
     progress: Any = None
+
+    def run_set(self, source: GraphSource, configs: Mapping[str, RunConfig]) -> Results:
+        """Run configurations on a source, or go on with a run that was stopped."""
+        return run_set(
+            source,
+            configs,
+            self.run_folder(source),
+            workers=self.workers,
+            limit=self.limit,
+            progress=self.progress,
+        )
+
+    def run_folder(self, source: GraphSource) -> Path:
+        """Where the runs of a source are kept."""
+        place = folder_name(source.representation), folder_name(source.name)
+        return self.folder.joinpath("runs", *place)
+
+    def settings(self, options: Options, seeds: int, **more: Any) -> dict[str, Any]:
+        """Record what is run, as JSON types."""
+        return {
+            "thresholds": list(THRESHOLDS),
+            "seeds": seeds,
+            "limit": self.limit,
+            "options": options.to_dict(),
+            "version": __version__,
+            **more,
+        }
+
+
+class PoseSets(RunSets):
+    """Sets of posed graphs; those with the same representation share a table."""
+
+    @property
+    def sources(self) -> Sequence[GraphSource]:
+        """The sets."""
+        return self.members
 
     @classmethod
     def from_flags(
@@ -131,14 +163,7 @@ class PoseSets:
         """
         found: dict[str, list[Entry]] = {}
         for source in self.sources:
-            results = run_set(
-                source,
-                configs,
-                self.run_folder(source),
-                workers=self.workers,
-                limit=self.limit,
-                progress=self.progress,
-            )
+            results = self.run_set(source, configs)
             found.setdefault(source.representation, []).append((source, results))
         return {
             "settings": settings,
@@ -161,23 +186,10 @@ class PoseSets:
             "missing": [dict(entry) for entry in self.missing],
         }
 
-    def run_folder(self, source: GraphSource) -> Path:
-        """Where the runs of a source are kept."""
-        return run_folder(self.folder, source)
-
-    def settings(self, options: Options, seeds: int, **more: Any) -> dict[str, Any]:
-        """Record what is run, as JSON types."""
-        return {**settings_of(options, seeds, self.limit), **more}
-
     def checked(self, names: Sequence[str], name: str) -> list[str]:
         """Return names of sets without repetitions; each must be that of a set."""
         known = [*(s.name for s in self.sources), *(entry["set"] for entry in self.missing)]
         return checked_names(names, known, name)
-
-
-def run_folder(folder: Path, source: GraphSource) -> Path:
-    """Where the runs of a source are kept."""
-    return folder / "runs" / folder_name(source.representation) / folder_name(source.name)
 
 
 def folder_name(text: str) -> str:
@@ -219,17 +231,6 @@ def checked_names(given: Sequence[str], known: Sequence[str], name: str) -> list
                 f"{suggest(value, known)}"
             )
     return list(dict.fromkeys(given))
-
-
-def settings_of(options: Options, seeds: int, limit: int | None) -> dict[str, Any]:
-    """Record what was run, as JSON types."""
-    return {
-        "thresholds": list(THRESHOLDS),
-        "seeds": seeds,
-        "limit": limit,
-        "options": options.to_dict(),
-        "version": __version__,
-    }
 
 
 def association_text(association: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ a row that says so.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +27,7 @@ from manymatch.cli.flags import (
     Workers,
 )
 from manymatch.estimate.options import Options
-from manymatch.evaluate.run import RunConfig, run_set
+from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.sources import ImageSource, open_datasets
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.evaluate.tables import Cell, Table
@@ -37,12 +37,11 @@ from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import (
     PAPER_SETS,
     Presets,
+    RunSets,
     budget_text,
     left_out,
     present,
-    run_folder,
     seeds_text,
-    settings_of,
 )
 from manymatch_paper.style import (
     GREY,
@@ -79,16 +78,13 @@ _ROW_CM, _EDGE_CM = 0.62, 1.9
 _STEP = 0.22
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageSets:
-    """Sets of images with true poses, and how they are run; as in `PoseSets`."""
+class ImageSets(RunSets):
+    """Sets of images with true poses."""
 
-    datasets: Sequence[Dataset]
-    folder: Path
-    missing: Sequence[Mapping[str, str]] = ()
-    limit: int | None = None
-    workers: int = 0
-    progress: Any = None
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        """The sets."""
+        return self.members
 
     @classmethod
     def from_flags(
@@ -159,15 +155,7 @@ def run(
     kept = sets.folder / "correspondences"
 
     def measured(source: Any, config: RunConfig) -> dict[str, Any]:
-        results = run_set(
-            source,
-            {config.estimator: config},
-            run_folder(sets.folder, source),
-            workers=sets.workers,
-            limit=sets.limit,
-            progress=sets.progress,
-        )
-        result = results[config.estimator]
+        result = sets.run_set(source, {config.estimator: config})[config.estimator]
         return {
             "auc": auc_spread(result.errors).to_dict(),
             "median_matches": float(np.median(result.num_edges)),
@@ -208,7 +196,7 @@ def run(
             }
         )
     return {
-        "settings": settings_of(options, seeds, sets.limit),
+        "settings": sets.settings(options, seeds),
         "sets": [
             {"name": dataset.set_name, "title": dataset.title, "notes": list(dataset.notes)}
             for dataset in sets.datasets
