@@ -85,7 +85,8 @@ bool direct_linear_transform(const RefineColumns& columns, std::span<const doubl
       if (p == q) trace += upper[slot];
     }
   }
-  Homography found = model;
+  // Inverse iteration towards the eigenvector of the least eigenvalue.
+  Homography found{{0, 0, 0, 0, 0, 0, 0, 0, 1}};
   for (int step = 0; step < 3; ++step) {
     double minus[9];
     for (int i = 0; i < 9; ++i) minus[i] = -found.H[i];
@@ -188,11 +189,33 @@ LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges
   for (std::size_t i = 0; i < space.inside.size(); ++i) {
     if (!(columns.r2[i] < eps2)) space.inside[i] = 0.0;
   }
-  Homography start = model;
-  if (direct_linear_transform(columns, space.inside, start) && system.cost(start) < before) {
-    model = start;
+  for (const RememberedRefinement& old : space.remembered) {
+    if (old.max_iterations == max_iterations && old.start_cost < before &&
+        std::ranges::equal(old.edges, edges.edges()) && std::ranges::equal(old.weights, weights) &&
+        old.inside == space.inside) {
+      model = old.model;
+      return old.result;
+    }
   }
-  return refine_homography(model, columns, weights, loss, eps2, max_iterations);
+  Homography start;
+  const double start_cost = direct_linear_transform(columns, space.inside, start)
+                                ? system.cost(start)
+                                : std::numeric_limits<double>::infinity();
+  if (!(start_cost < before)) {
+    return refine_homography(model, columns, weights, loss, eps2, max_iterations);
+  }
+  model = start;
+  const LmResult result = refine_homography(model, columns, weights, loss, eps2, max_iterations);
+  RememberedRefinement& entry = space.remembered[space.next_remembered];
+  space.next_remembered = (space.next_remembered + 1) % space.remembered.size();
+  entry.edges.assign(edges.edges().begin(), edges.edges().end());
+  entry.weights.assign(weights.begin(), weights.end());
+  entry.inside = space.inside;
+  entry.start_cost = start_cost;
+  entry.max_iterations = max_iterations;
+  entry.model = model;
+  entry.result = result;
+  return result;
 }
 
 }  // namespace manymatch

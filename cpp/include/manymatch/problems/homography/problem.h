@@ -2,9 +2,11 @@
 // more correspondences.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "manymatch/aligned.h"
 #include "manymatch/dispatch.h"
@@ -31,10 +33,22 @@ LmResult refine_homography(Homography& model, RefineColumns& columns,
                            int max_iterations);
 
 // The normalised direct linear transform over the edges with a positive weight: the H of norm one
-// with the least weighted sum of squares of w (H x0 - x1), w the third coordinate of H x0. It is
-// found from `model` by inverse iteration. False, and unchanged, if there is none.
+// with the least weighted sum of squares of w (H x0 - x1), w the third coordinate of H x0. Its sign
+// makes w positive at x0 = 0. False, and unchanged, if there is none.
 bool direct_linear_transform(const RefineColumns& columns, std::span<const double> weights,
                              Homography& model);
+
+// A refinement that began at the direct linear transform: a function of the edges, their weights
+// and which of them were within the threshold, so that it need not be repeated. On pairs where
+// nearly all edges are inliers, thousands of samples ask for the same one.
+struct RememberedRefinement {
+  std::vector<int> edges;
+  AlignedVector<double> weights, inside;
+  double start_cost = 0;
+  int max_iterations = 0;
+  Homography model;
+  LmResult result;
+};
 
 class HomographyProblem {
  public:
@@ -48,7 +62,9 @@ class HomographyProblem {
     std::unique_ptr<FourPointBatch> batch;
     std::unique_ptr<FourPointSolutions> solutions;
     RefineColumns columns;
-    AlignedVector<double> inside;  // weights of the edges within the threshold
+    AlignedVector<double> inside;  // weights of the edges within the threshold, 0 for the others
+    std::array<RememberedRefinement, 64> remembered;
+    std::size_t next_remembered = 0;
   };
 
   HomographyProblem(const Graph& graph, const TwoViewPoints& points);
@@ -67,8 +83,8 @@ class HomographyProblem {
   // The last polish: a threshold is about three standard deviations of the noise, and Cauchy's loss
   // is at the scale of the noise.
   static constexpr double kPolishScale = 1.0 / 3.0;
-  // The refinement of a sample begins at the direct linear transform of its inliers where that is
-  // better.
+  // With the truncated loss, that is from a sample, it begins at the direct linear transform of the
+  // inliers where that is better.
   LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, int max_iterations,
                   Workspace& space) const;
 
