@@ -196,7 +196,7 @@ class Run:
         pool = _Workers(min(workers, len(self.missing)), lambda i: work(i, self._lacking[i]))
         with contextlib.closing(pool.results(order(self.missing))) as finished:
             for results in finished:
-                self._append(results)
+                self.append(results)
                 if results:
                     speed = (time.monotonic() - begin) / self.computed
                     tell(self._progress(speed * (len(self.missing) - self.computed)))
@@ -209,8 +209,8 @@ class Run:
             raise RunInterrupted(self.finished, self._total, busy=self.busy, result=result)
         return result
 
-    def _append(self, results: Sequence[Result]) -> None:
-        """Put finished pairs on disk, journal by journal."""
+    def append(self, results: Sequence[Result]) -> None:
+        """Put the records of finished pairs on disk, journal by journal."""
         for name, journal in self._journals.items():
             records = [result[name] for result in results if name in result]
             if records:

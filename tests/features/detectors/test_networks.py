@@ -1,4 +1,4 @@
-"""Detectors on synthetic images: geometry, number, border, suppression, strange sizes, repeatability.
+"""Detectors on synthetic images: geometry, number, border, suppression, sizes, repeatability.
 
 Weights are real where a package on this machine holds them, and random for SuperPoint, which no
 package may hold.
