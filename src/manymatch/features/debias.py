@@ -183,25 +183,11 @@ def positional_bases(
     norm: bool = True,
     precision: str = "auto",
 ) -> dict[int, PositionalBasis]:
-    """Find the positional subspace of every layer.
+    """Find the positional subspace of every layer of some maps.
 
     The probe is as large as the whole cells of the maps, so that nothing is padded and nothing but
-    the grid counts: images of one grid share their bases.
-
-    Parameters
-    ----------
-    maps : dict of int to FeatureMap
-        Maps to be corrected, by layer.
-    backbone : Backbone
-        That computed them.
-    probe : {"black", "grey", "noise"}, array or pathlib.Path
-        See `probe_image`.
-    norm, precision
-        As they were computed with.
-
-    Returns
-    -------
-    dict of int to PositionalBasis
+    the grid counts: images of one grid share their bases. `norm` and `precision` must be those with
+    which `backbone` computed the maps.
     """
     layers_of: dict[tuple[int, int], list[int]] = {}
     for layer, dense in maps.items():

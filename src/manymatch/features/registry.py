@@ -296,7 +296,7 @@ def load_detector(
     ):
         if value is not None and not exists:
             raise refusal(setting, f"left out for the detector {name!r}", value)
-    selection = Selection.checked(
+    selection = Selection(
         max_keypoints,
         (kind.default_nms_radius or 0) if nms_radius is None else nms_radius,
         border,

@@ -331,16 +331,8 @@ def load_weights(
 ) -> torch.nn.Module:
     """Find the weights of a model, make its network and load them, or random ones.
 
-    Parameters
-    ----------
-    model, weights, offline
-        As in `find_weights`.
-    build : callable
-        Makes the network; called when the weights are found, so that missing ones are said at once.
-    key : str, optional
-        As in `load_state`.
-    convert : callable, optional
-        Brings the tensors of the published file to the names of the network.
+    `build` makes the network, and is called after the weights are found. `convert` brings the
+    tensors of the published file to the names of the network; `key` is as in `load_state`.
     """
     found = find_weights(model, weights, offline)
     module = build()

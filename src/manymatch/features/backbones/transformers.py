@@ -47,20 +47,10 @@ def register_network(
     downloaded: int | None = None,
     **facts: Any,
 ) -> None:
-    """Register a published network.
+    """Register a published network, made by ``load(model, settings, weights, offline)``.
 
-    Parameters
-    ----------
-    name : str
-        Under which it is known.
-    load : callable
-        Called as ``load(model, settings, weights, offline)``.
-    settings : mapping
-        Fields of its configuration that make it what it is.
-    parameters, downloaded : int
-        Parameters of the part that is used, and of the whole file where that holds more.
-    facts
-        Further fields of `Model`.
+    `settings` are the fields of its configuration that make it what it is; `facts`, further fields
+    of `Model`. `downloaded` counts the parameters of the whole file, where that holds more.
     """
     size = megabytes(parameters if downloaded is None else downloaded)
     model = Model(name, "backbone", parameters=parameters, size_mb=size, **facts)
@@ -81,19 +71,9 @@ def published_network(
 ) -> torch.nn.Module:
     """Make a published network and load its weights.
 
-    Parameters
-    ----------
-    model : Model
-        Which one.
-    network : str
-        Stem of its class in transformers: "Dinov2" for ``Dinov2Config`` and ``Dinov2Model``.
-    settings : mapping
-        Fields of its configuration that make the model what it is. A ``config.json`` beside the
-        weights must agree with them, and decides everything else.
-    weights, offline
-        As in `find_weights`.
-    spare : tuple of str
-        Beginnings of keys that a file may hold without the network using them.
+    `network` is the stem of its class in transformers, such as "Dinov2" for ``Dinov2Config`` and
+    ``Dinov2Model``. A ``config.json`` beside the weights must agree with `settings`, and decides
+    everything else. Keys of the file that begin with `spare` are not used.
     """
     transformers = require_transformers()
     source = find_weights(model, weights, offline)

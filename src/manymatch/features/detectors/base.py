@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from manymatch._validate import BoolArray, FloatArray, IndexArray, integer, real
+from manymatch._validate import FloatArray, IndexArray, integer, real
 
 if TYPE_CHECKING:
     import torch
@@ -83,63 +83,27 @@ class Selection:
     border: int
     threshold: float
 
-    @classmethod
-    def checked(
-        cls,
-        max_keypoints: object,
-        nms_radius: object,
-        border: object,
-        threshold: object,
-    ) -> Selection:
-        """Check what a caller gave."""
-        return cls(
-            integer(max_keypoints, "max_keypoints", 1),
-            integer(nms_radius, "nms_radius", 0, _LARGEST),
-            integer(border, "border", 0, _LARGEST),
-            real(threshold, "threshold"),
-        )
-
-    def inside(self, points: FloatArray, size: tuple[int, int]) -> BoolArray:
-        """Tell which of (N, 2) pixels are not in the border of an image of (width, height)."""
-        x, y = points.T
-        low = self.border
-        across: BoolArray = (x >= low) & (x <= size[0] - 1 - low)
-        along: BoolArray = (y >= low) & (y <= size[1] - 1 - low)
-        return across & along
+    def __post_init__(self) -> None:
+        integer(self.max_keypoints, "max_keypoints", 1)
+        integer(self.nms_radius, "nms_radius", 0, _LARGEST)
+        integer(self.border, "border", 0, _LARGEST)
+        real(self.threshold, "threshold")
 
     def choose(self, points: FloatArray, size: tuple[int, int]) -> IndexArray:
-        """Drop the border and cut to the number of keypoints.
+        """Drop the border of an image of (width, height) and cut to the number of keypoints.
 
-        Parameters
-        ----------
-        points : (N, 2) ndarray
-            Pixels (x, y), best first.
-        size : (int, int)
-            Width and height of the image.
-
-        Returns
-        -------
-        (M,) int64 ndarray
-            Which ones are kept, best first.
+        Returns the indices of those of the (N, 2) pixels, best first, that are kept.
         """
-        return np.flatnonzero(self.inside(points, size))[: self.max_keypoints]
+        last = np.array(size) - 1 - self.border
+        inside = ((points >= self.border) & (points <= last)).all(axis=1)
+        return np.flatnonzero(inside)[: self.max_keypoints]
 
 
 class Detector(abc.ABC):
     """Finds keypoints.
 
-    Parameters
-    ----------
-    model : Model
-        Facts about it.
-    selection : Selection
-        How keypoints are chosen.
-    weights : path or "random", optional
-        As `find_weights` takes it.
-    offline : bool
-        Never download.
-    variant : str
-        What follows a colon in the name that was asked for.
+    Its constructor takes the arguments of `find_weights`, and as `variant` what follows a colon in
+    the name that was asked for.
 
     Attributes
     ----------
@@ -191,19 +155,10 @@ def by_score(scores: NDArray[np.float32]) -> IndexArray:
 
 
 def suppress(points: FloatArray, radius: float) -> IndexArray:
-    """Keep what is more than `radius` pixels, along x or along y, from everything better.
+    """Keep points that are more than `radius` pixels, along x or along y, from all better ones.
 
-    Parameters
-    ----------
-    points : (N, 2) ndarray
-        Pixels, best first.
-    radius : float
-        Zero keeps everything but repeated positions.
-
-    Returns
-    -------
-    (M,) int64 ndarray
-        Which ones are kept, best first.
+    Returns the indices of those of the (N, 2) pixels, best first, that are kept. A radius of zero
+    drops repeated positions only.
     """
     # Cells of the radius' size: what is near enough lies in one of nine.
     cells = np.floor(points / (radius if radius > 0.0 else 1.0)).astype(np.int64).tolist()

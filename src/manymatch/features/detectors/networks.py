@@ -76,21 +76,11 @@ class NetworkDetector(Detector):
 
     @abc.abstractmethod
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Run the network.
+        """Run the network on (1, 3, H, W) pixels, RGB in [0, 1].
 
-        Parameters
-        ----------
-        pixels : (1, 3, H, W) tensor
-            RGB in [0, 1].
-
-        Returns
-        -------
-        scores : (h, w) tensor
-            What peaks are looked for in; pixel (0, 0) is that of the image, h <= H, w <= W.
-        ranking : (h, w) tensor or None
-            What peaks are sorted by, where that is something else.
-        features : tensor
-            What `describe` needs.
+        Returns the (h, w) scores in which peaks are looked for, with h <= H and w <= W and pixel
+        (0, 0) that of the image; the (h, w) scores by which peaks are sorted, or None if they are
+        the same; and what `describe` needs.
         """
 
     def refine(self, scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -398,26 +388,14 @@ def pad_to(pixels: torch.Tensor, multiple: int, smallest: int = 1) -> torch.Tens
 def find_peaks(
     scores: torch.Tensor, radius: int, threshold: float, rounds: int = 0
 ) -> torch.Tensor:
-    """Find local maxima, best first.
+    """Find the local maxima above a threshold of an (H, W) map, best first.
 
-    Parameters
-    ----------
-    scores : (H, W) tensor
-        Score of every pixel.
-    radius : int
-        A peak is larger than all others in the square of ``2 radius + 1`` pixels around it; of
-        equal ones the first in reading order counts as the largest. So no two peaks are within
-        the radius, and the result does not depend on the machine.
-    threshold : float
-        Scores must be larger.
-    rounds : int
-        How often peaks are looked for again among the pixels outside the squares of those found,
-        as SuperPoint does.
+    A peak is larger than all others in the square of ``2 radius + 1`` pixels around it; of equal
+    ones the first in reading order counts as the largest. So no two peaks are within the radius,
+    and the result does not depend on the machine. Then, `rounds` times, peaks are looked for again
+    among the pixels outside the squares of those found, as SuperPoint does.
 
-    Returns
-    -------
-    (N,) int64 tensor
-        Indices into the flattened map, by falling score, equal ones in reading order.
+    Returns (N,) indices into the flattened map, by falling score, equal ones in reading order.
     """
     import torch
 
