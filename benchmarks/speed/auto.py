@@ -6,7 +6,7 @@ Real graphs (the reference data), one thread, 1,000 iterations at least. Two-sta
 filter that makes its graph (the first 2048 edges, GMS, the first 1024), "auto" gets the first 2048
 and runs the filter itself. The two take turns; of every pair the least time of the repeats counts.
 Ratios are those of total time. Accuracy stands beside them. Writes ``auto.json`` and ``auto.md``.
-With ``--parts`` instead: "auto" without each of its ingredients against "auto", four pairs a set;
+With ``--parts`` instead: "auto" without each of its parts against "auto", four pairs a set;
 prints only.
 """
 
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=100_000, help="most iterations")
     parser.add_argument("--pairs", type=int, default=15, help="pairs of each set")
     parser.add_argument("--repeats", type=int, default=3, help="runs of which the least counts")
-    parser.add_argument("--parts", action="store_true", help="time auto without each ingredient")
+    parser.add_argument("--parts", action="store_true", help="time auto without each part")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
     arguments = parser.parse_args()
     console = Console()
