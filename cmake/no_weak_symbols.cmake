@@ -5,6 +5,8 @@ if(NOT OBJECTS)
 endif()
 foreach(object IN LISTS OBJECTS)
   execute_process(COMMAND ${NM} -C ${object} OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+  # A pointer to the runtime's handler of exceptions, not code.
+  string(REGEX REPLACE "[^\n]* V DW[.]ref[.][^\n]*" "" listing "${listing}")
   string(REGEX MATCHALL "[^\n]* [WVu] [^\n]*" merged "${listing}")
   if(merged)
     message(FATAL_ERROR "${object} defines what may be merged:\n${merged}")
