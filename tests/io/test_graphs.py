@@ -289,3 +289,15 @@ def test_junk_is_refused(tmp_path):
         load_graph(tmp_path / "missing")
     with pytest.raises(ValueError, match=r"^path must be"):
         load_graph(tmp_path)
+
+
+@pytest.mark.parametrize("error", [TypeError, AttributeError, KeyError])
+def test_errors_of_our_own_are_not_taken_for_damage(tmp_path, monkeypatch, error):
+    def broken(*_):
+        raise error("a mistake")
+
+    for function in ("matches.graph_from_partners", "graphs.graph_from_matches"):
+        monkeypatch.setattr(f"manymatch.io.{function}", broken)
+    for path in sample_files(tmp_path)[1:]:
+        with pytest.raises(error, match="a mistake"):
+            load_graph(path, **arguments_for(path))

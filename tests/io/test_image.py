@@ -271,6 +271,19 @@ def test_without_pillow_arrays_work_and_files_say_what_is_missing(tmp_path):
     assert 'pip install "manymatch[images]"' in last
 
 
+@pytest.mark.parametrize("function", ["_turned", "_from_array"])
+def test_errors_of_our_own_are_not_taken_for_damage(tmp_path, monkeypatch, function):
+    path = tmp_path / "a.png"
+    Image.fromarray(RGB).save(path)
+
+    def broken(*_):
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr(f"manymatch.io.image.{function}", broken)
+    with pytest.raises(TypeError, match="a mistake"):
+        load_image(path)
+
+
 def photograph(tmp_path, tags, suffix="jpg", orientation=1):
     exif = Image.Exif()
     exif[0x0112] = orientation

@@ -99,6 +99,7 @@ def open_image(
 
     A `ValueError` "<name> must be <want>, got <path> (<reason>)" is raised for a file that is
     missing, empty or something else, and for whatever Pillow raises in the block for a damaged one.
+    The block should hold nothing but calls of Pillow.
     """
     source = as_path(path, name)
     with _decoding(name, want, repr(str(source))):
@@ -148,16 +149,18 @@ def load_image(
     limit = integer(max_pixels, "max_pixels", 1)
     pillow = sys.modules.get("PIL.Image")
     if isinstance(source, np.ndarray):
-        pixels = source
-    elif isinstance(source, str | os.PathLike) and os.fspath(source):
+        return _from_array(source, name, limit)
+    if isinstance(source, str | os.PathLike) and os.fspath(source):
         with open_image(source, name) as image:
-            pixels = _decode(image, limit)
+            pixels, turn = _decode(image, limit)
     elif pillow is not None and isinstance(source, pillow.Image):
         with _decoding(name, "a readable image", describe(source)):
-            pixels = _decode(source, limit)
+            pixels, turn = _decode(source, limit)
     else:
         raise refusal(name, _WANT, source)
-    return _from_array(pixels, name, limit)
+    if pixels.dtype != np.uint8:
+        pixels = _stretch(pixels)
+    return _from_array(_turned(pixels, turn), name, limit)
 
 
 def orientation(image: Any) -> int:
@@ -189,8 +192,8 @@ def _too_large(limit: int) -> str:
     return f"it has more than {limit:,} pixels, see max_pixels"
 
 
-def _decode(image: Any, limit: int) -> NDArray[Any]:
-    """Pixels of a Pillow image, turned as EXIF says."""
+def _decode(image: Any, limit: int) -> tuple[NDArray[Any], int]:
+    """Pixels of a Pillow image, 8-bit unless it has one deeper channel, and EXIF orientation."""
     width, height = image.size
     if width == 0 or height == 0:
         raise _ReadError(f"it is {width} x {height} pixels large")
@@ -200,14 +203,12 @@ def _decode(image: Any, limit: int) -> NDArray[Any]:
     image.load()
     turn = orientation(image)
     if image.mode in _DEEP_MODES:
-        pixels = _stretch(np.asarray(image))
-    elif "transparency" in image.info or image.mode in ("RGBA", "RGBa", "LA", "La", "PA"):
+        return np.asarray(image), turn
+    if "transparency" in image.info or image.mode in ("RGBA", "RGBa", "LA", "La", "PA"):
         # Premultiplied grey converts only to its plain form.
         straight = image.convert("LA") if image.mode == "La" else image
-        pixels = np.asarray(straight.convert("RGBA"))
-    else:
-        pixels = np.asarray(image.convert("RGB"))
-    return _turned(pixels, turn)
+        return np.asarray(straight.convert("RGBA")), turn
+    return np.asarray(image.convert("RGB")), turn
 
 
 def _turned(pixels: NDArray[Any], turn: int) -> NDArray[Any]:

@@ -206,15 +206,17 @@ def _normalisation(
     if file.is_file():
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            if not content.get("do_normalize", True):
-                return _UNIT
-            mean, std = (tuple(map(float, content[k])) for k in ("image_mean", "image_std"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # Not JSON, or something else than a dict with two lists of numbers.
-            raise _not_understood(name, f"its preprocessor_config.json lacks {error}") from None
-        if len(mean) == len(std) == 3:
-            return mean, std
-        raise _not_understood(name, "its preprocessor_config.json is not for colour images")
+        except (OSError, ValueError) as error:
+            raise _not_understood(name, f"its {file.name} cannot be read: {error}") from None
+        if isinstance(content, dict) and not content.get("do_normalize", True):
+            return _UNIT
+        try:
+            mean, std = (tuple(map(float, content[key])) for key in ("image_mean", "image_std"))
+        except (KeyError, TypeError, ValueError):
+            mean = std = ()
+        if len(mean) != 3 or len(std) != 3:
+            raise _not_understood(name, f"its {file.name} lacks image_mean and image_std of RGB")
+        return mean, std
     known = _INPUTS.get(config.model_type)
     if known is None:
         raise _not_understood(name, "no preprocessor_config.json says how images are normalised")
