@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.speed import plots, report
 from benchmarks.speed.estimators import METHODS, others, ours, race
-from benchmarks.speed.problems import made
+from benchmarks.speed.problems import synthetic_problem
 from manymatch.evaluate import pose_auc
 
 RATIOS = (0.05, 0.1, 0.2, 0.4, 0.6)
@@ -38,7 +38,7 @@ def measure(ratio: float, graphs: int, progress: Progress) -> Runs:
     """Milliseconds and pose errors of every estimator on every graph of one ratio."""
     options = manymatch.Options()
     entries = [*(ours(method, options) for method in ("auto", *METHODS)), *others(options)]
-    problems = [made(ratio, seed) for seed in range(graphs)]
+    problems = [synthetic_problem(ratio, seed) for seed in range(graphs)]
     task = progress.add_task(f"ratio {ratio:g}", total=graphs * len(entries))
     # One run is enough: the median over graphs does what a minimum over repetitions would.
     race(entries, problems, 1, lambda _: progress.advance(task))

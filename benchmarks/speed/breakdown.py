@@ -20,10 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.speed import build, callgrind, report
-from benchmarks.speed.problems import made
+from benchmarks.speed.problems import synthetic_problem
 from manymatch import _core
-
-_REFINER = "manymatch::Refiner<manymatch::RelativePoseProblem>"
 
 # What is shown: part of the pair, beginning of the function that does it.
 PARTS = {
@@ -34,10 +32,10 @@ PARTS = {
     "- screening in float32": "manymatch::RelativePoseProblem::screen(",
     "- exact inliers in float64": "manymatch::RelativePoseProblem::inliers(",
     "- HCM terms of a mask": "manymatch::HcmEvaluator::operator()(",
-    "refinements, search and stage 2": f"{_REFINER}::local_refine(",
+    "edges of refinements, everywhere": "manymatch::Refiner<",
+    "least squares of refinements, everywhere": "manymatch::RelativePoseProblem::refine(",
     "stage 2: refinements and matchings": "manymatch::RelativePoseProblem::Model "
     "manymatch::select_by_matching<",
-    "final polish": f"{_REFINER}::final_polish(",
     "tables of the score": "manymatch::HcmTerms::HcmTerms(",
     "resolved matching": "manymatch::cheapest_maximum_matching(",
 }
@@ -78,7 +76,7 @@ def operations(driver: Path) -> dict[str, dict[str, float]]:
 
 def nanoseconds(iterations: int, isa: str, repeats: int) -> dict[str, float]:
     """Time every stage per iteration on one instruction set, from the fastest of some runs."""
-    problem = made(0.1, seed=0)
+    problem = synthetic_problem(0.1, seed=0)
     options = manymatch.Options(min_iterations=iterations, max_iterations=iterations)
     _core.force_instruction_set(isa)
     runs = [

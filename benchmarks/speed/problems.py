@@ -80,7 +80,7 @@ def from_scene(seed: int) -> Problem:
     )
 
 
-def made(ratio: float, seed: int, num_edges: int = NUM_EDGES) -> Problem:
+def synthetic_problem(ratio: float, seed: int, num_edges: int = NUM_EDGES) -> Problem:
     """Make a graph with a given share of true edges, the rest at random; the same everywhere."""
     graph = make_graph(seed, num_edges, ratio)
     name = f"{ratio:g} of {num_edges} edges, graph {seed}"

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.speed import plots, report
 from benchmarks.speed.estimators import METHODS, Contestant, ours, race, theirs
-from benchmarks.speed.problems import made
+from benchmarks.speed.problems import synthetic_problem
 from manymatch.evaluate.estimators import estimate_with_poselib
 
 NUM_EDGES = (1000, 1500, 2000, 3000, 4000, 5000, 7000, 10000)
@@ -67,7 +67,7 @@ def main() -> None:
         theirs("PoseLib CM", estimate_with_poselib, forced, slow=True),
     ]
     # One seed: the same pose for all, so that solutions are as many.
-    problems = [made(INLIER_RATIO, seed=1, num_edges=n) for n in NUM_EDGES]
+    problems = [synthetic_problem(INLIER_RATIO, seed=1, num_edges=n) for n in NUM_EDGES]
     race(entries, problems, arguments.repeats, lambda _: None)
     edges = [len(problem.graph) for problem in problems]
     records = [record(entry, [p.name for p in problems], edges) for entry in entries]
