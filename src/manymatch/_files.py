@@ -34,6 +34,14 @@ def as_path(path: object, name: str = "path") -> Path:
     return Path(path)
 
 
+def as_folder(path: object, name: str = "folder") -> Path:
+    """Check that an argument is the name of an existing folder."""
+    folder = as_path(path, name)
+    if not folder.is_dir():
+        raise ValueError(f"{name} must be an existing folder, got {str(folder)!r}")
+    return folder
+
+
 def read_bytes(path: object, want: str) -> bytes:
     """Read a whole file; one that is missing or empty is an error."""
     source = as_path(path)

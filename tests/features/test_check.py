@@ -17,7 +17,7 @@ from manymatch.features.weights import random_weights  # noqa: E402
 class Good(Backbone):
     """Patches through a linear layer, then a little of the neighbours: a minimal network."""
 
-    name, patch_size, dim, num_layers = "made", 8, 16, 2
+    name, patch_size, dim, num_layers = "filters", 8, 16, 2
 
     def __init__(self):
         torch.manual_seed(0)
@@ -91,7 +91,7 @@ def test_good_ones_pass(kind, layer):
     assert report.ok, str(report)
     assert report.layer == (kind.num_layers if layer is None else 1)
     assert max(map(abs, report.offset)) < 0.1
-    assert str(report) == f"made, layer {report.layer}: no problems found."
+    assert str(report) == f"filters, layer {report.layer}: no problems found."
 
 
 class Shuffled(Good):
@@ -255,7 +255,7 @@ def test_broken_ones_are_caught(kind, says):
     report = check_backbone(kind())
     assert not report.ok
     text = str(report)
-    assert text.startswith("made, layer ")
+    assert text.startswith("filters, layer ")
     assert len(text.splitlines()) == 1 + len(report.problems)
     assert re.search(says, text), text
 

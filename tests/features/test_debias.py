@@ -252,7 +252,7 @@ def test_probe_fills_the_grid_whatever_the_padding():
     from manymatch.features.resize import Resize
 
     class Made(Backbone):
-        name, patch_size, dim, num_layers = "made", 8, 2, 2
+        name, patch_size, dim, num_layers = "ramps", 8, 2, 2
         seen: tuple[object, ...] = ()
 
         def __init__(self):

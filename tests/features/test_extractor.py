@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 class Filters(Backbone):
     """Random filters, a little of the position: enough for every step."""
 
-    name, patch_size, dim, num_layers = "made", 8, 12, 3
+    name, patch_size, dim, num_layers = "filters", 8, 12, 3
 
     def __init__(self, weights=None, offline=False):  # noqa: ARG002
         generator = torch.Generator().manual_seed(0 if weights is None else 1)
@@ -34,13 +34,13 @@ class Filters(Backbone):
 
 
 @pytest.fixture(autouse=True)
-def made():
-    register_backbone("made", replace=True)(Filters)
+def filters():
+    register_backbone("filters", replace=True)(Filters)
     yield
-    _backbones.pop("made")
+    _backbones.pop("filters")
 
 
-CONFIG = FeatureConfig("sift", "made", max_keypoints=300, longest=240, layer=2)
+CONFIG = FeatureConfig("sift", "filters", max_keypoints=300, longest=240, layer=2)
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +122,15 @@ def test_many_equals_one_at_a_time(image):
 def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
     pytest.importorskip("h5py")
     first = Extractor(CONFIG.replace(debias=1), cache=tmp_path)
-    made = first.extract(image)
+    computed = first.extract(image)
     assert first.backbone.calls == 2  # the image and the probe
     again = Extractor(CONFIG.replace(debias=1), cache=FeatureCache(tmp_path))
     found = again.extract(image)
     assert again.backbone.calls == 0
     for name in ("points", "scores", "descriptors"):
-        assert np.array_equal(getattr(found, name), getattr(made, name))
-    assert found.size == made.size
-    assert found.provenance == made.provenance
+        assert np.array_equal(getattr(found, name), getattr(computed, name))
+    assert found.size == computed.size
+    assert found.provenance == computed.provenance
     other = np.array(image)
     other[0, 0, 0] ^= 1
     again.extract(other)

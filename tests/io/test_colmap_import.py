@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 
 from manymatch.io import ColmapWriter, PairMatches, write_colmap_features
+from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
 P0, P1 = RNG.uniform(0, 640, (5, 2)), RNG.uniform(0, 640, (4, 2))
 MATCHES = np.array([[3, 1], [0, 2], [4, 0]])
-
-
-def no_leftovers(folder):
-    return not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
 
 def read_raw_matches(text):

@@ -6,6 +6,7 @@ import pytest
 from manymatch import AssociationGraph
 from manymatch.io import HlocWriter, PairMatches, load_graph, read_hloc
 from manymatch.io.hloc import pair_names
+from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
 P0, P1 = RNG.uniform(0, 640, (5, 2)), RNG.uniform(0, 640, (4, 2))
@@ -21,10 +22,6 @@ EDGES = [[2, 0], [3, 1], [0, 2]]
 @pytest.fixture
 def h5py():
     return pytest.importorskip("h5py", reason="h5py, which writes hloc files, is not installed")
-
-
-def no_leftovers(folder):
-    return not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
 
 def write_pair(folder, name0="a.jpg", name1="b.jpg", points=(P0, P1), matches=MATCHES, **more):

@@ -16,6 +16,7 @@ from manymatch.io import (
     write_matches_npz,
     write_pose_json,
 )
+from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
 P0, P1 = RNG.uniform(0, 640, (5, 2)), RNG.uniform(0, 640, (4, 2))
@@ -26,10 +27,6 @@ POSE = RelativePose([[0, -1, 0], [1, 0, 0], [0, 0, 1]], [1, 2, 3])
 
 def edges(graph):
     return sorted(map(tuple, graph.edges.tolist()))
-
-
-def no_leftovers(folder):
-    return not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
 
 def test_npz_holds_what_it_promises(tmp_path):

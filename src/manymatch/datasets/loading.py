@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_path, unreadable
+from manymatch._files import as_folder, unreadable
 from manymatch.io.image import open_image
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ def root_folder(root: object, name: str) -> Path:
             f"root must be the folder of {name}, got None "
             f"(`manymatch datasets {name}` says what it has to contain)"
         )
-    folder = as_path(root, "root")
-    if not folder.is_dir():
-        raise ValueError(f"root must be an existing folder, got {str(folder)!r}")
-    return folder
+    return as_folder(root, "root")
 
 
 def spread(items: Sequence[Any], count: int = SPREAD) -> list[Any]:

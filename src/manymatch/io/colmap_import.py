@@ -48,7 +48,7 @@ class ColmapWriter(PairWriter):
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, append: bool = False) -> None:
-        self._folder = _existing_folder(folder)
+        self._folder = _files.as_folder(folder)
         self._append = append
         # Of the keypoints that were written, by image; they themselves may not fit into memory.
         self._features: dict[str, bytes] = {}
@@ -129,7 +129,7 @@ def write_colmap_features(folder: str | os.PathLike[str], name: str, points: Arr
         The file, which appears under its name only when it is complete.
     """
     text = _text(float_array(points, "points", "an (N, 2) array of pixels", (None, 2)))
-    target = _existing_folder(folder) / f"{image_name(name, 'name')}.txt"
+    target = _files.as_folder(folder) / f"{image_name(name, 'name')}.txt"
     target.parent.mkdir(parents=True, exist_ok=True)
     _files.write_whole(target, lambda file: file.write(text))
     return target
@@ -140,13 +140,6 @@ def _text(points: FloatArray) -> bytes:
     lines = [f"{len(points)} {_DESCRIPTOR_SIZE}"]
     lines += [f"{x!r} {y!r}{rest}" for x, y in (points + COLMAP_PIXEL_CENTRE).tolist()]
     return ("\n".join(lines) + "\n").encode("ascii")
-
-
-def _existing_folder(folder: object) -> Path:
-    root = _files.as_path(folder, "folder")
-    if not root.is_dir():
-        raise ValueError(f"folder must be an existing folder, got {str(root)!r}")
-    return root
 
 
 def colmap_name(name: str, argument: str) -> str:

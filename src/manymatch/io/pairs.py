@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_path, read_bytes, unreadable
+from manymatch._files import as_folder, read_bytes, unreadable
 from manymatch._validate import FloatArray, float_array, integer, read_only, refusal
 from manymatch.geometry.camera import Camera, as_camera
 
@@ -145,7 +145,7 @@ def read_pairs(path: object, images: object) -> list[Pair]:
     >>> pairs[0]                                                     # doctest: +SKIP
     Pair(a.jpg - b.jpg: cameras, pose)
     """
-    folder = _folder(images, "images")
+    folder = as_folder(images, "images")
     try:
         text = read_bytes(path, _WANT).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -178,7 +178,7 @@ def exhaustive_pairs(folder: object) -> list[Pair]:
     ValueError
         If the folder does not exist or has fewer than two images.
     """
-    place = _folder(folder, "folder")
+    place = as_folder(folder)
     images = sorted(
         path
         for path in place.iterdir()
@@ -191,13 +191,6 @@ def exhaustive_pairs(folder: object) -> list[Pair]:
             f"folder must have at least two images, got {len(images)} in {str(place)!r}"
         )
     return [Pair(a.name, b.name, a, b) for a, b in itertools.combinations(images, 2)]
-
-
-def _folder(value: object, name: str) -> Path:
-    folder = as_path(value, name)
-    if not folder.is_dir():
-        raise ValueError(f"{name} must be an existing folder, got {str(folder)!r}")
-    return folder
 
 
 def _pair(line: str, folder: Path) -> Pair:
