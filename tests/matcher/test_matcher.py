@@ -29,7 +29,7 @@ def matcher():
 
 @pytest.fixture(scope="module")
 def result(pair, matcher):
-    return matcher.match(pair.image0, pair.image1, pair.camera, pair.camera, compare=True)
+    return matcher.match(pair.image0, pair.image1, pair.camera, pair.camera, with_rank_one=True)
 
 
 def test_the_pose_is_found(pair, result):

@@ -102,7 +102,7 @@ def test_a_bad_pair_is_a_row(tmp_path):
         "1 0 0 1 0 1 0 0 0 0 1 0 0 0 0 1\n"
     )
     pairs = read_pairs(tmp_path / "list.txt", folder)
-    summary = run_batch(CONFIG, pairs, tmp_path / "out", workers=2, compare=True)
+    summary = run_batch(CONFIG, pairs, tmp_path / "out", workers=2, with_rank_one=True)
     table = rows(tmp_path / "out")
     assert [row["verdict"] == "error" for row in table] == [1, 1, 1, 0, 0, 0, 1]
     assert summary.counts["error"] == 4
@@ -146,7 +146,7 @@ def test_known_poses_are_compared(images, tmp_path):
         f"view001.png view003.png 0 0 {K} {K} {T}\n"
     )
     pairs = read_pairs(tmp_path / "list.txt", images)
-    summary = run_batch(CONFIG, pairs, tmp_path / "out", compare=True)
+    summary = run_batch(CONFIG, pairs, tmp_path / "out", with_rank_one=True)
     table = rows(tmp_path / "out")
     assert [row["camera0_source"] for row in table] == ["given", "guessed", "given"]
     errors = [float(table[i]["pose_error_deg"]) for i in (0, 2)]
@@ -168,7 +168,7 @@ def test_known_poses_are_compared(images, tmp_path):
         ({"config": MatcherConfig.of(CONFIG, disable=["ranks"])}, r'disable was \[\] and is \["ra'),
         ({"pairs": slice(0, 5)}, "pair_count was 21 and is 5 now"),
         ({"pairs": slice(None, None, -1)}, "the pair list was another one"),
-        ({"compare": True}, "compare was false and is true now"),
+        ({"with_rank_one": True}, "with_rank_one was false and is true now"),
         ({"formats": []}, "matches was true and is false now"),
         ({"cameras": "130,130,59.5,44.5"}, "cameras was null"),
     ],

@@ -112,7 +112,7 @@ def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_pa
         timing={"detect": 0.25, "match_it": 1.5, "total": 1.8},
         names=("left.png", "right.png"),
         notes=["The focal length is a guess."],
-        compare=[("rank-one + CM", other, 77.25)],
+        others=[("rank-one + CM", other, 77.25)],
         error_deg=1.25,
         command="manymatch match a b",
         config={"features": {"layer": 7}, "seed": 11},
@@ -198,7 +198,7 @@ def test_names_cannot_break_out(scene, estimate, confidence, tmp_path):
         command=NASTY,
         confidence=dataclasses.replace(confidence, verdict=NASTY, reason=NASTY),
         timing={NASTY: 1.0},
-        compare=[(NASTY, estimate, None)],
+        others=[(NASTY, estimate, None)],
     )
     assert page.data["names"] == [NASTY, "b.jpg"]
     assert page.data["layers"][1]["name"] == NASTY
@@ -353,7 +353,7 @@ def test_of_very_many_candidates_the_chosen_ones_are_kept(monkeypatch, scene, es
         ({"images": (None, np.array([["a"]]))}, r"images\[1\] must be"),
         ({"names": "a"}, "names must be"),
         ({"error_deg": 200}, "error_deg must be"),
-        ({"compare": [("x", None, None)]}, r"compare\[0\] must be an Estimate"),
+        ({"others": [("x", None, None)]}, r"others\[0\] must be an Estimate"),
         ({"path": ""}, "path must be"),
     ],
 )
@@ -378,8 +378,8 @@ def test_an_estimate_of_another_graph_is_refused(scene, estimate, tmp_path):
         report(tmp_path / "r.html", scene, estimate, graph=scene.graph.head(9))
     small = make_scene(SceneConfig(num_points=20, num_outliers=0), 1)
     own = estimate_relative_pose(small.graph, small.camera0, small.camera1)
-    with pytest.raises(ValueError, match=r"^compare\[0\] must match keypoints"):
-        report(tmp_path / "r.html", small, own, compare=[("other", estimate, None)])
+    with pytest.raises(ValueError, match=r"^others\[0\] must match keypoints"):
+        report(tmp_path / "r.html", small, own, others=[("other", estimate, None)])
 
 
 def test_without_pillow_the_error_says_what_to_install(scene, estimate, tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ def url(scene, estimate, tmp_path_factory):
         config={"options": {"seed": 0}},
         names=("a_very_long_name_without_any_spaces_" * 3 + ".jpg", "b.jpg"),
         notes=["A note."],
-        compare=[("rank-one + CM", rank_one, 12.0)],
+        others=[("rank-one + CM", rank_one, 12.0)],
         error_deg=0.5,
     )
     return path.as_uri()

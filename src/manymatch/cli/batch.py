@@ -60,10 +60,11 @@ def run(
             "manymatch match; by default from EXIF, else guessed."
         ),
     ] = None,
-    compare: Annotated[
+    with_rank_one: Annotated[
         bool,
         typer.Option(
-            "--compare", help="Also match with rank-one edges and plain consensus: more columns."
+            "--with-rank-one",
+            help="Also match with rank-one edges and plain consensus: more columns.",
         ),
     ] = False,
     formats: Annotated[
@@ -95,7 +96,7 @@ def run(
                 out_folder,
                 workers=workers,
                 cameras=cameras,
-                compare=compare,
+                with_rank_one=with_rank_one,
                 formats=flags.split_list(formats),
                 limit=limit,
                 retry_errors=retry_errors,

@@ -47,7 +47,9 @@ def run(
     pair = demo_pair()
     true = RelativePose(pair.R, pair.t)  # type: ignore[arg-type] # this pair has its true pose
     with working("Matching", quiet=as_json):
-        result = matcher.match(pair.path0, pair.path1, pair.camera0, pair.camera1, compare=True)
+        result = matcher.match(
+            pair.path0, pair.path1, pair.camera0, pair.camera1, with_rank_one=True
+        )
     errors = [pose_error_deg(estimate.pose, true.R, true.t) for _, estimate in result.systems()]
     with working("Drawing", quiet=as_json):
         out_folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +72,7 @@ def run(
         for name, path in files.items():
             print_plain(f"{name:<11} {path}")
         print_plain("\nNext: open the report, hover a keypoint and see its candidates. Then:")
-        print_plain("  manymatch match your0.jpg your1.jpg --compare\n  manymatch models")
+        print_plain("  manymatch match your0.jpg your1.jpg --with-rank-one\n  manymatch models")
     raise typer.Exit(OK if result.estimate.success else UNSOLVED)
 
 

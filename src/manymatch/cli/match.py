@@ -21,7 +21,7 @@ from manymatch.matcher.result import FORMATS
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult
 
-EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --compare"
+EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --with-rank-one"
 
 
 @flags.setting_flags(FeatureConfig, Association, Options)
@@ -43,8 +43,9 @@ def run(
         str,
         typer.Option("--format", help=f"Matches as {', '.join(FORMATS)}; several by commas."),
     ] = "npz",
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Also match with rank-one edges and plain consensus.")
+    with_rank_one: Annotated[
+        bool,
+        typer.Option("--with-rank-one", help="Also match with rank-one edges and plain consensus."),
     ] = False,
     picture: Annotated[bool, typer.Option(help="Write matches.png.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
@@ -65,7 +66,7 @@ def run(
             camera1,
             longest0=longest0,
             longest1=longest1,
-            compare=compare,
+            with_rank_one=with_rank_one,
         )
     with working("Writing", quiet=as_json):
         written = result.save(

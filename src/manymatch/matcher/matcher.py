@@ -90,7 +90,7 @@ class Matcher:
         *,
         longest0: int | None = None,
         longest1: int | None = None,
-        compare: bool = False,
+        with_rank_one: bool = False,
         options: Options | None = None,
     ) -> MatchResult:
         """Match two images.
@@ -106,7 +106,7 @@ class Matcher:
         longest0, longest1 : int, optional
             Another working size (length of the longer edge) for one of the images, 0 for its own;
             small thermal frames do better as they are.
-        compare : bool
+        with_rank_one : bool
             Also match with rank-one edges and plain consensus.
         options : Options, optional
             Of the estimator for this pair, instead of the configuration's.
@@ -132,7 +132,7 @@ class Matcher:
             *cameras,
             longest0=longest0,
             longest1=longest1,
-            compare=compare,
+            with_rank_one=with_rank_one,
             options=options,
         )
         result.timing = {
@@ -154,7 +154,7 @@ class Matcher:
         *,
         longest0: int | None = None,
         longest1: int | None = None,
-        compare: bool = False,
+        with_rank_one: bool = False,
         options: Options | None = None,
     ) -> MatchResult:
         """Match two images whose features are there already; see `match` and `extractor`."""
@@ -182,7 +182,7 @@ class Matcher:
         confidence = assess(estimate)
         times.append(time.perf_counter())
         rank_one = None
-        if compare:
+        if with_rank_one:
             plain = candidates(**arguments, k=1, gms=False, keep=config.association.keep).graph
             rank_one = RankOneResult(plain, estimated(plain, "cm"))
         stages = ("associate", "estimate", "confidence")

@@ -192,7 +192,7 @@ class MatchResult:
             title=title,
             names=self.names,
             notes=self.notes,
-            compare=[(name, e, _error_deg(e, true_pose)) for name, e in self.systems()[1:]],
+            others=[(name, e, _error_deg(e, true_pose)) for name, e in self.systems()[1:]],
             error_deg=_error_deg(self.estimate, true_pose),
         )
 

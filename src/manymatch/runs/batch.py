@@ -99,7 +99,7 @@ def run_batch(
     offline: bool = False,
     cache: object = None,
     cameras: object = None,
-    compare: bool = False,
+    with_rank_one: bool = False,
     formats: Iterable[str] = (),
     limit: int | None = None,
     retry_errors: bool = False,
@@ -129,7 +129,7 @@ def run_batch(
     cameras : optional
         Camera of every image whose pair has none: a COLMAP model, or one camera for all, as
         `Matcher.match` takes them. By default from EXIF, else guessed.
-    compare : bool
+    with_rank_one : bool
         Also match the plain way, in further columns.
     formats : iterable of {"npz", "h5", "colmap"}
         Also write keypoints and matches: ``matches/<index>_<name0>_<name1>.npz`` per pair as it is
@@ -173,7 +173,9 @@ def run_batch(
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
     matches = bool(chosen)
-    header = _header(settings, listed, device, cameras, compare=compare, matches=matches)
+    header = _header(
+        settings, listed, device, cameras, with_rank_one=with_rank_one, matches=matches
+    )
     folder = as_path(out_folder, "out")
     with Journal(folder, header) as journal:
         run = Run(
@@ -195,7 +197,7 @@ def run_batch(
                 views=Views(matcher, budget, cameras),
                 options=settings.options if count == 1 else settings.options.replace(threads=1),
                 folder=folder if matches else None,
-                compare=compare,
+                with_rank_one=with_rank_one,
             )
             run.execute(
                 lambda index, _: {_JOURNAL: work(index, listed[index])},
@@ -204,7 +206,7 @@ def run_batch(
                 progress=progress,
             )
         files = [] if run.interrupted else write_outputs(folder, chosen, journal.records(), listed)
-        table = columns(compare)
+        table = columns(with_rank_one)
         return run.deliver(_finish(journal, run, total, table, header, files, start))
 
 
@@ -273,7 +275,7 @@ def _match_pair(
     options: Options,
     folder: Path | None,
     *,
-    compare: bool,
+    with_rank_one: bool,
 ) -> dict[str, Any]:
     """Match one pair, in any thread, and return its row; with a folder write its matches there."""
     start = time.perf_counter()
@@ -282,7 +284,7 @@ def _match_pair(
         view1 = views.get(pair.path1, pair.rot1)
         cameras = view0.camera_in(pair, 0), view1.camera_in(pair, 1)
         result = matcher.match_features(
-            view0.features, view1.features, *cameras, compare=compare, options=options
+            view0.features, view1.features, *cameras, with_rank_one=with_rank_one, options=options
         )
         if folder is not None:
             write_matches_npz(
@@ -300,7 +302,7 @@ def _match_pair(
         raise
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
         seconds = time.perf_counter() - start
-        return error_row(index, pair, error, options, seconds, compare=compare)
+        return error_row(index, pair, error, options, seconds, with_rank_one=with_rank_one)
 
 
 def _header(
@@ -309,7 +311,7 @@ def _header(
     device: str,
     cameras: object,
     *,
-    compare: bool,
+    with_rank_one: bool,
     matches: bool,
 ) -> dict[str, Any]:
     """Everything that decides the rows; a folder in which any of it differs is refused."""
@@ -330,7 +332,7 @@ def _header(
             [str(path.absolute()) for path in (pair.path0, pair.path1)] for pair in pairs
         ),
         "cameras": None if cameras is None else str(cameras),
-        "compare": compare,
+        "with_rank_one": with_rank_one,
         "matches": matches,
     }
 

@@ -64,7 +64,7 @@ COLUMNS: dict[str, type] = {
     "estimate_seconds": float,
 }
 #: Columns that are added when rank-one matching runs beside it.
-COMPARE_COLUMNS: dict[str, type] = {
+RANK_ONE_COLUMNS: dict[str, type] = {
     "rank_one_success": bool,
     "rank_one_candidates": int,
     "rank_one_inliers": int,
@@ -75,9 +75,9 @@ COMPARE_COLUMNS: dict[str, type] = {
 TIMING_COLUMNS = ("seconds", "estimate_seconds")
 
 
-def columns(compare: bool) -> dict[str, type]:
+def columns(with_rank_one: bool) -> dict[str, type]:
     """Columns of a batch, with the type of their values."""
-    return {**COLUMNS, **COMPARE_COLUMNS} if compare else dict(COLUMNS)
+    return {**COLUMNS, **RANK_ONE_COLUMNS} if with_rank_one else dict(COLUMNS)
 
 
 def result_row(
@@ -134,7 +134,13 @@ def result_row(
 
 
 def error_row(
-    index: int, pair: Pair, error: Exception, options: Options, seconds: float, *, compare: bool
+    index: int,
+    pair: Pair,
+    error: Exception,
+    options: Options,
+    seconds: float,
+    *,
+    with_rank_one: bool,
 ) -> dict[str, Any]:
     """Row of a pair that could not be matched, such as one with a missing image."""
     # A pair with known pose counts as a failure in the area under the curve.
@@ -145,8 +151,8 @@ def error_row(
         "verdict": ERROR,
         "error": error_sentence(error),
         "pose_error_deg": missed,
-        "rank_one_success": False if compare else None,
-        "rank_one_pose_error_deg": missed if compare else None,
+        "rank_one_success": False if with_rank_one else None,
+        "rank_one_pose_error_deg": missed if with_rank_one else None,
         "seed": options.seed,
         "seconds": seconds,
     }

@@ -67,7 +67,7 @@ def write_report(
     names: tuple[str, str] = ("a.jpg", "b.jpg"),
     notes: Sequence[str] = (),
     command: str | None = None,
-    compare: Sequence[tuple[str, Estimate, float | None]] = (),
+    others: Sequence[tuple[str, Estimate, float | None]] = (),
     error_deg: float | None = None,
 ) -> Path:
     """Write everything about one pair into one HTML file that needs nothing else.
@@ -99,7 +99,7 @@ def write_report(
         Sentences the reader should know, such as a guessed focal length.
     command : str, optional
         The command line that gives the same report again.
-    compare : sequence of (str, Estimate, float or None)
+    others : sequence of (str, Estimate, float or None)
         Other results between the same keypoints: name, estimate, and the error of its pose in
         degrees where the true pose is known.
     error_deg : float, optional
@@ -123,9 +123,9 @@ def write_report(
     given = _pair(images, "images", "a pair of images or None")
     labels = [str(name) for name in _pair(names, "names", "a pair of names")]
     systems = [("this result", estimate, _checked_error(error_deg, "error_deg"))]
-    for k, (name, other, error) in enumerate(compare):
-        _check_estimate(graph, other, f"compare[{k}]", same_edges=False)
-        systems.append((str(name), other, _checked_error(error, f"compare[{k}]")))
+    for k, (name, other, error) in enumerate(others):
+        _check_estimate(graph, other, f"others[{k}]", same_edges=False)
+        systems.append((str(name), other, _checked_error(error, f"others[{k}]")))
     if confidence is None:
         confidence = assess(estimate)
     photos = [
