@@ -2,9 +2,11 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 #include "check.h"
 #include "manymatch/problems/homography/problem.h"
+#include "manymatch/ransac/lo_ransac.h"
 #include "random_graph.h"
 #include "two_view.h"
 
@@ -433,6 +435,89 @@ void test_refinement(Source& random) {
   }
 }
 
+// A refinement that is remembered is the one that would have been computed.
+void test_remembered_refinements() {
+  Source random(52);
+  const Homography model = random_homography(random, 0.3);
+  const Scene scene(random, model, 60, 0.008);
+  const HomographyProblem problem(scene.graph, scene.points(0.01));
+  Refiner<HomographyProblem> refiner(problem, Weighting::kByDegree);
+  HomographyProblem::Workspace used = problem.workspace();
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    double step[kParameters];
+    for (double& s : step) s = random.in(-1e-3, 1e-3);
+    Homography a = perturb(model, step), b = a;
+    HomographyProblem::Workspace fresh = problem.workspace();
+    const LmResult with = refiner.local_refine(a, used);
+    const LmResult without = refiner.local_refine(b, fresh);
+    CHECK(std::memcmp(&a, &b, sizeof a) == 0);
+    CHECK(with.cost == without.cost && with.iterations == without.iterations);
+  }
+}
+
+// Lets everything through, so that the loop scores every hypothesis exactly.
+struct Exact : HomographyProblem {
+  using HomographyProblem::HomographyProblem;
+
+  int screen(const Homography&, int, std::span<uint64_t> mask) const {
+    std::fill(mask.begin(), mask.end(), 0);
+    for (int e = 0; e < static_cast<int>(graph().num_edges()); ++e) set_bit(mask, e);
+    return static_cast<int>(graph().num_edges());
+  }
+};
+
+struct Found {
+  SearchResult<Homography> result;
+  std::vector<Pool<Homography>::Entry> pool;
+};
+
+template <class P>
+Found search(const Scene& scene, double eps, int threads) {
+  const P problem(scene.graph, scene.points(eps));
+  const HcmTerms terms(scene.graph, 0.3, 0.01);
+  std::vector<int> all(scene.graph.num_edges());
+  std::iota(all.begin(), all.end(), 0);
+  const Proposals proposals(scene.graph, all, false);
+  Options options;
+  options.min_iterations = 600;
+  options.max_iterations = 1500;
+  Workers workers(threads);
+  Interrupt interrupt;
+  Pool<Homography> pool(30);
+  Found out;
+  out.result = LoRansac<P, HcmScorer>(
+                   problem, proposals, options, Weighting::kByDegree,
+                   [&] { return HcmScorer(scene.graph, terms); }, workers, interrupt)
+                   .run(&pool);
+  out.pool = pool.entries();
+  return out;
+}
+
+// The loop finds the same with every hypothesis scored in float64, for any number of threads.
+void test_screening_loses_nothing() {
+  Source random(53);
+  std::size_t kept = 0;
+  for (double eps : {1e-6, 1e-5, 1e-3, 0.02}) {
+    const Scene scene(random, random_homography(random, 0.4), 200, 1.5 * eps);
+    const Found exact = search<Exact>(scene, eps, 1);
+    CHECK(exact.result.found);
+    for (int threads : {1, 2}) {
+      const Found screened = search<HomographyProblem>(scene, eps, threads);
+      CHECK(std::memcmp(&screened.result.model, &exact.result.model, sizeof(Homography)) == 0);
+      CHECK_EQ(screened.result.iterations, exact.result.iterations);
+      CHECK_EQ(screened.result.refinements, exact.result.refinements);
+      CHECK_EQ(screened.pool.size(), exact.pool.size());
+      for (const auto& a : exact.pool) {
+        CHECK(std::any_of(screened.pool.begin(), screened.pool.end(), [&](const auto& b) {
+          return a.score == b.score && std::memcmp(&a.model, &b.model, sizeof a.model) == 0;
+        }));
+        ++kept;
+      }
+    }
+  }
+  CHECK(kept > 200);
+}
+
 void test_solver_agrees() {
   Source random(47);
   const Batch problems(random, kFourPointBatch);
@@ -504,6 +589,8 @@ int main() {
       test_normal_equations(c, model, count, 1e-4);
     }
     test_refinement(random);
+    test_remembered_refinements();
+    test_screening_loses_nothing();
   });
   test_solver_agrees();
   Source random(51);
