@@ -138,8 +138,8 @@ class Filter {
     for (int s = first; s < used; ++s) {
       Support& now = rows_[at(s)];
       const Support& top = rows_[at(best)];
-      now.m =
-          matching_.cardinality(std::span(grouped_).subspan(at(now.m - now.count), at(now.count)));
+      const std::span<const int> edges(&grouped_[at(now.m - now.count)], at(now.count));
+      now.m = now.count == 1 ? 1 : matching_.cardinality(edges);
       const int b = now.x + now.y * side_;
       if (now.m > top.m || (now.m == top.m && b < top.x + top.y * side_)) best = s;
       slot_[at(b)] = -1;
