@@ -136,10 +136,10 @@ def test_a_colmap_model_with_several_is_asked_for_the_image(model):
 def test_a_colmap_model_that_cannot_tell(model, tmp_path):
     with pytest.raises(ValueError, match=r"^camera1 must be .*it has no image '/photos/c\.jpg'"):
         resolve_camera(model, "/photos/c.jpg", SIZE, "camera1")
-    with pytest.raises(ValueError, match=r"2 cameras, and without an image with a file name none"):
+    with pytest.raises(ValueError, match=r"2 cameras, and the image has no file name"):
         resolve_camera(model, None, SIZE)
     (model / "images.txt").unlink()
-    with pytest.raises(ValueError, match=r"2 cameras, and without images\.txt none"):
+    with pytest.raises(ValueError, match=r"there is no images\.txt beside it to look up 'a.jpg'"):
         resolve_camera(model, "a.jpg", SIZE)
     with pytest.raises(ValueError, match=r"^camera0 must be .*holds no cameras\.bin .* did you"):
         resolve_camera(tmp_path, "a.jpg", SIZE)
