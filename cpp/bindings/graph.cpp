@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "arrays.h"
+#include "manymatch/problems/relative_pose/problem.h"
 #include "manymatch/ransac/iteration_bound.h"
 #include "manymatch/ransac/sampler.h"
 #include "manymatch/score/hcm.h"
@@ -67,30 +68,30 @@ std::tuple<Out<int>, Out<double>> levels(std::size_t num_edges, const std::optio
 }
 
 Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, uint64_t seed,
-                    int64_t count, bool uniform_edges) {
-  constexpr int kSize = 5;
+                    int64_t count, bool uniform_edges, int size) {
   const auto [n0, n1] = vertex_counts(edges);
   const Graph graph = to_graph(edges, n0, n1);
-  if (count < 0) throw nb::value_error("count must not be negative");
+  if (count < 0 || size < 1)
+    throw nb::value_error("count must not be negative and sample_size must be positive");
   if (proposals) check_length("proposals", proposals->shape(0), graph.num_edges());
   std::vector<int> allowed;
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
     if (!proposals || (*proposals)(e)) allowed.push_back(static_cast<int>(e));
   }
-  std::vector<int64_t> out(static_cast<std::size_t>(count) * kSize, -1);
+  std::vector<int64_t> out(static_cast<std::size_t>(count) * at(size), -1);
   const bool possible =
-      uniform_edges ? allowed.size() >= kSize : matching_of_edges(graph, allowed) >= kSize;
+      uniform_edges ? allowed.size() >= at(size) : matching_of_edges(graph, allowed) >= size;
   if (possible) {
     const Proposals source(graph, allowed, uniform_edges);
     Proposals::Scratch scratch = source.scratch();
     int64_t wasted = 0;
+    std::vector<int> drawn(at(size));
     for (int64_t i = 0; i < count; ++i) {
-      int drawn[kSize];
       if (!source.draw(seed, i, scratch, drawn, &wasted)) continue;
-      for (int k = 0; k < kSize; ++k) out[static_cast<std::size_t>(i * kSize + k)] = drawn[k];
+      std::copy(drawn.begin(), drawn.end(), out.begin() + i * size);
     }
   }
-  return to_numpy(std::move(out), {static_cast<std::size_t>(count), kSize});
+  return to_numpy(std::move(out), {static_cast<std::size_t>(count), at(size)});
 }
 
 }  // namespace
@@ -109,15 +110,17 @@ void bind_graph(nb::module_& m) {
         "method \"auto\". Without ranks all edges count as rank one, without a filter as kept.");
   m.def("sample", &sample, nb::arg("edges"), nb::arg("proposals").none(), nb::arg("seed"),
         nb::arg("count"), nb::arg("uniform_edges"),
-        "Minimal samples of iterations 0..count-1 as (count, 5) edge indices, -1 for none.");
+        nb::arg("sample_size") = RelativePoseProblem::kSampleSize,
+        "Minimal samples of iterations 0..count-1 as (count, sample_size) edges, -1 for none.");
   m.def(
       "iteration_bound",
       [](int64_t inliers, int64_t edges, int64_t low, int64_t high, double confidence,
-         double safety) {
-        return iteration_bound(inliers, edges, 5, low, high, confidence, safety);
+         double safety, int sample_size) {
+        return iteration_bound(inliers, edges, sample_size, low, high, confidence, safety);
       },
       nb::arg("num_inliers"), nb::arg("num_edges"), nb::arg("min_iterations"),
       nb::arg("max_iterations"), nb::arg("confidence"), nb::arg("safety"),
+      nb::arg("sample_size") = RelativePoseProblem::kSampleSize,
       "Adaptive number of iterations T*.");
 }
 

@@ -1,4 +1,4 @@
-// A handful of threads that live for one call and share out numbered jobs.
+// Threads that live for one call and work on numbered jobs.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class Workers {
     try {
       for (int w = 1; w < threads; ++w) threads_.emplace_back([this, w] { serve(w); });
     } catch (const std::system_error&) {
-      // The system has no more threads to give: the ones there are do the work.
+      // The system gives no more threads: the work is done by those that were started.
     }
   }
   Workers(const Workers&) = delete;

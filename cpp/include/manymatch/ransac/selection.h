@@ -85,10 +85,10 @@ typename P::Model select_by_matching(const P& problem, const Pool<typename P::Mo
 // largest.
 //
 // By definition seeds are taken one after the other, best raw score first: a seed whose inliers are
-// those of a model that was refined before is skipped. To use several threads, as many seeds as
-// there are threads are refined at once, and the decisions are then taken in order; a seed that
-// turns out to repeat one of the same round is dropped with its refinement. The result, and the
-// number of refinements that count, are those of one thread.
+// those of a model that was refined before is skipped. To use several threads, some seeds are
+// refined at once, and the decisions are then taken in order; a seed that turns out to repeat one
+// of the same round is dropped with its refinement. The result, and the number of refinements that
+// count, are those of one thread.
 template <Problem P>
 class DistinctSelection {
  public:
@@ -96,6 +96,9 @@ class DistinctSelection {
 
   // A seed with at least this share of its inliers in common with a refined model repeats it.
   static constexpr double kRepeatedShare = 0.7;
+  // Seeds that several threads refine at once, each: enough to outweigh the wait at the end of a
+  // round, few enough that hardly one of them repeats another.
+  static constexpr int kSeedsPerThread = 8;
 
   // `weight` has one entry per edge, or none.
   DistinctSelection(const P& problem, std::span<const double> weight, bool skip_repeated,
@@ -118,27 +121,33 @@ class DistinctSelection {
     Refined first{found, Mask(words()), 0.0};
     evaluate(first, lanes_[0]);
     take(first);
-    Mask inliers(words());
-    std::vector<Seed> round;
+    std::vector<Mask> inliers(seeds.size());
+    std::vector<int> count(seeds.size(), 0);
+    if (skip_repeated_) {
+      workers_.run(static_cast<int>(seeds.size()), [&](int, int i) {
+        inliers[at(i)].resize(words());
+        count[at(i)] = problem_.inliers(seeds[at(i)].model, inliers[at(i)], {});
+      });
+    }
+    const std::size_t most = at(workers_.size() == 1 ? 1 : kSeedsPerThread * workers_.size());
+    std::vector<std::size_t> round;  // seeds that are refined at once
     std::vector<Refined> refined;
     for (std::size_t next = 0; next < seeds.size();) {
       if (interrupt.poll()) break;
       round.clear();
-      for (; next < seeds.size() && round.size() < at(workers_.size()); ++next) {
-        const Model& model = seeds[next].model;
-        const int count = skip_repeated_ ? problem_.inliers(model, inliers, {}) : 0;
-        if (!skip_repeated_ || !repeats(inliers, count)) round.push_back({&model, inliers, count});
+      for (; next < seeds.size() && round.size() < most; ++next) {
+        if (!skip_repeated_ || !repeats(inliers[next], count[next])) round.push_back(next);
       }
       refined.assign(round.size(), {});
       workers_.run(static_cast<int>(round.size()), [&](int worker, int i) {
         SelectionLane<P>& lane = lanes_[worker];
-        refined[at(i)] = {*round[at(i)].model, Mask(words()), 0.0};
+        refined[at(i)] = {seeds[round[at(i)]].model, Mask(words()), 0.0};
         lane.refiner.local_refine(refined[at(i)].model, lane.space);
         evaluate(refined[at(i)], lane);
       });
       const std::size_t before = taken_.size();
       for (std::size_t i = 0; i < round.size(); ++i) {
-        if (skip_repeated_ && repeats(round[i].inliers, round[i].count, before)) continue;
+        if (skip_repeated_ && repeats(inliers[round[i]], count[round[i]], before)) continue;
         ++refinements_;
         take(refined[i]);
       }
@@ -147,11 +156,6 @@ class DistinctSelection {
   }
 
  private:
-  struct Seed {
-    const Model* model;
-    Mask inliers;
-    int count;
-  };
   struct Refined {
     Model model;
     Mask inliers;
