@@ -206,22 +206,10 @@ def chance_of_matching(
 ) -> tuple[float, float]:
     """Chance that a search like the estimate's finds as large a matching at random.
 
-    Parameters
-    ----------
-    pair : PreparedPair
-        The pair that was solved, with the estimate's options.
-    estimate : Estimate
-        Its cardinality, iterations, method and options are used.
-    num_places : int
-        Matches at places of their own; coincident keypoints agree with each other anyway.
-
-    Returns
-    -------
-    chance : float
-        Probability in [0, 1] that a matching of at least `estimate.cardinality` is found on the
-        rearranged graph in `estimate.iterations` iterations.
-    typical : float
-        Size of the matching that is found in this way in the mean; NaN if nothing was searched.
+    Returns the probability that a matching of at least `estimate.cardinality` is found on the
+    rearranged graph in `estimate.iterations` iterations, and the mean size of the matching found
+    in this way; NaN if nothing was searched. `num_places` counts matches at places of their own,
+    since coincident keypoints agree with each other anyway.
     """
     if not estimate.success or num_places <= SAMPLE:
         return 1.0, math.nan
@@ -265,17 +253,8 @@ def random_matchings(
 def rearrange(points: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Let the parts of an image trade places, each turned by quarter turns about its middle.
 
-    Parameters
-    ----------
-    points : (N, 2) float64
-        Points on the normalised plane, where moved points need no camera model to be legal.
-    rng : Generator
-        Draws which part goes where and how it is turned.
-
-    Returns
-    -------
-    (N, 2) float64
-        Distances within a part are as before.
+    The points (N, 2) are on the normalised plane, where moved points need no camera model to be
+    legal.
     """
     part = parts_of(points)
     count = np.maximum(np.bincount(part, minlength=SIDE**2), 1)

@@ -38,22 +38,9 @@ def checked_graph(graph: object, options: Options, where: str = "") -> Associati
 class PreparedPair:
     """One pair as the core takes it.
 
-    Parameters
-    ----------
-    graph : AssociationGraph
-        Checked by `checked_graph`.
-    x0, x1 : (N0, 2) and (N1, 2) float64
-        Its keypoints in the coordinates in which the problem is solved.
-    eps : float
-        Inlier threshold in these coordinates.
-    options : Options
-        Of the estimate.
-    proposals : (E,) bool array_like, optional
-        Edges from which minimal samples are drawn; None for all.
-    where : str
-        Begins the sentence of an error.
-    cameras : (Camera, Camera), optional
-        Where the problem has cameras.
+    `x0` (N0, 2) and `x1` (N1, 2) are the keypoints of a checked graph in the coordinates in which
+    the problem is solved, `eps` is the inlier threshold in these coordinates, and `proposals` are
+    the edges (E,) from which minimal samples are drawn, None for all. An error begins with `where`.
     """
 
     def __init__(

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
+# Fields of an `Estimate` that are taken from the result of the core as they are.
+_FIELDS_OF_CORE = (
+    *("success", "failure", "hcm", "cardinality", "num_inliers"),
+    *("iterations", "refinements", "pooled", "worst_pooled"),
+)
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Estimate:
@@ -138,17 +144,9 @@ class Score:
 def common_fields(prepared: PreparedPair, result: _core.Estimate, method: str) -> dict[str, Any]:
     """Take the fields of an `Estimate` that all problems have from the result of the core."""
     return {
-        "success": result.success,
-        "failure": result.failure,
+        **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
         "inliers": read_only(result.inliers),
         "matches": read_only(prepared.graph.edges[result.matched]),
-        "hcm": result.hcm,
-        "cardinality": result.cardinality,
-        "num_inliers": result.num_inliers,
-        "iterations": result.iterations,
-        "refinements": result.refinements,
-        "pooled": result.pooled,
-        "worst_pooled": result.worst_pooled,
         "method": method,
         "options": prepared.options,
         "timing": dict(result.timing),

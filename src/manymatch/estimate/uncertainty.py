@@ -82,21 +82,11 @@ def tangent_basis(t: FloatArray) -> FloatArray:
 def pose_covariance(
     x0: FloatArray, x1: FloatArray, pose: RelativePose, eps: float, distances: FloatArray
 ) -> PoseCovariance:
-    """Covariance of a pose that was refined on these matches.
+    """Covariance of a pose that was refined on the matches x0, x1, (M, 2) each.
 
-    Parameters
-    ----------
-    x0, x1 : (M, 2) float64
-        Resolved matches on the normalised planes.
-    pose : RelativePose
-        The refined pose.
-    eps : float
-        Inlier threshold on the normalised plane: residuals at or above it have been left out.
-    distances : (E,) float64
-        Distances of all candidates in front of both cameras from the pose, on the normalised plane.
+    Everything is on the normalised planes: also the threshold `eps`, at which residuals are cut
+    off, and the `distances` (E,) from the pose of all candidates in front of both cameras.
 
-    Notes
-    -----
     With J the derivatives of the residuals r, sigma² the variance of the noise and s² that of its
     part below the threshold, the covariance is ``(sigma⁴ / s²) (J'J)⁻¹ + d d'``. One factor
     sigma²/s² corrects for the cut at the threshold; the other accounts for matches close to it,
@@ -146,12 +136,8 @@ def leverage(jacobian: FloatArray) -> FloatArray:
 def wide_variance(distances: FloatArray, num_matches: int) -> float:
     """Variance of the noise, in thresholds², from the candidates around the pose.
 
-    Parameters
-    ----------
-    distances : (E,) float64
-        Distances of all candidates from the pose in thresholds.
-    num_matches : int
-        Matches the pose was fitted to, for the degrees of freedom.
+    `distances` (E,) are those of all candidates, in thresholds; the number of matches that the
+    pose was fitted to gives the degrees of freedom.
     """
     near = distances[distances < _WINDOW]
     first, last = _BACKGROUND
@@ -172,9 +158,10 @@ def untruncated_variance(variance: float, limit: float) -> float:
     low, high = variance, _MOST_NOISE**2
     for _ in range(50):
         middle = 0.5 * (low + high)
-        low, high = (
-            (middle, high) if middle * kept_share(middle, limit) < variance else (low, middle)
-        )
+        if middle * kept_share(middle, limit) < variance:
+            low = middle
+        else:
+            high = middle
     return 0.5 * (low + high)
 
 
@@ -209,18 +196,9 @@ class Planarity:
 def planarity(
     x0: FloatArray, x1: FloatArray, pose: RelativePose, eps: float, seed: int
 ) -> Planarity:
-    """Test matches for one plane and for pure rotation.
+    """Test matches (M, 2) and the threshold `eps`, on the normalised planes, for planarity.
 
-    Parameters
-    ----------
-    x0, x1 : (M, 2) float64
-        Matches on the normalised planes.
-    pose : RelativePose
-        Found pose, camera 0 to camera 1.
-    eps : float
-        Inlier threshold on the normalised plane.
-    seed : int
-        Key of the random planes.
+    `pose` is the pose that was found, `seed` the key of the random planes.
     """
     if len(x0) < 3:
         return Planarity(math.nan, math.nan, math.nan)
@@ -308,21 +286,10 @@ def planar_twin(
     """Find the second pose (R, t) under which a plane looks the same in both images.
 
     A homography ``R + t plane'`` is that of two poses and planes. The vectors whose length it
-    keeps form two planes, and each solution maps one of them rigidly.
-
-    Parameters
-    ----------
-    R, t : (3, 3) and (3,) float64
-        The first pose.
-    plane : (3,) float64
-        ``plane . X = 1`` for its points X in camera 0, in units of the baseline.
-    x0 : (M, 2) float64
-        Points on the normalised plane of camera 0 that see the plane; they choose the side.
-
-    Returns
-    -------
-    (R, t) or None
-        None where there is no second one: the camera moved along the plane's normal, or not.
+    keeps form two planes, and each solution maps one of them rigidly. ``plane . X = 1`` for points
+    X of the plane in camera 0, in units of the baseline; the points x0 (M, 2) of the normalised
+    plane that see it choose the side. There is no second pose, and the result is None, where the
+    camera moved along the plane's normal or not at all.
     """
     homography = R + np.outer(t, plane)
     _, values, vt = np.linalg.svd(homography)

@@ -1,7 +1,9 @@
 """Results in words and in rows of tables.
 
 This is the only module that words a verdict, a pose or the numbers of an estimate; ``print``, the
-commands and the report show what it returns.
+commands and the report show what it returns. A pose is described from the point of view of camera
+0: x right, y down, z forward. Camera 1 stands at ``-R.T @ t`` there, and its axes are the columns
+of ``R.T``.
 """
 
 from __future__ import annotations
@@ -9,19 +11,33 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from manymatch.geometry.pose_words import describe_pose, describe_rotation
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from manymatch._validate import FloatArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.result import Estimate
+    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 #: Headings of `comparison_rows`; the last one only where the true pose is known.
 COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation °", "pose error °")
+
+# A direction within 15 degrees of an axis is "close to" it; parts smaller than a quarter of the
+# whole (15 degrees out of the plane of the others) are not mentioned.
+_CLOSE = float(np.cos(np.radians(15.0)))
+_SMALLEST_PART = 0.25
+_NO_TURN_DEG = 0.05
+# From here on, left and right or up and down of a turn are nearly the same.
+_HALF_TURN_DEG = 179.5
+_AXES = ("horizontal", "vertical", "the viewing direction")
+# What a positive and a negative turn about x (right), y (down) and z (forward) do to the view.
+_TURNS = (("up", "down"), ("to the right", "to the left"), ("clockwise", "counter-clockwise"))
+_MOVES = (("to the right", "to the left"), ("down", "up"), ("forward", "backward"))
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
@@ -45,6 +61,61 @@ def model_sentence(estimate: Estimate) -> str:
         turned = describe_rotation(estimate.pose)
         return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
     return f"Camera 1 is {describe_pose(estimate.pose)}."
+
+
+def camera_centre(pose: RelativePose) -> FloatArray:
+    """Return where camera 1 stands in the frame of camera 0, (3,), unit length."""
+    centre: FloatArray = -pose.R.T @ pose.t
+    return centre
+
+
+def describe_rotation(pose: RelativePose) -> str:
+    """Describe how camera 1 is turned: "turned 23.4° to the left about an axis close to vertical".
+
+    Clockwise is as seen by somebody who stands behind the camera.
+    """
+    angle_deg = pose.angle_deg
+    if angle_deg < _NO_TURN_DEG:
+        return "not turned"
+    # The camera turns by the transpose of R, which turns about the same axis the other way.
+    axis = -pose.axis
+    nearest = int(np.argmax(np.abs(axis)))
+    close = abs(float(axis[nearest])) >= _CLOSE
+    about = f"about an axis close to {_AXES[nearest]}" if close else "about a slanted axis"
+    if angle_deg >= _HALF_TURN_DEG:
+        return f"turned half around ({angle_deg:.1f}°) {about}"
+    if close:
+        return f"turned {angle_deg:.1f}° {_side(axis, nearest, _TURNS)} {about}"
+    return f"turned {angle_deg:.1f}° {about}, {_parts(axis, _TURNS)}"
+
+
+def describe_translation(pose: RelativePose) -> str:
+    """Describe in which direction camera 1 stands, such as "moved mostly to the right and up"."""
+    centre = camera_centre(pose)
+    nearest = int(np.argmax(np.abs(centre)))
+    if abs(float(centre[nearest])) >= _CLOSE:
+        return f"moved {_side(centre, nearest, _MOVES)}"
+    return f"moved {_parts(centre, _MOVES)}"
+
+
+def describe_pose(pose: RelativePose) -> str:
+    """Describe rotation and translation in one phrase whose subject is camera 1."""
+    return f"{describe_rotation(pose)}, {describe_translation(pose)}"
+
+
+def _side(vector: FloatArray, axis: int, words: tuple[tuple[str, str], ...]) -> str:
+    """Return the word for the sign of one component."""
+    return words[axis][int(vector[axis] < 0)]
+
+
+def _parts(vector: FloatArray, words: tuple[tuple[str, str], ...]) -> str:
+    """Return the words of all components that matter, the largest first."""
+    order = np.argsort(-np.abs(vector), kind="stable")
+    said = [_side(vector, int(k), words) for k in order if abs(vector[k]) >= _SMALLEST_PART]
+    # "Mostly" needs one part that is much larger than the others.
+    first, second = np.abs(vector[order[:2]])
+    mostly = "mostly " if first > 1.5 * second else ""
+    return mostly + " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
 
 
 def matches_text(estimate: Estimate) -> str:
@@ -75,14 +146,9 @@ def estimate_sentences(
 def confidence_rows(
     confidence: Confidence, estimate: Estimate | None = None
 ) -> list[tuple[str, str, str]]:
-    """Return name, value and explanation of the numbers behind a verdict.
+    """Return name, value and explanation of the numbers behind a verdict; none if it is "failed".
 
-    Parameters
-    ----------
-    confidence : Confidence
-        Of the estimate. A failed one has no rows.
-    estimate : Estimate, optional
-        Adds the mean probability of its matches, where it has them.
+    The estimate adds the mean probability of its matches, where it has them.
     """
     if confidence.verdict == "failed":
         return []
@@ -113,14 +179,9 @@ def confidence_rows(
 def comparison_rows(
     systems: Iterable[tuple[str, Estimate]], errors_deg: Iterable[float | None] | None = None
 ) -> list[list[str]]:
-    """Return a row of `COMPARISON_HEADINGS` for every system.
+    """Return a row of `COMPARISON_HEADINGS` for every system, given by its name and result.
 
-    Parameters
-    ----------
-    systems : iterable of (str, Estimate)
-        Name and result.
-    errors_deg : iterable of float or None, optional
-        Pose error of each system; without it the rows have no such column.
+    Without the pose errors of the systems the rows have no such column.
     """
     rows = []
     for name, estimate in systems:

@@ -19,7 +19,6 @@ from manymatch.estimate import words
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.result import Estimate
 from manymatch.geometry.camera import as_camera
-from manymatch.geometry.pose_words import camera_centre
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image, require_pillow
 from manymatch.viz import overlay
@@ -347,7 +346,7 @@ def _pose(pose: RelativePose | None) -> dict[str, Any] | None:
     """Return the drawings of the two cameras, and R and t as text to copy."""
     if pose is None:
         return None
-    centre, forward = camera_centre(pose), pose.R.T[:, 2]
+    centre, forward = words.camera_centre(pose), pose.R.T[:, 2]
     sides = (("left", "right"), ("up", "down"), ("backward", "forward"))
     rows = [" ".join(f"{v: .6f}" for v in row) for row in (*pose.R, pose.t)]
     return {

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manymatch.geometry.pose import RelativePose
-from manymatch.geometry.pose_words import (
+from manymatch.estimate.words import (
     camera_centre,
     describe_pose,
     describe_rotation,
     describe_translation,
 )
+from manymatch.geometry.pose import RelativePose
 from tests.oracles.geometry import rotation_from_vector
 
 RIGHT, DOWN, FORWARD = UNTURNED = np.eye(3)
