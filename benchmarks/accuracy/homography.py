@@ -35,6 +35,7 @@ TUNING_SETS = ("oxford", "mm_RGB_NIR", "mm_remote")
 METHODS = (
     ("PoseLib, rank one", "poselib", True),
     ("OpenCV MAGSAC, rank one", "magsac", True),
+    ("cm, rank one", "cm", True),
     ("auto, rank one", "auto", True),
     ("PoseLib, all", "poselib", False),
     ("OpenCV MAGSAC, all", "magsac", False),
@@ -43,6 +44,7 @@ METHODS = (
     ("auto, all", "auto", False),
 )
 COMPARISONS = (
+    ("cm, rank one", "PoseLib, rank one"),
     ("auto, rank one", "PoseLib, rank one"),
     ("auto, rank one", "OpenCV MAGSAC, rank one"),
     ("auto, all", "PoseLib, rank one"),
