@@ -100,31 +100,18 @@ class Features:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a cache keeps."""
-        arrays: dict[str, NDArray[Any]] = {
-            "points": self.points,
-            "scores": self.scores,
-            "descriptors": self.descriptors,
-            "size": np.array(self.size, dtype=np.int64),
-        }
-        if self.further is not None and self.owners is not None:
-            arrays |= {"further": self.further, "owners": self.owners}
-        return arrays
+        names = ("points", "scores", "descriptors", "further", "owners")
+        arrays = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {**arrays, "size": np.array(self.size, dtype=np.int64)}
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], provenance: dict[str, Any]
     ) -> Features:
         """Make features of what `to_arrays` returned."""
-        width, height = arrays["size"]
-        return cls(
-            arrays["points"],
-            arrays["scores"],
-            arrays["descriptors"],
-            (int(width), int(height)),
-            arrays.get("further"),
-            arrays.get("owners"),
-            provenance,
-        )
+        width, height = arrays["size"].tolist()
+        others: dict[str, Any] = {name: a for name, a in arrays.items() if name != "size"}
+        return cls(**others, size=(width, height), provenance=provenance)
 
 
 class FeatureCache:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from manymatch._optional import require
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from manymatch.features.device import WITHOUT_NETWORKS, require_torch
 from manymatch.features.registry import Model, megabytes, register_backbone
+from manymatch.features.resize import Resize
 from manymatch.features.weights import (
     RANDOM,
     WeightsError,
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     import torch
-
-    from manymatch.features.resize import Resize
 
 # Never read without a training mask, and left out of some files.
 _UNUSED = ("mask_token",)
@@ -174,51 +174,36 @@ def run_blocks(
     return outputs
 
 
+@dataclasses.dataclass(eq=False)
 class TokenBackbone(Backbone):
     """A vision transformer: one sequence of tokens, prefix first, then the patches row by row.
 
-    Parameters
+    Attributes
     ----------
-    name, licence, patch_size, dim, mean, std, resize
-        As in `Backbone`.
-    module : torch.nn.Module
-        A network of transformers.
     blocks : sequence of torch.nn.Module
-        Its blocks, in order.
+        The blocks of `module`, in order.
     final_norm : torch.nn.Module, optional
         Applied to every asked layer if a norm is wanted.
     prefix : int
         Number of tokens before the patches.
     """
 
-    def __init__(
-        self,
-        name: str,
-        module: torch.nn.Module,
-        blocks: Sequence[torch.nn.Module],
-        final_norm: torch.nn.Module | None,
-        *,
-        patch_size: int,
-        dim: int,
-        prefix: int,
-        licence: str,
-        mean: tuple[float, float, float] = IMAGENET_MEAN,
-        std: tuple[float, float, float] = IMAGENET_STD,
-        resize: Resize | None = None,
-    ) -> None:
-        self.name = name
-        self.module = module
-        self.blocks = blocks
-        self.final_norm = final_norm
-        self.has_norm = final_norm is not None
-        self.patch_size = patch_size
-        self.dim = dim
-        self.num_layers = len(blocks)
-        self.prefix = prefix
-        self.licence = licence
-        self.mean, self.std = mean, std
-        if resize is not None:
-            self.resize = resize
+    name: str
+    module: torch.nn.Module
+    blocks: Sequence[torch.nn.Module]
+    final_norm: torch.nn.Module | None
+    _: dataclasses.KW_ONLY
+    patch_size: int
+    dim: int
+    prefix: int
+    licence: str
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    resize: Resize = Backbone.resize
+
+    def __post_init__(self) -> None:
+        self.has_norm = self.final_norm is not None
+        self.num_layers = len(self.blocks)
 
     def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
         """Return the keyword arguments of the network for (B, 3, H, W) pixels."""
