@@ -69,6 +69,7 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/run.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/adaptive.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/auto.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/homography.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/scaling.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/pipeline.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/breakdown.py
@@ -87,6 +88,7 @@ accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_graphs.py
 	$(BIN)/python benchmarks/accuracy/embedded.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/confidence.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/homography.py
 
 # mypy reads the stub that the build generated.
 lint: $(VENV)/.package $(VENV)/.lint

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import manymatch
 from manymatch import AssociationGraph, Options, _core, estimate_homography
 from manymatch._validate import METHODS
+from manymatch.estimate.match_probability import HOMOGRAPHY, match_features
 from tests.oracles import homography as oracle
 from tests.support.data_folder import data_folder
 
@@ -311,6 +312,21 @@ def test_bad_arguments_are_one_sentence(arguments, sentence):
         given_arguments["graph"] = AssociationGraph(points, points, [[i, i] for i in range(10)])
     with pytest.raises(ValueError, match=sentence):
         estimate_homography(**given_arguments)
+
+
+def test_chance_agreements_grow_with_the_area():
+    # 30 inliers, and 42 candidates in the ring from 2 to 5 thresholds, whose area is 21 times that
+    # of the disc within the threshold: 2 of the inliers are there by chance.
+    distance = np.concatenate([np.full(30, 0.5), np.full(42, 3.0)])
+    edges = np.column_stack([np.arange(72), np.arange(72)]).astype(np.int32)
+    inliers = distance < 1.0
+    features = match_features(
+        edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers), model=HOMOGRAPHY
+    )
+    competition, excess, size, _ = features.T
+    np.testing.assert_allclose(competition, 0.0, atol=1e-12)
+    np.testing.assert_allclose(excess, np.log((30 - 4 - 2) / (np.sqrt(2.0) + 3.0)))
+    np.testing.assert_allclose(size, np.log((30 - 4) / np.sqrt(72.0)))
 
 
 @pytest.mark.parametrize("pair", ["oxford/bikes_1_2", "oxford/graf_1_2", "homogr/adam"])
