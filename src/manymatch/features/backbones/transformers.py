@@ -10,7 +10,6 @@ from manymatch._optional import require
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from manymatch.features.device import WITHOUT_NETWORKS, require_torch
 from manymatch.features.registry import Model, megabytes, register_backbone
-from manymatch.features.resize import Resize
 from manymatch.features.weights import (
     RANDOM,
     WeightsError,
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     import torch
+
+    from manymatch.features.resize import Resize
 
 # Never read without a training mask, and left out of some files.
 _UNUSED = ("mask_token",)
