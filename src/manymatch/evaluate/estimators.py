@@ -16,7 +16,7 @@ import numpy as np
 
 from manymatch._optional import require
 from manymatch._validate import METHODS, checked_method, suggest
-from manymatch.estimate.options import Options
+from manymatch.estimate.prepare import checked_options
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera
 from manymatch.geometry.pose import RelativePose
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from manymatch._validate import FloatArray
+    from manymatch.estimate.options import Options
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.graph import AssociationGraph
 
@@ -78,7 +79,7 @@ def estimate_with_poselib(
         Threshold, iterations, confidence, safety and seed are used; the rest has no counterpart.
     """
     poselib = require("poselib", "this estimator", "baselines")
-    settings = Options() if options is None else options
+    settings = checked_options(options)
     if graph.num_edges < _MINIMAL_SET:
         return BaselineResult(None, 0.0, 0)
     given = _cameras(camera0, camera1)
@@ -118,8 +119,9 @@ def estimate_with_opencv(
 ) -> BaselineResult:
     """Estimate a pose with ``cv2.findEssentialMat`` (USAC) and ``cv2.recoverPose``.
 
-    OpenCV has no lower limit of iterations. With ``min_iterations == max_iterations`` the
-    confidence is set to 1, so that only the upper limit ends the search.
+    OpenCV has no lower limit of iterations and does not report their number. With
+    ``min_iterations == max_iterations`` the confidence is set to 1, so that only the upper limit
+    ends the search.
 
     Parameters
     ----------
@@ -129,16 +131,11 @@ def estimate_with_opencv(
         Threshold, max_iterations, confidence and seed are used.
     variant : {"magsac", "accurate"}
         MAGSAC++ scoring and optimisation, or MSAC with graph-cut optimisation.
-
-    Returns
-    -------
-    BaselineResult
-        ``iterations`` is None, as OpenCV does not report them.
     """
     if variant not in {"magsac", "accurate"}:
         raise ValueError(f"variant must be one of magsac, accurate, got {variant!r}")
     cv2 = require("cv2", "this estimator", "baselines")
-    settings = Options() if options is None else options
+    settings = checked_options(options)
     cameras = _cameras(camera0, camera1)
     x0 = cameras[0].unproject(graph.points0)[graph.edges[:, 0]]
     x1 = cameras[1].unproject(graph.points1)[graph.edges[:, 1]]
@@ -200,20 +197,11 @@ def estimate_with_pycolmap(
 ) -> BaselineResult:
     """Estimate a pose with ``pycolmap.estimate_essential_matrix``, an LO-RANSAC.
 
-    Parameters
-    ----------
-    graph, camera0, camera1
-        As in `estimate_with_poselib`.
-    options : Options, optional
-        Threshold, iterations, confidence, safety and seed are used.
-
-    Returns
-    -------
-    BaselineResult
-        ``iterations`` is None, as pycolmap does not report them.
+    Parameters are those of `estimate_with_poselib`. The number of iterations is None, as pycolmap
+    does not report it.
     """
     pycolmap = require("pycolmap", "this estimator", "baselines")
-    settings = Options() if options is None else options
+    settings = checked_options(options)
     if graph.num_edges < _MINIMAL_SET:
         return BaselineResult(None, 0.0, None)
     # An unknown size is 0 there.
@@ -292,27 +280,10 @@ def trial(
     proposals_rank: int | None = None,
     probe: bool = False,
 ) -> dict[str, Any]:
-    """Estimate one pose and compute its error.
+    """Estimate one pose from what the estimator sees of a pair, and compute its error.
 
-    Parameters
-    ----------
-    estimator : str
-        One of `ESTIMATORS`.
-    posed : PosedGraph
-        The pair.
-    graph : AssociationGraph
-        What the estimator sees of it.
-    options : Options
-        Its `threshold_px` is in pixels of the graph.
-    proposals_rank : int, optional
-        Draw minimal samples from edges up to this rank only (ours only).
-    probe : bool
-        Also score the true pose, and say whether it would have entered the pool of raw seeds.
-
-    Returns
-    -------
-    dict
-        Plain values; a failure has the error 180 degrees.
+    `proposals_rank` and `probe` are those of `RunConfig`; the threshold is in pixels of the graph.
+    Returns plain values by column; a failure has the error 180 degrees.
     """
     if estimator in BASELINES:
         found = BASELINES[estimator](graph, posed.camera0, posed.camera1, options)
@@ -337,9 +308,7 @@ def trial(
     if probe:
         truth = score_pose(graph, posed.camera0, posed.camera1, posed.pose, options).hcm
         full = estimate.pooled >= options.pool_size
-        row["probe_hcm"] = truth
-        row["pool_full"] = full
-        row["pool_worst"] = estimate.worst_pooled
+        row |= {"probe_hcm": truth, "pool_full": full, "pool_worst": estimate.worst_pooled}
         row["enters"] = bool(not full or truth > estimate.worst_pooled)
     return row
 

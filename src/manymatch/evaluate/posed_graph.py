@@ -176,25 +176,15 @@ def write_posed_graph(path: object, posed: PosedGraph) -> None:
     for name, camera in (("camera0", posed.camera0), ("camera1", posed.camera1)):
         if camera.distortion:
             raise ValueError(f"{name} must have no distortion to be written, got {camera!r}")
-    arrays: dict[str, Any] = {
-        "points0": graph.points0,
-        "points1": graph.points1,
-        "edges": graph.edges,
-        "rank": graph.rank,
+    of_graph = ("points0", "points1", "edges", "rank", "similarity")
+    of_pair = ("R", "t", "size0", "size1", "name0", "name1", "scene", "true_edges")
+    values: dict[str, Any] = {
+        **{name: getattr(graph, name) for name in of_graph},
+        **{name: getattr(posed, name) for name in of_pair},
         "K0": posed.camera0.K,
         "K1": posed.camera1.K,
-        "R": posed.R,
-        "t": posed.t,
-        "size0": posed.size0,
-        "size1": posed.size1,
-        "name0": posed.name0,
-        "name1": posed.name1,
-        "scene": posed.scene,
     }
-    if graph.similarity is not None:
-        arrays["similarity"] = graph.similarity
-    if posed.true_edges is not None:
-        arrays["true_edges"] = posed.true_edges
+    arrays = {name: value for name, value in values.items() if value is not None}
     write_whole(path, lambda file: np.savez_compressed(file, **arrays))
 
 

@@ -33,24 +33,15 @@ if TYPE_CHECKING:
 #: Columns of the tables, one row per pair and repetition; any may be empty.
 COLUMNS: dict[str, type] = {
     "index": int,
-    "name0": str,
-    "name1": str,
-    "scene": str,
-    "bin": str,
-    "repetition": int,
-    "seed": int,
+    **dict.fromkeys(("name0", "name1", "scene", "bin"), str),
+    **dict.fromkeys(("repetition", "seed"), int),
     "success": bool,
-    "error_deg": float,
-    "rotation_deg": float,
-    "translation_deg": float,
+    **dict.fromkeys(("error_deg", "rotation_deg", "translation_deg"), float),
     "failure": str,
-    "num_edges": int,
-    "num_inliers": int,
-    "cardinality": int,
+    **dict.fromkeys(("num_edges", "num_inliers", "cardinality"), int),
     "hcm": float,
     "iterations": int,
-    "seconds": float,
-    "probe_hcm": float,
+    **dict.fromkeys(("seconds", "probe_hcm"), float),
     "pool_full": bool,
     "pool_worst": float,
     "enters": bool,
@@ -365,10 +356,7 @@ def _failed(config: RunConfig, index: int, sentence: str) -> Record:
     missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
     return {
         "index": index,
-        "name0": "",
-        "name1": "",
-        "scene": "",
-        "bin": "",
+        **dict.fromkeys(("name0", "name1", "scene", "bin"), ""),
         "num_edges": 0,
         "error": sentence,
         "trials": [missed] * config.seeds,
@@ -389,10 +377,7 @@ def run_sets(
 ) -> dict[tuple[str, str], dict[str, RunResult]]:
     """Run the same configurations on several sets, each in ``folder/<representation>/<set>``.
 
-    Returns
-    -------
-    dict
-        By (representation, set), in the order of the sources.
+    Results are by (representation, set), in the order of the sources.
     """
     return {
         (source.representation, source.name): run_set(

@@ -89,7 +89,7 @@ class FileSource(GraphSource):
         if not folder.is_dir():
             return []
         for places in ([folder], folder.glob("*"), folder.glob("*/*")):
-            found = sorted(path for path in places if path.is_dir() and _has_graphs(path))
+            found = sorted(path for path in places if _has_graphs(path))
             if found:
                 return [cls(path, path.resolve().parent.name) for path in found]
         return []
@@ -341,7 +341,12 @@ def open_datasets(
 
     Parameters are those of `open_sources`.
     """
-    return [_resized(dataset, longest) for dataset in _datasets(spec, root)]
+    found = []
+    for dataset in _datasets(spec, root):
+        own = (dataset.longest0, dataset.longest1)
+        first, second = (b if a is None else a for a, b in zip(own, longest, strict=True))
+        found.append(dataclasses.replace(dataset, longest0=first, longest1=second))
+    return found
 
 
 def _datasets(spec: str, root: object) -> list[Dataset]:
@@ -355,7 +360,7 @@ def _datasets(spec: str, root: object) -> list[Dataset]:
         return [datasets.load(spec, own if own.is_dir() else root)]
     folder = Path(spec)
     if folder.is_dir():
-        below = [folder] if _has_list(folder) else sorted(filter(_has_list, _folders(folder)))
+        below = [folder] if _has_list(folder) else sorted(filter(_has_list, folder.iterdir()))
         if below:
             return [datasets.load("folder", path) for path in below]
         raise ValueError(
@@ -365,16 +370,5 @@ def _datasets(spec: str, root: object) -> list[Dataset]:
     raise ValueError(f"set must be {_FORMS}, got {spec!r}{suggest(spec, known)}")
 
 
-def _resized(dataset: Dataset, longest: tuple[int | None, int | None]) -> Dataset:
-    """Give a data set working sizes where it has none of its own."""
-    own = (dataset.longest0, dataset.longest1)
-    first, second = (b if a is None else a for a, b in zip(own, longest, strict=True))
-    return dataclasses.replace(dataset, longest0=first, longest1=second)
-
-
 def _has_list(folder: Path) -> bool:
     return (folder / "pairs.txt").is_file()
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_dir()]

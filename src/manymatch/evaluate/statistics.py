@@ -11,7 +11,7 @@ from manymatch._validate import FloatArray, float_array, integer, real, refusal
 from manymatch.geometry.pose_error import pose_auc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -63,7 +63,7 @@ def bootstrap_interval(
     """
     array = _values(values, "values")
     draws = [statistic(array[pick]) for pick in _picks(len(array), resamples, seed)]
-    return _interval(statistic(array), draws, level)
+    return _intervals([statistic(array)], np.array(draws)[:, None], level)[0]
 
 
 def paired_bootstrap_interval(
@@ -84,7 +84,7 @@ def paired_bootstrap_interval(
     if a.shape != b.shape:
         raise ValueError(f"second must have the shape of first, {a.shape}, got {b.shape}")
     draws = [statistic(a[pick]) - statistic(b[pick]) for pick in _picks(len(a), resamples, seed)]
-    return _interval(statistic(a) - statistic(b), draws, level)
+    return _intervals([statistic(a) - statistic(b)], np.array(draws)[:, None], level)[0]
 
 
 def _values(values: ArrayLike, name: str) -> FloatArray:
@@ -99,10 +99,11 @@ def _picks(count: int, resamples: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(integer(seed, "seed", 0)).integers(0, count, size)
 
 
-def _interval(value: float, draws: list[float], level: float) -> Interval:
+def _intervals(values: Iterable[float], draws: FloatArray, level: float) -> tuple[Interval, ...]:
+    """Make the interval of every value from the column of its resampled values in `draws`."""
     tail = (1.0 - real(level, "level", 0.0, 1.0)) / 2.0
-    low, high = np.quantile(draws, (tail, 1.0 - tail))
-    return Interval(float(value), float(low), float(high))
+    ends = np.quantile(draws, (tail, 1.0 - tail), axis=0)
+    return tuple(Interval(*map(float, found)) for found in zip(values, *ends, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,18 +198,8 @@ def resampled_auc(
     The trapezoid of `pose_auc` has a closed form: with n errors and the largest one below the
     limit called m, its area is ``(sum of (limit - e) over errors e below it + m / 2) / n``.
 
-    Parameters
-    ----------
-    errors : (S, N) array
-        Errors in degrees.
-    counts : (B, N) int64
-        How often each resampling has each pair.
-    thresholds : sequence of float
-        Limits in degrees.
-
-    Returns
-    -------
-    (B, T) float64
+    `errors` (S, N) are in degrees, and `counts` (B, N) says how often each resampling has each
+    pair; the result is (B, T).
     """
     rows = _errors(errors, "errors")
     total = counts.sum(axis=1)
@@ -254,9 +245,7 @@ def _macro_draws(
     return draws / len(runs)
 
 
-def _spread(values: FloatArray, draws: FloatArray, level: float = 0.95) -> Spread:
-    tail = (1.0 - real(level, "level", 0.0, 1.0)) / 2.0
-    ends = np.quantile(draws, (tail, 1.0 - tail), axis=0)
+def _spread(values: FloatArray, draws: FloatArray) -> Spread:
     mean = values.mean(axis=0)
     sd = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
     return Spread(
@@ -264,9 +253,7 @@ def _spread(values: FloatArray, draws: FloatArray, level: float = 0.95) -> Sprea
         sd=tuple(sd.tolist()),
         low=tuple(values.min(axis=0).tolist()),
         high=tuple(values.max(axis=0).tolist()),
-        interval=tuple(
-            Interval(float(m), float(a), float(b)) for m, a, b in zip(mean, *ends, strict=True)
-        ),
+        interval=_intervals(mean, draws, 0.95),
     )
 
 

@@ -48,16 +48,8 @@ _LATEX = {
 class Cell:
     """Text of a cell, and how it stands out.
 
-    Parameters
-    ----------
-    text : str
-        What it says.
-    bold : bool
-        The best of its column.
-    underline : bool
-        The second best.
-    dim : bool
-        For orientation only, such as a number of the paper.
+    By convention the best of a column is bold and the second best is underlined; what serves for
+    orientation only, such as a number of the paper, is dim.
     """
 
     text: str
@@ -68,18 +60,9 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A titled table.
+    """A titled table, its first column left-aligned, the others right-aligned.
 
-    Parameters
-    ----------
-    title : str
-        What it shows.
-    header : sequence of str
-        One per column; the first column is left-aligned, the others right-aligned.
-    rows : sequence of sequence of str or Cell
-        As many cells as the header has.
-    notes : sequence of str
-        Sentences below it.
+    Every row has as many cells as the header. The notes are sentences below the table.
     """
 
     title: str
@@ -215,12 +198,8 @@ def run_table(title: str, runs: Mapping[tuple[str, str], RunResult]) -> Table:
             )
     seeds = next(iter(runs.values())).header["config"]["seeds"]
     note = f"mean over {seeds} repetitions." if seeds > 1 else "one repetition."
-    return Table(
-        title,
-        ["set", "pairs", *_HEADER, "failed", "ms a pair"],
-        rows,
-        [_INTERVAL + note],
-    )
+    header = ["set", "pairs", *_HEADER, "failed", "ms a pair"]
+    return Table(title, header, rows, [_INTERVAL + note])
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -242,22 +221,14 @@ def comparison_table(comparison: Comparison) -> Table:
     if len(comparison.sets) > 1:
         pairs = sum(len(one.names) for one in comparison.sets)
         rows.append(["macro", str(pairs), "", "", *_differences(comparison.macro), ""])
-    return Table(
-        f"{comparison.first} minus {comparison.second}",
-        [
-            "set",
-            "pairs",
-            "first",
-            "second",
-            *(f"Δ AUC@{limit}°" for limit in THRESHOLDS),
-            "better / alike / worse",
-        ],
-        rows,
-        [
-            _INTERVAL + "a difference whose interval leaves out 0 is in bold. A pair is better or "
-            "worse when its median error moves by more than 1°."
-        ],
+    differences = [f"Δ {name}" for name in _HEADER]
+    header = ["set", "pairs", "first", "second", *differences, "better / alike / worse"]
+    note = (
+        "a difference whose interval leaves out 0 is in bold. A pair is better or worse when its "
+        "median error moves by more than 1°."
     )
+    title = f"{comparison.first} minus {comparison.second}"
+    return Table(title, header, rows, [_INTERVAL + note])
 
 
 def _triplet(spread: Spread) -> str:
@@ -269,10 +240,4 @@ def _intervals(spread: Spread) -> list[str]:
 
 
 def _differences(spread: Spread) -> list[str | Cell]:
-    return [
-        Cell(
-            f"{i.value:+.1f} [{i.low:+.1f}, {i.high:+.1f}]",
-            bold=i.low > 0.0 or i.high < 0.0,
-        )
-        for i in spread.interval
-    ]
+    return [Cell(f"{i:+.1f}", bold=i.low > 0.0 or i.high < 0.0) for i in spread.interval]
