@@ -94,6 +94,9 @@ def test_solve_finds_a_homography(tmp_path):
     record = json.loads(result.stdout)
     np.testing.assert_allclose(record["homography"], H, atol=1e-6)
     assert (record["problem"], record["pose"], record["matches"]) == ("homography", None, 60)
+    written = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert written == {"convention": written["convention"], **record}
+    assert "homography" in written["convention"]
     assert len(load_graph(tmp_path / "out" / "matches.npz").edges) == 60
     assert "homography" in run("solve", tmp_path / "plane.npz", *flags).stdout
     sentence = one_sentence(run("solve", tmp_path / "plane.npz", *flags, "--camera0", CAMERA))

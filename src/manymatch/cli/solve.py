@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manymatch._files import write_text
 from manymatch._validate import choice
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, print_json, print_plain
@@ -16,6 +17,7 @@ from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.estimate.words import estimate_sentences
 from manymatch.io import load_graph, write_matches_npz, write_pose_json
+from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import estimate_record
@@ -27,6 +29,7 @@ EXAMPLE = (
     "Example: manymatch solve pair.npz --camera0 800,800,511.5,383.5 --camera1 800,800,511.5,383.5"
 )
 _PROBLEMS = ("relative", "homography")
+_CONVENTION = "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"
 
 
 @flags.setting_flags(Options)
@@ -81,8 +84,12 @@ def run(
         record["confidence"] = confidence.to_dict()
     if out_folder is not None:
         out_folder.mkdir(parents=True, exist_ok=True)
-        rest = {name: value for name, value in record.items() if name != "pose"}
-        write_pose_json(out_folder / "result.json", estimate.pose, rest)
+        if problem == "homography":
+            text = to_json({"convention": _CONVENTION, **record}, "result", indent=2)
+            write_text(out_folder / "result.json", f"{text}\n")
+        else:
+            rest = {name: value for name, value in record.items() if name != "pose"}
+            write_pose_json(out_folder / "result.json", estimate.pose, rest)
         write_matches_npz(
             out_folder / "matches.npz",
             candidates.points0,
