@@ -15,7 +15,7 @@
 
 namespace manymatch {
 
-// What one thread refines seeds with; made when the thread gets its first seed.
+// What one thread refines seeds with; created when the thread gets its first seed.
 template <Problem P>
 struct SelectionLane {
   explicit SelectionLane(const P& problem)

@@ -1,10 +1,10 @@
 // Five-point relative pose in batches, one sample per vector lane.
 //
 // Null space by Householder reflections, constraints by cubic_constraints.h, roots by real_roots.h.
-// Roots of all samples are then packed into full vectors again: E and the
-// oriented epipolar test, R and t. R and t come from the cofactors of E, cof(E) = (t t') R and
-// [t]x E = (t t' - I) R, without a decomposition. What is left is packed once more, polished on the
-// five equations themselves (polish_pose.h), and kept if it sees all five points.
+// Roots of all samples are then packed into full vectors again: E and the oriented epipolar test, R
+// and t. R and t come from the cofactors of E, cof(E) = (t t') R and [t]x E = (t t' - I) R, without
+// a decomposition. What is left is packed once more, polished on the five equations themselves
+// (polish_pose.h), and kept if all five points are in front of both cameras.
 #pragma once
 
 #include "manymatch/problems/relative_pose/cubic_constraints.h"
