@@ -25,16 +25,6 @@ class Small:
     names: tuple[str, ...] = setting((), "Which of them.", choices=("a", "b"))
 
 
-def test_docstring_has_the_parameters_before_the_other_sections():
-    assert Small.__doc__ == (
-        "Two settings.\n\n"
-        "Parameters\n----------\n"
-        "size : int\n    How large, from 1.\n"
-        "names : tuple of {'a', 'b'}\n    Which of them.\n\n"
-        "Examples\n--------\n>>> Small().size\n3\n"
-    )
-
-
 def test_metadata_is_there_for_the_command_line():
     size, names = dataclasses.fields(Small)
     assert dict(size.metadata) == {"help": "How large, from 1.", "panel": "First", "choices": ()}

@@ -18,7 +18,7 @@ from manymatch.geometry.pose_error import pose_auc
 from manymatch.runs.runner import RunInterrupted
 from manymatch_paper import pose_runs
 from manymatch_paper.command import app
-from manymatch_paper.engine import EXPERIMENTS, experiment, load_report
+from manymatch_paper.engine import experiment, load_report
 from tests.support.synthetic_trees import make_navi_objects
 
 # What makes a run of an experiment quick, and another configuration of it.
@@ -120,13 +120,6 @@ def test_accuracy_is_that_of_the_runs(tmp_path):
         found = RunResult.load(folder / name)
         aucs = [pose_auc(row, (5, 10, 20)) for row in found.errors]
         assert run["sets"][0]["auc"][name]["mean"] == pytest.approx(np.mean(aucs, axis=0).tolist())
-
-
-def test_every_command_has_an_example():
-    for name in (*EXPERIMENTS, "draw", "navi-split"):
-        result = invoke(name, "--help")
-        assert result.exit_code == 0, result.output
-        assert f"Example: manymatch-paper {name} " in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize(

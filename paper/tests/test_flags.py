@@ -107,25 +107,6 @@ def test_options_of_the_library():
     assert not {"seed", "threads", "options"} & set(flags)
 
 
-def test_help_is_that_of_the_annotation_or_of_the_metadata():
-    own = typer.Option(help="Own.")
-
-    def run(
-        size: Annotated[int, "How large."],
-        *,
-        other: Annotated[int, own] = 2,
-        options: Options | None = None,
-    ): ...
-
-    flags = {}
-    bind(run, flags)
-    forms = {name: flag.annotation.__metadata__[0] for name, flag in flags.items()}
-    assert forms["size"].help == "How large."
-    assert forms["other"] is own
-    fields = {field.name: field for field in dataclasses.fields(Options)}
-    assert forms["max_iterations"].help == fields["max_iterations"].metadata["help"]
-
-
 def test_numbers_are_read_and_refused():
     assert whole_numbers("5,1-3,2", "layers") == (1, 2, 3, 5)
     assert real_numbers("0,2.5", "bins") == (0.0, 2.5)

@@ -7,11 +7,10 @@ import signal
 import numpy as np
 import pytest
 
-from manymatch import AssociationGraph, Camera
 from manymatch.associate.candidates import Association
 from manymatch.datasets.synthetic import CONFIGS, EASY, make_scene
 from manymatch.estimate.options import Options
-from manymatch.evaluate.posed_graph import PosedGraph, read_posed_graph, write_posed_graph
+from manymatch.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.sources import SyntheticSource
 from manymatch.runs.runner import RunInterrupted
@@ -173,20 +172,6 @@ def test_known_truth_looks_up_true_edges():
     assert found.tolist() == [tuple(m) in true & candidates for m in matches.tolist()]
     assert 0 < found.sum() < len(found)
     assert known_truth(SmallSource()[1], matches) is None
-
-
-def test_nothing_to_judge():
-    posed = TrueEdgesSource()[0]
-    assert epipolar_distance(posed, []).shape == (0,)
-    assert known_truth(posed, np.zeros((0, 2), int)).shape == (0,)
-    empty = AssociationGraph(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 2), int))
-    camera = Camera.from_matrix(np.diag([500.0, 500.0, 1.0]), 640, 480)
-    bare = PosedGraph(
-        *("a", "b", empty, camera, camera, (640, 480), (640, 480)),
-        *(np.eye(3), np.array([1.0, 0.0, 0.0]), 1),
-        true_edges=np.zeros(0, bool),
-    )
-    assert known_truth(bare, []).shape == (0,)
 
 
 def test_a_keypoint_that_is_not_there_is_refused():

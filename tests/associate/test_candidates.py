@@ -1,6 +1,5 @@
 """Candidates from descriptors: steps in order, what they count, and its refusals."""
 
-import dataclasses
 import inspect
 
 import numpy as np
@@ -112,18 +111,6 @@ def test_the_estimator_takes_the_result(scene, inputs, method):
     )
     error = manymatch.evaluate.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
     assert error < 2.0
-
-
-def test_result_is_frozen_and_prints(inputs):
-    result = manymatch.candidates(*inputs, max_edges=700, gms=True, keep=250)
-    c = result.counts
-    assert repr(result) == (
-        f"Candidates({c['keypoints0']} x {c['keypoints1']} keypoints; edges: {c['associated']} "
-        f"associated -> 700 after the cap -> {c['after_gms']} after GMS -> 250 kept)"
-    )
-    assert "GMS" not in repr(manymatch.candidates(*inputs, gms=False))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        result.graph = None
 
 
 def test_no_keypoints():

@@ -3,11 +3,9 @@
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from manymatch import AssociationGraph, merge_coincident
-
-relaxed = settings(deadline=None)
 
 
 @st.composite
@@ -52,7 +50,6 @@ def test_two_orientations_of_one_corner():
     assert merged.rank.tolist() == [1, 1, 2]
 
 
-@relaxed
 @given(graphs(), st.sampled_from([0.0, 1.0, 1.5, 10.0]))
 def test_against_brute_force(graph, tolerance):
     merged, *index = merge_coincident(graph, tolerance)
@@ -78,7 +75,6 @@ def test_against_brute_force(graph, tolerance):
     ]
 
 
-@relaxed
 @given(graphs(), st.sampled_from([0.0, 1.0, 2.0]), st.randoms(use_true_random=False))
 def test_groups_do_not_depend_on_the_order_of_keypoints(graph, tolerance, shuffle):
     order = np.array(shuffle.sample(range(len(graph.points0)), len(graph.points0)))

@@ -45,13 +45,6 @@ def test_operators_by_hand():
     assert similarity == pytest.approx(np.cos(np.radians([5, 12, 28, 35])), abs=1e-6)
 
 
-def test_equal_descriptors_go_by_index():
-    edges, similarity, rank = associate(np.ones((3, 7)), np.ones((3, 7)), 2)
-    assert edges.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert rank.tolist() == [1, 2, 2, 2]
-    assert (similarity == similarity[0]).all()
-
-
 @pytest.mark.parametrize("k", [1, 5, 40])
 def test_many_copies_at_random_places(k):
     # A BLAS may give copies of a descriptor values that differ in the last bit, by their place.
@@ -136,17 +129,6 @@ def test_no_keypoints(shape0, shape1, operator):
     edges, similarity, rank = associate(np.ones(shape0), np.ones(shape1), 3, operator)
     assert edges.shape == (0, 2)
     assert similarity.shape == rank.shape == (0,)
-
-
-def test_one_keypoint_of_dimension_one():
-    edges, similarity, rank = associate([[2.0]], [[-3.0], [0.5]], k=100)
-    assert edges.tolist() == [[0, 1], [0, 0]]
-    assert similarity.tolist() == [1.0, -1.0]
-    assert rank.tolist() == [1, 2]
-
-
-def test_only_useless_descriptors():
-    assert len(associate(np.zeros((3, 2)), np.full((4, 2), np.nan))[0]) == 0
 
 
 @pytest.mark.parametrize("isa", _core.instruction_sets())

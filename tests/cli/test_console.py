@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from manymatch.cli.console import Tracker, clean_exit, time_text
+from manymatch.cli.console import Tracker, clean_exit
 from manymatch.runs.runner import RunInterrupted, RunProgress
 
 
@@ -43,10 +43,3 @@ def test_progress_without_a_terminal(capsys):
         "0/3 pairs: set: none yet, 3 h 05 min left",
         "3/3 pairs: set: 3 solved, done",
     ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (61, "1 min 01 s"), (3599.7, "1 h 00 min")]
-)
-def test_time_spans(seconds, text):
-    assert time_text(seconds) == text

@@ -129,12 +129,3 @@ def test_what_is_given_overrides_a_file(given, tmp_path):
 def test_bad_settings_are_named(given, arguments, says):
     with pytest.raises(ValueError, match=says):
         given(*arguments)
-
-
-def test_the_help_shows_every_field_with_its_default(given):
-    text = " ".join(given.help().replace("│", " ").split())
-    for cls in EVERY:
-        for field in dataclasses.fields(cls):
-            assert f"--{field.name.replace('_', '-')} " in text
-            assert field.metadata["help"].split(".")[0] in text, field.name
-    assert f"[default: ({Options.max_iterations})]" in text

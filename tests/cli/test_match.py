@@ -5,7 +5,6 @@ import json
 import struct
 import zlib
 
-import numpy as np
 import pytest
 
 from manymatch import _files
@@ -82,7 +81,6 @@ def _png(width, height):
         (b"", "it is empty"),
         (b"not an image at all", "in no format"),
         (_png(100_000, 100_000), "pixels"),
-        (_png(64, 64), "cannot be decoded"),
     ],
 )
 def test_files_that_are_no_images(photos, tmp_path, content, words):
@@ -98,25 +96,6 @@ def test_files_that_are_no_images(photos, tmp_path, content, words):
         assert words in sentence
         assert "bad.png" in sentence
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_is_no_image(photos, tmp_path):
-    sentence = one_sentence(run(photos[0], photos[0] / "a.png", "--out", tmp_path / "out", *QUICK))
-    assert "it is a folder" in sentence
-
-
-@pytest.mark.parametrize("mode", ["L", "RGBA", "I;16", "P", "1", "CMYK"])
-def test_every_kind_of_pixel(photos, tmp_path, mode):
-    path = tmp_path / ("x.tif" if mode == "CMYK" else "x.png")
-    if mode == "I;16":
-        grey = np.asarray(Image.open(photos[0] / "b.png").convert("L"), dtype=np.uint16)
-        Image.fromarray(grey * 100).save(path)
-    else:
-        Image.open(photos[0] / "b.png").convert(mode).save(path)
-    result = run(photos[0] / "a.png", path, "--out", tmp_path / "o", "--json", "--no-picture",
-                 "--no-report", *QUICK)  # fmt: skip
-    assert result.exit_code in (0, 1), result.output
-    assert json.loads(result.stdout)["counts"]["keypoints1"] > 20
 
 
 def test_a_single_pixel_is_a_pair_without_a_pose(tmp_path):

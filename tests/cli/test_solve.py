@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from manymatch import AssociationGraph, Options, estimate_relative_pose
-from manymatch.cli import solve as solve_module
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.estimate.options import AUTO_PARTS
 from manymatch.geometry.pose_error import pose_error_deg
@@ -150,21 +149,3 @@ def test_solve_of_a_missing_or_damaged_file_is_one_sentence(tmp_path):
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(b"not a graph")
     assert "damaged.npz" in one_sentence(run("solve", damaged, *cameras), 2)
-
-
-def test_ctrl_c_ends_with_one_line(graph_file, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(solve_module, "estimate_relative_pose", interrupted)
-    result = run("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA)
-    assert "stopped" in one_sentence(result, 130)
-
-
-def test_a_programming_error_is_not_hidden(graph_file, monkeypatch):
-    def broken(*_, **__):
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(solve_module, "estimate_relative_pose", broken)
-    result = run("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA)
-    assert isinstance(result.exception, RuntimeError)

@@ -90,29 +90,6 @@ def assert_failed(estimate, reason):
     assert not estimate.inliers.any()
 
 
-@pytest.mark.parametrize("threads", [2, 3, 8])
-def test_threads_change_no_bit(threads):
-    for seed, n in ((1, 60), (2, 300)):
-        graph = synthetic_graph(seed, n, candidates=4, first=0.6).graph
-        assert_same(
-            solve(graph, options(threads=threads, seed=seed)),
-            solve(graph, options(threads=1, seed=seed)),
-        )
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_batch_changes_no_bit(threads):
-    graphs = [synthetic_graph(seed, 50, ranked=seed % 2 == 0).graph for seed in range(5)]
-    graphs.insert(2, graphs[0].head(3))
-    settings = [options(seed=seed) for seed in range(6)]
-    together = manymatch.estimate_relative_poses(
-        [(graph, K, K) for graph in graphs], "auto", settings, threads=threads
-    )
-    for estimate, graph, own in zip(together, graphs, settings, strict=True):
-        assert_same(estimate, solve(graph, own))
-    assert not together[2].success
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ranked", [True, False])
 def test_contract(seed, ranked):

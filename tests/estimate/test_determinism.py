@@ -198,13 +198,6 @@ def test_every_path_of_this_machine_finds_the_golden_poses(isa):
                 assert found["cardinality"] == expected["cardinality"]
 
 
-@pytest.mark.parametrize("isa", _core.instruction_sets())
-def test_the_command_shows_the_path(isa):
-    done = in_process(SHOW, "--version", "--verbose", isa=isa)
-    assert done.returncode == 0, done.stderr
-    assert f"instruction set {isa} (also here: " in done.stdout
-
-
 def test_an_empty_variable_means_the_best_path():
     done = in_process(SHOW, "--version", "--verbose", isa="")
     assert f"instruction set {_core.instruction_sets()[0]} " in done.stdout

@@ -122,14 +122,3 @@ def test_hcm_of_a_pose_is_the_sum_of_both_one_sided_log_likelihoods():
                 )
         assert inlier.any()
         assert hcm == pytest.approx(total, rel=1e-9)
-
-
-def test_hcm_separates_what_mcm_cannot():
-    # Two inlier masks with matchings of equal size: a vertex with two inlier candidates is worth
-    # more to HCM than one with a single inlier, and exactly as much to MCM.
-    edges = np.array([(0, 0), (0, 1), (1, 2)], dtype=np.int32)
-    one, both = [True, False, True], [True, True, True]
-    assert sum(scores.hcm_sides(edges, both, 2, 3, 0.3, 0.01)) > sum(
-        scores.hcm_sides(edges, one, 2, 3, 0.3, 0.01)
-    )
-    assert scores.cardinality(edges[both], 2, 3) == scores.cardinality(edges[one], 2, 3) == 2

@@ -35,17 +35,8 @@ def with_entry(matrix, row, column, value):
 BAD_CAMERAS = {
     "text": "800",
     "none": None,
-    "shape": np.eye(4),
-    "vector": [800.0, 512.0, 384.0],
-    "zeros": np.zeros((3, 3)),
-    "singular": with_entry(K, 0, 0, 0.0),
     "nan": with_entry(K, 1, 1, np.nan),
-    "infinite": with_entry(K, 0, 2, np.inf),
-    "negative focal length": with_entry(K, 0, 0, -800.0),
     "unknown model": {"model": "NOBODY", "width": 9, "height": 9, "params": [1.0, 0.0, 0.0]},
-    "missing params": {"model": "PINHOLE", "width": 9, "height": 9},
-    "wrong number of params": {"model": "PINHOLE", "width": 9, "height": 9, "params": [1.0, 2.0]},
-    "nan params": {"model": "SIMPLE_PINHOLE", "width": 9, "height": 9, "params": [np.nan, 1, 1]},
 }
 BAD_GRAPHS = {"none": None, "array": np.zeros((5, 2)), "tuple": (GRAPH.points0, GRAPH.points1)}
 BAD_OPTIONS = {"dict": {"seed": 1}, "number": 3, "class": Options}
@@ -94,22 +85,15 @@ def test_estimate_relative_pose_names_the_argument(argument, value):
     arguments = {"graph": GRAPH, "camera0": K, "camera1": K, "options": QUICK, argument: value}
     with pytest.raises(ValueError, match=rf"\b{argument}\b"):
         manymatch.estimate_relative_pose(**arguments)
+    if argument not in ("method", "proposals"):
+        with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+            manymatch.score_pose(**{"pose": POSE, **arguments})
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    cases(
-        graph=BAD_GRAPHS,
-        camera0=BAD_CAMERAS,
-        camera1=BAD_CAMERAS,
-        pose=BAD_POSES,
-        options=BAD_OPTIONS,
-    ),
-)
-def test_score_pose_names_the_argument(argument, value):
-    arguments = {"graph": GRAPH, "camera0": K, "camera1": K, "pose": POSE, argument: value}
-    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-        manymatch.score_pose(**arguments)
+@pytest.mark.parametrize("pose", BAD_POSES.values(), ids=BAD_POSES)
+def test_score_pose_names_the_pose(pose):
+    with pytest.raises(ValueError, match=r"\bpose\b"):
+        manymatch.score_pose(GRAPH, K, K, pose)
 
 
 @pytest.mark.parametrize(
@@ -122,57 +106,11 @@ def test_estimate_relative_poses_names_the_argument(argument, value):
         manymatch.estimate_relative_poses(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    cases(
-        threshold_px={
-            "zero": 0.0,
-            "negative": -1.0,
-            "nan": np.nan,
-            "infinite": np.inf,
-            "text": "1",
-        },
-        min_iterations={"negative": -1, "float": 10.5, "text": "10", "above max": 200_000},
-        max_iterations={"negative": -1, "zero": 0, "float": 0.5, "below min": 10},
-        confidence={"zero": 0.0, "one": 1.0, "nan": np.nan},
-        safety={"zero": 0.0, "negative": -3.0, "nan": np.nan},
-        pool_size={"zero": 0, "negative": -1, "float": 2.5},
-        q={"zero": 0.0, "one": 1.0, "nan": np.nan},
-        delta={"zero": 0.0, "one": 1.0, "nan": np.nan},
-        guidance={"negative": -0.1, "above one": 1.1, "nan": np.nan},
-        seed={"negative": -1, "float": 0.5, "text": "0"},
-        threads={"negative": -1, "float": 0.5},
-    ),
-)
-def test_options_name_the_field(argument, value):
-    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-        Options(**{argument: value})
-
-
 def test_guidance_needs_ranks():
     guided = QUICK.replace(guidance=0.5)
     with pytest.raises(ValueError, match=r"\branks\b.*\bguidance\b"):
         manymatch.estimate_relative_pose(GRAPH, K, K, options=guided)
     manymatch.estimate_relative_pose(RANKED, K, K, options=guided)
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    cases(
-        points0={"nan": np.full((30, 2), np.nan), "infinite": np.full((30, 2), np.inf)},
-        points1={"three columns": np.zeros((30, 3)), "text": [["a", "b"]] * 30},
-        edges={
-            "out of range": [(0, 30)],
-            "negative": [(-1, 0)],
-            "three columns": [(0, 1, 2)],
-            "fractions": [(0.5, 1.0)],
-        },
-    ),
-)
-def test_graphs_name_the_field(argument, value):
-    arguments = {"points0": GRAPH.points0, "points1": GRAPH.points1, "edges": GRAPH.edges}
-    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-        AssociationGraph(**{**arguments, argument: value})
 
 
 def equal_points(count):
@@ -181,7 +119,7 @@ def equal_points(count):
     return AssociationGraph(points, points, [(i, i) for i in range(count)])
 
 
-HOPELESS = {
+UNSOLVABLE = {
     "no points": AssociationGraph(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 2), dtype=int)),
     "no edges": AssociationGraph(GRAPH.points0, GRAPH.points1, np.zeros((0, 2), dtype=int)),
     "one edge": GRAPH.head(1),
@@ -199,9 +137,9 @@ HOPELESS = {
 
 
 @pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm"])
-@pytest.mark.parametrize("name", HOPELESS)
-def test_hopeless_graphs_fail_with_a_reason(name, method):
-    graph = HOPELESS[name]
+@pytest.mark.parametrize("name", UNSOLVABLE)
+def test_unsolvable_graphs_fail_with_a_reason(name, method):
+    graph = UNSOLVABLE[name]
     estimate = manymatch.estimate_relative_pose(graph, K, K, method, QUICK)
     assert estimate.success is False
     assert estimate.pose is None
@@ -214,8 +152,8 @@ def test_hopeless_graphs_fail_with_a_reason(name, method):
 
 
 @pytest.mark.parametrize("name", ["no points", "no edges", "four edges", "all points equal"])
-def test_hopeless_graphs_fail_with_cm_as_well(name):
-    estimate = manymatch.estimate_relative_pose(HOPELESS[name], K, K, "cm", QUICK)
+def test_unsolvable_graphs_fail_with_cm_as_well(name):
+    estimate = manymatch.estimate_relative_pose(UNSOLVABLE[name], K, K, "cm", QUICK)
     assert estimate.success is False
     assert estimate.pose is None
     assert estimate.failure
@@ -229,15 +167,15 @@ def test_too_few_proposals_fail_with_a_reason():
         assert len(estimate.failure.split()) >= 3
 
 
-def test_hopeless_graphs_among_others():
-    problems = [(graph, K, K) for graph in HOPELESS.values()]
+def test_unsolvable_graphs_among_others():
+    problems = [(graph, K, K) for graph in UNSOLVABLE.values()]
     estimates = manymatch.estimate_relative_poses(problems, options=QUICK)
     assert [e.success for e in estimates] == [False] * len(problems)
     assert manymatch.estimate_relative_poses([]) == []
 
 
-def test_scores_of_hopeless_graphs_are_zero_or_finite():
-    for graph in HOPELESS.values():
+def test_scores_of_unsolvable_graphs_are_zero_or_finite():
+    for graph in UNSOLVABLE.values():
         score = manymatch.score_pose(graph, K, K, POSE)
         assert np.isfinite(score.hcm)
         assert score.inliers.shape == (graph.num_edges,)

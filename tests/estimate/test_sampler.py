@@ -203,17 +203,6 @@ def test_random_settings():
         )
 
 
-def test_all_edges_inliers_stops_at_the_minimum():
-    for num_edges in (5, 6, 1024):
-        assert _core.iteration_bound(num_edges, num_edges, *DEFAULTS) == 1_000
-
-
-@pytest.mark.parametrize("num_inliers", range(5))
-def test_fewer_than_five_inliers_never_stop_early(num_inliers):
-    for num_edges in (5, 6, 1024):
-        assert _core.iteration_bound(num_inliers, num_edges, *DEFAULTS) == 100_000
-
-
 def test_a_known_value():
     # Half of very many edges: p = 2^-5, 3 log(1e-4) / log(1 - p) = 870.3.
     assert _core.iteration_bound(500_000_000, 1_000_000_000, 1, 10**6, 0.9999, 3.0) == 871

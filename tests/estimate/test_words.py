@@ -30,12 +30,6 @@ def is_sentence(text):
     return bool(re.fullmatch(r"[A-Z0-9][^\s]*( [^\s]+)*\.", text))
 
 
-def test_numbers_and_nouns_agree():
-    assert words.count(0, "match", "matches") == "0 matches"
-    assert words.count(1, "match", "matches") == "1 match"
-    assert words.count(2048, "candidate") == "2,048 candidates"
-
-
 def test_a_solved_pair(scene, estimate, confidence):
     verdict, pose, numbers = words.estimate_sentences(estimate, scene.graph, confidence)
     assert verdict == f"Solved: {confidence.reason}"
@@ -79,13 +73,6 @@ def test_rows_have_the_numbers(estimate, confidence):
     rows = {name: value for name, value, _ in words.confidence_rows(unknown)}
     assert (rows["Chance"], rows["Rotation"]) == ("1 in 10⁷", "±0.031°")
     assert rows["Direction of motion"] == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(12.345, "12°"), (0.0312, "0.031°"), (0.0, "0.00°"), (math.inf, "unknown")]
-)
-def test_angles(value, text):
-    assert words.angle(value) == text
 
 
 def test_comparison(estimate, scene):

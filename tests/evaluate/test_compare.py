@@ -11,7 +11,7 @@ from manymatch.associate.candidates import Association
 from manymatch.evaluate.compare import SetComparison, compare_runs
 from manymatch.evaluate.run import RunConfig, run_set, run_sets
 from manymatch.evaluate.statistics import paired_difference
-from manymatch.evaluate.tables import comparison_table, run_table
+from manymatch.evaluate.tables import comparison_table
 from tests.support.synthetic_runs import SmallSource
 
 QUICK = RunConfig(
@@ -59,17 +59,6 @@ def test_counts_by_hand():
     assert one.largest_changes(2) == [("c", "d", 9.0, 2.0), ("a", "b", 1.0, 4.0)]
 
 
-def test_bold_only_where_the_interval_leaves_out_zero():
-    rng = np.random.default_rng(0)
-    worse = rng.exponential(5.0, (2, 40)) + 2.0
-    one = SetComparison("x", [(str(i), str(i)) for i in range(40)], worse - 2.0, worse)
-    table = comparison_table(type("C", (), {"sets": [one], "first": "p", "second": "q"})())
-    assert all(cell.bold for cell in table.rows[0][4:7])
-    same = replace(one, second=one.first[:, ::-1])
-    table = comparison_table(type("C", (), {"sets": [same], "first": "p", "second": "q"})())
-    assert not any(cell.bold for cell in table.rows[0][4:7])
-
-
 @pytest.mark.parametrize(
     ("first", "second", "sentence"),
     [
@@ -86,12 +75,3 @@ def test_runs_that_do_not_belong_together(tmp_path, first, second, sentence):
     base = {"a": tmp_path / "x" / "a", ".": tmp_path / "x"}
     with pytest.raises(ValueError, match=sentence):
         compare_runs(base.get(first, tmp_path / first), base.get(second, tmp_path / second))
-
-
-def test_run_table_has_bins_and_macro(tmp_path):
-    sources = [SmallSource(2, bins=("near", "far")), SmallSource(2, name="other", title="Other")]
-    found = run_sets(sources, {"a": QUICK}, tmp_path)
-    table = run_table("t", {key: value["a"] for key, value in found.items()})
-    names = [row[0].text for row in table.cells()]
-    assert names == ["Small", "  near", "  far", "Other", "macro"]
-    assert table.cells()[-1][1].text == "4"

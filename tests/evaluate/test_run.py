@@ -55,11 +55,6 @@ def test_the_threshold_counts_pixels_at_working_size(tmp_path):
     assert (narrow.column("num_inliers") < expected.column("num_inliers")).any()
 
 
-def test_seeds_follow_the_number_of_the_pair_in_its_list(tmp_path):
-    result = run_set(SmallSource(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
-    assert result.column("seed").tolist() == [[10, 11], [11, 12]]
-
-
 def test_same_rows_for_any_number_of_workers(tmp_path):
     one = run_set(SmallSource(5), {"a": CONFIG}, tmp_path / "1", workers=1)["a"]
     three = run_set(SmallSource(5), {"a": CONFIG}, tmp_path / "3", workers=3)["a"]
@@ -191,14 +186,6 @@ def test_interruption_keeps_what_is_finished(tmp_path):
     result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     assert len(source.asked) == 8 - stop.value.finished
     assert len(result) == 8
-
-
-def test_progress_ends_with_everything(tmp_path):
-    seen = []
-    run_set(SmallSource(3), {"a": CONFIG}, tmp_path, progress=seen.append)
-    assert seen[0].finished == 0
-    assert seen[-1].finished == seen[-1].total == 3
-    assert sum(seen[-1].counts.values()) == 3
 
 
 def test_several_sets(tmp_path):

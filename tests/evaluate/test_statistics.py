@@ -95,17 +95,6 @@ def test_macro_interval_lies_around_its_value():
         assert interval.low < interval.value < interval.high
 
 
-def test_same_numbers_every_time():
-    errors = np.random.default_rng(2).exponential(6.0, (2, 30))
-    assert auc_spread(errors) == auc_spread(errors)
-
-
-def test_plain_values():
-    record = auc_spread([[1.0, 2.0]]).to_dict()
-    assert set(record) == {"mean", "sd", "min", "max", "interval"}
-    assert len(record["interval"]) == 3
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -154,11 +143,6 @@ def test_paired_bootstrap_cancels_what_both_share():
     assert paired.value == pytest.approx(1.0, abs=0.05)
     assert paired.high - paired.low < 0.1
     assert bootstrap_interval(a, np.mean).low < bootstrap_interval(b, np.mean).high
-
-
-def test_intervals_as_text():
-    assert f"{Interval(1.04, 0.5, 2.0):.1f}" == "1.0 [0.5, 2.0]"
-    assert str(Interval(1.5, 0.5, 2.0)) == "1.5 [0.5, 2]"
 
 
 @pytest.mark.parametrize(

@@ -5,37 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from manymatch.evaluate.tables import Cell, Table
-
-TABLE = Table(
-    "AUC | 5°",
-    ["set", "HCM → MCM", "50 %"],
-    [
-        ["a_b", Cell("1.0 ± 0.2", bold=True), Cell("x|y", dim=True)],
-        ["c", Cell("2", underline=True), ""],
-    ],
-    ["A note & more."],
-)
-
-
-def test_markdown():
-    assert TABLE.markdown() == (
-        "### AUC | 5°\n\n"
-        "| set | HCM → MCM | 50 % |\n"
-        "| :--- | ---: | ---: |\n"
-        "| a_b | **1.0 ± 0.2** | *x\\|y* |\n"
-        "| c | <u>2</u> |  |\n"
-        "\nA note & more.\n"
-    )
-
-
-def test_latex_escapes_and_marks():
-    text = TABLE.latex()
-    assert r"\caption{AUC | 5$^\circ$. A note \& more.}" in text
-    assert r"set & HCM $\rightarrow$ MCM & 50 \% \\" in text
-    assert r"a\_b & \textbf{1.0 $\pm$ 0.2} & \textit{x|y} \\" in text
-    assert r"c & \underline{2} &  \\" in text
-    assert r"\begin{tabular}{lrr}" in text
+from manymatch.evaluate.tables import Table
 
 
 def test_every_special_character_of_latex_is_escaped():

@@ -31,11 +31,6 @@ def test_bad_model_names_it_and_the_known_ones(model):
         Camera(model, 640, 480, PARAMS["PINHOLE"])
 
 
-def test_close_model_is_suggested():
-    with pytest.raises(ValueError, match="did you mean 'OPENCV_FISHEYE'"):
-        Camera("OPENCV_FISH_EYE", 640, 480, PARAMS["OPENCV_FISHEYE"])
-
-
 @pytest.mark.parametrize("name", ["width", "height"])
 @pytest.mark.parametrize("value", [0, -1, 640.0, "640", True, np.nan, [640], None])
 def test_bad_size_names_it(name, value):
@@ -86,11 +81,6 @@ def test_absurd_distortion_is_refused(model):
 def test_bad_second_focal_length_is_named(model):
     with pytest.raises(ValueError, match=r"^params must have a positive focal length fy, got -1"):
         Camera(model, 640, 480, [500.0, -1.0, *PARAMS[model][2:]])
-
-
-def test_params_sentence_lists_what_is_wanted():
-    with pytest.raises(ValueError, match=r"the 5 finite numbers f, cx, cy, k1, k2 of RADIAL"):
-        Camera("RADIAL", 640, 480, [1.0])
 
 
 @every_model
@@ -149,19 +139,14 @@ BAD_K = [
     with_entry(K, (2, 0), 1e-3),
     with_entry(K, (2, 2), 0.0),
 ]
-every_bad_matrix = pytest.mark.parametrize("bad", BAD_K, ids=range(len(BAD_K)))
 
 
-@every_bad_matrix
+@pytest.mark.parametrize("bad", BAD_K, ids=range(len(BAD_K)))
 def test_bad_matrix_names_it(bad):
     with pytest.raises(ValueError, match=r"^K must .*, got "):
         Camera.from_matrix(bad)
-
-
-@pytest.mark.parametrize(("name", "size"), [("width", (0, 480)), ("height", (640, None))])
-def test_bad_size_with_a_matrix(name, size):
-    with pytest.raises(ValueError, match=rf"^{name} must "):
-        Camera.from_matrix(K, *size)
+    with pytest.raises(ValueError, match=r"^camera1 must .*, got "):
+        as_camera(bad, "camera1")
 
 
 def test_matrix_round_trip():
@@ -294,6 +279,9 @@ def test_bad_dict(values, part):
     with pytest.raises(ValueError, match=r"^(values|model|params|width|height) must ") as error:
         Camera.from_dict(values)
     assert part in str(error.value)
+    with pytest.raises(ValueError, match=r"^camera1 must be a valid camera") as error:
+        as_camera(values, "camera1")
+    assert part in str(error.value)
 
 
 @pytest.mark.parametrize("values", [None, 3, "PINHOLE", [("model", "PINHOLE")]])
@@ -312,31 +300,6 @@ def test_camera_is_passed_on():
 @pytest.mark.parametrize("matrix", [K, K.tolist(), tuple(map(tuple, K)), K.astype(np.float32)])
 def test_matrix_is_taken_without_any_shift(matrix):
     assert as_camera(matrix, "camera0") == Camera.from_matrix(K)
-
-
-@pytest.mark.parametrize("name", ["camera0", "camera1"])
-@every_bad_matrix
-def test_argument_that_is_no_camera_is_named(name, bad):
-    with pytest.raises(ValueError, match=rf"^{name} must .*, got "):
-        as_camera(bad, name)
-
-
-@pytest.mark.parametrize("value", [None, "PINHOLE", 3.0, [], object(), K[:2]])
-def test_sentence_lists_every_accepted_form(value):
-    with pytest.raises(ValueError, match=r"a Camera, a 3x3 matrix, a dict .* pycolmap.Camera, got"):
-        as_camera(value, "camera1")
-
-
-def test_sentence_shows_the_value_given():
-    with pytest.raises(ValueError, match=r"^camera0 must be .* pycolmap.Camera, got None$"):
-        as_camera(None, "camera0")
-
-
-@pytest.mark.parametrize(("values", "part"), BAD_DICTS)
-def test_bad_dict_names_the_argument(values, part):
-    with pytest.raises(ValueError, match=r"^camera1 must be a valid camera") as error:
-        as_camera(values, "camera1")
-    assert part in str(error.value)
 
 
 def test_bad_colmap_camera_names_the_argument():

@@ -7,7 +7,7 @@ import pickle
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from manymatch.geometry.pose import RelativePose
 from tests.oracles.geometry import rotation_from_quaternion
@@ -72,11 +72,6 @@ def test_bad_translation_names_it(t):
         RelativePose(I3, t)
 
 
-def test_reflection_is_called_so():
-    with pytest.raises(ValueError, match="reflection"):
-        RelativePose(-I3, X)
-
-
 def test_rotation_is_projected_to_the_nearest_one():
     R = about_z(30.0)
     noisy = R + 2e-7 * np.array([[1, -1, 1], [1, 1, -1], [-1, 1, 1]])
@@ -128,11 +123,6 @@ def test_essential_vanishes_on_the_two_images_of_a_point():
 def test_essential_sign_is_that_of_the_cross_product():
     pose = RelativePose(I3, [1, 0, 0])
     np.testing.assert_array_equal(pose.essential() @ [0, 1, 0], [0, 0, 1])
-
-
-def test_inverse_undoes_the_map():
-    pose = RelativePose(about_z(40.0), [0.1, 0.9, -0.3])
-    np.testing.assert_allclose(pose.inverse().matrix() @ pose.matrix(), np.eye(4), atol=1e-15)
 
 
 @pytest.mark.parametrize("degrees", [1e-10, 1e-3, 30.0, 90.0, 179.0, 180.0 - 1e-7])
@@ -192,30 +182,16 @@ def test_copies_are_equal_and_read_only(again):
     assert not other.t.flags.writeable
 
 
-def test_repr():
-    text = repr(RelativePose(about_z(12.5), [0, -2, 0]))
-    assert text.startswith("RelativePose(12.5000 deg about (+0.0000, +0.0000, +1.0000), ")
-    assert text.endswith(" t (+0.0000, -1.0000, +0.0000))")
-
-
-no_deadline = settings(deadline=None)
-
 numbers = st.floats(-1.0, 1.0)
 quaternions = st.tuples(numbers, numbers, numbers, numbers)
 vectors = st.tuples(*[st.floats(-1e6, 1e6)] * 3)
 
 
-def rotation(q):
-    assume(np.linalg.norm(q) > 1e-3)
-    return rotation_from_quaternion(q)
-
-
 def make(q, t):
-    assume(np.any(t))
-    return RelativePose(rotation(q), t)
+    assume(np.linalg.norm(q) > 1e-3 and np.any(t))
+    return RelativePose(rotation_from_quaternion(q), t)
 
 
-@no_deadline
 @given(quaternions, vectors)
 def test_exact_after_construction_and_unchanged_by_another(q, t):
     pose = make(q, t)
@@ -224,15 +200,12 @@ def test_exact_after_construction_and_unchanged_by_another(q, t):
     assert RelativePose(pose.R, pose.t) == pose
 
 
-@no_deadline
 @given(quaternions, vectors)
-def test_inverse_twice_is_the_pose(q, t):
+def test_inverse_undoes_the_map(q, t):
     pose = make(q, t)
-    back = pose.inverse().inverse()
-    np.testing.assert_allclose(back.matrix(), pose.matrix(), atol=1e-14)
+    np.testing.assert_allclose(pose.inverse().matrix() @ pose.matrix(), np.eye(4), atol=1e-14)
 
 
-@no_deadline
 @given(quaternions, vectors)
 def test_essential_of_the_inverse_is_the_transpose(q, t):
     # Swapping the images transposes E; the sign follows from E = [t]x R on both sides.
@@ -240,7 +213,6 @@ def test_essential_of_the_inverse_is_the_transpose(q, t):
     np.testing.assert_allclose(pose.inverse().essential(), pose.essential().T, atol=1e-13)
 
 
-@no_deadline
 @given(quaternions, vectors)
 def test_angle_and_axis_give_the_rotation_back(q, t):
     pose = make(q, t)
@@ -250,14 +222,3 @@ def test_angle_and_axis_give_the_rotation_back(q, t):
     np.testing.assert_allclose(rebuilt, pose.R, atol=1e-14)
     assert 0.0 <= pose.angle_deg <= 180.0
     assert abs(np.linalg.norm(pose.axis) - 1.0) < 1e-14
-
-
-@no_deadline
-@given(quaternions, vectors, vectors)
-def test_nearest_rotation_of_a_slightly_wrong_matrix(q, t, noise):
-    R = rotation(q)
-    assume(np.any(t))
-    wrong = R @ (np.eye(3) + 1e-13 * np.outer(noise, [1.0, -0.5, 0.25]))
-    pose = RelativePose(wrong, t)
-    np.testing.assert_allclose(pose.R.T @ pose.R, np.eye(3), atol=1e-14)
-    np.testing.assert_allclose(pose.R, R, atol=1e-6)

@@ -99,12 +99,6 @@ def test_every_form_of_the_same_camera(camera):
     assert (found.camera, found.source) == (PINHOLE, "given")
 
 
-def test_cameras_of_pycolmap_are_shifted():
-    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap is not installed")
-    twin = pycolmap.Camera(model="PINHOLE", width=640, height=480, params=[500, 510, 320.5, 240.5])
-    assert resolve_camera(twin, None, SIZE).camera == PINHOLE
-
-
 def test_files_of_our_own(tmp_path):
     as_json, as_text = tmp_path / "a.json", tmp_path / "a.txt"
     as_json.write_text(json.dumps(PINHOLE.to_dict()))
@@ -133,7 +127,7 @@ def test_a_colmap_model_with_several_is_asked_for_the_image(model):
         assert f"camera 2 of the COLMAP model {str(path)!r}, that of 'in/b.jpg'" in found.sentence
 
 
-def test_a_colmap_model_that_cannot_tell(model, tmp_path):
+def test_a_colmap_model_that_is_ambiguous(model, tmp_path):
     with pytest.raises(ValueError, match=r"^camera1 must be .*it has no image '/photos/c\.jpg'"):
         resolve_camera(model, "/photos/c.jpg", SIZE, "camera1")
     with pytest.raises(ValueError, match=r"2 cameras, and the image has no file name"):
@@ -230,12 +224,6 @@ def test_cameras_as_text_and_as_files(tmp_path):
     as_list = tmp_path / "b.json"
     as_list.write_text("[[800, 0, 511.5], [0, 810, 383.5], [0, 0, 1]]")
     assert parse_camera(str(as_list), "camera0") == numbers
-
-
-def test_a_colmap_cameras_file_is_moved_by_half_a_pixel(tmp_path):
-    path = tmp_path / "cameras.txt"
-    path.write_text("# Camera list\n1 PINHOLE 1024 768 800 810 512 384\n")
-    assert parse_camera(str(path), "camera0").params == (800.0, 810.0, 511.5, 383.5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Presets and configurations: printable, written to TOML and read back, unknown keys refused."""
 
 import dataclasses
-import json
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from manymatch._validate import METHODS
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import AUTO_PARTS, Options
-from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
+from manymatch.features.config import FEATURE_PRESETS
 from manymatch.matcher.config import PRESETS, MatcherConfig, default_preset
 
 OLD_FILE = """
@@ -69,12 +68,6 @@ def test_the_method_decides_what_the_filter_leaves_open(method, gms):
     assert decided.for_method("cm") == decided.for_method("auto") == decided
 
 
-def test_the_default_is_what_auto_wants():
-    assert MatcherConfig().association.for_method("auto") == Association(gms=False, keep=None)
-    # The paper's practical configuration.
-    assert MatcherConfig().association.for_method("hcm-mcm") == Association.paper()
-
-
 def test_files_of_before_there_was_auto_still_load(tmp_path):
     path = tmp_path / "old.toml"
     path.write_text(OLD_FILE)
@@ -86,18 +79,6 @@ def test_files_of_before_there_was_auto_still_load(tmp_path):
     # Whoever named no method gets the one of today.
     path.write_text("[features]\nmax_keypoints = 100\n")
     assert MatcherConfig.load(path).method == "auto"
-
-
-def test_nothing_and_lists_in_toml():
-    import tomllib
-
-    config = MatcherConfig.of("classic", disable=["weights", "ranks"])
-    tables = tomllib.loads(config.to_toml())
-    assert tables["association"]["gms"] == "none"
-    assert tables["estimation"]["disable"] == ["ranks", "weights"]
-    assert tomllib.loads(MatcherConfig.of("classic").to_toml())["estimation"]["disable"] == []
-    assert config.to_dict()["association"]["gms"] is None
-    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -209,9 +190,3 @@ def test_the_default_says_why(monkeypatch):
     assert "torch is not installed" in sentence
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     assert default_preset()[0] == "embedded"
-
-
-def test_unknown_feature_field():
-    with pytest.raises(ValueError, match="features must have fields among"):
-        FeatureConfig().replace(detecter="sift")
-    assert Association() == Association(5)

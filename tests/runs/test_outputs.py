@@ -122,13 +122,6 @@ def test_names_with_folders_and_what_a_killed_run_left_over(pairs, tmp_path):
     assert sorted(found) == ["b.txt", "deep/a.txt", "matches.txt"]
 
 
-def test_other_formats_can_be_asked_for_later(pairs, tmp_path):
-    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
-    summary = run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["colmap"])
-    assert summary.computed == 0
-    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 3
-
-
 def test_pairs_that_could_not_be_tried_are_left_out(tmp_path):
     make_images(tmp_path / "views", 3)
     pairs = exhaustive_pairs(tmp_path / "views")

@@ -124,12 +124,6 @@ def test_interruption_keeps_what_is_finished(journals):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_what_was_not_interrupted_is_delivered(journals):
-    run = Run(journals, 1)
-    run.execute(square)
-    assert run.deliver("result") == "result"
-
-
 def test_settings():
     assert num_pairs(5, None) == num_pairs(5, 9) == 5
     assert num_pairs(5, 2) == 2

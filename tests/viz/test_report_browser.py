@@ -279,8 +279,3 @@ def contrast(browser, selector):
         linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
         bright.append(float(linear @ [0.2126, 0.7152, 0.0722]) + 0.05)
     return max(bright) / min(bright)
-
-
-def test_it_prints(opened):
-    pages = opened.page("Page.printToPDF", printBackground=True, preferCSSPageSize=False)["data"]
-    assert len(pages) > 20_000

@@ -26,31 +26,6 @@ def run():
     return functools.partial(command.run, "datasets")
 
 
-def test_names_and_infos():
-    assert datasets.names() == NAMES
-    for name in NAMES:
-        info = datasets.info(name)
-        assert info.name == name
-        assert all((info.title, info.about, info.get, info.tree))
-        # The table has to fit a terminal, the tree a page.
-        assert len(info.about) <= 60
-        assert all(len(line) <= 100 for line in info.tree.splitlines())
-    assert [datasets.info(name).num_pairs for name in NAMES] == [
-        *(1500, 1491, 1500, 1500, 1500, 1382, 1208),
-        None,
-    ]
-
-
-def test_unknown_names_get_a_suggestion():
-    with pytest.raises(ValueError, match=r"did you mean 'navi-wild', got 'navi-wld'"):
-        datasets.load("navi-wld", ".")
-    for call in (datasets.info, lambda name: datasets.check(name, ".")):
-        with pytest.raises(ValueError, match=r"^name must be one of scannet1500, "):
-            call("?")
-    with pytest.raises(ValueError, match="name must be one of"):
-        datasets.info(["navi-wild"])
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_roots_are_checked(name, tmp_path):
     with pytest.raises(ValueError, match=f"root must be the folder of {name}, got None"):
@@ -82,14 +57,6 @@ def test_the_list(run):
     assert [entry["name"] for entry in record["datasets"]] == NAMES
 
 
-def test_one_without_a_root(run):
-    result = run("metu-cs")
-    assert result.exit_code == 0
-    assert "CC BY-NC-SA" in result.stdout
-    assert "index/scene_info_test" in result.stdout
-    assert json.loads(run("metu-cs", "--json").stdout)["pairs"] == 1208
-
-
 def test_checks_and_exit_codes(run, tmp_path):
     result = run("navi-wild", "--root", tmp_path)
     assert result.exit_code == 2
@@ -110,17 +77,3 @@ def test_checks_and_exit_codes(run, tmp_path):
     result = run("metu-cc", "--root", tmp_path, "--json")
     assert result.exit_code == 2
     assert json.loads(result.stdout)["missing"].endswith("4 pairs instead of 1,382")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["navi-wil"], "did you mean 'navi-wild'"),
-        (["metu-cc", "--splits", "x"], "--splits must come with a NAVI data set"),
-    ],
-)
-def test_wrong_calls_are_one_sentence(run, arguments, says):
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert says in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1

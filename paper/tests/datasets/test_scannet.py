@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from manymatch import datasets
-from tests.support import synthetic_trees
 from tests.support.synthetic_trees import (
     SCANNET_K,
     make_scannet_images,
@@ -36,14 +35,6 @@ def test_images_are_found_where_people_put_them(tmp_path, base, name):
     make_scannet_images(tmp_path / base)
     dataset = datasets.load("scannet1500", tmp_path)
     assert all(pair.path0.is_file() and pair.path1.is_file() for pair in dataset)
-
-
-def test_flat_images(tmp_path):
-    make_scannet_list(tmp_path, 6)
-    for scene in ("scene0707_00", "scene0708_00"):
-        for frame in (15, 30, 45):
-            synthetic_trees.write_image(tmp_path / f"{scene}_frame-{frame:06d}.jpg", (1296, 968))
-    assert all(pair.path1.is_file() for pair in datasets.load("scannet1500", tmp_path))
 
 
 def test_cameras_fit_resized_images(tmp_path):

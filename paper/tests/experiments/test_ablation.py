@@ -7,11 +7,9 @@ from manymatch.associate.candidates import Association
 from manymatch.estimate.options import AUTO_PARTS, Options
 from manymatch.evaluate.sources import SyntheticSource
 from manymatch.geometry.pose_error import pose_auc
-from manymatch_paper.engine import render
 from manymatch_paper.experiments import ablation
 from manymatch_paper.experiments import q3_rank_one as q3
 from manymatch_paper.pose_runs import PoseSets
-from manymatch_paper.style import styled
 from tests.support.synthetic_spreads import (
     as_json,
     bold,
@@ -207,19 +205,6 @@ def test_comparison_table(data):
     assert [row[8:] for row in texts(ablation.tables(data)[1])][2] == ["", "12,345", ""]
 
 
-def test_set_table(data):
-    table = ablation.tables(data)[2]
-    assert texts(table) == [
-        ["first", "the easy", "yes", "9", "80.0", "70.0", "79.0", "-1.00", "[-1.00, 1.00]", "0.50"],
-        ["", "the hard", "", "9", "10.0", "30.0", "33.5", "+3.50", "[0.50, 6.00]", "0.50"],
-        ["second", "the hard", "", "9", "20.0", "10.0", "18.8", "-1.25 †", "[-1.00, 1.00]", ""],
-        ["lost", "not run", *[""] * 8],
-    ]
-    assert bold(table) == {(0, 4), (1, 6), (2, 4)}
-    data["settings"]["tuned_on"] = []
-    assert "tuned on" not in ablation.tables(data)[2].header
-
-
 def test_a_tie_is_not_bold(data):
     data["runs"][0]["sets"][0] = made_set("easy", 80.0, 70.0, 80.0, 78.0)
     data["runs"][0]["groups"][0] |= made_entry(56.25, 50.0, 56.25, 49.0)
@@ -233,33 +218,3 @@ def test_interval_of_a_set_is_against_the_better_of_the_two(data):
         data["runs"][0]["sets"][number]["delta"][name]["interval"][1] = [-7.0, -3.0]
     rows = texts(ablation.tables(data)[2])
     assert [row[8] for row in rows[:3]] == ["[-7.00, -3.00]", "[-7.00, -3.00]", "[-1.00, 1.00]"]
-
-
-def test_ablation_table(data):
-    table = ablation.tables(data)[3]
-    rows = texts(table)
-    assert rows[0] == ["all, 2 sets", "nothing", "", "", "", "50.0", "12,345", "1.00"]
-    assert rows[1] == ["", "x", *["+7.25 [0.50, 12.00]"] * 3, "200", "20,000", "4.00"]
-    assert rows[3] == ["", "x", *["+1.00 [-1.00, 1.00]"] * 3, "200", "20,000", "4.00"]
-    assert bold(table) == {(1, 2), (1, 3), (1, 4)}
-    assert len(ablation.tables(data)) == 5
-    data["settings"]["parts"] = {}
-    assert len(ablation.tables(data)) == 3
-
-
-def test_figure(data):
-    with styled():
-        figure = ablation.FIGURES["ablation_gains"](data)
-        first, second = figure.axes
-        assert first.get_title() == "first\nall, 2 sets"
-        assert second.get_title() == "second\nall, 1 set"
-        words = [label.get_text() for label in first.get_yticklabels()]
-        assert words == ["MNN + CM", "m-to-m + HCM→MCM", "without x"]
-        dots = [line for line in first.lines if line.get_label().startswith("AUC@")]
-        assert [line.get_label() for line in dots] == ["AUC@5°", "AUC@10°", "AUC@20°"]
-        assert list(dots[1].get_xdata()) == pytest.approx([11.25, 6.25, 7.25])
-        assert list(dots[1].get_ydata()) == pytest.approx([0.0, 1.0, 2.0])
-        bars = first.collections[0].get_segments()
-        assert [bar[:, 0].tolist() for bar in bars] == [[0.5, 12.0]] * 3
-        assert bars[0][0][1] == pytest.approx(dots[0].get_ydata()[0])
-    assert render(ablation.FIGURES["ablation_gains"], data)["pdf"].startswith(b"%PDF")

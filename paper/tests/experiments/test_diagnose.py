@@ -117,31 +117,6 @@ def example_data(set_name: str = "made-up", backbone: str = "tiny", scale: int =
     return {"k": 8, "taus_cm": [1, 2, 5], "bounds_deg": [0, 40, 80, 120], "runs": [run]}
 
 
-def test_tables_show_our_numbers_and_the_papers() -> None:
-    recall, gain, regret, gap = diagnose.tables(example_data())
-    # Layer 24 is selected and final; at K = 1 in the first bin 0.12 + 0.05 + 0.08.
-    assert recall.rows[0] == ["layer 24, [0°, 40°)", *recall.rows[0][1:]]
-    assert recall.rows[0][1] == "25.0 (100)"
-    assert len(recall.rows) == 2
-    assert gain.rows[0][1:] == ["+32.0", "+24.0"]
-    texts = [[getattr(cell, "text", cell) for cell in row] for row in regret.rows]
-    assert texts == [
-        ["layer 19 (stride 16)", "2.50", "2.50", "2.50"],
-        ["layer 24 (stride 16)", "0.00", "0.00", "0.00"],
-    ]
-    assert [cell.bold for cell in regret.rows[1][1:]] == [True] * 3
-    assert gap.rows[0] == ["s = 0 → 100", "5.00", "+5.00", "4"]
-    assert gap.rows[1] == ["s = 100 → 200", "0.00", "+0.00", "4"]
-    assert [cell.text for cell in gap.rows[2]][2] == "+6.52"
-    assert [cell.text for cell in gap.rows[3]][1] == "0.18 to 0.42"
-
-
-def test_the_papers_own_set_has_its_rows() -> None:
-    _, _, regret, _ = diagnose.tables(example_data("navi-wild-diagnostic", "dinov3-vitl16"))
-    last = [[cell.text for cell in row] for row in regret.rows[2:]]
-    assert last == [["paper, layer 19", "", "", "0.42"], ["paper, layer 24", "", "", "3.50"]]
-
-
 def test_figures_and_files_come_from_the_json_alone(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     data = example_data()

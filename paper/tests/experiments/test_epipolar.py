@@ -114,9 +114,3 @@ def test_the_command_measures_and_draws_and_can_draw_again(tmp_path):
     assert entry["pairs"] == 3
     assert 0.0 < entry["random"]["share"] < 0.05
     assert entry["random"]["low"] <= entry["random"]["share"] <= entry["random"]["high"]
-
-
-def test_a_set_without_any_other_candidate_has_a_dash():
-    shown = epipolar._text(epipolar._share(np.zeros((3, 2), dtype=np.int64)))
-    assert shown == "–"
-    assert epipolar._share(np.array([[10, 1], [30, 3]]))["share"] == 0.1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from manymatch_paper.dense_pairs import DepthSets, PatchSettings
-from manymatch_paper.engine import load_report, report_of
 from manymatch_paper.experiments import operators
 from tests.support.synthetic_planes import synthetic_planes
 
@@ -25,34 +23,6 @@ MUTUAL = curve("mutual", 0, [10, 25, 40, 60], [0.20, 0.35, 0.45, 0.55])
 ONEWAY = curve("oneway", 0, [40, 80, 120, 160], [0.30, 0.50, 0.60, 0.65])
 UNION = curve("union", 0, [70, 130, 200, 260], [0.40, 0.60, 0.70, 0.75])
 EMPTY = [curve(name, 1, [1, 2, 3, 4], [None] * 4) for name in ("mutual", "oneway", "union")]
-
-
-def example_data() -> dict:
-    curves = [MUTUAL, ONEWAY, UNION, *EMPTY]
-    bins = [
-        {"name": name, "pairs": n, "objects": n, "without_partners": [n * (n == 1)]}
-        for name, n in (("[0°, 40°)", 2), ("[40°, 80°)", 1), ("[80°, 120°)", 0))
-    ]
-    run = {
-        "set": "made-up",
-        "title": "Made up",
-        "pairs": 3,
-        "bins": bins,
-        "left_out": 0,
-        "curves": curves,
-        "notes": ["A note."],
-        "comparisons": [operators._comparison({"curves": curves}, place, 4) for place in range(3)],
-    }
-    return {
-        "k": 4,
-        "taus_cm": [5],
-        "bounds_deg": [0, 40, 80, 120],
-        "backbone": "tiny",
-        "layer": 3,
-        "rank": 7,
-        "longest": 1024,
-        "runs": [run],
-    }
 
 
 def test_comparisons_by_hand() -> None:
@@ -74,39 +44,6 @@ def test_comparisons_by_hand() -> None:
     dense = curve("mutual", 0, [50, 60, 70, 80], [0.2, 0.3, 0.4, 0.5])
     assert operators._comparison({"curves": [dense, ONEWAY]}, 0, 4)["like"] is None
     assert operators._comparison({"curves": [MUTUAL, ONEWAY]}, 1, 4) is None
-
-
-def test_tables_show_our_numbers_and_the_papers() -> None:
-    recall, equal, like, half = operators.tables(example_data())
-    assert recall.rows[0] == [
-        "[0°, 40°) mutual (MKNN)", "20.0 (10)", "35.0 (25)", "45.0 (40)"
-    ]  # fmt: skip
-    assert recall.rows[3][1:] == ["–"] * 3
-    assert len(recall.rows) == 6
-    texts = [[getattr(cell, "text", cell) for cell in row] for row in equal.rows]
-    assert texts[1] == ["[0°, 40°) one-way", "–", "–", "30.0"]
-    assert equal.rows[0][3].bold
-    assert not equal.rows[1][3].bold
-    assert like.rows[0] == ["[0°, 40°)", "3", "40", "40", "+15.00"]
-    papers = [[cell.text for cell in row] for row in like.rows[1:]]
-    assert [row[1:] for row in papers] == [
-        ["6", "2,863", "3,013", "+19.72"],
-        ["6", "2,546", "3,015", "+19.15"],
-        ["7", "3,000", "3,016", "+18.89"],
-    ]
-    assert half.rows[0] == ["[0°, 40°)", "75.0 %", "+5.00"]
-    assert [cell.text for cell in half.rows[3]][1:] == ["36.5 %", "+2.30"]
-
-
-def test_figure_has_a_panel_a_bin(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    report_of("operators", example_data()).write(tmp_path)
-    again = load_report(tmp_path / "operators.json")
-    figure = again.figures["operators"](json.loads(json.dumps(example_data())))
-    # Nothing is known in the second bin, and the third has no pairs.
-    assert [len(axis.lines) for axis in figure.axes] == [3, 0]
-    assert figure.axes[0].get_xscale() == "log"
-    assert figure.axes[0].lines[0].get_xydata().tolist()[1] == [25, 35]
 
 
 def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:

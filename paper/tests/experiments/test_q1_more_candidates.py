@@ -6,80 +6,11 @@ import numpy as np
 import pytest
 
 from manymatch import Options, estimate_relative_pose, score_pose
-from manymatch_paper.engine import render
 from manymatch_paper.experiments import q1_more_candidates as q1
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import PoseSets
-from manymatch_paper.style import styled
 from tests.support.synthetic_runs import SmallSource
-from tests.support.synthetic_spreads import as_json, flat, made_result, settings, spread, texts
-
-
-def made_set(name, gains, inclusion):
-    """A set with AUC 50 at K = 1 and the given (seed, threshold) gains at K = 2 and 3."""
-    deltas = [[[0.0] * 3] * 2, *gains]
-    aucs = [[[50.0 + x for x in seed] for seed in delta] for delta in deltas]
-    return {
-        "name": name,
-        "title": name.upper(),
-        "pairs": 4,
-        "median_edges": [100.0, 950.5, 12_340.0],
-        "auc": [spread(auc) for auc in aucs],
-        "delta": [spread(delta) for delta in deltas],
-        "inclusion": inclusion,
-    }
-
-
-@pytest.fixture
-def data():
-    up = [[[1.0, 2.0, 3.0], [2.0, 2.0, 3.0]], [[3.0, 4.0, 5.0], [4.0, 4.0, 5.0]]]
-    down = [[[1.0, 1.0, 1.0], [2.0, 1.0, 1.0]], [[-3.0, -1.0, -2.0], [-1.0, -1.0, -2.0]]]
-    sets = [
-        made_set("scannet1500", up, [10.0, 20.0, 30.0]),
-        made_set("mine", down, [40.0, 30.0, 20.0]),
-    ]
-    run = {
-        "representation": "effnet",
-        "sets": sets,
-        "macro_auc": [flat(50.0), flat(51.0), flat(52.0)],
-        "macro_delta": [flat(0.0), flat(1.0), flat(2.0)],
-        "macro_inclusion": [25.0, 25.0, 25.0],
-    }
-    missing = [{"set": "lost", "why": "lost must be a folder, got nothing"}]
-    ks = {"ks": [1, 2, 3], "iterations": 500}
-    return as_json({"settings": settings(**ks), "runs": [run], "missing": missing})
-
-
-def test_auc_table(data):
-    rows = texts(q1.tables(data)[0])
-    assert rows[0] == ["SCANNET1500", "1", "100", "50.0", "50.0", "50.0", "", "", ""]
-    assert rows[1][:3] == ["", "2", "950"]
-    # Seeds 51 and 52 at 5 degrees: mean 51.5, sample deviation 0.7071.
-    assert rows[1][3] == "51.5 ± 0.7"
-    assert rows[2][6:] == ["+3.50 [3.00, 4.00]", "+4.00 [4.00, 4.00]", "+5.00 [5.00, 5.00]"]
-    assert rows[5][6] == "-2.00 [-3.00, -1.00]"
-    assert rows[8] == ["", "3", "", "52.0", "52.0", "52.0", *["+2.00 [2.00, 2.00]"] * 3]
-    assert rows[9][0] == "paper, DINOv3, six datasets"
-    assert rows[10][3:7] == ["14.63", "27.52", "42.07", "+2.99 [2.69, 3.23]"]
-    assert rows[11][:2] == ["lost", "not run"]
-
-
-def test_gain_table_has_both_ranges(data):
-    rows = texts(q1.tables(data)[1])
-    assert rows[0][:4] == ["SCANNET1500", "4", "+3.50 [3.00, 4.00]", "[-1.00, 1.00]"]
-    assert rows[2][:4] == ["Macro average", "8", "+2.00 [2.00, 2.00]", "[1.00, 3.00]"]
-
-
-def test_inclusion_table_has_the_paper_below_its_sets(data):
-    table = q1.tables(data)[2]
-    assert texts(table) == [
-        ["SCANNET1500", "10.00", "20.00", "30.00"],
-        ["paper, DINOv3", "1.60", "3.61", "5.43"],
-        ["MINE", "40.00", "30.00", "20.00"],
-        ["Macro average", "25.00", "25.00", "25.00"],
-        ["paper, DINOv3, six datasets", "11.23", "14.30", "15.67"],
-        ["lost", "not run", "", ""],
-    ]
+from tests.support.synthetic_spreads import made_result
 
 
 def test_measured_from_runs():
@@ -97,24 +28,6 @@ def test_measured_from_runs():
     assert macro["macro_inclusion"] == [50.0, 62.5]
     assert macro["macro_delta"][1]["mean"] == pytest.approx([37.5] * 3)
     assert macro["macro_delta"][1]["sd"] == pytest.approx([625**0.5 / 2**0.5] * 3)
-
-
-def test_figure_shows_means_ranges_and_sizes(data):
-    with styled():
-        figure = q1.FIGURES["q1_k_sweep"](data)
-        axes = figure.axes
-        assert [axis.get_title(loc="left") for axis in axes] == ["SCANNET1500 (4)", "MINE (4)"]
-        lines = [line for line in axes[0].lines if len(line.get_xdata()) == 3]
-        assert [list(line.get_ydata()) for line in lines] == [
-            [0.0, 1.5, 3.5],
-            [0.0, 2.0, 4.0],
-            [0.0, 3.0, 5.0],
-        ]
-        band = axes[0].collections[0].get_paths()[0].vertices
-        assert band[:, 1].max() == 4.0
-    images = render(q1.FIGURES["q1_k_sweep"], data)
-    assert images["pdf"].startswith(b"%PDF")
-    assert images["png"].startswith(b"\x89PNG")
 
 
 class WrongTruth(SmallSource):

@@ -4,11 +4,9 @@ import pytest
 
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
-from manymatch_paper.engine import render
 from manymatch_paper.experiments import q2_scores as q2
 from manymatch_paper.experiments.q2_scores import best_cells, complementarity, scorer_times
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.style import styled
 from tests.support.synthetic_runs import SmallSource
 from tests.support.synthetic_spreads import (
     as_json,
@@ -81,31 +79,6 @@ def test_complementarity_and_best_by_hand(data):
     assert best_cells(second["auc"]) == ["hcm-mcm", "cm", "cm"]
 
 
-def test_difference_table(data):
-    rows = texts(q2.tables(data)[1])
-    assert rows[3][:4] == ["mine", "CM", "+1.00 [1.00, 1.00]", "[-1.00, 1.00]"]
-    assert rows[3][4] == "-1.00 [-1.00, -1.00]"
-    assert rows[6][:3] == ["Macro average", "CM", "+3.00 [3.00, 3.00]"]
-    assert rows[9] == ["paper, DINOv3, six datasets", "CM", "+3.29", "", "+5.30", "", "+6.82", ""]
-
-
-def test_runtime_table(data):
-    table = q2.tables(data)[2]
-    rows = texts(table)
-    assert rows[0] == ["navi-wild", "512", "2.00", "3.00", "1.50", "200", "100", "50.0", "2.50"]
-    assert rows[1] == ["paper, DINOv3", "", "4.1", "5.4", "1.32", "782", "1006", "1219", "1018"]
-    assert rows[3][0] == "paper, DINOv3, six datasets"
-
-
-def test_runtime_table_without_times(data):
-    for entry in data["runs"][0]["sets"]:
-        entry["us"] = None
-        entry["seconds"] = dict.fromkeys(NAMES)
-    table = q2.tables(data)[2]
-    assert texts(table)[0] == ["navi-wild", "512", *[""] * 7]
-    assert "No pair could be timed." in table.notes
-
-
 def test_measured_from_runs():
     # With one pair, an error of 0 is an AUC of 100 and one of 180 an AUC of 0.
     wrong = made_result([[180.0], [180.0]], [7], seconds=[[1.0], [None]], iterations=[[5], [5]])
@@ -120,20 +93,6 @@ def test_measured_from_runs():
     assert found["seconds"] == {"cm": 1.0, "hcm": 1.0, "mcm": 2.0, "hcm-mcm": 2.0}
     macro = q2._macro([(None, results), (None, dict.fromkeys(NAMES, wrong))])
     assert macro["macro_delta"]["hcm"]["mean"] == pytest.approx([25.0] * 3)
-
-
-def test_figures(data):
-    with styled():
-        triplets = q2.FIGURES["q2_estimators"](data)
-        lines = [line for line in triplets.axes[0].lines if len(line.get_xdata()) == 3]
-        assert len(lines) == 8
-        assert list(lines[3].get_ydata()) == pytest.approx([7.04, 8.0, 7.96])
-        assert len(set(lines[3].get_xdata())) == 1
-        heat = q2.FIGURES["q2_complementarity"](data)
-        words = [text.get_text() for text in heat.axes[0].texts]
-        assert words == ["+0.04", "+6.00", "+1.00", "+4.00", "-0.04", "+1.00"]
-    for draw in q2.FIGURES.values():
-        assert render(draw, data)["png"].startswith(b"\x89PNG")
 
 
 def test_times_are_measured_once(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from manymatch.estimate.options import Options
 from manymatch.matcher.matcher import Matcher
 from manymatch_paper.command import app
-from manymatch_paper.engine import load_report, report_of
+from manymatch_paper.engine import report_of
 from manymatch_paper.experiments import q4_systems as q4
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.systems import System, load_system
@@ -175,74 +175,6 @@ def test_the_papers_numbers_agree_with_its_text_and_its_other_tables():
         assert auc["xoftr"][name][2] > best + 10.0
 
 
-def spread(values):
-    return {
-        "mean": values,
-        "sd": [0.0] * 3,
-        "min": values,
-        "max": values,
-        "interval": [[v - 1.0, v + 1.0] for v in values],
-    }
-
-
-def example_data(name):
-    def row(key, title, values, **more):
-        found = {name: {"auc": spread(values), "median_matches": 500.0, "pairs": 10}}
-        return {
-            "name": key,
-            "title": title,
-            "paper": key,
-            "specialist": False,
-            "missing": None,
-            "sets": found,
-            **more,
-        }
-
-    return {
-        "settings": {
-            "seeds": 5,
-            "limit": None,
-            "options": {"threshold_px": 1.0, "min_iterations": 1000, "max_iterations": 100_000},
-        },
-        "sets": [{"name": name, "title": "A set", "notes": []}],
-        "rows": [
-            row("sp", "SuperPoint + MNN", [10.0, 20.0, 30.0]),
-            row("xoftr", "XoFTR", [50.0, 60.0, 70.0], specialist=True),
-            row("ours", "Ours (dinov3)", [10.0, 25.0, 29.0]),
-            row("mast3r", "MASt3R", [], missing="MASt3R needs the package vismatch", sets={}),
-        ],
-        "missing": [{"set": "metu-cs", "why": "the folder x is missing"}],
-    }
-
-
-def test_a_set_of_the_paper_has_its_numbers_beside(tmp_path):
-    data = example_data("metu-cc")
-    report = report_of("q4", data)
-    overview, absent, ranking = report.tables
-    texts = [[cell.text for cell in row] for row in overview.cells()]
-    assert texts[0] == ["SuperPoint + MNN", "10.0 / 20.0 / 30.0"]
-    assert texts[1] == ["  paper, SP", "0.0 / 0.2 / 0.2"]
-    assert texts[3] == ["  paper, XoFTR", "30.8 / 47.3 / 61.3"]
-    assert texts[6:8] == [["MASt3R", "not run"], ["  paper, MASt3R", "0.7 / 3.0 / 8.6"]]
-    assert texts[-1] == ["metu-cs", "not run"]
-    assert absent.rows == [["MASt3R", "MASt3R needs the package vismatch"]]
-    marks = [[(cell.bold, cell.underline) for cell in row[1:4]] for row in ranking.cells()]
-    # Equal values share the first place; the specialist has none.
-    assert marks[0] == [(True, False), (False, True), (True, False)]
-    assert marks[1] == [(False, False)] * 3
-    assert marks[2] == [(True, False), (True, False), (False, True)]
-    assert [cell.text for cell in ranking.cells()[2][-3:]] == ["13.7", "28.2", "45.1"]
-    files = report.write(tmp_path)
-    assert (tmp_path / "q4_systems.png") in files
-    assert load_report(tmp_path / "q4.json").markdown() == report.markdown()
-
-
-def test_another_set_has_no_number_of_the_paper():
-    report = report_of("q4", example_data("somewhere"))
-    assert len(report.tables[0].rows) == 5
-    assert report.tables[2].header[-1] == "matches"
-
-
 def test_the_command(folder, tmp_path):
     arguments = [
         "q4",
@@ -265,9 +197,3 @@ def test_the_command(folder, tmp_path):
     assert data["rows"][1]["missing"]
     again = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path)])
     assert json.loads(again.stdout)["rows"] == data["rows"]
-
-
-def test_an_unknown_system_ends_with_a_sentence(folder):
-    result = CliRunner().invoke(app, ["q4", str(folder), "--system", "lightglue"])
-    assert result.exit_code == 2
-    assert "system must be one of superpoint-mnn" in " ".join(result.output.split())

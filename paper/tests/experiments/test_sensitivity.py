@@ -5,10 +5,8 @@ import inspect
 import pytest
 
 from manymatch.estimate.options import Options
-from manymatch_paper.engine import render
 from manymatch_paper.experiments import sensitivity
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.style import styled
 from tests.support.synthetic_spreads import as_json, made_result, settings, texts
 
 SIGNATURE = inspect.signature(sensitivity.run).parameters
@@ -69,13 +67,6 @@ def test_cells_that_match_or_exceed_mcm(data):
     assert "largest deficit is 0.50 points (paper: 0.21)" in sentence
 
 
-def test_grid_table(data):
-    rows = texts(sensitivity.tables(data)[1])
-    assert rows[1] == ["0.3 (default)", "0.01", "6.0 / 8.0 / 7.0", "10.5 / 20.0 / 30.0"]
-    assert rows[3][:2] == ["0.3", "0.001"]
-    assert rows[5] == ["MCM, for comparison", "", "", "10.0 / 20.0 / 30.0"]
-
-
 def test_measured_from_runs():
     wrong, right = made_result([[180.0, 180.0]]), made_result([[0.0, 0.0]])
     names = [
@@ -90,21 +81,6 @@ def test_measured_from_runs():
     assert found["hcm"][2] == pytest.approx([50.0] * 3)
     assert found["hcm"][0] == [0.0] * 3
     assert len(found["hcm-mcm"]) == len(GRID)
-
-
-def test_figure_has_both_axes_and_marks_the_defaults(data):
-    with styled():
-        figure = sensitivity.FIGURES["sensitivity_sweeps"](data)
-        over_q, over_delta = figure.axes
-        assert (over_q.get_xscale(), over_delta.get_xscale()) == ("linear", "log")
-        curves = [line for line in over_delta.lines if len(line.get_xdata()) == 3]
-        assert all(list(line.get_xdata()) == [0.001, 0.01, 0.1] for line in curves)
-        # The first curve is HCM at 5 degrees, in the order of delta and not of the grid.
-        assert list(curves[0].get_ydata()) == [1.0, 6.0, 2.0]
-        dots = [line for line in over_q.lines if line.get_marker() == "o"]
-        assert {float(line.get_xdata()[0]) for line in dots} == {0.3}
-        assert [float(line.get_ydata()[0]) for line in dots] == [6.0, 10.5, 8.0, 20.0, 7.0, 30.0]
-    assert render(sensitivity.FIGURES["sensitivity_sweeps"], data)["png"].startswith(b"\x89PNG")
 
 
 def test_paper_numbers_agree_with_its_text():

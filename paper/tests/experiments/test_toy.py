@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manymatch_paper.engine import load_report, report_of
 from manymatch_paper.experiments import toy
 from manymatch_paper.experiments.toy import likelihood, log_conditional, matchings
 from tests.oracles import likelihood as oracle
@@ -96,9 +95,3 @@ def test_the_gap_to_the_dominant_form_closes_with_delta():
         h = toy.run(delta=delta)["hypotheses"][0]
         gaps.append(h["log_likelihood"] - h["log_dominant"])
     assert gaps[0] > gaps[1] > gaps[2] > 0.0
-
-
-def test_files_can_be_drawn_again(tmp_path):
-    report_of("toy", toy.run()).write(tmp_path)
-    assert load_report(tmp_path / "toy.json").data["num_configurations"] == 44
-    assert load_report(tmp_path / "toy.json").markdown() == (tmp_path / "toy.md").read_text()

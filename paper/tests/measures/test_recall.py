@@ -140,19 +140,6 @@ def test_agrees_with_the_slow_twin(operator: str, seed: int) -> None:
     np.testing.assert_allclose(curve.edges, np.mean(sizes, axis=0))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_one_association_holds_all_smaller_ones(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    truth = PatchTruth.of(rng.uniform(-0.05, 0.05, (50, 3)), rng.uniform(-0.05, 0.05, (50, 3)))
-    desc0, desc1 = rng.normal(size=(50, 4)), rng.normal(size=(50, 4))
-    whole = descriptor_recall(truth, desc0, desc1, 8)
-    for k in (1, 3, 8):
-        alone = descriptor_recall(truth, desc0, desc1, k)
-        np.testing.assert_array_equal(alone.recall, whole.recall[:, :k])
-        np.testing.assert_array_equal(alone.edges, whole.edges[:k])
-    assert (np.diff(whole.recall, axis=1) >= 0).all()
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_swapping_the_images_changes_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -191,13 +178,6 @@ def test_points_on_the_walls_of_the_cubes_are_found() -> None:
     assert (found[0] < 0.05).all()
     assert (found[1] < 0.05).all()
     assert np.isinf(nearest_within(grid[:1], np.add(grid[:1], (0.05, 0, 0)), 0.05)[0]).all()
-
-
-def test_no_patches_at_all() -> None:
-    truth = PatchTruth.of(np.empty((0, 3)), np.empty((0, 3)))
-    curve = graph_recall(truth, np.empty((0, 2)), [], 2)
-    assert curve.edges.tolist() == [0, 0]
-    assert np.isnan(curve.recall).all()
 
 
 def test_bad_input_is_refused() -> None:

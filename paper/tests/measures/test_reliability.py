@@ -64,18 +64,6 @@ def test_equals_the_slow_twin(bins, weighted):
     assert found.mean_probability == pytest.approx((weight * probability).sum() / weight.sum())
 
 
-def test_by_hand():
-    found = reliability([0.8, 0.8, 0.8, 0.8, 0.1, 1.0], [True, True, True, False, False, True], 5)
-    assert found.edges.tolist() == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert found.count.tolist() == [1, 0, 0, 0, 5]
-    # 4.2 said and 4 true of five, 0.1 said and none true of one.
-    assert found.ece == pytest.approx((0.2 + 0.1) / 6)
-    assert found.brier == pytest.approx((3 * 0.04 + 0.64 + 0.01) / 6)
-    assert np.isnan(found.share[1:4]).all()
-    assert found.low is None
-    assert found.ece_interval is None
-
-
 def test_calibrated_and_constant_probabilities():
     rng = np.random.default_rng(0)
     probability = rng.random(200_000)
@@ -189,16 +177,6 @@ def test_a_function_of_the_arguments_alone():
     assert first["ece_interval"] == pytest.approx(again["ece_interval"])
     other = reliability(probability, truth, groups=group, seed=2).to_dict()
     assert first["ece_interval"] != pytest.approx(other["ece_interval"], rel=1e-9)
-
-
-def test_entries_without_weight_do_not_count():
-    probability, truth, group = made(6)
-    weight = (group > 3).astype(float)
-    kept = group > 3
-    found = reliability(probability, truth, weight=weight, groups=group)
-    expected = reliability(probability[kept], truth[kept], groups=group[kept])
-    assert found.ece == pytest.approx(expected.ece)
-    assert found.ece_interval.high == pytest.approx(expected.ece_interval.high)
 
 
 def test_json_and_words():

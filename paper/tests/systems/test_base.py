@@ -86,11 +86,6 @@ def test_every_system_has_a_name_and_a_title_and_those_of_the_paper_are_there():
     assert [system.name for system in made if system.specialist] == ["xoftr"]
 
 
-def test_an_unknown_system_is_refused_with_a_suggestion():
-    with pytest.raises(ValueError, match="did you mean 'sift-mnn', got 'sift-mn'"):
-        load_system("sift-mn")
-
-
 def test_a_missing_package_is_said_with_the_command(monkeypatch):
     monkeypatch.setattr(systems_base, "is_installed", lambda package: package != "transformers")
     sentence = 'SuperPoint + MNN needs transformers: pip install "manymatch[features]"'
@@ -239,8 +234,3 @@ def test_pairs_without_a_pose_are_refused(views, tmp_path):
     pair = dataclasses.replace(views.pairs[0], R=None, t=None)
     with pytest.raises(ValueError, match="set must have the true pose of every pair"):
         SystemSource(Dataset("folder", "mine", (pair,)), TrueMatches(views), tmp_path)
-
-
-def test_folders_are_told_apart_by_their_titles(views):
-    assert Dataset("folder", "mine", views.pairs).set_name == "mine"
-    assert views.set_name == "synthetic-views"

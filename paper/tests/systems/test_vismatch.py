@@ -83,13 +83,6 @@ def test_without_confidences_the_order_stays(stub):
     np.testing.assert_allclose(found.points0, POINTS0)
 
 
-def test_nothing_matched_is_no_error(stub, monkeypatch):
-    monkeypatch.setitem(globals(), "POINTS0", np.empty((0, 2)))
-    monkeypatch.setitem(globals(), "POINTS1", np.empty((0, 2)))
-    stub.confidences = None
-    assert len(load_system("xoftr", device="cpu").match(*pictures())) == 0
-
-
 def test_offline_forbids_the_hub_while_the_matcher_is_made(stub, monkeypatch, tmp_path):
     from huggingface_hub import constants
 

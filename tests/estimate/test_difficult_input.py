@@ -73,11 +73,6 @@ def test_a_hub_whose_prior_passes_one_is_worth_over_twenty_nats():
         assert np.isfinite(a0).all()
 
 
-def test_bounds_without_a_logarithm_of_zero():
-    for inliers, bound in ((1024, 10), (4, 99), (0, 99), (1023, 10)):
-        assert _core.iteration_bound(inliers, 1024, 10, 99, 0.9999, 3.0) == bound
-
-
 @METHODS
 def test_coincident_keypoints_count_one_by_one(method):
     # Two detections at one pixel are two vertices here; merging them is the detector's business.
@@ -182,16 +177,3 @@ def test_very_different_focal_lengths_share_one_threshold(method):
     assert score.hcm == pytest.approx(hcm, rel=1e-9)
     estimate = manymatch.estimate_relative_pose(graph, K0, K1, method, options=OPTIONS)
     assert error_deg(estimate.pose, problem.R, problem.t) < 3.0
-
-
-def test_refinement_that_leaves_the_feasible_region_stays_a_pose():
-    rng = np.random.default_rng(13)
-    for _ in range(100):
-        n = int(rng.integers(6, 20))
-        x0, x1 = rng.normal(scale=0.3, size=(2, n, 2))
-        edges = np.column_stack([np.arange(n)] * 2).astype(np.int32)
-        for function in (_core.local_refine, _core.final_polish):
-            R, t, *_ = function(x0, x1, edges, 0.5, *random_pose(rng, 3.0))
-            assert np.isfinite(R).all()
-            np.testing.assert_allclose(R.T @ R, np.eye(3), atol=1e-12)
-            assert np.linalg.norm(t) == pytest.approx(1.0, abs=1e-12)
