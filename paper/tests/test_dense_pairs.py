@@ -38,7 +38,7 @@ def a_pair(name: str, degrees: float, scene: str) -> Pair:
 
 def a_set(*degrees: float) -> Dataset:
     pairs = tuple(a_pair(f"p{i}", angle, "cup") for i, angle in enumerate(degrees))
-    return Dataset("made-up", "Made up", pairs)
+    return Dataset("synthetic", "Synthetic", pairs)
 
 
 def a_curve(edges: list[float], *recall: list[float]) -> RecallCurve:
@@ -63,7 +63,7 @@ def test_bins_hold_their_lower_bound_only() -> None:
 
 
 def test_sets_without_depth_are_refused() -> None:
-    with pytest.raises(ValueError, match="must have depth, got 'Made up'"):
+    with pytest.raises(ValueError, match="must have depth, got 'Synthetic'"):
         with_depth(a_set(1.0))
 
 

@@ -197,7 +197,7 @@ def test_true_edges_are_checked_and_kept_in_files(tmp_path):
         read_posed_graph(tmp_path / "c.npz")
 
 
-def test_made_sources_know_their_true_edges():
+def test_synthetic_sources_know_their_true_edges():
     posed = SyntheticSource("easy", 5)[3]
     edges = {tuple(edge) for edge in posed.graph.edges[posed.true_edges].tolist()}
     true = {tuple(edge) for edge in make_scene(CONFIGS["easy"], 3).true_matches}

@@ -152,10 +152,10 @@ def test_images_end_to_end(tmp_path):
 def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch):
     pytest.importorskip("cv2")
     pytest.importorskip("h5py")
-    made = []
+    calls = []
     original = source_module.candidates
     monkeypatch.setattr(
-        source_module, "candidates", lambda **how: made.append(1) or original(**how)
+        source_module, "candidates", lambda **how: calls.append(1) or original(**how)
     )
     write_data_set(tmp_path, 1, (320, 240))
     folder = tmp_path
@@ -165,4 +165,4 @@ def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch)
         graphs.append(source[0].graph)
     assert graphs[0] == graphs[1]
     assert graphs[2].num_edges < graphs[0].num_edges
-    assert len(made) == 2
+    assert len(calls) == 2

@@ -70,7 +70,7 @@ def test_a_scene_that_is_solved_says_so(config, method):
     assert sure.rotation_sd_deg < 1
     assert sure.translation_sd_deg < 2
     assert sure.parallax_deg == estimate.parallax_deg
-    assert 0.3 < sure.noise_px < 0.8  # made with 0.5
+    assert 0.3 < sure.noise_px < 0.8  # 0.5 px were added
     assert sure.rotation_only < 0.1
 
 

@@ -45,8 +45,8 @@ def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
     for m in matched:
         competition = 1.0
         for side in (0, 1):
-            rivals = [e for e in range(count) if edges[e][side] == edges[m][side] and e != m]
-            competition *= 1.0 + sum(odds(levels[e]) for e in rivals if inliers[e])
+            competitors = [e for e in range(count) if edges[e][side] == edges[m][side] and e != m]
+            competition *= 1.0 + sum(odds(levels[e]) for e in competitors if inliers[e])
         excess = max(all_found - module.RELATIVE_POSE.sample_size - all_chance, 1.0) / (
             math.sqrt(all_chance) + 3.0
         )
@@ -163,15 +163,15 @@ def test_a_competitor_never_raises_it(seed, pick, side):
     loners = np.setdiff1d(np.flatnonzero(inliers), matched)
     if len(matched) == 0 or len(loners) == 0:
         return
-    loner, rival = loners[pick % len(loners)], pick % len(matched)
+    loner, contested_match = loners[pick % len(loners)], pick % len(matched)
     before = ends.copy()
     before[loner] = 20, 20
     after = before.copy()
-    after[loner, side] = ends[matched[rival], side]
+    after[loner, side] = ends[matched[contested_match], side]
     rest = (rank, kept, distance, inliers, matched)
     alone, contested = match_probability(before, *rest), match_probability(after, *rest)
-    assert contested[rival] < alone[rival]
-    others = np.arange(len(matched)) != rival
+    assert contested[contested_match] < alone[contested_match]
+    others = np.arange(len(matched)) != contested_match
     np.testing.assert_allclose(contested[others], alone[others], rtol=1e-12)
 
 

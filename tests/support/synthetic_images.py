@@ -1,4 +1,4 @@
-"""Small made photographs on disk, for tests that need files."""
+"""Small synthetic photographs on disk, for tests that need files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Hand-made results of runs for tests of tables and figures."""
+"""Synthetic results of runs for tests of tables and figures."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def flat(value):
     return spread([[value] * 3], ((value - 1.0, value + 1.0),) * 3)
 
 
-def made_result(errors, num_edges=(), **columns):
+def synthetic_result(errors, num_edges=(), **columns):
     """A run with the given errors and other numbers, seeds by pairs."""
     seeds, pairs = len(errors), len(errors[0])
     records = []

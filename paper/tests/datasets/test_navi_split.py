@@ -31,15 +31,15 @@ def rows_of(out):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def lists(tmp_path_factory):
     root = tmp_path_factory.mktemp("navi")
     make_navi_objects(root, COUNTS)
     manifest = make_navi_split(root, root / "splits" / "navi", pairs=PAIRS)
     return root, manifest, rows_of(root / "splits" / "navi")
 
 
-def test_constraints_hold_counted_by_hand(made):
-    root, manifest, rows = made
+def test_constraints_hold_counted_by_hand(lists):
+    root, manifest, rows = lists
     source = {}
     for line in (root / "pairs-wild_set.txt").read_text().splitlines():
         a, b, angle = line.split()
@@ -91,8 +91,8 @@ def test_constraints_hold_counted_by_hand(made):
     assert all(finding["holds"] for finding in manifest["audit"])
 
 
-def test_pools_are_balanced(made):
-    root, manifest, _ = made
+def test_pools_are_balanced(lists):
+    root, manifest, _ = lists
     with (root / "splits/navi/image_partition.csv").open(newline="") as file:
         partition = list(csv.DictReader(file))
     # The last image of every object is occluded and in no pair of the list.
@@ -109,8 +109,8 @@ def test_pools_are_balanced(made):
     assert manifest["balance"]["largest difference of an object's pools in images of a size"] <= 4
 
 
-def test_the_loader_reads_what_was_made(made):
-    root, _, rows = made
+def test_the_loader_reads_the_lists(lists):
+    root, _, rows = lists
     dataset = datasets.load("navi-wild", root)
     assert len(dataset) == 3 * PAIRS
     assert dataset[0].name0 == rows["estimation", "0-40"][0]["image_1"]
@@ -123,8 +123,8 @@ def test_the_loader_reads_what_was_made(made):
         assert angle == pytest.approx(pair.extra["angle_deg"], abs=1e-6)
 
 
-def test_same_seed_same_files(made, tmp_path):
-    root, manifest, _ = made
+def test_same_seed_same_files(lists, tmp_path):
+    root, manifest, _ = lists
     again = make_navi_split(root, tmp_path / "a", pairs=PAIRS)
     assert again["files"] == manifest["files"]
     assert json.loads((tmp_path / "a" / "manifest.json").read_text())["files"] == again["files"]
@@ -186,8 +186,8 @@ def test_sizes_are_compared_with_the_images(tmp_path):
         make_navi_split(tmp_path, tmp_path / "out", pairs=3)
 
 
-def test_the_audit_can_fail(made):
-    root, _, rows = made
+def test_the_audit_can_fail(lists):
+    root, _, rows = lists
     from manymatch_paper.datasets.navi import Annotations
     from manymatch_paper.datasets.navi_split import Row
 

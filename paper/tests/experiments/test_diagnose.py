@@ -79,7 +79,7 @@ def test_the_rank_that_gains_most_is_shown_unless_the_papers_is_there() -> None:
     assert diagnose._summary(entries(curves), (0, 5, 9, 200), None)["rank"] == 200
 
 
-def example_data(set_name: str = "made-up", backbone: str = "tiny", scale: int = 1) -> dict:
+def example_data(set_name: str = "synthetic", backbone: str = "tiny", scale: int = 1) -> dict:
     """Data of a run with two layers, three ranks and three bins, one of them empty."""
     ks = np.arange(1, 9)
     curves = {
@@ -100,7 +100,7 @@ def example_data(set_name: str = "made-up", backbone: str = "tiny", scale: int =
     ]
     run = {
         "set": set_name,
-        "title": "Made up",
+        "title": "Synthetic",
         "backbone": backbone,
         "layers": [19, 24],
         "num_layers": 24,

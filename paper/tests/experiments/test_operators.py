@@ -1,4 +1,4 @@
-"""The comparison of association operators: numbers by hand, tables, figure, a small run."""
+"""The comparison of association operators: numbers by hand and a small run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def curve(operator: str, place: int, edges: list[float], recall: list[float | No
 MUTUAL = curve("mutual", 0, [10, 25, 40, 60], [0.20, 0.35, 0.45, 0.55])
 ONEWAY = curve("oneway", 0, [40, 80, 120, 160], [0.30, 0.50, 0.60, 0.65])
 UNION = curve("union", 0, [70, 130, 200, 260], [0.40, 0.60, 0.70, 0.75])
-EMPTY = [curve(name, 1, [1, 2, 3, 4], [None] * 4) for name in ("mutual", "oneway", "union")]
 
 
 def test_comparisons_by_hand() -> None:

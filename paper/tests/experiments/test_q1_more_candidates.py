@@ -10,13 +10,13 @@ from manymatch_paper.experiments import q1_more_candidates as q1
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import PoseSets
 from tests.support.synthetic_runs import SmallSource
-from tests.support.synthetic_spreads import made_result
+from tests.support.synthetic_spreads import synthetic_result
 
 
 def test_measured_from_runs():
     # 180 and 0 degrees: AUC 0 and 100; a probe that is missing counts as outside.
-    first = made_result([[180.0, 180.0], [180.0, 180.0]], [10, 30], enters=[[1, 0], [1, None]])
-    second = made_result([[0.0, 180.0], [0.0, 0.0]], [40, 80], enters=[[1, 1], [1, 0]])
+    first = synthetic_result([[180.0, 180.0], [180.0, 180.0]], [10, 30], enters=[[1, 0], [1, None]])
+    second = synthetic_result([[0.0, 180.0], [0.0, 0.0]], [40, 80], enters=[[1, 1], [1, 0]])
     found = q1._measured([first, second])
     assert found["median_edges"] == [20.0, 60.0]
     assert found["inclusion"] == [50.0, 75.0]

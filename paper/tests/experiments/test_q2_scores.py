@@ -9,80 +9,26 @@ from manymatch_paper.experiments.q2_scores import best_cells, complementarity, s
 from manymatch_paper.numbers import paper_numbers
 from tests.support.synthetic_runs import SmallSource
 from tests.support.synthetic_spreads import (
-    as_json,
-    bold,
-    flat,
-    made_result,
-    settings,
     spread,
-    texts,
+    synthetic_result,
 )
 
 NAMES = ("cm", "hcm", "mcm", "hcm-mcm")
 
 
-def made_set(name, cm, hcm, mcm, two):
-    """A set with the given mean AUC by threshold."""
-    values = dict(zip(NAMES, (cm, hcm, mcm, two), strict=True))
-
-    def minus(first, second):
-        return [a - b for a, b in zip(values[first], values[second], strict=True)]
-
-    return {
-        "name": name,
-        "title": name,
-        "pairs": 3,
-        "median_edges": 512.0,
-        "auc": {key: spread([value]) for key, value in values.items()},
-        "delta": {other: spread([minus("hcm-mcm", other)]) for other in NAMES[:3]},
-        "over_cm": {mine: spread([minus(mine, "cm")]) for mine in ("hcm", "mcm")},
-        "seconds": {"cm": 0.2, "hcm": 0.1, "mcm": 0.05, "hcm-mcm": 0.0025},
-        "iterations": dict.fromkeys(NAMES, 1000.0),
-        "us": {"hcm": 2.0, "mcm": 3.0, "pairs": 3},
-    }
-
-
-@pytest.fixture
-def data():
-    sets = [
-        made_set("navi-wild", [5, 6, 7], [6, 7, 8], [7, 6.5, 8], [7.04, 8, 7.96]),
-        made_set("mine", [50, 60, 70], [40, 50, 60], [45, 55, 65], [51, 59, 66]),
-    ]
-    sets[1]["seconds"]["hcm-mcm"] = 0.11
-    run = {
-        "representation": "sift",
-        "sets": sets,
-        "macro_auc": {name: flat(10.0 + i) for i, name in enumerate(NAMES)},
-        "macro_delta": {name: flat(3.0 - i) for i, name in enumerate(NAMES[:3])},
-    }
-    return as_json({"settings": settings(1, workers=2), "runs": [run], "missing": []})
-
-
-def test_bold_is_the_highest_unrounded_mean(data):
-    table = q2.tables(data)[0]
-    rows = texts(table)
-    assert rows[2] == ["", "MCM", "7.0", "6.5", "8.0", "5.9 / 14.9 / 26.5"]
-    assert rows[3] == ["", "HCM→MCM", "7.0", "8.0", "8.0", "6.4 / 15.5 / 27.1"]
-    # 7.04 beats 7.00 at 5 degrees; at 20 degrees HCM's 8 and MCM's 8 beat 7.96, the first wins.
-    assert {cell for cell in bold(table) if cell[0] < 4} == {(3, 2), (3, 3), (1, 4)}
-    # The second set: two-stage at 5 degrees, CM at the others.
-    assert {cell for cell in bold(table) if 4 <= cell[0] < 8} == {(7, 2), (4, 3), (4, 4)}
-    assert rows[8][0] == "Macro average"
-    # Average of the six sets of the paper: (11.6 + 22.1 + 10.7 + 5.5 + 11.0 + 4.5) / 6 = 10.9.
-    assert rows[12] == ["paper, DINOv3, six datasets", "CM", "10.9", "21.8", "35.2", ""]
-
-
-def test_complementarity_and_best_by_hand(data):
-    first, second = data["runs"][0]["sets"]
-    assert complementarity(first) == pytest.approx([0.04, 1.0, -0.04])
-    assert complementarity(second) == pytest.approx([6.0, 4.0, 1.0])
-    assert best_cells(second["auc"]) == ["hcm-mcm", "cm", "cm"]
+def test_complementarity_and_best_by_hand():
+    aucs = ([50, 60, 70], [40, 50, 60], [45, 55, 65], [51, 59, 66])
+    auc = {name: spread([values]) for name, values in zip(NAMES, aucs, strict=True)}
+    assert complementarity({"auc": auc}) == pytest.approx([6.0, 4.0, 1.0])
+    assert best_cells(auc) == ["hcm-mcm", "cm", "cm"]
 
 
 def test_measured_from_runs():
     # With one pair, an error of 0 is an AUC of 100 and one of 180 an AUC of 0.
-    wrong = made_result([[180.0], [180.0]], [7], seconds=[[1.0], [None]], iterations=[[5], [5]])
-    right = made_result([[0.0], [180.0]], [9], seconds=[[1.0], [3.0]], iterations=[[1], [3]])
+    wrong = synthetic_result(
+        [[180.0], [180.0]], [7], seconds=[[1.0], [None]], iterations=[[5], [5]]
+    )
+    right = synthetic_result([[0.0], [180.0]], [9], seconds=[[1.0], [3.0]], iterations=[[1], [3]])
     results = {"cm": wrong, "hcm": wrong, "mcm": right, "hcm-mcm": right}
     found = q2._measured(results)
     assert found["median_edges"] == 9.0

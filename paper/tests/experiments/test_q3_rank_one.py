@@ -5,13 +5,13 @@ import pytest
 from manymatch_paper.experiments import q3_rank_one as q3
 from manymatch_paper.numbers import paper_numbers
 from tests.support.synthetic_spreads import (
-    made_result,
+    synthetic_result,
 )
 
 
 def test_measured_from_runs():
-    wrong = made_result([[180.0, 180.0], [180.0, 180.0]])
-    right = made_result([[0.0, 0.0], [180.0, 0.0]])
+    wrong = synthetic_result([[180.0, 180.0], [180.0, 180.0]])
+    right = synthetic_result([[0.0, 0.0], [180.0, 0.0]])
     one = q3._measured([{"rank-one": wrong, "many": right}])
     assert one["auc"]["many"]["mean"] == pytest.approx([75.0] * 3)
     assert one["delta"]["min"] == pytest.approx([50.0] * 3)

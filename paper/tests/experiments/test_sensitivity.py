@@ -7,7 +7,7 @@ import pytest
 from manymatch.estimate.options import Options
 from manymatch_paper.experiments import sensitivity
 from manymatch_paper.numbers import paper_numbers
-from tests.support.synthetic_spreads import as_json, made_result, settings, texts
+from tests.support.synthetic_spreads import as_json, settings, synthetic_result, texts
 
 SIGNATURE = inspect.signature(sensitivity.run).parameters
 QS, DELTAS = SIGNATURE["qs"].default, SIGNATURE["deltas"].default
@@ -68,7 +68,7 @@ def test_cells_that_match_or_exceed_mcm(data):
 
 
 def test_measured_from_runs():
-    wrong, right = made_result([[180.0, 180.0]]), made_result([[0.0, 0.0]])
+    wrong, right = synthetic_result([[180.0, 180.0]]), synthetic_result([[0.0, 0.0]])
     names = [
         sensitivity._name(estimator, q, delta)
         for estimator in ("hcm", "hcm-mcm")

@@ -32,7 +32,7 @@ def plain_reliability(probability, truth, bins, weight):
     return found, ece, brier
 
 
-def made(seed, size=300, groups=12):
+def entries(seed, size=300, groups=12):
     """Entries whose truth depends on their group, so that they are not independent."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, groups, size)
@@ -44,7 +44,7 @@ def made(seed, size=300, groups=12):
 @pytest.mark.parametrize("bins", [1, 2, 7, 10, 64])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_equals_the_slow_twin(bins, weighted):
-    probability, truth, _ = made(bins)
+    probability, truth, _ = entries(bins)
     rng = np.random.default_rng(1)
     # Some on the ends of bins, and some without weight.
     probability[:40] = rng.integers(0, bins + 1, 40) / bins
@@ -109,7 +109,7 @@ def plain_intervals(probability, truth, group, stratum, bins, resamples, seed):
 
 @pytest.mark.parametrize("layered", [False, True])
 def test_intervals_equal_the_slow_twin(layered):
-    probability, truth, group = made(3, size=60, groups=5)
+    probability, truth, group = entries(3, size=60, groups=5)
     stratum = np.random.default_rng(4).integers(0, 2, 60) if layered else np.zeros(60, int)
     found = reliability(
         probability,
@@ -170,7 +170,7 @@ def test_strata_are_not_mixed():
 
 
 def test_a_function_of_the_arguments_alone():
-    probability, truth, group = made(5)
+    probability, truth, group = entries(5)
     first = reliability(probability, truth, groups=group, seed=1).to_dict()
     order = np.random.default_rng(0).permutation(300)
     again = reliability(probability[order], truth[order], groups=group[order], seed=1).to_dict()

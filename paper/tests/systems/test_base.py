@@ -79,11 +79,11 @@ def test_what_is_no_image_is_refused(image):
 
 
 def test_every_system_has_a_name_and_a_title_and_those_of_the_paper_are_there():
-    made = [load_system(name, device="cpu", offline=True) for name in SYSTEMS]
-    assert [system.name for system in made] == list(SYSTEMS)
-    assert len({system.title for system in made}) == len(made)
-    assert tuple(system.paper for system in made if system.paper) == NAMES_OF_THE_PAPER
-    assert [system.name for system in made if system.specialist] == ["xoftr"]
+    systems = [load_system(name, device="cpu", offline=True) for name in SYSTEMS]
+    assert [system.name for system in systems] == list(SYSTEMS)
+    assert len({system.title for system in systems}) == len(systems)
+    assert tuple(system.paper for system in systems if system.paper) == NAMES_OF_THE_PAPER
+    assert [system.name for system in systems if system.specialist] == ["xoftr"]
 
 
 def test_a_missing_package_is_said_with_the_command(monkeypatch):
