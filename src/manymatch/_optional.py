@@ -9,16 +9,8 @@ from typing import Any
 def require(module: str, what: str, extra: str, otherwise: str = "") -> Any:
     """Import a package, or say in one sentence what needs it and how to get it.
 
-    Parameters
-    ----------
-    module : str
-        What to import.
-    what : str
-        What needs it, the subject of the sentence.
-    extra : str
-        Extra of this package that brings it.
-    otherwise : str
-        What one can do without it.
+    `what` is the subject of the sentence, `extra` the extra of this package that brings the
+    module, and `otherwise` the end of the sentence: what one can do without it.
     """
     top = module.partition(".")[0]
     try:

@@ -31,18 +31,11 @@ _DOC_WIDTH = 96
 
 
 def setting(default: T, help: str, *, panel: str = "", choices: Iterable[str] = ()) -> T:  # noqa: A002
-    """Make a field of a settings class.
+    """Make a field of a settings class with an immutable default.
 
-    Parameters
-    ----------
-    default
-        Value of the field where it is not given; immutable.
-    help : str
-        What it decides, in sentences with unit and range; the docstring and the flag show it.
-    panel : str
-        Group of flags that it belongs to.
-    choices : iterable of str
-        The texts that it can be, if it is a text with few possible values.
+    The docstring and the flag show the help: what the field decides, in sentences with unit and
+    range. The panel is the group of flags that it belongs to; `choices` are the texts that it can
+    be, if it is a text with few possible values.
     """
     metadata = {"help": help, "panel": panel, "choices": tuple(choices)}
     field: Any = dataclasses.field(default=default, metadata=metadata)

@@ -97,6 +97,14 @@ def _with_shape(array: NDArray[Any], name: str, want: str, shape: Shape) -> NDAr
     return array
 
 
+def _numbers(value: object, name: str, want: str, shape: Shape) -> NDArray[Any]:
+    """Convert to an array of integers or floats of a shape."""
+    array = _with_shape(_to_array(value, name, want), name, want, shape)
+    if array.dtype.kind not in "fiu":
+        raise refusal(name, want, array)
+    return array
+
+
 def _raise_first(array: NDArray[Any], bad: BoolArray, name: str, want: str) -> None:
     """Raise for the first row in which `bad` holds anywhere, showing the row; else return."""
     if not bad.any():
@@ -109,24 +117,12 @@ def _raise_first(array: NDArray[Any], bad: BoolArray, name: str, want: str) -> N
 def float_array(
     value: object, name: str, want: str, shape: Shape, *, finite: bool = True
 ) -> FloatArray:
-    """Copy to a C-contiguous float64 array.
+    """Copy anything NumPy reads as integers or floats to a C-contiguous float64 array.
 
-    Parameters
-    ----------
-    value
-        Anything NumPy reads as integers or floats; booleans, complex numbers, text and objects
-        are refused.
-    name, want
-        The argument's name and what it should be, for the error sentence.
-    shape
-        Required shape, with None for a free length.
-    finite
-        Refuse NaN and infinity.
+    `name` and `want` are the argument's name and what it should be, for the error sentence. In
+    `shape` None stands for a free length. NaN and infinity are refused if `finite`.
     """
-    array = _to_array(value, name, want)
-    array = _with_shape(array, name, want, shape)
-    if array.dtype.kind not in "fiu":
-        raise refusal(name, want, array)
+    array = _numbers(value, name, want, shape)
     with np.errstate(over="ignore"):
         result = np.array(array, dtype=np.float64, order="C")
     if finite:
@@ -136,10 +132,7 @@ def float_array(
 
 def int_array(value: object, name: str, want: str, shape: Shape) -> IndexArray:
     """Copy to a C-contiguous int64 array; floats are taken if all of them are whole numbers."""
-    array = _to_array(value, name, want)
-    array = _with_shape(array, name, want, shape)
-    if array.dtype.kind not in "fiu":
-        raise refusal(name, want, array)
+    array = _numbers(value, name, want, shape)
     if array.dtype.kind == "f":
         # A comparison with floor is False for NaN, and infinity is caught by the size.
         whole = (np.floor(array) == array) & (np.abs(array) < 2.0**63)

@@ -186,15 +186,10 @@ class AssociationGraph:
         return graph, index0.astype(np.int64), index1.astype(np.int64)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to one .npz file without pickled objects.
+        """Write the graph to one .npz file, exactly under this name, without pickled objects.
 
         The file appears under its name only when it is complete, so a reader never sees half of
         it and an older file survives a failed write.
-
-        Parameters
-        ----------
-        path
-            File to write, exactly under this name, in an existing folder.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         content: dict[str, Any] = {

@@ -139,35 +139,23 @@ def associate_owned(
 
     A place that SIFT describes under two orientations is one keypoint: it has one list of
     neighbours, and is in a list once. Otherwise as `associate`, to which this is equal where every
-    keypoint has one descriptor.
+    keypoint has one descriptor. The similarity of an edge is the largest cosine of a descriptor of
+    the one keypoint and a descriptor of the other.
 
     Parameters
     ----------
     desc0, desc1 : (M0, D) and (M1, D) array_like
         Descriptors, in any order.
     owners0, owners1 : (M0,) and (M1,) array_like of int
-        The keypoint that each row belongs to, from 0.
+        The keypoint that each row belongs to, from 0; edges are pairs of these numbers.
     k, operator
         As in `associate`.
-
-    Returns
-    -------
-    edges : (E, 2) int64 ndarray
-        Pairs of keypoints, by (rank ascending, similarity descending, i, j).
-    similarity : (E,) float32 ndarray
-        The largest cosine of a descriptor of the one and a descriptor of the other.
-    rank : (E,) int32 ndarray
-        The first K at which the operator keeps the edge.
-
-    Raises
-    ------
-    ValueError
-        If an argument has another shape, type or range.
     """
     count = integer(k, "k", 1)
     owner0, owner1 = _owners(owners0, desc0, "0"), _owners(owners1, desc1, "1")
     choice(operator, "operator", OPERATORS)
-    several = max(_most(owner0), _most(owner1))
+    # Rows of the keypoint that has most.
+    several = max(int(np.unique(o, return_counts=True)[1].max(initial=1)) for o in (owner0, owner1))
     # K keypoints have at most K * several rows. A keypoint among the K best of another is therefore
     # in the list of the descriptor with which it is most similar, and ranks up to K are exact. The
     # union of both directions is needed, since the list of one image says nothing about ranks in
@@ -384,11 +372,6 @@ def _lists_of_keys(keys: torch.Tensor) -> _Lists:
     return np.where(none, np.int32(-1), index), np.where(none, 0, bits.view(np.float32)).astype(
         np.float32
     )
-
-
-def _most(owners: IndexArray) -> int:
-    """Largest number of rows that one keypoint has."""
-    return int(np.unique(owners, return_counts=True)[1].max(initial=1))
 
 
 def _ranks(group: IndexArray, edges: IndexArray, similarity: NDArray[np.float32]) -> IndexArray:

@@ -33,12 +33,8 @@ SETTINGS: dict[str, Any] = {
 def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
     """Make a group whose commands are imported when they are called.
 
-    Parameters
-    ----------
-    package : str
-        Holds one module per command, of the same name, with a function `run` and a text `EXAMPLE`.
-    commands : dict of str to str
-        Names of the commands and the sentences that the listing shows.
+    The package has one module per command, of the same name, with a function `run` and a text
+    `EXAMPLE`; `commands` are the names and the sentences that the listing shows.
     """
 
     class Group(TyperGroup):

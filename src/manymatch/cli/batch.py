@@ -25,6 +25,7 @@ from manymatch.estimate.options import Options
 from manymatch.estimate.words import count
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig, default_preset
+from manymatch.matcher.result import RANK_ONE
 from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
 from manymatch.runs.runner import RunInterrupted
 
@@ -84,7 +85,15 @@ def run(
     runtime: dict[str, Any],
 ) -> None:
     """Match many pairs of images; the same command continues after an interruption."""
-    listed = _pairs(pairs, images)
+    if not pairs.is_dir():
+        listed = read_pairs(pairs, pairs.parent if images is None else images)
+    elif images is not None:
+        raise ValueError(
+            "--images must be left out where all pairs of a folder are matched, got "
+            f"{str(images)!r}"
+        )
+    else:
+        listed = exhaustive_pairs(pairs)
     config = MatcherConfig.of(**settings)
     if not as_json:
         _announce(listed[:limit], config, named="preset" in settings)
@@ -111,17 +120,6 @@ def run(
     raise typer.Exit(OK if summary.with_pose else UNSOLVED)
 
 
-def _pairs(pairs: Path, images: Path | None) -> list[Pair]:
-    if not pairs.is_dir():
-        return read_pairs(pairs, pairs.parent if images is None else images)
-    if images is not None:
-        raise ValueError(
-            "--images must be left out where all pairs of a folder are matched, got "
-            f"{str(images)!r}"
-        )
-    return exhaustive_pairs(pairs)
-
-
 def _announce(pairs: list[Pair], config: MatcherConfig, *, named: bool) -> None:
     if not named:
         print_plain(default_preset()[1], style="dim")
@@ -145,7 +143,7 @@ def _print(summary: BatchSummary, *, as_json: bool) -> None:
     )
     if summary.auc is not None:
         angles = {f"{threshold}°": "right" for threshold in AUC_THRESHOLDS}
-        rows = {"many-to-many": summary.auc, "rank-one, plain consensus": summary.rank_one_auc}
+        rows = {"many-to-many": summary.auc, RANK_ONE: summary.rank_one_auc}
         print_table(
             {"pose AUC, percent": "left", **angles},
             ([name, *(f"{value:.1f}" for value in row)] for name, row in rows.items() if row),

@@ -210,13 +210,7 @@ def _plain_type(hint: Any) -> Any:
 
 
 def _settings(values: dict[str, Any], known: list[str]) -> dict[str, Any]:
-    """Keep what was given, as arguments of `MatcherConfig.of`.
-
-    Raises
-    ------
-    ValueError
-        If both a preset and a file are given, or a text of ``--set`` is no setting in `known`.
-    """
+    """Keep what was given, as arguments of `MatcherConfig.of`."""
     preset, config, extra = values.pop("preset", None), values.pop("config"), values.pop("extra")
     if preset is not None and config is not None:
         raise ValueError(

@@ -52,16 +52,8 @@ class DatasetInfo:
 
 
 _GROUP = "manymatch.datasets"
-_FOLDER = DatasetInfo(
-    folder.NAME,
-    folder.TITLE,
-    folder.ABOUT,
-    folder.GET,
-    folder.TREE,
-    folder.load,
-    folder.check,
-    folder.NUM_PAIRS,
-)
+_TEXTS = (folder.NAME, folder.TITLE, folder.ABOUT, folder.GET, folder.TREE)
+_FOLDER = DatasetInfo(*_TEXTS, folder.load, folder.check, folder.NUM_PAIRS)
 
 
 @functools.cache

@@ -278,21 +278,9 @@ def make_scene(config: SceneConfig = EASY, seed: int = 0) -> Scene:
     # One stream each, so that changing what descriptors look like leaves the geometry as it is.
     pose_seed, point_seed, noise_seed, look_seed, order_seed = np.random.SeedSequence(seed).spawn(5)
     size = (config.width, config.height)
-    rig = _make_rig(
-        size,
-        (config.focal0, config.focal1),
-        config.baseline,
-        config.rotation_deg,
-        config.row_angle_deg,
-        np.random.default_rng(pose_seed),
-    )
-    tracks = _make_tracks(
-        config,
-        rig,
-        np.random.default_rng(point_seed),
-        np.random.default_rng(noise_seed),
-        np.random.default_rng(look_seed),
-    )
+    rig = _make_rig(config, np.random.default_rng(pose_seed))
+    streams = (np.random.default_rng(stream) for stream in (point_seed, noise_seed, look_seed))
+    tracks = _make_tracks(config, rig, *streams)
     # Keypoints are shuffled, so that their order does not reveal the true matches.
     shuffle = np.random.default_rng(order_seed)
     order0, order1 = (shuffle.permutation(np.flatnonzero(seen)) for seen in tracks.seen)
@@ -370,17 +358,11 @@ class _Rig:
         return np.column_stack((ray, np.ones(len(pixels)))) * depth[:, None]
 
 
-def _make_rig(
-    size: tuple[int, int],
-    focal: tuple[float, float],
-    baseline: tuple[float, float],
-    rotation_deg: tuple[float, float],
-    row_angle_deg: tuple[float, float],
-    rng: np.random.Generator,
-) -> _Rig:
+def _make_rig(config: SceneConfig, rng: np.random.Generator) -> _Rig:
     """Draw a relative pose whose baseline makes an angle in ``row_angle_deg`` with the rows."""
-    axis = _direction(rng)
-    R = rotation_matrix(axis * np.deg2rad(rng.uniform(*rotation_deg)))
+    axis = rng.standard_normal(3)
+    axis /= np.linalg.norm(axis)
+    R = rotation_matrix(axis * np.deg2rad(rng.uniform(*config.rotation_deg)))
     turn = rng.uniform(0.0, np.pi)
     rows = np.array([np.cos(turn), np.sin(turn), 0.0])
     # The camera's centre moves mostly in the image plane: forward motion has little parallax.
@@ -388,18 +370,18 @@ def _make_rig(
     forward = np.array([0.0, 0.0, 1.0])
     lean = rng.uniform(-np.pi / 6, np.pi / 6)
     side = rng.choice((-1.0, 1.0)) * (np.cos(lean) * across + np.sin(lean) * forward)
-    angle = np.deg2rad(rng.uniform(*row_angle_deg))
+    angle = np.deg2rad(rng.uniform(*config.row_angle_deg))
     centre = np.cos(angle) * rng.choice((-1.0, 1.0)) * rows + np.sin(angle) * side
     t = -R @ centre
-    return _Rig(
-        K0=_pinhole(focal[0], size),
-        K1=_pinhole(focal[1], size),
-        size=size,
-        R=R,
-        t=t / np.linalg.norm(t),
-        baseline=float(rng.uniform(*baseline)),
-        rows=rows,
+    # The middle of the image, with the centre of the top-left pixel at (0, 0).
+    cx, cy = (config.width - 1) / 2, (config.height - 1) / 2
+    K0, K1 = (
+        np.array([[focal, 0.0, cx], [0.0, focal, cy], [0.0, 0.0, 1.0]])
+        for focal in (config.focal0, config.focal1)
     )
+    baseline = float(rng.uniform(*config.baseline))
+    size = (config.width, config.height)
+    return _Rig(K0, K1, size, R, t / np.linalg.norm(t), baseline, rows)
 
 
 def rotation_matrix(vector: FloatArray) -> FloatArray:
@@ -411,17 +393,6 @@ def rotation_matrix(vector: FloatArray) -> FloatArray:
         np.eye(3) + np.sin(angle) * cross + (1.0 - np.cos(angle)) * (cross @ cross),
         dtype=np.float64,
     )
-
-
-def _direction(rng: np.random.Generator) -> FloatArray:
-    vector = rng.standard_normal(3)
-    return np.asarray(vector / np.linalg.norm(vector), dtype=np.float64)
-
-
-def _pinhole(focal: float, size: tuple[int, int]) -> FloatArray:
-    # The middle of the image, with the centre of the top-left pixel at (0, 0).
-    cx, cy = (size[0] - 1) / 2, (size[1] - 1) / 2
-    return np.array([[focal, 0.0, cx], [0.0, focal, cy], [0.0, 0.0, 1.0]])
 
 
 def _unit_rows(vectors: FloatArray) -> FloatArray:

@@ -89,18 +89,13 @@ def resolve_camera(
 
 
 def parse_camera(text: str, name: str) -> Camera:
-    """Read a camera argument.
+    """Read a camera argument; an error names the argument `name`.
 
     Accepted are ``fx,fy,cx,cy``; ``MODEL,width,height,params...`` with a COLMAP model name; a .json
     file with a dict of model, width, height and params or a 3x3 matrix; a .txt file with one of
     the two texts or a 3x3 matrix; a COLMAP model with one camera: its folder, ``cameras.txt``
     (recognised by the camera number in front) or ``cameras.bin``. Pixels are as everywhere here,
     the centre of the top-left one at (0, 0); only COLMAP's files follow COLMAP and are converted.
-
-    Raises
-    ------
-    ValueError
-        Naming ``name``, if the text is none of these.
     """
     path = Path(text)
     if _is_colmap(path):
@@ -114,22 +109,21 @@ def _uncalibrated(
     image_path: str | os.PathLike[str] | None, size: tuple[int, int], name: str
 ) -> ResolvedCamera:
     """Camera of an image about which nothing was said."""
+    known = None if image_path is None else exif_focal(image_path)
+    focal = GUESSED_FOCAL * max(size) if known is None else known
     centre = ((size[0] - 1) / 2, (size[1] - 1) / 2)
-    focal = None if image_path is None else exif_focal(image_path)
-    if focal is not None:
-        camera = Camera("SIMPLE_PINHOLE", *size, (focal, *centre))
-        sentence = (
-            f"{name} is read from EXIF: focal length {focal:.0f} px; the principal point is taken "
-            "at the centre, without distortion."
-        )
-        return ResolvedCamera(camera, "exif", sentence)
-    focal = GUESSED_FOCAL * max(size)
     camera = Camera("SIMPLE_PINHOLE", *size, (focal, *centre))
+    if known is None:
+        sentence = (
+            f"{name} is guessed: focal length {focal:.0f} px = {GUESSED_FOCAL} x the longer edge; "
+            f"give --{name} for a trustworthy pose."
+        )
+        return ResolvedCamera(camera, "guessed", sentence)
     sentence = (
-        f"{name} is guessed: focal length {focal:.0f} px = {GUESSED_FOCAL} x the longer edge; "
-        f"give --{name} for a trustworthy pose."
+        f"{name} is read from EXIF: focal length {focal:.0f} px; the principal point is taken "
+        "at the centre, without distortion."
     )
-    return ResolvedCamera(camera, "guessed", sentence)
+    return ResolvedCamera(camera, "exif", sentence)
 
 
 def _read(

@@ -203,21 +203,14 @@ class Matcher:
 
 
 def working_pixels(
-    features: FeatureConfig,
-    *views: tuple[Camera, tuple[int, int], int | None],
+    features: FeatureConfig, *views: tuple[Camera, tuple[int, int], int | None]
 ) -> float:
     """Return how many pixels of the images as given one pixel at working size is.
 
     The estimator turns its threshold into an angle by the mean of 1/f. The factor makes that
-    angle what it would be at working size, also where the two images are resized differently.
-
-    Parameters
-    ----------
-    features : FeatureConfig
-        Says how images are resized.
-    *views : tuples
-        Of each image its camera, its width and height, and another length of its longer edge
-        (0 for its own, None for the configuration's).
+    angle what it would be at working size, also where the two images are resized differently. A
+    view is the camera of an image, its width and height, and another length of its longer edge
+    (0 for its own, None for the configuration's).
     """
     scaled = plain = 0.0
     for camera, size, longest in views:

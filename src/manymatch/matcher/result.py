@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 from manymatch._validate import refusal
 from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.pose_error import pose_error_deg
-from manymatch.io import (
-    ColmapWriter,
-    HlocWriter,
-    PairMatches,
-    write_matches_npz,
-    write_pose_json,
-)
+from manymatch.io import ColmapWriter, HlocWriter, PairMatches, write_matches_npz, write_pose_json
 
 if TYPE_CHECKING:
     import os
@@ -165,16 +159,8 @@ class MatchResult:
     ) -> Path:
         """Write one self-contained HTML file; see `manymatch.viz.report.write_report`.
 
-        Parameters
-        ----------
-        path : path
-            File to write.
-        title : str, optional
-            Heading; the names of the images if not given.
-        command : str, optional
-            How to get the same result again.
-        true_pose : RelativePose, optional
-            Where it is known, errors are shown.
+        The heading is `title`, or the names of the images. `command` says how to get the same
+        result again. Where the true pose is known, errors are shown.
         """
         from manymatch.viz.report import write_report
 
@@ -256,17 +242,8 @@ class MatchResult:
         probability = self.estimate.match_probability
         pair = PairMatches(self.keypoints0, self.keypoints1, self.estimate.matches, probability)
         if form == "npz":
-            path = root / "matches.npz"
-            write_matches_npz(
-                path,
-                self.keypoints0,
-                self.keypoints1,
-                self.estimate.matches,
-                confidence=probability,
-                pose=self.estimate.pose,
-                config=self.provenance(),
-            )
-            return {"npz": path}
+            self.write_npz(root / "matches.npz")
+            return {"npz": root / "matches.npz"}
         if form == "h5":
             paths = root / "features.h5", root / "matches.h5"
             with HlocWriter(*paths) as hloc:
@@ -276,6 +253,18 @@ class MatchResult:
             colmap.add(*self.names, pair)
         keypoints = {f"colmap {name}": root / f"{name}.txt" for name in self.names}
         return {"colmap": colmap.path, **keypoints}
+
+    def write_npz(self, path: Path) -> None:
+        """Write keypoints, matches, their probabilities and the pose to one .npz file."""
+        write_matches_npz(
+            path,
+            self.keypoints0,
+            self.keypoints1,
+            self.estimate.matches,
+            confidence=self.estimate.match_probability,
+            pose=self.estimate.pose,
+            config=self.provenance(),
+        )
 
     def provenance(self) -> dict[str, Any]:
         """Return the configuration with versions, as every output records it."""

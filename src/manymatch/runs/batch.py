@@ -14,7 +14,6 @@ from manymatch._files import as_path
 from manymatch._validate import integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
-from manymatch.io.matches import write_matches_npz
 from manymatch.io.pairs import Pair
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
@@ -166,7 +165,12 @@ def run_batch(
     {'solved': 37, 'weak': 2, 'degenerate': 0, 'failed': 1, 'error': 0}
     """
     start = time.monotonic()
-    listed = _checked_pairs(pairs)
+    listed = list(pairs)
+    for pair in listed:
+        if not isinstance(pair, Pair):
+            raise refusal("pairs", "Pair objects", pair)
+    if not listed:
+        raise refusal("pairs", "at least one pair", listed)
     settings = MatcherConfig.of(config)
     count = num_workers(workers)
     budget = integer(memory_mb, "memory_mb", 0) * 1_000_000
@@ -234,7 +238,10 @@ def _finish(
             f"In {guessed} of {run.finished} pairs a focal length is guessed, and the "
             "pose is only as good as the guess; cameras can be given."
         )
-    auc, rank_one_auc = map(_auc, errors.values())
+    auc, rank_one_auc = (
+        tuple(pose_auc(found, AUC_THRESHOLDS).tolist()) if found else None
+        for found in errors.values()
+    )
     summary = BatchSummary(
         folder=journal.folder,
         total=total,
@@ -251,20 +258,6 @@ def _finish(
     )
     write_json(journal.folder / "summary.json", {**summary.to_dict(), **header})
     return summary
-
-
-def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
-    listed = list(pairs)
-    for pair in listed:
-        if not isinstance(pair, Pair):
-            raise refusal("pairs", "Pair objects", pair)
-    if not listed:
-        raise refusal("pairs", "at least one pair", listed)
-    return listed
-
-
-def _auc(errors: list[float]) -> tuple[float, ...] | None:
-    return tuple(pose_auc(errors, AUC_THRESHOLDS).tolist()) if errors else None
 
 
 def _match_pair(
@@ -287,15 +280,7 @@ def _match_pair(
             view0.features, view1.features, *cameras, with_rank_one=with_rank_one, options=options
         )
         if folder is not None:
-            write_matches_npz(
-                matches_path(folder, index, pair),
-                result.keypoints0,
-                result.keypoints1,
-                result.estimate.matches,
-                confidence=result.estimate.match_probability,
-                pose=result.estimate.pose,
-                config=result.provenance(),
-            )
+            result.write_npz(matches_path(folder, index, pair))
         return result_row(index, pair, result, cameras, time.perf_counter() - start)
     except (OSError, ImportError):
         # A full disk or a missing package concerns all pairs; unreadable images are ValueErrors.
@@ -340,38 +325,25 @@ def _header(
 def pairs_identity(pairs: Sequence[Pair], device: str, *, network: bool) -> dict[str, Any]:
     """Return what decides the features of pairs beside their configuration, for a header.
 
-    Parameters
-    ----------
-    pairs : sequence of Pair
-        In their order.
-    device : str
-        As in `Matcher`.
-    network : bool
-        Whether a network computes the features, with torch and on a device.
+    `network` says whether a network computes the features, with torch and on a device.
     """
     versions = library_versions()
     return {
         "pair_count": len(pairs),
-        "pair_list_hash": _hash(map(_pair_record, pairs)),
+        "pair_list_hash": _hash(
+            [
+                *(pair.name0, pair.name1, pair.rot0, pair.rot1),
+                *(camera and camera.to_dict() for camera in (pair.camera0, pair.camera1)),
+                *(None if array is None else array.tolist() for array in (pair.R, pair.t)),
+            ]
+            for pair in pairs
+        ),
         "device": choose_device(device).type if network else None,
         "versions": {
             "manymatch": manymatch.__version__,
             **{name: versions[name] for name in versions if network or name in _WITHOUT_NETWORK},
         },
     }
-
-
-def _pair_record(pair: Pair) -> list[Any]:
-    return [
-        pair.name0,
-        pair.name1,
-        pair.rot0,
-        pair.rot1,
-        None if pair.camera0 is None else pair.camera0.to_dict(),
-        None if pair.camera1 is None else pair.camera1.to_dict(),
-        None if pair.R is None else pair.R.tolist(),
-        None if pair.t is None else pair.t.tolist(),
-    ]
 
 
 def _hash(records: Iterable[Any]) -> str:

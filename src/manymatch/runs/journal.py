@@ -150,7 +150,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             record = _parsed(line)
-            if record is None or not ("format" in record if number == 1 else _has_index(record)):
+            if not ("format" in record if number == 1 else isinstance(record.get("index"), int)):
                 torn = torn or number
                 continue
             if torn:
@@ -164,23 +164,17 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     raise ValueError(f"out must have a whole journal, got {str(path)!r} ({reason})")
 
 
-def _has_index(record: Mapping[str, Any]) -> bool:
-    return isinstance(record.get("index"), int)
-
-
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Read a line; None where it is not whole."""
-    if not line.endswith(b"\n"):
-        return None
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Read a line; one that is not whole or no JSON object is an empty record."""
     try:
-        record = json.loads(line)
+        record = json.loads(line) if line.endswith(b"\n") else None
     except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _difference(old: Any, new: Any, name: str = "") -> str | None:
@@ -202,12 +196,8 @@ def _difference(old: Any, new: Any, name: str = "") -> str | None:
 def remove_left_overs(folder: Path, *patterns: str) -> None:
     """Remove what a killed run was writing; nobody else is, as the folder is locked.
 
-    Parameters
-    ----------
-    folder : Path
-        Of a journal that is open.
-    *patterns : str
-        Folders below it to look into, as `Path.glob` takes them, each with a "/" at its end.
+    The patterns name the folders below it to look into, as `Path.glob` takes them, each with a "/"
+    at its end.
     """
     for pattern in patterns:
         for path in folder.glob(f"{pattern}.*.tmp"):

@@ -89,24 +89,10 @@ def matches_path(folder: Path, index: int, pair: Pair) -> Path:
 def write_outputs(
     folder: Path, formats: Sequence[str], rows: Iterable[dict[str, Any]], pairs: Sequence[Pair]
 ) -> list[Path]:
-    """Write the files that hold the matches of all finished pairs.
+    """Write the files that hold the matches of all finished pairs, and return their names.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the batch. It gets ``features.h5`` and ``matches.h5`` for hloc, and ``colmap/`` with
-        ``matches.txt`` and one text of keypoints per image.
-    formats : sequence of str
-        Of `checked_formats`.
-    rows : iterable of dict
-        Rows of finished pairs. Those that could not even be tried have no matches.
-    pairs : sequence of Pair
-        All of the batch.
-
-    Returns
-    -------
-    list of Path
-        The files of matches and, for hloc, of features.
+    The folder of the batch gets ``features.h5`` and ``matches.h5`` for hloc, and ``colmap/`` with
+    ``matches.txt`` and one text of keypoints per image. Rows that are errors have no matches.
     """
     files: list[Path] = []
     sizes: dict[Path, tuple[int, int]] = {}

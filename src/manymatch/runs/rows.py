@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from manymatch.geometry.pose_error import (
-    FAILURE_DEG,
-    pose_error_deg,
-    rotation_error_deg,
-    translation_error_deg,
-)
+from manymatch.geometry import pose_error
 from manymatch.matcher.result import mean_probability
 from manymatch.runs.runner import error_sentence
 
@@ -32,43 +27,24 @@ _TRANSLATION = ("t0", "t1", "t2")
 #: Columns of every table in their order, with the type of their values; any may be empty.
 COLUMNS: dict[str, type] = {
     "index": int,
-    "name0": str,
-    "name1": str,
+    **dict.fromkeys(("name0", "name1"), str),
     "success": bool,
-    "verdict": str,
-    "reason": str,
-    "failure": str,
-    "error": str,
+    **dict.fromkeys(("verdict", "reason", "failure", "error"), str),
     **dict.fromkeys((*_ROTATION, *_TRANSLATION), float),
-    "keypoints0": int,
-    "keypoints1": int,
-    "candidates": int,
-    "inliers": int,
-    "matches": int,
-    "mean_probability": float,
-    "hcm": float,
-    "chance": float,
-    "parallax_deg": float,
-    "rotation_sd_deg": float,
-    "translation_sd_deg": float,
+    **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), int),
+    **dict.fromkeys(("mean_probability", "hcm", "chance"), float),
+    **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), float),
     "iterations": int,
-    "pose_error_deg": float,
-    "rotation_error_deg": float,
-    "translation_error_deg": float,
-    "camera0_source": str,
-    "camera1_source": str,
-    "focal0_px": float,
-    "focal1_px": float,
+    **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), float),
+    **dict.fromkeys(("camera0_source", "camera1_source"), str),
+    **dict.fromkeys(("focal0_px", "focal1_px"), float),
     "seed": int,
-    "seconds": float,
-    "estimate_seconds": float,
+    **dict.fromkeys(("seconds", "estimate_seconds"), float),
 }
 #: Columns that are added when rank-one matching runs beside it.
 RANK_ONE_COLUMNS: dict[str, type] = {
     "rank_one_success": bool,
-    "rank_one_candidates": int,
-    "rank_one_inliers": int,
-    "rank_one_matches": int,
+    **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), int),
     "rank_one_pose_error_deg": float,
 }
 #: Columns that differ between two runs of the same batch.
@@ -90,7 +66,9 @@ def result_row(
     """Row of a pair that was matched, solved or not."""
     estimate, confidence = result.estimate, result.confidence
     row: dict[str, Any] = {
-        **_names(index, pair),
+        "index": index,
+        "name0": pair.name0,
+        "name1": pair.name1,
         "success": estimate.success,
         "verdict": confidence.verdict,
         "reason": confidence.reason,
@@ -121,8 +99,8 @@ def result_row(
         row.update(zip(_ROTATION, pose.R.ravel().tolist(), strict=True))
         row.update(zip(_TRANSLATION, pose.t.tolist(), strict=True))
         if pair.R is not None and pair.t is not None:
-            row["rotation_error_deg"] = rotation_error_deg(pose.R, pair.R)
-            row["translation_error_deg"] = translation_error_deg(pose.t, pair.t)
+            row["rotation_error_deg"] = pose_error.rotation_error_deg(pose.R, pair.R)
+            row["translation_error_deg"] = pose_error.translation_error_deg(pose.t, pair.t)
     if result.rank_one is not None:
         plain = result.rank_one
         row["rank_one_success"] = plain.estimate.success
@@ -144,9 +122,11 @@ def error_row(
 ) -> dict[str, Any]:
     """Row of a pair that could not be matched, such as one with a missing image."""
     # A pair with known pose counts as a failure in the area under the curve.
-    missed = FAILURE_DEG if pair.has_truth else None
+    missed = pose_error.FAILURE_DEG if pair.has_truth else None
     row = {
-        **_names(index, pair),
+        "index": index,
+        "name0": pair.name0,
+        "name1": pair.name1,
         "success": False,
         "verdict": ERROR,
         "error": error_sentence(error),
@@ -159,14 +139,10 @@ def error_row(
     return _plain(row)
 
 
-def _names(index: int, pair: Pair) -> dict[str, Any]:
-    return {"index": index, "name0": pair.name0, "name1": pair.name1}
-
-
 def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
     if pair.R is None or pair.t is None:
         return None
-    return pose_error_deg(estimate.pose, pair.R, pair.t)
+    return pose_error.pose_error_deg(estimate.pose, pair.R, pair.t)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -230,12 +230,7 @@ class Run:
 class _Workers:
     """Threads that run a function on indices, and stop at Ctrl-C without losing results.
 
-    Parameters
-    ----------
-    count : int
-        Number of threads.
-    work : callable
-        From an index to a result. An exception ends the run.
+    An exception of the function ends the run.
     """
 
     def __init__(self, count: int, work: Callable[[int], Result]) -> None:

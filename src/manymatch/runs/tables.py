@@ -12,7 +12,7 @@ from manymatch._files import write_whole
 from manymatch._optional import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
@@ -27,21 +27,9 @@ def write_tables(
 ) -> tuple[list[Path], list[str]]:
     """Write ``pairs.csv`` and, where pyarrow is installed, ``pairs.parquet``.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    columns : mapping of str to type
-        Names of the columns and the type of their values, any of which may be missing in a row.
-    rows : callable
-        Gives the rows, each time it is called.
-    header : mapping
-        What was computed, for the metadata of the Parquet file.
-
-    Returns
-    -------
-    list of Path, list of str
-        Files, and a sentence where one could not be written.
+    `columns` are names and types; any value may be missing in a row. `rows` gives the rows each
+    time it is called, and the header becomes metadata of the Parquet file. Returns the files, and
+    a sentence where one could not be written.
     """
     files = [folder / "pairs.csv"]
     write_csv(files[0], columns, rows)
@@ -81,31 +69,18 @@ def write_parquet(
     pyarrow = require("pyarrow", "a Parquet table", "tables")
     parquet = require("pyarrow.parquet", "a Parquet table", "tables")
 
-    kinds = {
-        int: pyarrow.int64(),
-        float: pyarrow.float64(),
-        bool: pyarrow.bool_(),
-        str: pyarrow.string(),
-    }
+    kinds = {int: "int64", float: "float64", bool: "bool", str: "string"}
     # Seeds may use all 64 bits.
-    fields = [
-        (name, pyarrow.uint64() if name == "seed" else kinds[kind])
-        for name, kind in columns.items()
-    ]
+    fields = {name: "uint64" if name == "seed" else kinds[kind] for name, kind in columns.items()}
     schema = pyarrow.schema(fields, metadata={"manymatch": json.dumps(metadata)})
 
     def write(file: BinaryIO) -> None:
         with parquet.ParquetWriter(file, schema) as writer:
-            for chunk in _chunks(rows()):
+            left = rows()
+            while chunk := list(itertools.islice(left, _CHUNK)):
                 writer.write_table(pyarrow.Table.from_pylist(chunk, schema=schema))
 
     write_whole(path, write)
-
-
-def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    left = iter(rows)
-    while chunk := list(itertools.islice(left, _CHUNK)):
-        yield chunk
 
 
 def _text(value: Any) -> str:

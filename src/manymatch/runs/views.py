@@ -147,17 +147,7 @@ class Views:
 
 
 def turned_back(points: FloatArray, turns: int, size: tuple[int, int]) -> FloatArray:
-    """Map pixels of ``np.rot90(image, turns)`` to pixels of the image.
-
-    Parameters
-    ----------
-    points : (N, 2) array
-        Pixels (x, y) of the turned image.
-    turns : int
-        Quarter turns, counter-clockwise.
-    size : (int, int)
-        Width and height of the image that was turned.
-    """
+    """Map pixels (N, 2) of ``np.rot90(image, turns)`` to pixels of an image of width and height."""
     x, y = points[:, 0], points[:, 1]
     width, height = size
     back = {

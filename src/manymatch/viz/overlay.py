@@ -62,21 +62,10 @@ def epipolar_lines(
 ) -> list[list[float]]:
     """Return the epipolar lines of points (N, 2) in the other image, as polylines in pixels.
 
-    Parameters
-    ----------
-    points : (N, 2)
-        Keypoints in pixels of the source camera.
-    essential : (3, 3)
-        Maps normalised points of the source camera to lines of the target camera.
-    source, target : Camera
-        The two cameras; distortion bends the lines.
-    size : (int, int)
-        Width and height of the target image. Lines reach a little beyond it.
-
-    Returns
-    -------
-    list of N lists
-        ``[x, y, x, y, ...]``, empty where the line does not come near the image.
+    The points are pixels of the source camera; `essential` (3, 3) maps its normalised points to
+    lines of the target camera, whose image has a width and height of `size`. Lines are bent by
+    distortion and reach a little beyond the image: ``[x, y, x, y, ...]``, empty for a line that
+    does not come near it.
     """
     radius = _view_radius(target, size)
     x = source.unproject(points)
@@ -180,14 +169,9 @@ def _probabilities(
     """Probability of each shown edge that is a match to be right; None where it is unknown."""
     if estimate.match_probability is None:
         return None
-    known = {
-        tuple(match): value
-        for match, value in zip(
-            estimate.matches.tolist(), estimate.match_probability.tolist(), strict=True
-        )
-    }
-    values = [known.get(tuple(edge)) for edge in graph.edges[shown].tolist()]
-    return [None if value is None else round(value, 3) for value in values]
+    values = [round(value, 3) for value in estimate.match_probability.tolist()]
+    known = dict(zip(map(tuple, estimate.matches.tolist()), values, strict=True))
+    return [known.get(tuple(edge)) for edge in graph.edges[shown].tolist()]
 
 
 def _rounded(values: NDArray[Any], digits: int) -> list[float | None]:

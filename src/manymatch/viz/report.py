@@ -251,17 +251,12 @@ def _funnel(
 ) -> dict[str, Any]:
     """Return the counts from candidates to matches as bars."""
     active = max(int(np.count_nonzero(graph.degrees()[0])), 1)
+    per_keypoint = f"{graph.num_edges / active:.1f} per keypoint with any"
+    consistent = int(np.sum(states >= CONSISTENT))
+    within = "within the threshold, in front of both cameras"
     rows = (
-        (
-            "Candidates kept",
-            graph.num_edges,
-            f"{graph.num_edges / active:.1f} per keypoint with any",
-        ),
-        (
-            "Consistent with the pose",
-            int(np.sum(states >= CONSISTENT)),
-            "within the threshold, in front of both cameras",
-        ),
+        ("Candidates kept", graph.num_edges, per_keypoint),
+        ("Consistent with the pose", consistent, within),
         ("Resolved matches", len(estimate.matches), "every keypoint at most once"),
     )
     return {
@@ -417,15 +412,9 @@ def _python_code(estimate: Estimate, cameras: tuple[Camera, Camera]) -> str:
         skew = f", skew={camera.skew!r}" if camera.skew else ""
         lines.append(f'camera{k} = mm.Camera("{camera.model}", {size}, [{params}]{skew})')
     options = ", ".join(f"{name}={value!r}" for name, value in estimate.options.to_dict().items())
-    return "\n".join(
-        [
-            *lines,
-            f"options = mm.Options({options})",
-            "estimate = mm.estimate_relative_pose(",
-            f'    graph, camera0, camera1, method="{estimate.method}", options=options',
-            ")",
-        ]
-    )
+    lines += [f"options = mm.Options({options})", "estimate = mm.estimate_relative_pose("]
+    lines += [f'    graph, camera0, camera1, method="{estimate.method}", options=options', ")"]
+    return "\n".join(lines)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
