@@ -106,15 +106,6 @@ def test_a_single_pixel_is_a_pair_without_a_pose(tmp_path):
     assert (tmp_path / "o" / "report.html").is_file()
 
 
-def test_unreadable_exif_is_no_reason_to_stop(photos, tmp_path):
-    path = tmp_path / "exif.jpg"
-    Image.open(photos[0] / "a.png").save(path, exif=b"Exif\x00\x00MM\x00\x2a\xff\xff\xff\xff")
-    result = run(path, photos[0] / "b.png", "--out", tmp_path / "o", "--no-picture",
-                 "--no-report", *QUICK)  # fmt: skip
-    assert result.exit_code in (0, 1), result.output
-    assert "guessed" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -6,7 +6,6 @@ import pytest
 from manymatch.datasets.synthetic import (
     CONFIGS,
     CONTROL,
-    DEMO,
     EASY,
     LOW_PARALLAX,
     ORDERING,
@@ -52,15 +51,6 @@ def test_without_noise_projections_are_exact_and_cameras_may_differ():
     assert reprojection_px(scene).max() < 1e-9
     assert scene.camera0.focal == 700.0
     assert scene.camera1.focal == 1100.0
-
-
-def test_true_matches_satisfy_the_epipolar_constraint_of_the_true_pose():
-    scene = make_scene(dataclasses.replace(EASY, noise_px=0.0), seed=5)
-    x0 = scene.camera0.unproject(scene.graph.points0[scene.true_matches[:, 0]])
-    x1 = scene.camera1.unproject(scene.graph.points1[scene.true_matches[:, 1]])
-    h0, h1 = (np.column_stack((x, np.ones(len(x)))) for x in (x0, x1))
-    residual = np.sum(h1 * (h0 @ scene.pose.essential().T), axis=1)
-    assert np.abs(residual).max() < 1e-12
 
 
 def test_the_same_configuration_and_seed_give_the_same_scene():
@@ -118,17 +108,6 @@ def test_members_of_a_row_share_a_descriptor_and_lie_on_a_line_with_equal_steps(
         offset = scene.points3d[members] - scene.points3d[members].mean(axis=0)
         across = offset - np.outer(offset @ scene.row_direction, scene.row_direction)
         assert np.abs(across).max() < 1e-9 * np.abs(scene.points3d).max()
-
-
-def test_a_hub_row_has_many_keypoints_in_one_image_and_few_in_the_other():
-    scene = make_scene(ROWS, 2)
-    counts = [(np.sum(scene.row0 == row), np.sum(scene.row1 == row)) for row in (3, 4)]
-    assert counts == [(6, 2), (2, 6)]
-
-
-def test_the_number_of_hub_rows_is_drawn_from_its_range():
-    config = dataclasses.replace(ROWS, num_rows=0, num_hub_rows=(1, 3))
-    assert {int(scene.row0.max()) + 1 for scene in make_scenes(config, 30)} == {1, 2, 3}
 
 
 def test_rows_are_candidates_of_one_another_only_where_they_share_a_descriptor():
@@ -194,16 +173,6 @@ def test_graphs_are_nested_by_rank_and_the_cap_keeps_the_front():
     capped = make_scene(dataclasses.replace(ROWS, max_edges=50), 0)
     assert capped.graph == scene.graph.head(50)
     assert len(capped.is_true) == 50
-
-
-def test_repr_counts():
-    scene = make_scene(ROWS, 0)
-    assert f"{scene.graph.num_edges} candidate edges" in repr(scene)
-    assert "51 + 51 keypoints, 5 rows" in repr(scene)
-
-
-def test_demo_is_a_scene_with_rows():
-    assert make_scene(DEMO, 0).row0.max() > 0
 
 
 @pytest.mark.parametrize(

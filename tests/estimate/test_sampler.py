@@ -7,10 +7,9 @@ import pytest
 from scipy.stats import chisquare
 
 from manymatch import _core
-from tests.oracles.iteration_bound import iteration_bound
 from tests.oracles.matching import is_matching
 from tests.oracles.problems import random_graph
-from tests.oracles.sampling import constrained_law
+from tests.oracles.sampling import constrained_law, iteration_bound
 
 SMALLEST_P_VALUE = 1e-3
 GRAPHS = {

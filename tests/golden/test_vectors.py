@@ -1,8 +1,11 @@
-"""Scores and refinements of the paper's reference implementation, reproduced."""
+"""Scores, refinements and GMS masks of the paper's reference implementation, reproduced."""
+
+import re
 
 import numpy as np
 import pytest
 
+import manymatch
 from manymatch import _core
 from tests.oracles.geometry import angle_between, rotation_from_quaternion
 from tests.support.data_folder import data_folder
@@ -11,6 +14,7 @@ pytestmark = pytest.mark.data
 
 NAMES = [f"{ratio}_{n:02d}" for ratio in ("0.05", "0.10", "0.20", "0.40") for n in range(3)]
 Q, DELTA = 0.3, 0.01
+SETTING = re.compile(r"am([01])_s([01])_r([01])_t([0-9.]+)")
 
 
 def load(name):
@@ -34,6 +38,12 @@ def refine_file():
         yield file
 
 
+@pytest.fixture(scope="module")
+def gms_file():
+    with load("gms_vectors.npz") as file:
+        yield file
+
+
 def normalised(points, K):
     """Pixels (N, 2) to the plane z = 1."""
     homogeneous = np.column_stack([points, np.ones(len(points))])
@@ -53,8 +63,9 @@ def unpack(bits, count):
     return np.unpackbits(bits)[:count].astype(bool)
 
 
-def test_the_names_are_those_of_the_file(score_file, refine_file):
-    assert sorted(score_file["names"]) == sorted(refine_file["names"]) == sorted(NAMES)
+def test_the_names_are_those_of_the_files(score_file, refine_file, gms_file):
+    for file in (score_file, refine_file, gms_file):
+        assert sorted(file["names"]) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -129,3 +140,25 @@ def test_local_refine_reaches_the_same_minimum_or_one_as_good(refine_file):
     assert agree[same].all()
     assert (excess > 1e-6).mean() < 0.05
     assert np.mean(excess) < 0.001
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_gives_the_reference_mask(gms_file, name):
+    edges = np.column_stack([gms_file[f"{name}/idx1"], gms_file[f"{name}/idx2"]])
+    graph = manymatch.AssociationGraph(gms_file[f"{name}/kp1"], gms_file[f"{name}/kp2"], edges)
+    sizes = gms_file[f"{name}/size1"], gms_file[f"{name}/size2"]
+    settings = [key.split("/")[1] for key in gms_file.files if re.fullmatch(f"{name}/.*/mask", key)]
+    assert len(settings) == 24
+    for setting in settings:
+        crop, scales, rotations, threshold = SETTING.fullmatch(setting).groups()
+        result = manymatch.gms_filter(
+            graph,
+            *sizes,
+            threshold=float(threshold),
+            crop=crop == "1",
+            scales=scales == "1",
+            rotations=rotations == "1",
+        )
+        expected = gms_file[f"{name}/{setting}/mask"]
+        np.testing.assert_array_equal(result.mask, expected, err_msg=setting)
+        assert result.num_kept == gms_file[f"{name}/{setting}/count"] == expected.sum()

@@ -9,9 +9,9 @@ from scipy.optimize import linear_sum_assignment
 import manymatch
 from manymatch import _core
 from tests.oracles.auto_graphs import constant
-from tests.oracles.iteration_bound import NEGLIGIBLE, SAMPLE_SIZE
 from tests.oracles.ransac import Loop, Model
 from tests.oracles.refinement import MINIMAL_SET, gather
+from tests.oracles.sampling import NEGLIGIBLE, SAMPLE_SIZE
 from tests.oracles.scores import cardinality
 
 _STEP, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1

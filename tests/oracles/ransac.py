@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from manymatch import _core
-from tests.oracles.iteration_bound import iteration_bound
+from tests.oracles.sampling import iteration_bound
 
 
 @dataclass
