@@ -18,7 +18,8 @@ ARM, HERE = ROOT / "build" / "aarch64", ROOT / "build" / "bench"
 # The other tests of the core run whole searches, which takes minutes under an emulator. The tasks
 # below compare the searches with those of this machine instead.
 TOPICS = (
-    "matching|hcm|pool|sampler|five_point|edge_kernels|refine_kernels|lo_ransac|gms|second_problem"
+    "matching|hcm|pool|sampler|five_point|edge_kernels|refine_kernels|lo_ransac|gms|second_problem|"
+    "homography"
 )
 TASKS = (
     *(
