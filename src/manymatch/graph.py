@@ -108,17 +108,10 @@ class AssociationGraph:
 
     @classmethod
     def from_matches(cls, points0: ArrayLike, points1: ArrayLike) -> AssociationGraph:
-        """Make the graph of plain 1-to-1 matches.
+        """Make the graph of plain 1-to-1 matches: N edges ``(i, i)``, all of rank 1.
 
-        Parameters
-        ----------
-        points0, points1 : (N, 2) array_like
-            Matched keypoints in pixels, ``points0[i]`` with ``points1[i]``, best first.
-
-        Returns
-        -------
-        AssociationGraph
-            N edges ``(i, i)``, all of rank 1.
+        The keypoints, (N, 2) pixels each, are matched ``points0[i]`` with ``points1[i]``, best
+        first.
         """
         p0 = float_array(points0, "points0", _PIXELS, (None, 2))
         p1 = float_array(points1, "points1", f"an ({len(p0)}, 2) array of pixels", (len(p0), 2))
@@ -249,24 +242,11 @@ class AssociationGraph:
         return _make, tuple(np.array(f) if isinstance(f, np.ndarray) else f for f in fields)
 
 
-def _fill(
-    graph: AssociationGraph,
-    points0: FloatArray,
-    points1: FloatArray,
-    edges: IndexArray,
-    similarity: NDArray[np.float32] | None,
-    rank: NDArray[np.int32] | None,
-    num_duplicates: int,
-) -> None:
-    """Set the fields of a new graph to arrays that are already checked and owned."""
-    arrays = zip(
-        ("points0", "points1", "edges", "similarity", "rank"),
-        (points0, points1, edges, similarity, rank),
-        strict=True,
-    )
-    for name, array in arrays:
-        object.__setattr__(graph, name, None if array is None else read_only(array))
-    object.__setattr__(graph, "num_duplicates", num_duplicates)
+def _fill(graph: AssociationGraph, *values: Any) -> None:
+    """Set all fields of a new graph, arrays that are already checked and owned, in their order."""
+    for field, value in zip(dataclasses.fields(graph), values, strict=True):
+        own = read_only(value) if isinstance(value, np.ndarray) else value
+        object.__setattr__(graph, field.name, own)
 
 
 def _make(*fields: Any) -> AssociationGraph:

@@ -92,11 +92,8 @@ class Association:
     def for_method(self, method: str) -> Association:
         """Decide what ``gms=None`` leaves open; the result has True or False there.
 
-        Parameters
-        ----------
-        method : str
-            As in `manymatch.estimate_relative_pose`, or the name of another package's estimator,
-            which gets the same as the methods of the paper.
+        The method is one of `estimate_relative_pose`, or the name of another package's estimator,
+        which gets the same as the methods of the paper.
         """
         if self.gms is not None:
             return self
@@ -109,13 +106,8 @@ class Association:
     ) -> AssociationGraph:
         """Cut and filter a graph that is there already; the edges that are left keep their order.
 
-        Parameters
-        ----------
-        graph : AssociationGraph
-            All candidates with their ranks, in pixels, best first. They were chosen by an
-            operator, so that `operator` is not used.
-        size0, size1 : (2,) array_like
-            Width and height of the images in the same pixels.
+        The graph has all candidates with their ranks, best first, in pixels of images of these
+        widths and heights. They were chosen by an operator, so that `operator` is not used.
         """
         return _cut(graph.up_to_rank(self.k), self, size0, size1, {}).graph
 

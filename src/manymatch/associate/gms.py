@@ -124,15 +124,8 @@ def gms_filter(
     sizes = _image_size(size0, "size0"), _image_size(size1, "size1")
     limit = real(threshold, "threshold", 0.0, closed=True)
     cells = integer(grid, "grid", 2, _LARGEST_GRID)
-    flags = [
-        flag(value, name)
-        for name, value in (
-            ("scales", scales),
-            ("rotations", rotations),
-            ("crop", crop),
-            ("integer_mean", integer_mean),
-        )
-    ]
+    names = ("scales", "rotations", "crop", "integer_mean")
+    flags = list(map(flag, (scales, rotations, crop, integer_mean), names))
     for name in ("points0", "points1"):
         # Keypoints without edges are not used, but such a coordinate is an error all the same.
         bound = LARGEST_COORDINATE

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manymatch._settings import setting, settings
 from manymatch._validate import BoolArray, FloatArray, IndexArray, integer, real, refusal
 from manymatch.associate.neighbours import associate
 from manymatch.geometry.camera import Camera
@@ -41,89 +42,60 @@ _BORDER_PX = 8.0
 _MAX_TRIES = 2_000
 
 
+@settings
 @dataclass(frozen=True, kw_only=True)
 class SceneConfig:
-    """What a synthetic scene looks like; lengths are in scene units, camera 0 is at the origin.
+    """What a synthetic scene looks like; lengths are in scene units, camera 0 is at the origin."""
 
-    Parameters
-    ----------
-    num_points : int
-        Near points with descriptors of their own.
-    num_outliers : int
-        Keypoints without a partner, in each image.
-    num_rows : int
-        Rows that both images see entirely.
-    num_hub_rows : (int, int)
-        Range of the number of rows of which one image sees ``hub_partners`` members only: image 1
-        its last ones in the first hub row, image 0 its first ones in the second, and so on.
-    row_length, hub_partners : int
-        Members of a row.
-    row_spacing_px : float
-        Distance between neighbours of a row, in pixels of image 0.
-    row_depth : (float, float)
-        Range of the rows' depth.
-    row_angle_deg : (float, float)
-        Range of the angle between the rows and the true baseline.
-    rows_share_descriptor : bool
-        False gives every member its own descriptor and leaves all else as it is.
-    row_noise : float
-        Descriptor noise of row members, relative to a unit descriptor.
-    family_size : int
-        Points in groups of this size look alike; 1 means no look-alikes.
-    family_spread : float
-        How far the true descriptors of a family are apart. Below ``descriptor_noise`` the true
-        partner is often at rank 2 to ``family_size``.
-    descriptor_noise : float
-        Noise of each image's descriptors, relative to a unit descriptor.
-    descriptor_dim : int
-        Length of a descriptor.
-    noise_px : float
-        Standard deviation of the keypoint noise in each image and axis.
-    depth : (float, float)
-        Range of the points' depth in camera 0.
-    planar : bool
-        Put every near point on one slanted plane through the middle of ``depth``.
-    baseline : (float, float)
-        Range of the distance between the cameras; ``(0, 0)`` is a pure rotation, and the true
-        translation is then only a direction without effect.
-    rotation_deg : (float, float)
-        Range of the relative rotation angle.
-    width, height : int
-        Image size of both cameras.
-    focal0, focal1 : float
-        Focal lengths in pixels.
-    k : int
-        Candidates: mutual k-nearest neighbours.
-    max_edges : int, optional
-        Keep only that many edges, best first.
-    """
-
-    num_points: int = 80
-    num_outliers: int = 20
-    num_rows: int = 0
-    num_hub_rows: tuple[int, int] = (0, 0)
-    row_length: int = 6
-    hub_partners: int = 2
-    row_spacing_px: float = 40.0
-    row_depth: tuple[float, float] = (60.0, 80.0)
-    row_angle_deg: tuple[float, float] = (60.0, 90.0)
-    rows_share_descriptor: bool = True
-    row_noise: float = 0.1
-    family_size: int = 1
-    family_spread: float = 0.3
-    descriptor_noise: float = 0.3
-    descriptor_dim: int = 64
-    noise_px: float = 0.5
-    depth: tuple[float, float] = (4.0, 10.0)
-    planar: bool = False
-    baseline: tuple[float, float] = (0.5, 1.0)
-    rotation_deg: tuple[float, float] = (2.0, 10.0)
-    width: int = 1024
-    height: int = 768
-    focal0: float = 800.0
-    focal1: float = 800.0
-    k: int = 5
-    max_edges: int | None = None
+    num_points: int = setting(80, "Near points with descriptors of their own.")
+    num_outliers: int = setting(20, "Keypoints without a partner, in each image.")
+    num_rows: int = setting(0, "Rows that both images see entirely.")
+    num_hub_rows: tuple[int, int] = setting(
+        (0, 0),
+        "Range of the number of rows of which one image sees hub_partners members only: image 1 "
+        "its last ones in the first hub row, image 0 its first ones in the second, and so on.",
+    )
+    row_length: int = setting(6, "Members of a row.")
+    hub_partners: int = setting(2, "Members of a hub row that the other image sees.")
+    row_spacing_px: float = setting(40.0, "Distance of neighbours of a row, pixels of image 0.")
+    row_depth: tuple[float, float] = setting((60.0, 80.0), "Range of the rows' depth.")
+    row_angle_deg: tuple[float, float] = setting(
+        (60.0, 90.0), "Range of the angle between the rows and the true baseline."
+    )
+    rows_share_descriptor: bool = setting(
+        default=True,
+        help="False gives every member its own descriptor and leaves all else as it is.",
+    )
+    row_noise: float = setting(0.1, "Descriptor noise of row members, relative to length 1.")
+    family_size: int = setting(1, "Points in groups of this size look alike; 1 for no look-alikes.")
+    family_spread: float = setting(
+        0.3,
+        "How far the true descriptors of a family are apart. Below descriptor_noise the true "
+        "partner is often at rank 2 to family_size.",
+    )
+    descriptor_noise: float = setting(
+        0.3, "Noise of each image's descriptors, relative to length 1."
+    )
+    descriptor_dim: int = setting(64, "Length of a descriptor.")
+    noise_px: float = setting(0.5, "Standard deviation of the keypoint noise per image and axis.")
+    depth: tuple[float, float] = setting((4.0, 10.0), "Range of the points' depth in camera 0.")
+    planar: bool = setting(
+        default=False, help="Near points on one slanted plane through the middle of depth."
+    )
+    baseline: tuple[float, float] = setting(
+        (0.5, 1.0),
+        "Range of the distance between the cameras; (0, 0) is a pure rotation, and the true "
+        "translation is then only a direction without effect.",
+    )
+    rotation_deg: tuple[float, float] = setting(
+        (2.0, 10.0), "Range of the relative rotation angle."
+    )
+    width: int = setting(1024, "Width of both images in pixels.")
+    height: int = setting(768, "Height of both images in pixels.")
+    focal0: float = setting(800.0, "Focal length of camera 0 in pixels.")
+    focal1: float = setting(800.0, "Focal length of camera 1 in pixels.")
+    k: int = setting(5, "Candidates: mutual k-nearest neighbours.")
+    max_edges: int | None = setting(None, "Keep only that many edges, best first; None for all.")
 
     def __post_init__(self) -> None:
         for name in ("num_points", "num_outliers", "num_rows"):
@@ -218,9 +190,7 @@ class Scene:
         after full rows.
     row_direction : (3,) float64
         Unit direction of the rows in camera 0.
-    config : SceneConfig
-        What the scene was made from.
-    seed : int
+    config, seed : SceneConfig, int
         What the scene was made from.
     """
 
@@ -264,10 +234,6 @@ def make_scene(config: SceneConfig = EASY, seed: int = 0) -> Scene:
         and ``DEMO`` are ready made.
     seed : int
         Zero or more. The scene is a function of ``config`` and ``seed`` only.
-
-    Returns
-    -------
-    Scene
 
     Raises
     ------

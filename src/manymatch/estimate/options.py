@@ -141,10 +141,7 @@ class Options:
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
         """Make options from a mapping of field names to values, the inverse of `to_dict`.
 
-        Parameters
-        ----------
-        values : mapping
-            Fields that are absent keep their defaults; an unknown one raises `ValueError`.
+        Fields that are absent keep their defaults; an unknown one raises `ValueError`.
         """
         try:
             fields = dict(values)

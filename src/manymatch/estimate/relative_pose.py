@@ -214,34 +214,22 @@ def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str)
     common = common_fields(pair, result, method)
     matches = common["matches"]
     parallax = _median_parallax_deg(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]], pose)
+    probability = None
+    if method == "auto":
+        probability = read_only(np.zeros(0) if pose is None else _match_probability(pair, result))
     return Estimate(
         **common,
         pose=pose,
-        match_probability=_match_probability(pair, result, method),
+        match_probability=probability,
         parallax_deg=parallax,
         low_parallax=bool(parallax < _LOW_PARALLAX * np.degrees(pair.eps)),
     )
 
 
-def _match_probability(
-    pair: PreparedPair, result: _core.RelativePoseEstimate, method: str
-) -> FloatArray | None:
-    if method != "auto":
-        return None
-    if not result.success:
-        return read_only(np.zeros(0))
+def _match_probability(pair: PreparedPair, result: _core.RelativePoseEstimate) -> FloatArray:
     distances = sampson_distances(pair, result.R, result.t) / pair.eps
-    return read_only(
-        match_probability(
-            pair.edges,
-            pair.graph.rank,
-            result.kept,
-            distances,
-            result.inliers,
-            result.matched,
-            pair.options.q,
-        )
-    )
+    known = (pair.edges, pair.graph.rank, result.kept, distances, result.inliers, result.matched)
+    return match_probability(*known, pair.options.q)
 
 
 def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | None) -> float:

@@ -47,20 +47,9 @@ _PLANE_STREAM = 0x706C616E65
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PoseCovariance:
-    """Covariance of a pose, and the noise it rests on.
+    """Covariance of a pose as in `Confidence`, but with angles in radians.
 
-    Attributes
-    ----------
-    matrix : (5, 5) float64
-        In radians²: rotation vector w of ``R exp([w]x)``, then translation along `basis`. NaN if
-        the matches do not determine the pose.
-    basis : (2, 3) float64
-        Orthonormal directions, both across t.
-    noise : float
-        Standard deviation of the residuals of true candidates, normalised plane.
-    rotation_sd, translation_sd : float
-        Root mean square of the angle by which rotation and direction are off, in radians; infinite
-        if the matches do not determine the pose.
+    The noise is the standard deviation of the residuals of true candidates, normalised plane.
     """
 
     matrix: FloatArray
@@ -178,14 +167,8 @@ def kept_share(variance: float, limit: float = 1.0) -> float:
 class Planarity:
     """Shares, from 0 to 1, of the matches that a simpler model explains; NaN without matches.
 
-    Attributes
-    ----------
-    rotation : float
-        The rotation alone brings the first point onto the second.
-    plane : float
-        One plane does, seen by both cameras with the found pose.
-    twin : float
-        The plane's second pose, different from the found one, explains them too.
+    The models are the rotation alone, one plane seen with the found pose, and the second pose of
+    that plane.
     """
 
     rotation: float

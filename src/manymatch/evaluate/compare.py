@@ -29,18 +29,9 @@ _LARGEST_DEG = 20.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SetComparison:
-    """Two runs on one set.
+    """Two runs on one set: errors in degrees, (S, N), repetitions by pairs that both have.
 
-    Attributes
-    ----------
-    title : str
-        Of the set.
-    names : list of (str, str)
-        Pairs that both runs have.
-    first, second : (S, N) float64
-        Errors in degrees, repetitions by pairs.
-    left_out : int
-        Pairs that only one of the runs has.
+    `left_out` counts the pairs that only one of the runs has.
     """
 
     title: str
@@ -125,12 +116,7 @@ class Comparison:
 
 
 def compare_runs(first: object, second: object) -> Comparison:
-    """Compare two runs, or two folders that each have one run on every set.
-
-    Parameters
-    ----------
-    first, second : paths
-        Folders of runs, or folders that contain them.
+    """Compare two runs, given by their folders, or two folders with one run on every set.
 
     Raises
     ------

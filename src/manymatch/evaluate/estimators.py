@@ -47,16 +47,10 @@ _OPENCV = (
 
 @dataclasses.dataclass(frozen=True)
 class BaselineResult:
-    """What the estimator of another package found.
+    """What the estimator of another package found: the pose, camera 0 to camera 1, or None.
 
-    Attributes
-    ----------
-    pose : RelativePose or None
-        Camera 0 to camera 1; None if no pose was found.
-    seconds : float
-        Wall-clock time of the estimator alone, without the conversion of the input.
-    iterations : int or None
-        Iterations it ran, where it reports them.
+    The seconds are those of the estimator alone, without the conversion of the input. Iterations
+    are None where it does not report them.
     """
 
     pose: RelativePose | None

@@ -69,13 +69,7 @@ class PosedGraph:
 
     @classmethod
     def of_pair(cls, pair: Pair, index: int, **known: Any) -> PosedGraph:
-        """Take names, true pose, scene and bin of a pair of a data set; `known` are the others.
-
-        Raises
-        ------
-        ValueError
-            If the pair has no true pose.
-        """
+        """Take names, true pose, scene and bin of a pair of a data set; `known` are the others."""
         if pair.R is None or pair.t is None:
             raise ValueError(f"pair {index} must have a true pose, got none")
         return cls(
@@ -146,26 +140,13 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
             str(arrays[name]) if name in arrays else f"{stem}-{name[-1]}" for name in _TEXTS
         )
         # A rounded rotation becomes the nearest exact one; anything else is refused.
-        truth = Pair(name0, name1, Path(name0), Path(name1), R=arrays["R"], t=arrays["t"])
+        paths, scene = (Path(name0), Path(name1)), str(arrays.get("scene", ""))
+        pair = Pair(name0, name1, *paths, R=arrays["R"], t=arrays["t"], scene=scene)
         true_edges = checked_true_edges(arrays.get("true_edges"), graph)
     except (ValueError, TypeError) as error:
         raise unreadable(path, _WANT, str(error)) from error
-    if truth.R is None or truth.t is None:
-        raise unreadable(path, _WANT, "it has no pose")
-    return PosedGraph(
-        name0=name0,
-        name1=name1,
-        graph=graph,
-        camera0=cameras[0],
-        camera1=cameras[1],
-        size0=sizes[0],
-        size1=sizes[1],
-        R=truth.R,
-        t=truth.t,
-        seed_index=seed_index,
-        scene=str(arrays.get("scene", "")),
-        true_edges=true_edges,
-    )
+    known = {"camera0": cameras[0], "camera1": cameras[1], "size0": sizes[0], "size1": sizes[1]}
+    return PosedGraph.of_pair(pair, seed_index - 1, graph=graph, true_edges=true_edges, **known)
 
 
 def write_posed_graph(path: object, posed: PosedGraph) -> None:

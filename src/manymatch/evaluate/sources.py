@@ -39,14 +39,8 @@ _FORMS = (
 class GraphSource(abc.ABC):
     """Posed graphs of one set in one representation; safe to use from several threads.
 
-    Attributes
-    ----------
-    name, title : str
-        Of the set, for files and for people.
-    representation : str
-        What the candidates come from, such as a preset.
-    notes : tuple of str
-        Remarks about the set, to be shown with its results.
+    The set has a name for files and a title for people; the representation is what the candidates
+    come from, such as a preset. Notes are remarks, to be shown with the results.
     """
 
     name: str
@@ -120,15 +114,7 @@ def _has_graphs(folder: Path) -> bool:
 
 
 class SyntheticSource(GraphSource):
-    """Scenes of one configuration, of the seeds 0, 1, 2 and so on; graphs without any image.
-
-    Parameters
-    ----------
-    name : str
-        One of `manymatch.datasets.synthetic.CONFIGS`.
-    k : int
-        Candidates per keypoint.
-    """
+    """Scenes of one of the `CONFIGS`, of the seeds 0, 1, 2 and so on; graphs without any image."""
 
     representation = "synthetic"
 
@@ -170,19 +156,11 @@ class SyntheticSource(GraphSource):
 
 
 class ImageSource(GraphSource):
-    """Raw candidate graphs of a data set, with the features of a matcher.
+    """Raw candidate graphs of a data set with true poses, with the features of a matcher.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Pairs, every one with its true pose.
-    matcher : Matcher
-        Whose features are associated, by its operator; its caps, filter and estimator are not
-        used.
-    k : int
-        Candidates per keypoint. They are kept in the matcher's cache, if it has one.
-    memory_mb : int
-        Features that are kept in memory, in MB.
+    Features are associated by the operator of the matcher, with k candidates per keypoint; its
+    caps, filter and estimator are not used. Candidates are kept in its cache, if it has one, and
+    `memory_mb` of features in memory.
     """
 
     def __init__(self, dataset: Dataset, matcher: Matcher, k: int = 5, memory_mb: int = 512):
@@ -223,8 +201,7 @@ class ImageSource(GraphSource):
         pair = dataset.pairs[index]
         view0 = self._views.get(pair.path0, pair.rot0, dataset.longest0)
         view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
-        camera0 = view0.camera_in(pair, 0).camera
-        camera1 = view1.camera_in(pair, 1).camera
+        camera0, camera1 = view0.camera_in(pair, 0).camera, view1.camera_in(pair, 1).camera
         features0, features1 = view0.features, view1.features
         return PosedGraph.of_pair(
             pair,

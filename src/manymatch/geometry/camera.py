@@ -115,15 +115,10 @@ class Camera:
     def from_matrix(
         cls, K: ArrayLike, width: int | None = None, height: int | None = None
     ) -> Camera:
-        """Make a PINHOLE camera of a calibration matrix.
+        """Make a PINHOLE camera of a calibration matrix and the image size in pixels.
 
-        Parameters
-        ----------
-        K : (3, 3) array_like
-            ``[[fx, skew, cx], [0, fy, cy], [0, 0, 1]]`` in pixels, the centre of the top-left
-            pixel at (0, 0).
-        width, height : int, optional
-            Image size in pixels.
+        K is ``[[fx, skew, cx], [0, fy, cy], [0, 0, 1]]`` in pixels, the centre of the top-left
+        pixel at (0, 0).
         """
         params, skew = _matrix_params(K, "K", "a 3x3 calibration matrix")
         return cls("PINHOLE", width, height, params, skew)
@@ -158,12 +153,9 @@ class Camera:
 
     @classmethod
     def from_colmap(cls, camera: object) -> Camera:
-        """Convert a camera whose pixels follow COLMAP: the top-left centre is (0.5, 0.5).
+        """Convert a pycolmap.Camera or dict in COLMAP's pixels: the top-left centre is (0.5, 0.5).
 
-        Parameters
-        ----------
-        camera : pycolmap.Camera or dict
-            A size of 0, which is how COLMAP says "unknown", becomes None.
+        A size of 0, which is how COLMAP says "unknown", becomes None.
         """
         if isinstance(camera, Mapping):
             return _shift_pixels(cls.from_dict(camera), -COLMAP_PIXEL_CENTRE)
@@ -229,17 +221,9 @@ class Camera:
         return read_only(np.array([top, middle, [0.0, 0.0, 1.0]]))
 
     def project(self, points: ArrayLike) -> FloatArray:
-        """Map points of the normalised plane to pixels.
+        """Map undistorted points (x/z, y/z) of the normalised plane, (N, 2), to pixels (N, 2).
 
-        Parameters
-        ----------
-        points : (N, 2) array_like
-            Undistorted points (x/z, y/z); NaN gives NaN.
-
-        Returns
-        -------
-        (N, 2) float64 ndarray
-            Pixels.
+        NaN gives NaN.
         """
         xn = float_array(points, "points", "an (N, 2) array of numbers", (None, 2), finite=False)
         # Far outside the image the polynomials overflow; infinity or NaN is then the answer.
@@ -251,19 +235,11 @@ class Camera:
             return px
 
     def unproject(self, points: ArrayLike) -> FloatArray:
-        """Map pixels to undistorted points of the normalised plane.
+        """Map pixels (N, 2) to undistorted points (x/z, y/z) of the normalised plane, (N, 2).
 
-        Parameters
-        ----------
-        points : (N, 2) array_like
-            Pixels; what is not finite gives NaN.
-
-        Returns
-        -------
-        (N, 2) float64 ndarray
-            Points (x/z, y/z), NaN where the distortion cannot be inverted: beyond the radius at
-            which the image folds over or the distortion has a pole, and from 90 degrees off the
-            axis on for a fisheye.
+        The result is NaN for pixels that are not finite and where the distortion cannot be
+        inverted: beyond the radius at which the image folds over or the distortion has a pole, and
+        from 90 degrees off the axis on for a fisheye.
         """
         px = float_array(points, "points", "an (N, 2) array of pixels", (None, 2), finite=False)
         px[~np.isfinite(px).all(axis=1)] = np.nan
@@ -305,15 +281,10 @@ class Camera:
 
 
 def as_camera(value: object, name: str) -> Camera:
-    """Convert any accepted camera argument.
+    """Convert a Camera, (3, 3) matrix, dict or pycolmap.Camera; errors begin with `name`.
 
-    Parameters
-    ----------
-    value : Camera, (3, 3) array_like, dict or pycolmap.Camera
-        A matrix and a dict are in the pixel convention of the points they come with, without any
-        shift. A pycolmap.Camera follows COLMAP and is shifted by half a pixel.
-    name : str
-        The argument's name, with which every error begins.
+    A matrix and a dict are in the pixel convention of the points they come with, without any
+    shift. A pycolmap.Camera follows COLMAP and is shifted by half a pixel.
     """
     if isinstance(value, Camera):
         return value
@@ -375,15 +346,8 @@ class _Lens:
     """Model of a lens: this one without distortion, the others derived from it.
 
     `distort` maps undistorted points (N, 2) of the normalised plane to distorted ones with the
-    coefficients k, `undistort` maps them back and returns NaN where there is no inverse: beyond the
-    radius at which the image folds over, at a pole of the distortion, and at 90 degrees from the
-    optical axis.
-
-    Attributes
-    ----------
-    fields : tuple of str
-        Names of the parameters in COLMAP's order: f or fx and fy, then cx and cy, then the
-        coefficients of the distortion.
+    coefficients k, `undistort` maps them back and returns NaN where there is no inverse. `fields`
+    are the names of the parameters in COLMAP's order: f or fx and fy, then cx and cy, then k.
     """
 
     fields: tuple[str, ...]

@@ -57,18 +57,11 @@ class RelativePose:
     Parameters
     ----------
     R : (3, 3) array_like
-        Rotation, orthonormal within 1e-6 with positive determinant. The nearest exact rotation is
-        stored.
+        Rotation from camera 0 to camera 1, orthonormal within 1e-6 with positive determinant. The
+        nearest exact rotation is stored, as a read-only float64 array.
     t : (3,) array_like
-        Translation, of any length but zero; stored with length 1, since two views do not determine
-        its length.
-
-    Attributes
-    ----------
-    R : (3, 3) float64 ndarray
-        Rotation from camera 0 to camera 1, read-only.
-    t : (3,) float64 ndarray
-        Position of camera 0's centre in camera 1, unit length, read-only.
+        Position of camera 0's centre in camera 1, of any length but zero; stored with length 1,
+        since two views do not determine its length, and read-only.
 
     Raises
     ------

@@ -29,17 +29,7 @@ _WANTED = (
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedCamera:
-    """A camera, and where it is from.
-
-    Attributes
-    ----------
-    camera : Camera
-        With the size of the image, in pixels of the image.
-    source : {"given", "colmap", "exif", "guessed"}
-        Where it is from.
-    sentence : str
-        The same as a sentence; it says so where the focal length is a guess.
-    """
+    """A camera with the size of its image, and where it is from, also as a sentence."""
 
     camera: Camera
     source: Source
@@ -57,11 +47,9 @@ def resolve_camera(
     Parameters
     ----------
     camera
-        A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text ``fx,fy,cx,cy`` or
-        ``MODEL,width,height,params...``; a .txt or .json file with one of these; a COLMAP model
-        (its folder, ``cameras.txt`` or ``cameras.bin``) with one camera or with this image. With
-        None, the focal length is taken from EXIF or, without it, guessed as 1.2 times the longer
-        edge; the principal point is then the centre of the image, and there is no distortion.
+        A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text or file as `parse_camera`
+        takes it; a COLMAP model with one camera or with this image. With None, the focal length
+        is taken from EXIF or, without it, guessed as 1.2 times the longer edge; the principal point is then the centre of the image, and there is no distortion.
     image_path
         File of the image, None if it has none.
     size : (int, int)

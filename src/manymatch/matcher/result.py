@@ -133,10 +133,6 @@ class MatchResult:
             File to write; its ending decides the format.
         **settings
             Further arguments of `manymatch.viz.plot_candidates`.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
         """
         from manymatch.viz import plot_candidates
 

@@ -144,10 +144,6 @@ def run_batch(
     progress : callable, optional
         Called with a `RunProgress` at the start and after every few pairs.
 
-    Returns
-    -------
-    BatchSummary
-
     Raises
     ------
     ValueError

@@ -34,19 +34,8 @@ _LEFT_OVER = re.compile(r"\.[0-9a-f]{32}\.tmp")
 class Journal:
     """Finished pairs of a folder, as records by index; a context manager.
 
-    Parameters
-    ----------
-    folder : Path
-        Made if it does not exist.
-    header : dict
-        What is being computed, in JSON types. A folder with another header is refused.
-
-    Raises
-    ------
-    ValueError
-        If the folder belongs to another run, is in use, or its journal is damaged.
-    OSError
-        If it cannot be written.
+    The folder is made if it does not exist. The header says what is being computed, in JSON types.
+    A folder of another run, one that is in use or has a damaged journal raises `ValueError`.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:

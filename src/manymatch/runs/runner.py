@@ -63,14 +63,8 @@ class RunProgress:
 class RunInterrupted(KeyboardInterrupt):
     """Ctrl-C during a run, after everything finished has been written.
 
-    Attributes
-    ----------
-    finished, total : int
-        Pairs.
-    busy : bool
-        Whether a pair is still in work, which a thread ends in the background.
-    result : object
-        What the interrupted function would have returned, for the finished pairs.
+    `busy` says whether a pair is still in work, which a thread ends in the background, and
+    `result` is what the interrupted function would have returned, for the finished pairs.
     """
 
     def __init__(
@@ -101,29 +95,12 @@ def error_sentence(error: Exception) -> str:
 class Run:
     """Pairs 0 to `total` - 1, each with one record in every journal.
 
-    Parameters
-    ----------
-    journals : mapping of str to Journal
-        Open journals by any name. They may hold records of further pairs.
-    total : int
-        Number of pairs.
-    category : callable, optional
-        From a record of the first journal to the name it is counted under.
-    categories : sequence of str
-        All these names, in the order in which they are shown.
-    repeat : callable, optional
-        Whether a pair with this record in an earlier run is to be computed again.
-    label : str
-        For `RunProgress`.
-
-    Attributes
-    ----------
-    missing : list of int
-        Pairs that some journal lacked at the beginning.
-    computed : int
-        Pairs that were finished since.
-    interrupted, busy : bool
-        Whether Ctrl-C ended the run early, and whether a pair was still in work by then.
+    The journals are open, by any name, and may hold records of further pairs. A record of the
+    first one is counted under the name that `category` returns, one of `categories` in the order
+    in which they are shown. `repeat` says whether a pair with this record in an earlier run is to
+    be computed again. Then `missing` are the pairs that some journal lacked at the beginning,
+    `computed` counts those that were finished since, and `interrupted` and `busy` say whether
+    Ctrl-C ended the run early, and whether a pair was still in work by then.
     """
 
     def __init__(
@@ -173,20 +150,12 @@ class Run:
         order: Callable[[Sequence[int]], Iterable[int]] = lambda indices: indices,
         progress: Callable[[RunProgress], object] | None = None,
     ) -> None:
-        """Work on the missing pairs, until all are finished or Ctrl-C.
+        """Work on the missing pairs in this order, until all are finished or Ctrl-C.
 
-        Parameters
-        ----------
-        work : callable
-            Gets the index of a pair and the names of the journals that lack it, and returns a
-            record for each of these. It is called by several threads. An exception ends the run,
-            after everything that was finished before has been written.
-        workers : int
-            Number of threads.
-        order : callable
-            Puts the missing pairs into the order in which they are best worked on.
-        progress : callable, optional
-            Called with a `RunProgress` at the start and after every few pairs.
+        `work` gets the index of a pair and the names of the journals that lack it, and returns a
+        record for each of these. It is called by several threads. An exception ends the run, after
+        everything that was finished before has been written. `progress` is called at the start and
+        after every few pairs.
         """
         begin = time.monotonic()
         tell = progress if progress is not None else lambda _: None

@@ -43,10 +43,7 @@ class View:
     def camera_in(self, pair: Pair, side: int) -> ResolvedCamera:
         """Camera of this image as image 0 or 1 of a pair: the pair's own, else that of the image.
 
-        Raises
-        ------
-        ValueError
-            If there is none, or it does not fit the image.
+        It is an error if there is none, or if it does not fit the image.
         """
         own, path = ((pair.camera0, pair.path0), (pair.camera1, pair.path1))[side]
         if own is not None:
@@ -65,14 +62,8 @@ class View:
 class Views:
     """Cache of views by file, which keeps the most recently used ones.
 
-    Parameters
-    ----------
-    matcher : Matcher
-        Whose features are computed.
-    budget : int
-        Bytes of features to keep; those that are in use are held beside.
-    cameras
-        Camera of every image whose pair has none, as `resolve_camera` takes it.
+    `budget` is the number of bytes of features to keep; those that are in use are held beside.
+    `cameras` is the camera of every image whose pair has none, as `resolve_camera` takes it.
     """
 
     def __init__(self, matcher: Matcher, budget: int, cameras: object = None) -> None:

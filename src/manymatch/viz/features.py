@@ -101,10 +101,6 @@ def plot_pca(
     opacity : float
         Of the colours, in [0, 1].
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     ModuleNotFoundError

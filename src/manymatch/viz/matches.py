@@ -61,10 +61,6 @@ def plot_candidates(
     title : str, optional
         Heading of the picture.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     ModuleNotFoundError
