@@ -244,19 +244,19 @@ def assert_equals_twin(graph, size0, size1, **chosen):
     return result
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(graphs(), sizes, sizes, options)
 def test_lattices(graph, size0, size1, chosen):
     assert_equals_twin(graph, size0, size1, **chosen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(ANYWHERE), sizes, sizes, options)
 def test_points_anywhere(graph, size0, size1, chosen):
     assert_equals_twin(graph, size0, size1, **chosen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(st.sampled_from([0.0, 1.0, 9.0]), max_edges=60), sizes, sizes, options)
 def test_many_edges_in_few_cells(graph, size0, size1, chosen):
     assert_equals_twin(graph, size0, size1, **chosen)
@@ -295,7 +295,7 @@ def test_hubs():
         assert_equals_twin(graph, (640, 480), (640, 480), threshold=threshold, grid=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 150), st.integers(1, 150), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_support_is_the_size_of_a_maximum_matching(n0, n1, degree, seed):
     # Everything lies in the middle cell of nine, so the score is m and the mean is n / 9.
@@ -310,7 +310,7 @@ def test_support_is_the_size_of_a_maximum_matching(n0, n1, degree, seed):
         assert result.num_kept == kept
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(graphs(), options, st.integers(0, 2**32 - 1))
 def test_names_of_keypoints_and_order_of_edges_mean_nothing(graph, chosen, seed):
     rng = np.random.default_rng(seed)
@@ -326,7 +326,7 @@ def test_names_of_keypoints_and_order_of_edges_mean_nothing(graph, chosen, seed)
     assert (after.scale, after.rotation) == (before.scale, before.rotation)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(), options)
 def test_isolated_keypoints_play_no_part(graph, chosen):
     far = [[-1e4, 3e4]]

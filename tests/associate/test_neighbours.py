@@ -241,7 +241,7 @@ def test_peak_memory_is_as_documented():
 
 # ---------------------------------------------------------------- properties
 
-relaxed = settings(deadline=None, max_examples=150)
+relaxed = settings(max_examples=150)
 operators = st.sampled_from(OPERATORS)
 
 
@@ -380,7 +380,7 @@ def slow_owned(desc0, owners0, desc1, owners1, k, operator):
     return sorted(found)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 14),

@@ -430,7 +430,7 @@ def record(scene, method, graph=None, cameras=None, options=QUICK):
     return assess(estimate)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), power=st.sampled_from([-3, -1, 1, 4]), method=methods)
 def test_pixels_may_be_of_any_size(seed, power, method):
     scene = make_scene(EASY, seed)
@@ -450,7 +450,7 @@ def test_pixels_may_be_of_any_size(seed, power, method):
     assert json.dumps(other) == json.dumps(first)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), config=st.sampled_from([EASY, ORDERING]), method=methods)
 def test_swapping_the_images_tells_the_same(seed, config, method):
     scene = make_scene(dataclasses.replace(config, noise_px=0.4), seed)

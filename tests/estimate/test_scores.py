@@ -141,7 +141,7 @@ def test_priors_and_constants_equal_the_paper():
                 assert a[vertex] == (pytest.approx(constant, rel=1e-9) if incident else 0.0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     edges=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=25),
     q=st.floats(0.01, 0.99),
@@ -251,7 +251,7 @@ def test_no_edges():
     assert len(_core.max_matching(none, np.zeros(0))) == 0
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
 def test_small_graphs_by_enumeration(edges):
     edges = unique_edges(edges)

@@ -123,13 +123,6 @@ class PrefixKept(Good):
         return flat[:, :, : rows * columns].unflatten(2, (rows, columns))
 
 
-class PrefixOfRow(Good):
-    """As many prefix tokens as a row has cells: everything is one row too low."""
-
-    def change(self, value):
-        return torch.roll(value, 1, dims=2)
-
-
 class OffByOne(Good):
     def change(self, value):
         return torch.roll(value, 1, dims=3)
@@ -143,18 +136,6 @@ class CentrePadded(Good):
         padded = torch.nn.functional.pad(pixels, (4, 4, 4, 4))
         maps = super().forward(padded, layers, norm)
         return {k: value[:, :, :rows, :columns] for k, value in maps.items()}
-
-
-class CentrePaddedToSquare(Good):
-    """The image in the middle of a square, whose first rows are taken."""
-
-    def forward(self, pixels, layers, norm):
-        height, width = pixels.shape[2:]
-        missing = max(width - height, 0) // 8
-        before, after = 8 * (missing // 2), 8 * (missing - missing // 2)
-        padded = torch.nn.functional.pad(pixels, (0, 0, before, after))
-        maps = super().forward(padded, layers, norm)
-        return {k: value[:, :, : height // 8] for k, value in maps.items()}
 
 
 class WrongOrigin(Good):
@@ -233,10 +214,8 @@ class BadNumbers(Good):
         (Transposed, r"must have shape \(1, 16, 9, 13\), got \(1, 16, 13, 9\)"),
         (TransposedReading, "must shift the map alike"),
         (PrefixKept, r"the change lies \+1.0 cells along x and \+0.0 along y"),
-        (PrefixOfRow, r"the change lies \+0.0 cells along x and \+1.0 along y"),
         (OffByOne, r"the change lies \+1.0 cells along x"),
         (CentrePadded, "must change the map most at its cell"),
-        (CentrePaddedToSquare, "must change the map most at its cell"),
         (WrongOrigin, r"the change lies \+1.0 cells along x and \+1.0 along y"),
         (WrongDim, r"must have shape \(1, 15, 9, 13\)"),
         (NotFinite, "must be finite"),

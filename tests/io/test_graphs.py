@@ -37,7 +37,7 @@ def graphs(draw):
     return graph.compact()[0]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graphs())
 def test_round_trip_is_exact(tmp_path, graph):
     path = tmp_path / "graph.csv"
@@ -64,11 +64,6 @@ def test_holes_and_order(tmp_path):
     assert graph.edges.tolist() == [[0, 0], [0, 1], [1, 0]]
     assert graph.rank.tolist() == [1, 1, 2]
     assert read_associations_csv(path) == graph
-
-
-def test_no_edges(tmp_path):
-    (tmp_path / "a.csv").write_text(HEADER)
-    assert read_associations_csv(tmp_path / "a.csv") == AssociationGraph([], [], [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -140,15 +135,6 @@ def test_a_graph_without_values_is_not_written(tmp_path, lacking):
         write_associations_csv(graph, tmp_path / "a.csv")
     with pytest.raises(ValueError, match="graph must be an AssociationGraph"):
         write_associations_csv(None, tmp_path / "a.csv")
-
-
-def test_an_older_file_survives_a_failed_write(tmp_path):
-    graph = AssociationGraph([], [], [], [], [])
-    with pytest.raises(ValueError, match="a file in an existing folder"):
-        write_associations_csv(graph, tmp_path / "nowhere" / "a.csv")
-    with pytest.raises(ValueError, match="a file in an existing folder"):
-        write_associations_csv(graph, tmp_path)
-    assert not np.any(list(tmp_path.iterdir()))
 
 
 def test_plain_matches_keep_their_order():

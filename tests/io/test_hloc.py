@@ -5,7 +5,6 @@ import pytest
 
 from manymatch import AssociationGraph
 from manymatch.io import HlocWriter, PairMatches, load_graph, read_hloc
-from manymatch.io.hloc import pair_names
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -172,10 +171,6 @@ def test_hloc_needs_two_files_and_a_folder(tmp_path):
     ):
         pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_names_as_hloc_writes_them():
-    assert pair_names("db/1.jpg", "q/a/2.jpg") == ("db-1.jpg/q-a-2.jpg", "db-1.jpg_q-a-2.jpg")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch import Options, RelativePose
@@ -71,7 +71,6 @@ def problems(draw):
     return (*points, np.array(list(zip(left, right, strict=True)), dtype=int).reshape(-1, 2))
 
 
-@settings(deadline=None)
 @given(problem=problems())
 def test_any_matches_come_back_from_npz(tmp_path_factory, problem):
     path = tmp_path_factory.getbasetemp() / "any.npz"

@@ -13,7 +13,7 @@ def random_map(seed, dim=10, rows=5, columns=7):
     return np.random.default_rng(seed).normal(size=(dim, rows, columns)).astype(np.float32)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 500), dim=st.integers(1, 12), rows=st.integers(1, 5), n=st.integers(1, 5)
 )

@@ -201,9 +201,7 @@ def test_names_cannot_break_out(scene, estimate, confidence, tmp_path):
 
 
 @given(st.text(st.characters(), max_size=40))
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_name_survives_in_the_page(scene, estimate, confidence, tmp_path, text):
     page = report(tmp_path / "r.html", scene, estimate, names=(text, "b"), confidence=confidence)
     assert page.data["names"] == [text, "b"]

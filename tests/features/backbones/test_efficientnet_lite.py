@@ -165,24 +165,9 @@ def test_only_the_classifier_is_left_out(weights):
     assert used == MODEL.parameters
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda s: s.pop("_blocks.3._bn1.bias"), "1 missing of 288 .*'blocks.3.bn1.bias'"),
-        (lambda s: s.update({"_blocks.16.x": torch.zeros(1)}), "1 unexpected .*'blocks.16.x'"),
-        (lambda s: s.update({"_bn0.bias": torch.zeros(5)}), "1 of another shape .*'bn0.bias'"),
-    ],
-)
-def test_other_networks_are_refused(weights, tmp_path, change, says):
+def test_a_missing_tensor_is_named(weights, tmp_path):
     state = dict(load_state(weights))
-    change(state)
+    del state["_blocks.3._bn1.bias"]
     torch.save(state, tmp_path / "other.pth")
-    with pytest.raises(WeightsError, match=says):
+    with pytest.raises(WeightsError, match=r"1 missing of 288 .*'blocks.3.bn1.bias'"):
         load_backbone(MODEL.name, weights=tmp_path / "other.pth")
-
-
-def test_random_weights_by_name():
-    backbone = load_backbone(MODEL.name, weights="random")
-    value = backbone.forward(noise(64, 64), [10], norm=False)[10]
-    assert torch.isfinite(value).all()
-    assert float(value.std()) > 0

@@ -119,18 +119,10 @@ def test_batches_equal_singles(case):
                 torch.testing.assert_close(together[layer][i], alone[layer][0])
 
 
-def test_random_weights_are_the_same_every_time():
-    first, second = tiny.backbone("dinov3").module, tiny.backbone("dinov3").module
-    for (name, a), b in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
-        assert torch.equal(a, b), name
-    assert not first.training
-    assert not any(parameter.requires_grad for parameter in first.parameters())
-
-
 def test_random_weights_leave_rotary_positions_alone():
-    made = tiny.backbone("dinov3").module.rope_embeddings
+    random = tiny.backbone("dinov3").module.rope_embeddings
     own = tiny.network("dinov3").rope_embeddings
-    for (name, a), b in zip(made.named_buffers(), own.buffers(), strict=True):
+    for (name, a), b in zip(random.named_buffers(), own.buffers(), strict=True):
         assert torch.equal(a, b), name
 
 
@@ -171,17 +163,13 @@ def test_convnext_stages():
     height=st.integers(1, 4000),
     budget=st.sampled_from([16, 256, 576, 1024]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_budget_is_that_of_the_naflex_processor(width, height, budget):
     from transformers.models.siglip2 import image_processing_pil_siglip2 as theirs
 
     high, wide = theirs.get_image_size_for_max_num_patches(height, width, 16, budget)
     frame = Resize.budget(budget).plan((width, height), 16)
     assert frame.content == (wide, high) == frame.padded
-
-
-def test_four_to_three_with_a_thousand_patches():
-    assert Resize.budget(1024).plan((1024, 768), 16).content == (36 * 16, 27 * 16)
 
 
 @pytest.mark.parametrize("size", [(64, 48), (31, 90), (200, 200)])

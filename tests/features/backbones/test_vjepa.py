@@ -74,7 +74,7 @@ def test_norms_of_their_own_and_the_last_one_for_the_others():
         torch.testing.assert_close(normed[layer], expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rows=st.integers(1, 7), columns=st.integers(1, 7), seed=st.integers(0, 9))
 def test_rotation_equals_complex_numbers(rows, columns, seed):
     vectors = np.random.default_rng(seed).normal(size=(rows * columns, 64))
@@ -85,7 +85,7 @@ def test_rotation_equals_complex_numbers(rows, columns, seed):
     np.testing.assert_allclose(got, expected, atol=2e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), rows=st.integers(2, 9), columns=st.integers(2, 9))
 def test_logits_depend_on_relative_positions_only(data, rows, columns):
     query, key = torch.randn(2, 64, generator=torch.Generator().manual_seed(rows * columns)).split(
@@ -214,42 +214,16 @@ def test_plain_tensors_load_too(network, tmp_path):
     assert torch.equal(backbone.module.img_mod_embed, network.img_mod_embed)
 
 
-def without(state, key):
-    return {name: value for name, value in state.items() if name != key}
-
-
-@pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda s: without(s, "norms_block.2.bias"), "1 missing of 62.*'norms_block.2.bias'"),
-        (lambda s: {**s, "cls_token": torch.zeros(1)}, "1 unexpected.*'cls_token'"),
-        (
-            lambda s: {**s, "img_mod_embed": torch.zeros(1, 1, 64)},
-            "1 of another shape.*'img_mod_embed'",
-        ),
-    ],
-)
-def test_other_networks_are_refused(network, tmp_path, change, says):
-    path = checkpoint(tmp_path, change(network.state_dict()))
-    with pytest.raises(WeightsError, match=says):
-        load_backbone(NAME, weights=path)
-
-
 @pytest.mark.usefixtures("tiny")
 def test_damaged_files_are_refused(network, tmp_path):
     path = checkpoint(tmp_path, network.state_dict())
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(WeightsError, match="damaged"):
         load_backbone(NAME, weights=path)
+    state = dict(network.state_dict())
+    del state["norms_block.2.bias"]
+    with pytest.raises(WeightsError, match=r"1 missing of 62.*'norms_block.2.bias'"):
+        load_backbone(NAME, weights=checkpoint(tmp_path, state))
     path = checkpoint(tmp_path, network.state_dict(), entry="target_encoder")
     with pytest.raises(WeightsError, match="lacks the entry 'ema_encoder'"):
         load_backbone(NAME, weights=path)
-
-
-@pytest.mark.usefixtures("tiny")
-def test_random_weights_only_by_name_and_always_the_same():
-    first, second = (load_backbone(NAME, weights="random") for _ in range(2))
-    for a, b in zip(first.module.parameters(), second.module.parameters(), strict=True):
-        assert torch.equal(a, b)
-        assert torch.isfinite(a).all()

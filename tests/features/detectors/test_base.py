@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from manymatch.features.detectors.base import Keypoints, Selection, by_score, suppress
-from manymatch.features.registry import detector_names, load_detector
+from manymatch.features.registry import load_detector
 
 
 def slow_suppress(points, radius):
@@ -19,7 +19,7 @@ def slow_suppress(points, radius):
     return kept
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 60), st.sampled_from([0, 0.5, 1, 3, 7, 100]))
 def test_suppression_is_greedy(seed, count, radius):
     rng = np.random.default_rng(seed)
@@ -47,7 +47,7 @@ def slow_peaks(scores, radius, threshold, rounds):
     return [y * width + x for y, x in order if (y, x) in found]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 12),
@@ -108,7 +108,7 @@ def test_grid_centres():
     assert bordered.points.tolist() == [[11.5, 11.5], [19.5, 11.5]]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 20), st.integers(1, 300))
 def test_grid_stays_regular_within_its_number(width, height, stride, count):
     grid = load_detector(f"grid:{stride}", border=0, max_keypoints=count)
@@ -127,14 +127,6 @@ def test_unknown_names(name):
     with pytest.raises(ValueError, match=r"^detector must be one of .*sift, .*, got '") as caught:
         load_detector(name)
     assert "\n" not in str(caught.value)
-
-
-def test_a_near_name_is_suggested():
-    with pytest.raises(ValueError, match="did you mean 'superpoint'"):
-        load_detector("superpoit")
-    with pytest.raises(ValueError, match=r"^detector must be a name, got 3"):
-        load_detector(3)
-    assert set(detector_names()) >= {"sift", "superpoint", "aliked", "disk", "xfeat", "grid"}
 
 
 @pytest.mark.parametrize(
