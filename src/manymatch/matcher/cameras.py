@@ -49,7 +49,8 @@ def resolve_camera(
     camera
         A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text or file as `parse_camera`
         takes it; a COLMAP model with one camera or with this image. With None, the focal length
-        is taken from EXIF or, without it, guessed as 1.2 times the longer edge; the principal point is then the centre of the image, and there is no distortion.
+        is taken from EXIF or, without it, guessed as 1.2 times the longer edge; the principal
+        point is then the centre of the image, and there is no distortion.
     image_path
         File of the image, None if it has none.
     size : (int, int)
