@@ -209,3 +209,8 @@ def test_views_without_overlap_are_refused(name):
     apart = SceneConfig(num_points=0, num_outliers=0, rotation_deg=(179.0, 180.0), focal1=2000.0)
     with pytest.raises(ValueError, match=f"^{name} must be points that both cameras see"):
         make_scene(dataclasses.replace(apart, row_spacing_px=500.0, **{name: 5}), 0)
+
+
+def test_the_number_of_hub_rows_is_drawn_from_its_range():
+    config = dataclasses.replace(ROWS, num_rows=0, num_hub_rows=(1, 3))
+    assert {int(scene.row0.max()) + 1 for scene in make_scenes(config, 30)} == {1, 2, 3}

@@ -205,9 +205,13 @@ def test_repeated_points_do_not_crash(distinct):
     str(sure)
 
 
-def test_identical_images_do_not_crash():
-    points = np.random.default_rng(3).uniform(0, 700, (60, 2))
-    sure = solve(graph_of(points, points, np.column_stack([range(60)] * 2)))[1]
+LINE = np.linspace(0, 700, 50)[:, None] * [1.0, 0.7]
+SPREAD = np.random.default_rng(3).uniform(0, 700, (60, 2))
+
+
+@pytest.mark.parametrize("points", [(SPREAD, SPREAD), (LINE, LINE + 30.0)], ids=["equal", "line"])
+def test_equal_images_and_points_on_a_line_are_not_solved(points):
+    sure = solve(graph_of(*points, np.column_stack([range(len(points[0]))] * 2)))[1]
     assert sure.verdict in ("weak", "degenerate", "failed")
     plain(sure.to_dict())
 

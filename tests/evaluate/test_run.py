@@ -240,3 +240,8 @@ def test_a_folder_without_a_run_is_one_sentence(tmp_path):
     (tmp_path / "journal.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match="its first line is no header"):
         RunResult.load(tmp_path)
+
+
+def test_seeds_follow_the_number_of_the_pair_in_its_list(tmp_path):
+    result = run_set(SmallSource(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
+    assert result.column("seed").tolist() == [[10, 11], [11, 12]]

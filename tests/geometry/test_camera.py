@@ -114,31 +114,13 @@ def test_frozen_hashable_equal_and_copied(model):
 # ---------------------------------------------------------------- matrix
 
 BAD_K = [
-    None,
-    "abc",
-    500.0,
-    [],
-    K[:2],
-    K[None],
-    np.eye(4),
-    K > 0,
-    K.astype(complex),
-    K.astype(object),
-    [[500, 0, 320], [0, 500], [0, 0, 1]],
-    np.zeros((3, 3)),
-    -K,
-    2 * K,
-    K.T,
-    np.linalg.inv(K) * [[-1], [1], [1]],
-    with_entry(K, (0, 2), np.nan),
-    with_entry(K, (1, 1), np.inf),
-    with_entry(K, (0, 0), 0.0),
-    with_entry(K, (0, 0), 1e-320),
-    with_entry(K, (1, 1), -520.0),
-    with_entry(K, (1, 0), 0.1),
-    with_entry(K, (2, 0), 1e-3),
+    None, "abc", 500.0, [], K[:2], K[None], np.eye(4), K > 0, K.astype(complex), K.astype(object),
+    [[500, 0, 320], [0, 500], [0, 0, 1]], np.zeros((3, 3)), -K, 2 * K, K.T,
+    np.linalg.inv(K) * [[-1], [1], [1]], with_entry(K, (0, 2), np.nan),
+    with_entry(K, (1, 1), np.inf), with_entry(K, (0, 0), 0.0), with_entry(K, (0, 0), 1e-320),
+    with_entry(K, (1, 1), -520.0), with_entry(K, (1, 0), 0.1), with_entry(K, (2, 0), 1e-3),
     with_entry(K, (2, 2), 0.0),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", BAD_K, ids=range(len(BAD_K)))

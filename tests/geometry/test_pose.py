@@ -22,42 +22,14 @@ def about_z(degrees):
 
 
 BAD_R = [
-    None,
-    "abc",
-    1.0,
-    I3[:2],
-    I3[None],
-    np.eye(4),
-    [[1, 0], [0, 1, 0], [0]],
-    I3 > 0,
-    I3 * 1j,
-    I3.astype(object),
-    [],
-    np.full((3, 3), np.nan),
-    np.where(I3 > 0, np.inf, 0.0),
-    np.zeros((3, 3)),
-    2 * I3,
-    1e300 * I3,
-    I3 + 1e-5,
-    -I3,
-    np.diag([1.0, 1.0, -1.0]),
-]
+    None, "abc", 1.0, I3[:2], I3[None], np.eye(4), [[1, 0], [0, 1, 0], [0]], I3 > 0, I3 * 1j,
+    I3.astype(object), [], np.full((3, 3), np.nan), np.where(I3 > 0, np.inf, 0.0),
+    np.zeros((3, 3)), 2 * I3, 1e300 * I3, I3 + 1e-5, -I3, np.diag([1.0, 1.0, -1.0]),
+]  # fmt: skip
 BAD_T = [
-    None,
-    "abc",
-    1.0,
-    X[:2],
-    X[:, None],
-    np.ones(4),
-    [1, [2], 3],
-    X > 0,
-    X * 1j,
-    X.astype(object),
-    [],
-    [0, 0, 0],
-    [0.0, np.nan, 1.0],
-    [np.inf, 0, 0],
-]
+    None, "abc", 1.0, X[:2], X[:, None], np.ones(4), [1, [2], 3], X > 0, X * 1j, X.astype(object),
+    [], [0, 0, 0], [0.0, np.nan, 1.0], [np.inf, 0, 0],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("R", BAD_R, ids=range(len(BAD_R)))

@@ -154,22 +154,15 @@ def test_views_that_are_not_contiguous():
 
 
 BAD_ARRAYS = {
-    "empty": np.zeros((0, 5, 3), np.uint8),
-    "no width": np.zeros((5, 0), np.uint8),
+    "empty": np.zeros((0, 5, 3), np.uint8), "no width": np.zeros((5, 0), np.uint8),
     "channels first": np.zeros((3, 50, 60), np.uint8),
-    "two channels": np.zeros((5, 5, 2), np.uint8),
-    "vector": np.zeros(5, np.uint8),
-    "batch": np.zeros((1, 5, 5, 3), np.uint8),
-    "nan": np.full((5, 5), np.nan),
-    "too bright": np.full((5, 5), 200.0),
-    "negative": np.full((5, 5), -0.1),
-    "int64": np.zeros((5, 5), np.int64),
-    "uint32": np.zeros((5, 5), np.uint32),
-    "complex": np.zeros((5, 5), complex),
-    "objects": np.full((5, 5), None),
-    "text": np.full((5, 5), "a"),
-    "masked": np.ma.masked_equal(RGB, RGB[0, 0, 0]),
-}
+    "two channels": np.zeros((5, 5, 2), np.uint8), "vector": np.zeros(5, np.uint8),
+    "batch": np.zeros((1, 5, 5, 3), np.uint8), "nan": np.full((5, 5), np.nan),
+    "too bright": np.full((5, 5), 200.0), "negative": np.full((5, 5), -0.1),
+    "int64": np.zeros((5, 5), np.int64), "uint32": np.zeros((5, 5), np.uint32),
+    "complex": np.zeros((5, 5), complex), "objects": np.full((5, 5), None),
+    "text": np.full((5, 5), "a"), "masked": np.ma.masked_equal(RGB, RGB[0, 0, 0]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("array", BAD_ARRAYS.values(), ids=BAD_ARRAYS.keys())

@@ -156,3 +156,10 @@ def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, sa
         run_batch(CONFIG, chosen, tmp_path / "out", formats=["npz", "colmap"])
     assert not (tmp_path / "out").exists()
     assert checked_formats(["npz"], chosen) == ("npz",)
+
+
+def test_other_formats_can_be_asked_for_later(pairs, tmp_path):
+    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
+    summary = run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["colmap"])
+    assert summary.computed == 0
+    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 3

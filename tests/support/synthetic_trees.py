@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from scipy.spatial.transform import Rotation
 
 WIDTH, HEIGHT = 64, 48
 
@@ -169,26 +170,8 @@ BINS = ("0-40", "40-80", "80-120")
 
 
 def quaternion(R: np.ndarray) -> np.ndarray:
-    """(w, x, y, z) of a rotation: the eigenvector of Bar-Itzhack's matrix."""
-    m = R
-    N = (
-        np.array(
-            [
-                [
-                    m[0, 0] + m[1, 1] + m[2, 2],
-                    m[2, 1] - m[1, 2],
-                    m[0, 2] - m[2, 0],
-                    m[1, 0] - m[0, 1],
-                ],
-                [0, m[0, 0] - m[1, 1] - m[2, 2], m[0, 1] + m[1, 0], m[0, 2] + m[2, 0]],
-                [0, 0, m[1, 1] - m[0, 0] - m[2, 2], m[1, 2] + m[2, 1]],
-                [0, 0, 0, m[2, 2] - m[0, 0] - m[1, 1]],
-            ]
-        )
-        / 3
-    )
-    N = N + np.triu(N, 1).T
-    return np.linalg.eigh(N)[1][:, -1]
+    """(w, x, y, z) of a rotation."""
+    return np.roll(Rotation.from_matrix(R).as_quat(), 1)
 
 
 def look(direction: np.ndarray, distance: float) -> np.ndarray:

@@ -7,6 +7,7 @@ from tests.support.synthetic_trees import (
     make_scannet_images,
     make_scannet_list,
     make_scannet_loftr,
+    write_image,
 )
 
 
@@ -134,3 +135,11 @@ def test_damaged_loftr_files(tmp_path, damage, says):
     make_scannet_loftr(tmp_path)
     damage(tmp_path)
     assert says in fault(tmp_path)
+
+
+def test_flat_images(tmp_path):
+    make_scannet_list(tmp_path, 6)
+    for scene in ("scene0707_00", "scene0708_00"):
+        for frame in (15, 30, 45):
+            write_image(tmp_path / f"{scene}_frame-{frame:06d}.jpg", (1296, 968))
+    assert all(pair.path1.is_file() for pair in datasets.load("scannet1500", tmp_path))

@@ -1,11 +1,9 @@
-"""The diagnosis of representations: backbones, summary, tables, figures, a small run."""
+"""The diagnosis of representations: backbones, summary, a small run."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from manymatch_paper.dense_pairs import Choice, DepthSets, PatchSettings, with_depth
@@ -79,63 +77,6 @@ def test_the_rank_that_gains_most_is_shown_unless_the_papers_is_there() -> None:
     assert diagnose._summary(entries(curves), (0, 5, 9, 200), None)["rank"] == 200
 
 
-def example_data(set_name: str = "synthetic", backbone: str = "tiny", scale: int = 1) -> dict:
-    """Data of a run with two layers, three ranks and three bins, one of them empty."""
-    ks = np.arange(1, 9)
-    curves = {
-        (layer, 100 * s, place): (
-            (100.0 * ks * scale).tolist(),
-            (
-                0.1 * layer / 20 + (0.05 * s if s < 2 else 0.05) + (0.08 - 0.02 * place) * ks
-            ).tolist(),
-        )
-        for layer in (19, 24)
-        for s in (0, 1, 2)
-        for place in (0, 1)
-    }
-    found = entries(curves)
-    bins = [
-        {"name": name, "pairs": n, "objects": 1, "without_partners": [0, 0, n]}
-        for name, n in (("[0°, 40°)", 2), ("[40°, 80°)", 1), ("[80°, 120°)", 0))
-    ]
-    run = {
-        "set": set_name,
-        "title": "Synthetic",
-        "backbone": backbone,
-        "layers": [19, 24],
-        "num_layers": 24,
-        "strides": [16, 16],
-        "ranks": [0, 100, 200],
-        "longest": 1024,
-        "pairs": 3,
-        "bins": bins,
-        "left_out": 2,
-        "curves": found,
-        "notes": ["A note."],
-        "summary": diagnose._summary(found, (0, 100, 200), None),
-    }
-    return {"k": 8, "taus_cm": [1, 2, 5], "bounds_deg": [0, 40, 80, 120], "runs": [run]}
-
-
-def test_figures_and_files_come_from_the_json_alone(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    data = example_data()
-    data["runs"].append(example_data(backbone="other", scale=2)["runs"][0])
-    paths = report_of("diagnose", data).write(tmp_path)
-    assert {path.suffix for path in paths} == {".json", ".md", ".tex", ".pdf", ".png"}
-    again = load_report(tmp_path / "diagnose.json")
-    figure = again.figures["layer_selection"](json.loads(json.dumps(data)))
-    drawn = [axis for axis in figure.axes if axis.lines]
-    assert len(drawn) == 2
-    # Two layers in two bins each; the arrow's label is the gain from K = 1 to K = 5.
-    assert [len(axis.lines) for axis in drawn] == [4, 4]
-    assert "+32.0 pp" in [text.get_text() for text in drawn[0].texts]
-    sweep = again.figures["rank_sweep"](data)
-    panels = [axis for part in sweep.subfigs for axis in part.axes if axis.lines]
-    assert [len(axis.lines) for axis in panels] == [6] * 4
-    assert again.markdown() == (tmp_path / "diagnose.md").read_text()
-
-
 def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     dataset = with_depth(synthetic_planes(tmp_path, 2))
@@ -164,5 +105,8 @@ def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
             # The shift is a whole number of cells: even a random network sees the same there.
             assert curve["recall"][-1] > 0.5
     assert diagnose.run(sets, **settings) == data
+    report_of("diagnose", data).write(tmp_path / "report")
+    again = load_report(tmp_path / "report" / "diagnose.json")
+    assert again.markdown() == (tmp_path / "report" / "diagnose.md").read_text()
     with pytest.raises(ValueError, match="k was 3 and is 2 now"):
         diagnose.run(sets, **{**settings, "k": 2})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from manymatch_paper.dense_pairs import DepthSets, PatchSettings
+from manymatch_paper.engine import load_report, report_of
 from manymatch_paper.experiments import operators
 from tests.support.synthetic_planes import synthetic_planes
 
@@ -61,3 +62,6 @@ def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
         assert m + u == 2 * o
     for m, o, u in zip(*(curves[name]["recall"] for name in curves), strict=True):
         assert m <= o <= u
+    report_of("operators", data).write(tmp_path / "report")
+    again = load_report(tmp_path / "report" / "operators.json")
+    assert again.markdown() == (tmp_path / "report" / "operators.md").read_text()

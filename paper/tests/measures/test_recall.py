@@ -259,3 +259,10 @@ def test_bad_curves_are_refused() -> None:
         frontier([], [], [1])
     with pytest.raises(ValueError, match="recall must be one number a point"):
         frontier_regret({"a": ([1, 2], [0.5])})
+
+
+def test_no_patches_at_all() -> None:
+    truth = PatchTruth.of(np.empty((0, 3)), np.empty((0, 3)))
+    curve = graph_recall(truth, np.empty((0, 2)), [], 2)
+    assert curve.edges.tolist() == [0, 0]
+    assert np.isnan(curve.recall).all()

@@ -221,3 +221,13 @@ def test_refuses_labels():
         reliability([0.1], [True], strata=[1])
     with pytest.raises(ValueError, match="level must be a number"):
         reliability([0.1], [True], groups=[1], level=1.0)
+
+
+def test_entries_without_weight_do_not_count():
+    probability, truth, group = entries(6)
+    weight = (group > 3).astype(float)
+    kept = group > 3
+    found = reliability(probability, truth, weight=weight, groups=group)
+    expected = reliability(probability[kept], truth[kept], groups=group[kept])
+    assert found.ece == pytest.approx(expected.ece)
+    assert found.ece_interval.high == pytest.approx(expected.ece_interval.high)

@@ -234,3 +234,8 @@ def test_pairs_without_a_pose_are_refused(views, tmp_path):
     pair = dataclasses.replace(views.pairs[0], R=None, t=None)
     with pytest.raises(ValueError, match="set must have the true pose of every pair"):
         SystemSource(Dataset("folder", "mine", (pair,)), TrueMatches(views), tmp_path)
+
+
+def test_an_unknown_system_is_refused_with_a_suggestion():
+    with pytest.raises(ValueError, match="did you mean 'sift-mnn', got 'sift-mn'"):
+        load_system("sift-mn")

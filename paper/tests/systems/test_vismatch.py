@@ -112,12 +112,6 @@ def test_without_the_package_the_sentence_says_how_and_where_to_install_it(monke
     )
 
 
-def test_omniglue_needs_tensorflow_beside(monkeypatch):
-    monkeypatch.setattr(adapter, "is_installed", lambda package: package != "tensorflow")
-    sentence = load_system("omniglue", offline=True).missing()
-    assert sentence == "OmniGlue needs tensorflow beside vismatch: pip install tensorflow"
-
-
 @pytest.mark.parametrize(
     ("name", "command"),
     [
@@ -137,3 +131,10 @@ def test_offline_the_sentence_says_which_weights_are_missing(
     # Without that the package fetches them by itself.
     assert load_system(name, offline=False).missing(fetch=True) is None
     assert not stub.calls
+
+
+def test_nothing_matched_is_no_error(stub, monkeypatch):
+    monkeypatch.setitem(globals(), "POINTS0", np.empty((0, 2)))
+    monkeypatch.setitem(globals(), "POINTS1", np.empty((0, 2)))
+    stub.confidences = None
+    assert len(load_system("xoftr", device="cpu").match(*pictures())) == 0

