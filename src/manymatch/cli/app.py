@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from manymatch.cli.console import clean_exit, print_plain
 
-# Module of a command, and the first sentence of its help, in the order in which people meet them.
+# Module of a command, and the first sentence of its help, in the order of the listing.
 COMMANDS = {
     "demo": "Match two photographs that come with the package, and write pictures and a report.",
     "match": "Find the relative pose of two images and their one-to-one matches.",

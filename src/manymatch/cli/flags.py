@@ -109,15 +109,9 @@ def setting_flags(
     are. A command with the keyword argument `runtime` also gets the arguments ``device``,
     ``offline`` and ``cache`` of `Matcher` in it.
 
-    Parameters
-    ----------
-    *parts : dataclasses
-        `FeatureConfig`, `Association` or `Options`. The metadata of a field says its help, the
-        panel of the help it is shown in and its choices; see `manymatch._settings`.
-    only : collection of str, optional
-        The fields that become flags; by default all.
-    exclude : collection of str
-        Fields that the command decides itself.
+    The dataclasses are among `FeatureConfig`, `Association` and `Options`, whose fields have their
+    help as metadata; see `manymatch._settings`. `only` names the fields that become flags, by
+    default all, and `exclude` those that the command decides itself.
     """
     fields = {field.name: (cls, field) for cls in parts for field in dataclasses.fields(cls)}
     if Options in parts:

@@ -112,16 +112,10 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunResult:
-    """Trials of one configuration on one set.
+    """Trials of one configuration on one set, as they are in a folder.
 
-    Attributes
-    ----------
-    folder : Path
-        Where the run is.
-    header : dict
-        What was computed: ``title``, ``source``, ``config`` and versions.
-    records : list of dict
-        One per pair, by index, each with its ``trials``.
+    The header says what was computed: ``title``, ``source``, ``config`` and versions. There is one
+    record per pair, by index, each with its ``trials``.
     """
 
     folder: Path

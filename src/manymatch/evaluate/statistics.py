@@ -110,17 +110,9 @@ def _intervals(values: Iterable[float], draws: FloatArray, level: float) -> tupl
 class Spread:
     """A number per threshold: mean over repetitions, their spread, and an interval over pairs.
 
-    Attributes
-    ----------
-    mean : tuple of float
-        Mean over the repetitions (seeds), one per threshold.
-    sd : tuple of float
-        Sample standard deviation between them; 0 for a single one.
-    low, high : tuple of float
-        Least and largest repetition.
-    interval : tuple of Interval
-        95 % interval of the mean when pairs are resampled; what is said about one pair by its
-        repetitions stays together.
+    `sd` is the sample standard deviation between repetitions (seeds), 0 for a single one; `low`
+    and `high` are the least and the largest repetition. `interval` is the 95 % interval of the mean
+    when pairs are resampled; the repetitions of one pair stay together.
     """
 
     mean: tuple[float, ...]

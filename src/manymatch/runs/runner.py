@@ -39,18 +39,11 @@ _GRACE_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class RunProgress:
-    """How far a run is.
+    """How far a run is: pairs that are finished, those of earlier runs included, and all pairs.
 
-    Attributes
-    ----------
-    finished, total : int
-        Pairs, those of earlier runs included.
-    counts : dict of str to int
-        Finished pairs by category, such as their verdict.
-    seconds_left : float or None
-        Estimated from this run's speed; None before its first pair.
-    label : str
-        Which part of a longer run this is; may be empty.
+    `counts` are the finished pairs by category, such as their verdict. `seconds_left` is estimated
+    from this run's speed, None before its first pair. `label` says which part of a longer run this
+    is.
     """
 
     finished: int

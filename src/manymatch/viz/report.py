@@ -69,7 +69,7 @@ def write_report(
     others: Sequence[tuple[str, Estimate, float | None]] = (),
     error_deg: float | None = None,
 ) -> Path:
-    """Write everything about one pair into one HTML file that needs nothing else.
+    """Write everything about one pair into one HTML file that needs nothing else; return its path.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def write_report(
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         The cameras of the estimate.
     config : dict
-        Settings, versions and seed, nested as you like; shown in full.
+        Settings, versions and seed, nested to any depth; shown in full.
     confidence : Confidence, optional
         Of the estimate; computed if not given.
     timing : dict of str to float, optional
@@ -103,11 +103,6 @@ def write_report(
         degrees where the true pose is known.
     error_deg : float, optional
         Error of this estimate where the true pose is known, in degrees.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
 
     Raises
     ------
