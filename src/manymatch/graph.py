@@ -103,7 +103,8 @@ class AssociationGraph:
                 raise ValueError(f"edges must hold {want}, got {e[row, side]} in row {row}")
         s = None if similarity is None else _similarity(similarity, len(e))
         r = None if rank is None else _rank(rank, len(e))
-        kept = _first_of_each(e, len(p1))
+        # The first of equal edges, in order.
+        kept = np.sort(np.unique(e[:, 0] * len(p1) + e[:, 1], return_index=True)[1])
         _fill(self, p0, p1, e[kept], _take(s, kept), _take(r, kept), len(e) - len(kept))
 
     @classmethod
@@ -216,7 +217,7 @@ class AssociationGraph:
         if not isinstance(other, AssociationGraph):
             return NotImplemented
         names = ("points0", "points1", "edges", "similarity", "rank")
-        return all(_same(getattr(self, name), getattr(other, name)) for name in names)
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     # Equality compares every entry; a hash over all of them would be slow.
     __hash__ = None  # type: ignore[assignment]
@@ -285,19 +286,6 @@ def _rank(value: ArrayLike, count: int) -> NDArray[np.int32]:
     return array.astype(np.int32)
 
 
-def _first_of_each(edges: IndexArray, num1: int) -> IndexArray:
-    """Return ascending positions of the first occurrence of every distinct edge."""
-    _, first = np.unique(edges[:, 0] * num1 + edges[:, 1], return_index=True)
-    return np.sort(first).astype(np.int64)
-
-
 def _take(array: NDArray[Any] | None, kept: slice | NDArray[Any]) -> NDArray[Any] | None:
     """Copy the kept entries of an optional array."""
     return None if array is None else np.array(array[kept])
-
-
-def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    """Compare two optional arrays."""
-    if a is None or b is None:
-        return a is b
-    return np.array_equal(a, b)

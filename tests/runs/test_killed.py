@@ -15,8 +15,8 @@ import pytest
 from manymatch.datasets import read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.batch import run_batch
-from manymatch.runs.rows import TIMING_COLUMNS
 from manymatch.runs.runner import RunInterrupted
+from tests.support.small_batch import TIMING_COLUMNS
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")

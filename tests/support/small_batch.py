@@ -3,7 +3,6 @@
 import csv
 
 from manymatch.matcher.config import MatcherConfig
-from manymatch.runs.rows import TIMING_COLUMNS
 from tests.support.synthetic_images import HEIGHT, WIDTH
 
 CONFIG = MatcherConfig.of(
@@ -15,6 +14,9 @@ FLAGS += ["--set", "min_iterations=100", "--set", "max_iterations=300"]
 FOCAL = 130.0
 #: Intrinsics of the images, as a list of pairs has them.
 K = f"{FOCAL} 0 {(WIDTH - 1) / 2} 0 {FOCAL} {(HEIGHT - 1) / 2} 0 0 1"
+
+# Columns that differ between two runs of the same batch.
+TIMING_COLUMNS = ("seconds", "estimate_seconds")
 
 
 def rows(folder, timing=False):

@@ -47,8 +47,6 @@ RANK_ONE_COLUMNS: dict[str, type] = {
     **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), int),
     "rank_one_pose_error_deg": float,
 }
-#: Columns that differ between two runs of the same batch.
-TIMING_COLUMNS = ("seconds", "estimate_seconds")
 
 
 def columns(with_rank_one: bool) -> dict[str, type]:
