@@ -75,25 +75,6 @@ def test_bad_argument_is_named(name, index):
         make(**{name: BAD[name][index]})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        ("points0", changed(P0, (2, 1), np.nan), "got [4.0, nan] in row 2"),
-        ("points1", changed(P1, (1, 0), np.inf), "got [inf, 13.0] in row 1"),
-        ("edges", changed(EDGES, (1, 0), 4), "points0 (0 to 3) in column 0, got 4 in row 1"),
-        ("edges", changed(EDGES, (2, 1), -1), "points1 (0 to 2) in column 1, got -1 in row 2"),
-        ("edges", changed(EDGES, (1, 0), 0.5), "whole numbers, got [0.5, 2.0] in row 1"),
-        ("edges", np.zeros((4, 3)), "got an array of shape (4, 3) and dtype float64"),
-        ("similarity", changed(SIMILARITY, 3, np.nan), "got nan in row 3"),
-        ("rank", changed(RANK, 2, 0), "got 0 in row 2"),
-    ],
-)
-def test_sentence_shows_the_first_bad_row(name, value, sentence):
-    with pytest.raises(ValueError, match=rf"^{name} must") as error:
-        make(**{name: value})
-    assert sentence in str(error.value)
-
-
 def test_edges_into_an_empty_side():
     with pytest.raises(ValueError, match=r"^edges must hold no edge, as points1 is empty, got 0"):
         AssociationGraph(P0, [], [[0, 0]])

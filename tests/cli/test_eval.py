@@ -81,16 +81,9 @@ def test_several_methods_each_see_what_they_want(tmp_path):
 
 
 def test_the_configuration_names_the_method(tmp_path):
-    MatcherConfig.of("classic", method="mcm").save(tmp_path / "a.toml")
-    arguments = [
-        "eval",
-        "synthetic:easy",
-        "--config",
-        tmp_path / "a.toml",
-        "--out",
-        tmp_path,
-        *QUICK,
-    ]
+    path = tmp_path / "a.toml"
+    MatcherConfig.of("classic", method="mcm").save(path)
+    arguments = ["eval", "synthetic:easy", "--config", path, "--out", tmp_path, *QUICK]
     assert run(*arguments).exit_code == 0
     assert front(tmp_path, "mcm") == recorded(Association.paper())
 

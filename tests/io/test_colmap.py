@@ -300,6 +300,7 @@ DAMAGED = {
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [(name, *case) for name, entries in DAMAGED.items() for case in entries],
+    ids=[f"{name}-{n}" for name, entries in DAMAGED.items() for n in range(len(entries))],
 )
 def test_damaged_files(tmp_path, name, content, reason):
     path = tmp_path / name

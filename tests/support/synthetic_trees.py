@@ -199,6 +199,14 @@ def sphere_depth(T: np.ndarray, focal: float, radius: float) -> np.ndarray:
     return depth
 
 
+def annotation(k: int, q: np.ndarray, T: np.ndarray, model: str, size: list[int]) -> dict:
+    """Record of image k in NAVI's annotations."""
+    camera = {"q": q.tolist(), "t": (1000 * T[:3, 3]).tolist()}
+    camera |= {"focal_length": 70.0, "camera_model": model}
+    record = {"camera": camera, "filename": f"{k:03d}.jpg", "image_size": size}
+    return {**record, "split": "train", "occluded": False}
+
+
 def make_navi(root: Path, *, per_bin: int = 2, scene: str = "wild_set") -> dict[str, np.ndarray]:
     """One sphere seen from six sides, its lists in splits/navi; returns object-to-camera maps."""
     rng = np.random.default_rng(4)
@@ -210,20 +218,8 @@ def make_navi(root: Path, *, per_bin: int = 2, scene: str = "wild_set") -> dict[
         truths[name] = T
         q = quaternion(T[:3, :3]) * rng.uniform(0.5, 2.0)
         records.append(
-            {
-                "object_id": "ball",
-                "camera": {
-                    "q": q.tolist(),
-                    "t": (1000 * T[:3, 3]).tolist(),
-                    "focal_length": 70.0,
-                    "camera_model": "pixel_5",
-                },
-                "filename": f"{k:03d}.jpg",
-                "image_size": [HEIGHT, WIDTH],
-                "scene_name": scene,
-                "split": "train",
-                "occluded": False,
-            }
+            annotation(k, q, T, "pixel_5", [HEIGHT, WIDTH])
+            | {"object_id": "ball", "scene_name": scene}
         )
         write_image(root / name)
         depth = sphere_depth(T, 70.0, 0.2)
@@ -265,19 +261,10 @@ def make_navi_objects(
             T = look(direction, rng.uniform(0.5, 1.0))
             rotations.append(T[:3, :3])
             model = int(rng.integers(3))
+            size = [[48, 64], [48, 72], [64, 48]][model]
             records.append(
-                {
-                    "camera": {
-                        "q": quaternion(T[:3, :3]).tolist(),
-                        "t": (1000 * T[:3, 3]).tolist(),
-                        "focal_length": 70.0,
-                        "camera_model": f"model_{model}",
-                    },
-                    "filename": f"{k:03d}.jpg",
-                    "image_size": [[48, 64], [48, 72], [64, 48]][model],
-                    "split": "val" if rng.random() < 0.2 else "train",
-                    "occluded": bool(k == count - 1),
-                }
+                annotation(k, quaternion(T[:3, :3]), T, f"model_{model}", size)
+                | {"split": "val" if rng.random() < 0.2 else "train", "occluded": k == count - 1}
             )
         folder = root / name / "wild_set"
         folder.mkdir(parents=True, exist_ok=True)

@@ -22,38 +22,17 @@ logging.disable_progress_bar()
 LAYERS, DIM = 3, 32
 _SMALL = {"hidden_size": DIM, "num_hidden_layers": LAYERS, "num_attention_heads": 2}
 
+_DINOV3 = {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_register_tokens": 4}
+_GATED = {"use_gated_mlp": True, "hidden_act": "silu", "query_bias": False, "value_bias": False}
+_DINOV2 = {**_SMALL, "patch_size": 14, "image_size": 56}
+_SIGLIP2 = {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_patches": 16}
 # Stem of the class in transformers, settings, and our loader.
 FAMILIES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
-    "dinov3": (
-        "DINOv3ViT",
-        {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_register_tokens": 4},
-        load_dinov3,
-    ),
-    "dinov3-gated": (
-        "DINOv3ViT",
-        {
-            **_SMALL,
-            "patch_size": 16,
-            "intermediate_size": 64,
-            "num_register_tokens": 4,
-            "use_gated_mlp": True,
-            "hidden_act": "silu",
-            "query_bias": False,
-            "value_bias": False,
-        },
-        load_dinov3,
-    ),
-    "dinov2": ("Dinov2", {**_SMALL, "patch_size": 14, "image_size": 56}, load_dinov2),
-    "dinov2-reg": (
-        "Dinov2WithRegisters",
-        {**_SMALL, "patch_size": 14, "image_size": 56, "num_register_tokens": 4},
-        load_dinov2,
-    ),
-    "siglip2": (
-        "Siglip2Vision",
-        {**_SMALL, "patch_size": 16, "intermediate_size": 64, "num_patches": 16},
-        load_siglip2,
-    ),
+    "dinov3": ("DINOv3ViT", _DINOV3, load_dinov3),
+    "dinov3-gated": ("DINOv3ViT", {**_DINOV3, **_GATED}, load_dinov3),
+    "dinov2": ("Dinov2", _DINOV2, load_dinov2),
+    "dinov2-reg": ("Dinov2WithRegisters", {**_DINOV2, "num_register_tokens": 4}, load_dinov2),
+    "siglip2": ("Siglip2Vision", _SIGLIP2, load_siglip2),
 }
 CONVNEXT = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
 

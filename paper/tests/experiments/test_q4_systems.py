@@ -176,17 +176,8 @@ def test_the_papers_numbers_agree_with_its_text_and_its_other_tables():
 
 
 def test_the_command(folder, tmp_path):
-    arguments = [
-        "q4",
-        str(folder),
-        "nowhere",
-        "--max-iterations",
-        "200",
-        "--system",
-        "sift-mnn",
-        "--system",
-        "roma",
-    ]
+    arguments = ["q4", str(folder), "nowhere", "--max-iterations", "200"]
+    arguments += ["--system", "sift-mnn", "--system", "roma"]
     arguments += ["--preset", "classic", "--seeds", "1", "--limit", "1", "--offline"]
     result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
