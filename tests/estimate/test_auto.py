@@ -136,17 +136,6 @@ def test_up_to_five_edges(count, ranked):
         assert estimate.cardinality == estimate.num_inliers == 5
 
 
-def test_no_keypoints():
-    nothing = np.zeros((0, 2))
-    assert_failed(solve(manymatch.AssociationGraph(nothing, nothing, nothing.astype(int))), "five")
-
-
-def test_a_star_has_no_sample():
-    edges = [(0, j) for j in range(30)]
-    graph = true_scene(6, 30).graph
-    assert_failed(solve(with_graph(graph, edges=edges, rank=None)), "at most 1")
-
-
 def test_inliers_beyond_the_considered_edges_are_reported():
     synthetic = synthetic_graph(7, 700, candidates=4, first=0.7)
     assert synthetic.graph.num_edges > CONSIDERED

@@ -43,18 +43,6 @@ def test_swapped_images_are_solved_as_well(method):
 
 
 @METHODS
-def test_a_star_does_not_spin(method):
-    points = np.random.default_rng(2).uniform(0, 700, (60, 2))
-    # The maximum matching is exactly four, however many edges there are.
-    edges = [(i, j) for i in range(60) for j in range(4)]
-    estimate = manymatch.estimate_relative_pose(
-        AssociationGraph(points, points, edges), K, K, method
-    )
-    assert not estimate.success
-    assert estimate.iterations == 0
-
-
-@METHODS
 def test_rare_samples_cost_iterations_and_end(method):
     # Exactly one left vertex reaches a fifth right vertex: samples exist and are hard to draw.
     points = np.random.default_rng(3).uniform(0, 700, (60, 2))

@@ -26,38 +26,6 @@ def small_cases(count, seed):
             yield edges, rng.random(len(edges)) < rng.uniform(0.2, 1.0), int(n0), int(n1)
 
 
-def test_a_configuration_with_an_outlier_has_no_likelihood():
-    assert likelihood.conditional_log_likelihood((0, 1), [True, False], 2, EPS, 0.01) == -math.inf
-
-
-def test_a_configuration_of_inliers_has_the_closed_form():
-    for size, total in itertools.combinations_with_replacement(range(8), 2):
-        value = likelihood.conditional_log_likelihood(range(size), [True] * total, total, EPS, 0.01)
-        closed = -total * math.log(EPS / 0.01) + size * math.log(1.0 / 0.01)
-        assert value == pytest.approx(closed, rel=1e-12, abs=1e-12)
-
-
-def test_only_matchings_of_inliers_contribute():
-    for edges, inlier, _, _ in small_cases(100, seed=1):
-        kept = all_matchings(edges[inlier])
-        prior = -math.log(len(all_matchings(edges)))
-        constant = -len(edges) * math.log(EPS / 0.01)
-        restricted = likelihood.log_sum_exp([len(m) * math.log(1.0 / 0.01) for m in kept])
-        assert likelihood.log_likelihood(edges, inlier, EPS, 0.01) == pytest.approx(
-            prior + constant + restricted, rel=1e-12
-        )
-
-
-def test_a_smaller_matching_is_suppressed_by_delta_for_every_missing_edge():
-    for delta in SMALL_DELTAS:
-        full = likelihood.conditional_log_likelihood(range(5), [True] * 9, 9, EPS, delta)
-        for missing in range(6):
-            part = likelihood.conditional_log_likelihood(
-                range(5 - missing), [True] * 9, 9, EPS, delta
-            )
-            assert part - full == pytest.approx(missing * math.log(delta), abs=1e-9)
-
-
 def test_log_likelihood_tends_to_the_dominant_cardinality_form():
     for edges, inlier, _, _ in small_cases(100, seed=2):
         sizes = [len(m) for m in all_matchings(edges[inlier])]

@@ -1,7 +1,6 @@
 """A batch that is killed or interrupted at any moment goes on without loss or repetition."""
 
 import contextlib
-import csv
 import itertools
 import json
 import signal
@@ -16,7 +15,7 @@ from manymatch.datasets import read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.batch import run_batch
 from manymatch.runs.runner import RunInterrupted
-from tests.support.small_batch import TIMING_COLUMNS
+from tests.support.small_batch import rows
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
@@ -86,15 +85,6 @@ def wait_for(process, folder, count):
         time.sleep(0.002)
 
 
-def table(folder):
-    with (folder / "pairs.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        for name in TIMING_COLUMNS:
-            del row[name]
-    return rows
-
-
 def content(path):
     """All arrays of an .h5 file, by name."""
     found = {}
@@ -128,7 +118,7 @@ def test_killed_again_and_again(pair_list, whole, tmp_path):
     assert summary.computed == PAIRS - len(kept)
     assert finished(tmp_path)[: len(kept)] == kept
     assert sorted(finished(tmp_path)) == list(range(PAIRS))
-    assert table(tmp_path) == table(whole)
+    assert rows(tmp_path) == rows(whole)
     names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(names) == sorted(path.name for path in whole.rglob("*") if path.is_file())
     for folder in ("matches", "colmap"):
@@ -149,9 +139,9 @@ def test_ctrl_c_keeps_what_is_finished(pair_list, whole, tmp_path):
     assert f"{count} of {PAIRS} pairs finished; the same command continues" in errors
     assert "Traceback" not in errors
     assert f"{count} of {PAIRS} pairs in" in output
-    assert len(table(tmp_path)) == count
+    assert len(rows(tmp_path)) == count
     assert in_one_go(pair_list, tmp_path).computed == PAIRS - count
-    assert table(tmp_path) == table(whole)
+    assert rows(tmp_path) == rows(whole)
 
 
 def test_ctrl_c_does_not_wait_for_an_endless_pair(pair_list, tmp_path):
@@ -176,7 +166,7 @@ def test_ctrl_c_does_not_wait_for_an_endless_pair(pair_list, tmp_path):
     assert process.returncode == 130
     assert "2 of 4 pairs finished" in errors
     assert "2 failed" in output
-    assert [row["verdict"] for row in table(out)] == ["failed", "failed"]
+    assert [row["verdict"] for row in rows(out)] == ["failed", "failed"]
 
 
 def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
@@ -195,10 +185,10 @@ def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
     assert isinstance(caught.value, RunInterrupted)
     summary = caught.value.result
     assert summary.interrupted
-    assert pressed[0] <= summary.finished == len(table(tmp_path)) < PAIRS
+    assert pressed[0] <= summary.finished == len(rows(tmp_path)) < PAIRS
     assert signal.getsignal(signal.SIGINT) is before
     in_one_go(pair_list, tmp_path)
-    assert table(tmp_path) == table(whole)
+    assert rows(tmp_path) == rows(whole)
 
 
 def test_a_second_ctrl_c_is_as_usual(pair_list, tmp_path):
