@@ -236,7 +236,7 @@ def test_other_arguments_are_refused():
     with pytest.raises(ValueError, match=r"estimate must be an Estimate, got 3"):
         assess(3)
     other = dataclasses.replace(estimate, pose=None, homography=np.eye(3), _cameras=None)
-    with pytest.raises(ValueError, match=r"estimate must be an Estimate of a relative pose"):
+    with pytest.raises(ValueError, match=r"estimate must be one of a relative pose"):
         assess(other)
 
 

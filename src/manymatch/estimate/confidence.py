@@ -166,7 +166,7 @@ def assess(estimate: Estimate) -> Confidence:
         raise refusal("estimate", "an Estimate", estimate)
     graph, cameras = estimate._graph, estimate._cameras  # noqa: SLF001
     if cameras is None:
-        raise refusal("estimate", "an Estimate of a relative pose", estimate)
+        raise ValueError("estimate must be one of a relative pose, got one of a homography")
     pair = prepare(graph, *cameras, estimate.options)
     pose, matches = estimate.pose, estimate.matches
     shape, places = Planarity(math.nan, math.nan, math.nan), 0

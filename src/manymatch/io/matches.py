@@ -70,6 +70,10 @@ class PairMatches:
     inliers: IndexArray | None = None
     config: Mapping[str, Any] | None = None
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.keypoints0)} x {len(self.keypoints1)} keypoints"
+        return f"PairMatches({sizes}, {len(self.matches)} matches, {self.pose or 'no pose'})"
+
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
