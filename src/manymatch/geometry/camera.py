@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # COLMAP has the centre of the top-left pixel at (0.5, 0.5), this package at (0, 0).
 COLMAP_PIXEL_CENTRE = 0.5
 
-# Round-off in the lower part of a calibration matrix, relative to the focal length.
+# Round-off in the lower part of a camera matrix, relative to the focal length.
 _MATRIX_TOLERANCE = 1e-9
 _LARGEST_COEFFICIENT = 1e30
 _LARGEST_SCALE = 1e6
@@ -55,7 +55,7 @@ _RADIAL_TOLERANCE = 1e-11
 class Camera:
     """Calibrated camera: maps points of the normalised plane z = 1 to pixels.
 
-    A point is first distorted by the lens, then mapped by the calibration matrix `K`.
+    A point is first distorted by the lens, then mapped by the camera matrix `K`.
 
     Pixels are (x, y) with the centre of the top-left pixel at (0, 0), OpenCV's convention, and
     cx, cy follow it. COLMAP puts that centre at (0.5, 0.5): `from_colmap` and `to_colmap` are the
@@ -115,12 +115,12 @@ class Camera:
     def from_matrix(
         cls, K: ArrayLike, width: int | None = None, height: int | None = None
     ) -> Camera:
-        """Make a PINHOLE camera of a calibration matrix and the image size in pixels.
+        """Make a PINHOLE camera of a camera matrix and the image size in pixels.
 
         K is ``[[fx, skew, cx], [0, fy, cy], [0, 0, 1]]`` in pixels, the centre of the top-left
         pixel at (0, 0).
         """
-        params, skew = _matrix_params(K, "K", "a 3x3 calibration matrix")
+        params, skew = _matrix_params(K, "K", "a 3x3 camera matrix")
         return cls("PINHOLE", width, height, params, skew)
 
     @classmethod
@@ -216,7 +216,7 @@ class Camera:
 
     @property
     def K(self) -> FloatArray:  # noqa: N802
-        """Calibration matrix (3, 3) in pixels, without the distortion, read-only."""
+        """Camera matrix (3, 3) in pixels, without the distortion, read-only."""
         top, middle = [self.fx, self.skew, self.cx], [0.0, self.fy, self.cy]
         return read_only(np.array([top, middle, [0.0, 0.0, 1.0]]))
 
@@ -328,7 +328,7 @@ def _checked_params(model: str, params: object) -> tuple[float, ...]:
 
 
 def _matrix_params(K: object, name: str, want: str) -> tuple[list[float], float]:
-    """Check a calibration matrix and return fx, fy, cx, cy and the skew."""
+    """Check a camera matrix and return fx, fy, cx, cy and the skew."""
     (fx, skew, cx), (lower, fy, cy), last = float_array(K, name, want, (3, 3)).tolist()
     if min(fx, fy) < sys.float_info.min:
         raise ValueError(

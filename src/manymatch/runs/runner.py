@@ -151,8 +151,8 @@ class Run:
         after every few pairs.
         """
         begin = time.monotonic()
-        tell = progress if progress is not None else lambda _: None
-        tell(self._progress(None))
+        show = progress if progress is not None else lambda _: None
+        show(self._progress(None))
         if not self.missing:
             return
         pool = _Workers(min(workers, len(self.missing)), lambda i: work(i, self._lacking[i]))
@@ -161,7 +161,7 @@ class Run:
                 self.append(results)
                 if results:
                     speed = (time.monotonic() - begin) / self.computed
-                    tell(self._progress(speed * (len(self.missing) - self.computed)))
+                    show(self._progress(speed * (len(self.missing) - self.computed)))
         self.interrupted = pool.stopped and self.computed < len(self.missing)
         self.busy = pool.busy
 
