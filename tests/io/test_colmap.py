@@ -13,16 +13,8 @@ from manymatch import Camera
 from manymatch.geometry.camera import MODELS
 from manymatch.io import camera_of_image, read_cameras, read_images, relative_pose
 from manymatch.io.colmap import NUM_PARAMS, find_camera
+from tests.support.cameras import CAMERAS
 
-PARAMS = {
-    "SIMPLE_PINHOLE": [500, 320, 240],
-    "PINHOLE": [500, 520, 320.25, 240],
-    "SIMPLE_RADIAL": [500, 320, 240, -0.1],
-    "RADIAL": [500, 320, 240, -0.1, 0.01],
-    "OPENCV": [500, 520, 320, 240, -0.1, 0.01, 0.002, -0.003],
-    "OPENCV_FISHEYE": [500, 520, 320, 240, -0.01, 0.004, -0.002, 0.0003],
-    "FULL_OPENCV": [500, 520, 320, 240, 0.4, 0.1, 0.002, -0.003, 0.02, 0.7, 0.2, 0.05],
-}
 NAMES = ["left/a.jpg", "right/a.jpg", "left/b.jpg", "c.png", "e.png", "ä ö/f.jpg", "g.png"]
 BOTH = pytest.mark.parametrize("kind", ["text", "binary"])
 FILES = {"text": "cameras.txt", "binary": "cameras.bin"}
@@ -56,10 +48,9 @@ def twin():
     pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the independent twin, is missing")
     rng = np.random.default_rng(0)
     model = pycolmap.Reconstruction()
-    for number, (name, params) in enumerate(PARAMS.items(), 3):
-        size = {"width": 640 + number, "height": 480}
-        camera = pycolmap.Camera(camera_id=number, model=name, params=params, **size)
-        model.add_camera_with_trivial_rig(camera)
+    for number, camera in enumerate(CAMERAS.values(), 3):
+        values = camera.to_colmap() | {"width": 640 + number}
+        model.add_camera_with_trivial_rig(pycolmap.Camera(camera_id=number, **values))
     for number, (name, camera_id) in enumerate(zip(NAMES, model.cameras, strict=True), 11):
         q, t = rng.normal(size=4), rng.normal(size=3)
         pose = pycolmap.Rigid3d(pycolmap.Rotation3d(q / np.linalg.norm(q)), t)
@@ -94,7 +85,7 @@ def test_cameras_are_those_of_pycolmap(twin, tmp_path, kind):
     assert cameras == read_cameras(folder / FILES[kind])
     assert cameras == {key: Camera.from_colmap(value) for key, value in twin.cameras.items()}
     assert {camera.model for camera in cameras.values()} == set(MODELS)
-    assert (cameras[4].cx, cameras[4].cy) == (319.75, 239.5)
+    assert (cameras[4].cx, cameras[4].cy) == (319.5, 239.5)
 
 
 @BOTH

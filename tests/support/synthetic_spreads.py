@@ -45,13 +45,6 @@ def texts(table):
     return [[cell.text for cell in row] for row in table.cells()]
 
 
-def bold(table):
-    """(row, column) of the bold cells of a table."""
-    return {
-        (i, j) for i, row in enumerate(table.cells()) for j, cell in enumerate(row) if cell.bold
-    }
-
-
 def as_json(data):
     """The data after a trip through JSON, as drawing again sees it."""
     return json.loads(json.dumps(data, allow_nan=False))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manymatch import AssociationGraph, assess, estimate_relative_pose
-from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, SceneConfig, make_scene
+from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.viz import overlay
 from manymatch.viz.report import write_report
 from tests.oracles.geometry import sampson_squared
@@ -224,16 +224,6 @@ def test_a_failed_estimate(scene, tmp_path):
     assert page.data["residual"] == [None] * 3
     assert page.data["lines"] == [[], []]
     assert [a["value"] for a in page.all("input") if "checked" in a] == ["candidates"]
-
-
-def test_low_parallax_is_said_instead_of_a_direction(tmp_path):
-    scene = make_scene(LOW_PARALLAX, 0)
-    estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
-    assert estimate.low_parallax
-    page = report(tmp_path / "report.html", scene, estimate)
-    assert "Camera 1 is turned" in page.text
-    assert "moved cannot be determined" in page.text
-    assert "moved to the" not in page.text
 
 
 def test_no_candidates_and_no_keypoints(scene, tmp_path):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from manymatch_paper.systems import load_system
-from manymatch_paper.systems import vismatch as adapter
 
 POINTS0 = np.array([[10.0, 5.0], [3.5, 7.25], [20.0, 11.0]])
 POINTS1 = np.array([[12.0, 6.0], [4.5, 8.25], [0.25, 0.25]])
@@ -101,15 +100,6 @@ def test_offline_forbids_the_hub_while_the_matcher_is_made(stub, monkeypatch, tm
     load_system("xoftr", device="cpu", offline=True).match(*pictures())
     assert stub.offline == [True]
     assert before == constants.HF_HUB_OFFLINE
-
-
-def test_without_the_package_the_sentence_says_how_and_where_to_install_it(monkeypatch):
-    monkeypatch.setattr(adapter, "is_installed", lambda package: package != "vismatch")
-    sentence = load_system("xoftr", offline=True).missing(fetch=True)
-    assert sentence == (
-        "XoFTR needs the package vismatch: pip install vismatch==1.4.0, in an environment of its "
-        "own, as it wants kornia below 0.8.3 and the features of this package want 0.9 or later"
-    )
 
 
 @pytest.mark.parametrize(
