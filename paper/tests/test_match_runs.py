@@ -15,6 +15,7 @@ from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.sources import SyntheticSource
 from manymatch.runs.runner import RunInterrupted
 from manymatch_paper.match_runs import epipolar_distance, known_truth, run_matches
+from tests.oracles.geometry import in_front, sampson_squared
 from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator
 from tests.support.synthetic_runs import SmallSource, TrueEdgesSource
 
@@ -132,35 +133,23 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     assert len(source.asked) == 8 - stop.value.finished
 
 
-def plain_distance(posed, match):
-    """Sampson distance in working pixels, and the signs of the depths, one match in plain steps."""
-    K0, K1 = np.linalg.inv(posed.camera0.K), np.linalg.inv(posed.camera1.K)
-    x0 = K0 @ [*posed.graph.points0[match[0]], 1.0]
-    x1 = K1 @ [*posed.graph.points1[match[1]], 1.0]
-    t = posed.t / np.linalg.norm(posed.t)
-    cross = np.array([[0, -t[2], t[1]], [t[2], 0, -t[0]], [-t[1], t[0], 0]])
-    E = cross @ posed.R
-    line1, line0 = E @ x0, E.T @ x1
-    distance = abs(x1 @ line1) / np.sqrt((line1[:2] ** 2).sum() + (line0[:2] ** 2).sum())
-    # Depths a, b with a R x0 + t = b x1 in the least-squares sense.
-    a, b = np.linalg.lstsq(np.column_stack([posed.R @ x0, -x1]), -t, rcond=None)[0]
-    focal = [(K[0, 0] + K[1, 1]) / 2 for K in (posed.camera0.K, posed.camera1.K)]
-    return distance / (0.5 * (1 / focal[0] + 1 / focal[1])) / posed.pixels, a > 0 and b > 0
-
-
 def test_epipolar_distance_equals_the_slow_twin():
     posed = dataclasses.replace(SmallSource()[0], pixels=2.5)
     rng = np.random.default_rng(0)
     sizes = len(posed.graph.points0), len(posed.graph.points1)
     matches = np.column_stack([rng.integers(0, size, 300) for size in sizes])
     matches = np.concatenate([matches, posed.graph.edges[:50]])
+    x0 = posed.camera0.unproject(posed.graph.points0)
+    x1 = posed.camera1.unproject(posed.graph.points1)
+    # Working pixels for one unit of the normalised plane.
+    scale = 2.0 / (1.0 / posed.camera0.focal + 1.0 / posed.camera1.focal) / posed.pixels
+    t = posed.t / np.linalg.norm(posed.t)
     found = epipolar_distance(posed, matches)
-    behind = 0
-    for match, value in zip(matches, found, strict=True):
-        distance, in_front = plain_distance(posed, match)
-        behind += not in_front
-        assert value == pytest.approx(distance if in_front else np.inf, rel=1e-6, abs=1e-9)
-    assert 20 < behind < 330
+    for (i, j), value in zip(matches, found, strict=True):
+        arguments = (x0[i], x1[j], posed.R, t)
+        expected = scale * sampson_squared(*arguments) ** 0.5 if in_front(*arguments) else np.inf
+        assert value == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert 20 < np.isinf(found).sum() < 330
 
 
 def test_known_truth_looks_up_true_edges():

@@ -20,7 +20,7 @@ from tests.oracles.auto_graphs import (
     with_graph,
     wrong_scene,
 )
-from tests.oracles.geometry import angle_between
+from tests.oracles.geometry import angle_between, in_front, sampson_squared
 from tests.oracles.matching import is_matching
 
 CONSIDERED, EXPLORED = int(constant("kConsideredEdges")), int(constant("kSearchedEdges"))
@@ -301,23 +301,8 @@ def test_distances_are_sampson_distances_in_front_of_both_cameras():
     synthetic = synthetic_graph(5, 60, candidates=4)
     pair = prepare(synthetic.graph, K, K, options())
     found = sampson_distances(pair, synthetic.R, synthetic.t)
-    cross = np.array(
-        [
-            [0, -synthetic.t[2], synthetic.t[1]],
-            [synthetic.t[2], 0, -synthetic.t[0]],
-            [-synthetic.t[1], synthetic.t[0], 0],
-        ]
-    )
-    E = cross @ synthetic.R
-    behind = 0
-    for e, (i, j) in enumerate(synthetic.graph.edges):
-        a, b = np.append(pair.x0[i], 1.0), np.append(pair.x1[j], 1.0)
-        # Depths of the two rays where they come closest: solve d1 b = d0 R a + t.
-        depths = np.linalg.lstsq(np.column_stack([b, -synthetic.R @ a]), synthetic.t, rcond=None)[0]
-        if (depths <= 0).any():
-            behind += 1
-            assert np.isinf(found[e])
-            continue
-        gradient = np.hypot(*(E @ a)[:2]) ** 2 + np.hypot(*(E.T @ b)[:2]) ** 2
-        assert found[e] == pytest.approx(abs(b @ E @ a) / np.sqrt(gradient), rel=1e-9)
-    assert 0 < behind < synthetic.graph.num_edges
+    for value, (i, j) in zip(found, synthetic.graph.edges, strict=True):
+        arguments = (pair.x0[i], pair.x1[j], synthetic.R, synthetic.t)
+        expected = np.sqrt(sampson_squared(*arguments)) if in_front(*arguments) else np.inf
+        assert value == pytest.approx(expected, rel=1e-9)
+    assert 0 < np.isinf(found).sum() < synthetic.graph.num_edges

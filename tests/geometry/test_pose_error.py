@@ -11,6 +11,7 @@ from manymatch.geometry.pose_error import (
     rotation_error_deg,
     translation_error_deg,
 )
+from tests.oracles.geometry import rotation_from_vector
 
 errors = st.lists(
     st.one_of(st.floats(0, 25), st.sampled_from([0.0, 5.0, 10.0, 180.0, float("inf")])),
@@ -127,18 +128,9 @@ def test_auc_is_a_percentage_that_ignores_order_and_falls_with_errors(values, ra
     assert np.all(pose_auc(worse) <= auc + 1e-9)
 
 
-def exponential(vector):
-    angle = np.linalg.norm(vector)
-    if angle == 0:
-        return np.eye(3)
-    x, y, z = np.asarray(vector) / angle
-    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * (k @ k)
-
-
 @given(vectors, vectors, vectors)
 def test_rotation_error_is_a_distance_that_frames_do_not_change(a, b, c):
-    A, B, C = map(exponential, (a, b, c))
+    A, B, C = map(rotation_from_vector, map(np.array, (a, b, c)))
     error = rotation_error_deg(A, B)
     assert 0 <= error <= 180
     assert rotation_error_deg(B, A) == pytest.approx(error, abs=1e-6)
