@@ -112,6 +112,11 @@ def test_axis_of_a_half_turn_and_of_no_turn():
     assert RelativePose(I3, X).axis.tolist() == [0.0, 0.0, 1.0]
 
 
+def test_axis_of_a_rotation_whose_square_underflows():
+    w = np.array([[0.0, -3e-160, 0.0], [3e-160, 0.0, -4e-160], [0.0, 4e-160, 0.0]])
+    np.testing.assert_allclose(RelativePose(I3 + w, X).axis, [0.8, 0.0, 0.6], atol=1e-12)
+
+
 def test_immutable():
     pose = RelativePose(I3, X)
     for array in (pose.R, pose.t):

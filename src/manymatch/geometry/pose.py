@@ -126,8 +126,11 @@ class RelativePose:
     def axis(self) -> FloatArray:
         """Unit rotation axis (3,), the same in both cameras; (0, 0, 1) without any rotation."""
         _, v = self._quaternion()
-        norm = float(np.linalg.norm(v))
-        return v / norm if norm > 0.0 else np.array([0.0, 0.0, 1.0])
+        largest = float(np.abs(v).max())
+        if largest == 0.0:
+            return np.array([0.0, 0.0, 1.0])
+        v = v / largest  # the squares of a tiny rotation would underflow
+        return np.asarray(v / np.linalg.norm(v))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RelativePose):
