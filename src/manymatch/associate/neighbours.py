@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch import _core
+from manymatch._environment import usable_cores
 from manymatch._validate import INT32_MAX, IndexArray, choice, int_array, integer, refusal, within
 
 if TYPE_CHECKING:
@@ -221,10 +222,7 @@ def _num_threads() -> int:
         text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:
             return min(int(text), _MAX_THREADS)
-    cores = (
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
-    return min(len(cores), _MAX_THREADS)
+    return min(usable_cores(), _MAX_THREADS)
 
 
 def _list_lengths(count0: int, count1: int, k: int, operator: str) -> tuple[int, int]:

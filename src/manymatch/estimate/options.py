@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from manymatch import _core
+from manymatch._environment import usable_cores
 from manymatch._settings import setting, settings
 from manymatch._validate import INT32_MAX, describe, integer, real, refusal, suggest
 
@@ -190,6 +190,4 @@ def num_threads(wanted: int) -> int:
     """Return the number of threads to start; 0 means every core that this process may use."""
     if wanted > 0:
         return min(wanted, _MOST_THREADS)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cores()

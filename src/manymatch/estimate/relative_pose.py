@@ -18,7 +18,7 @@ from manymatch.estimate.prepare import (
     options_for_each,
 )
 from manymatch.estimate.result import Estimate, Score, common_fields
-from manymatch.geometry.camera import as_camera
+from manymatch.geometry.camera import as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ def prepare(
     """Check a pair and bring its points to the normalised planes of the cameras."""
     checked = checked_graph(graph, options, where)
     first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")
-    # One threshold for both images.
-    eps = 0.5 * (1.0 / first.focal + 1.0 / second.focal) * options.threshold_px
+    eps = normalised_pixel(first, second) * options.threshold_px
     x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
     return PreparedPair(checked, x0, x1, eps, options, proposals, where, (first, second))
 

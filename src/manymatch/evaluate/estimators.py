@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch._validate import METHODS, checked_method, suggest
 from manymatch.estimate.prepare import checked_options
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
-from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera
+from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import (
     FAILURE_DEG,
@@ -138,9 +138,7 @@ def estimate_with_opencv(
     if len(x0) < _MINIMAL_SET:
         return BaselineResult(None, 0.0, None)
     params = _usac_parameters(cv2, settings, variant)
-    params.threshold = (
-        0.5 * (1.0 / cameras[0].focal + 1.0 / cameras[1].focal) * settings.threshold_px
-    )
+    params.threshold = normalised_pixel(*cameras) * settings.threshold_px
     identity = np.eye(3)
     start = time.perf_counter()
     try:

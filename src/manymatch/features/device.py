@@ -8,7 +8,7 @@ import hashlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch._validate import refusal
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from manymatch._environment import require
 from manymatch._files import as_path, write_whole
-from manymatch._optional import require
 from manymatch._validate import integer, refusal
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch._validate import FloatArray, integer, refusal
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
+from manymatch._environment import require
 from manymatch._files import as_path, write_whole
-from manymatch._optional import require
 from manymatch.features.device import require_torch
 from manymatch.features.registry import models
 

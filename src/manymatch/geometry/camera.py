@@ -280,6 +280,14 @@ class Camera:
         return f"Camera({self.model}, {size}, {params}{skew})"
 
 
+def normalised_pixel(camera0: Camera, camera1: Camera) -> float:
+    """Size of a pixel on the normalised planes of two cameras: the mean of their 1/f.
+
+    It carries a threshold in pixels to the normalised planes, one number for both images.
+    """
+    return 0.5 * (1.0 / camera0.focal + 1.0 / camera1.focal)
+
+
 def as_camera(value: object, name: str) -> Camera:
     """Convert a Camera, (3, 3) matrix, dict or pycolmap.Camera; errors begin with `name`.
 

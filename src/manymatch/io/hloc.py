@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import _files
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch._validate import FloatArray, integer, refusal
 from manymatch.io.matches import PairMatches, PairWriter, graph_from_partners, image_name
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch._environment import require
 from manymatch._files import as_path
-from manymatch._optional import require
 from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch._validate import refusal
 from manymatch.io.colmap_import import ColmapWriter, colmap_name
 from manymatch.io.hloc import HlocWriter

@@ -8,8 +8,8 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
+from manymatch._environment import require
 from manymatch._files import write_whole
-from manymatch._optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from manymatch._environment import require
 from manymatch._files import as_path, write_whole
-from manymatch._optional import require
 
 if TYPE_CHECKING:
     import os

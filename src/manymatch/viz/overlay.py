@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import _core
+from manymatch.geometry.camera import normalised_pixel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,9 +38,7 @@ def residuals_px(
     x0 = camera0.unproject(graph.points0[graph.edges[:, 0]])
     x1 = camera1.unproject(graph.points1[graph.edges[:, 1]])
     squared, _ = _core.sampson(x0, x1, pose.R, pose.t)
-    # As the estimator carries its threshold to the normalised plane.
-    scale = 0.5 * (1.0 / camera0.focal + 1.0 / camera1.focal)
-    return np.asarray(np.sqrt(squared) / scale, dtype=np.float64)
+    return np.asarray(np.sqrt(squared) / normalised_pixel(camera0, camera1), dtype=np.float64)
 
 
 def edge_states(graph: AssociationGraph, estimate: Estimate) -> NDArray[np.int64]:

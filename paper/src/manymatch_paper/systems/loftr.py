@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch.features.device import choose_device, require_torch, weights_hash
 from manymatch.features.registry import Model
 from manymatch.features.weights import find_weights, freeze

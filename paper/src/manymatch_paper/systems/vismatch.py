@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import Model
 from manymatch.features.weights import WeightsError

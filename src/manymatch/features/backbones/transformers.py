@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from manymatch.features.device import WITHOUT_NETWORKS, require_torch
 from manymatch.features.registry import Model, megabytes, register_backbone

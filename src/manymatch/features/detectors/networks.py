@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch.features.detectors.base import Detector, Keypoints
 from manymatch.features.device import require_torch
 from manymatch.features.registry import Model, megabytes, register_detector

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._optional import require
+from manymatch._environment import require
 from manymatch.features.detectors.base import Detector, Keypoints, by_score, suppress
 from manymatch.features.registry import Model, register_detector
 

@@ -1,9 +1,17 @@
-"""Packages that only some parts need, imported where they are used."""
+"""What the machine and the installation have: cores, and packages that only some parts need."""
 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def require(module: str, what: str, extra: str, otherwise: str = "") -> Any:
