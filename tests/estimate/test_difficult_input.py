@@ -155,13 +155,19 @@ def test_very_different_focal_lengths_share_one_threshold(method):
         pixels(problem.x0, 400.0), problem.x1 * [4000.0, 2000.0] + K1[:2, 2], problem.edges
     )
     pose = RelativePose(problem.R, problem.t)
-    eps = 0.5 * (1.0 / 400.0 + 1.0 / 3000.0) * 1.5
-    score = manymatch.score_pose(graph, K0, K1, pose, Options(threshold_px=1.5))
-    hcm, cardinality, inliers, _ = _core.score(
-        problem.x0, problem.x1, problem.edges, eps, 0.3, 0.01, problem.R, problem.t
-    )
-    np.testing.assert_array_equal(score.inliers, inliers)
-    assert score.cardinality == cardinality
-    assert score.hcm == pytest.approx(hcm, rel=1e-9)
+
+    def scored(eps):
+        return _core.score(
+            problem.x0, problem.x1, problem.edges, eps, 0.3, 0.01, problem.R, problem.t
+        )
+
+    for threshold in (1.5, 160.0):  # at the larger one, wrong edges are near it too
+        score = manymatch.score_pose(graph, K0, K1, pose, Options(threshold_px=threshold))
+        hcm, cardinality, inliers, _ = scored(0.5 * (1.0 / 400.0 + 1.0 / 3000.0) * threshold)
+        np.testing.assert_array_equal(score.inliers, inliers)
+        assert score.cardinality == cardinality
+        assert score.hcm == pytest.approx(hcm, rel=1e-9)
+    for focal in (400.0, 3000.0):
+        assert scored(threshold / focal)[2].sum() != inliers.sum()
     estimate = manymatch.estimate_relative_pose(graph, K0, K1, method, options=OPTIONS)
     assert error_deg(estimate.pose, problem.R, problem.t) < 3.0

@@ -9,6 +9,7 @@ import pytest
 import manymatch
 from manymatch.evaluate import pose_error_deg
 from manymatch.matcher.matcher import Matcher, match
+from manymatch.matcher.result import RANK_ONE
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")
@@ -175,7 +176,9 @@ def test_all_files_are_written_and_read_back(result, tmp_path):
             rtol=1e-6,
         )
     assert record["mean_probability"] == result.estimate.match_probability.mean()
-    assert b"<html" in written["report"].read_bytes()[:300].lower()
+    page = written["report"].read_bytes()
+    assert b"<html" in page[:300].lower()
+    assert RANK_ONE.encode() in page  # the other system stands beside ours
     again = result.save(tmp_path / "new" / "folder", formats=("h5",))
     assert set(again) == {"json", "config", "h5 features", "h5 matches", "picture", "report"}
     assert not list((tmp_path / "new" / "folder").glob(".*"))
