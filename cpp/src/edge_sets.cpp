@@ -17,6 +17,10 @@ std::string in_words(int number) {
   return at(number) < std::size(kWords) ? kWords[number] : std::to_string(number);
 }
 
+std::string needed(int sample_size) {
+  return ", " + in_words(sample_size) + (sample_size == 1 ? " is needed" : " are needed");
+}
+
 }  // namespace
 
 Graph GraphInput::graph() const {
@@ -53,23 +57,27 @@ std::vector<int> Subgraph::local(const std::vector<int>& chosen) const {
 
 std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges, bool one_to_one,
                            int sample_size) {
-  const std::string needed =
-      ", " + in_words(sample_size) + (sample_size == 1 ? " is needed" : " are needed");
   if (graph.num_edges() < at(sample_size)) {
     return "the graph has " + std::to_string(graph.num_edges()) +
-           (graph.num_edges() == 1 ? " edge" : " edges") + needed;
+           (graph.num_edges() == 1 ? " edge" : " edges") + needed(sample_size);
   }
   if (edges.size() < at(sample_size)) {
-    return "proposals leave " + std::to_string(edges.size()) + " edges to sample" + needed;
+    return "proposals leave " + std::to_string(edges.size()) + " edges to sample" +
+           needed(sample_size);
   }
   if (one_to_one) {
     const int matching = matching_of_edges(graph, edges);
     if (matching < sample_size) {
       return "at most " + std::to_string(matching) +
-             " edges can hold at the same time (one partner per keypoint)" + needed;
+             " edges can hold at the same time (one partner per keypoint)" + needed(sample_size);
     }
   }
   return {};
+}
+
+std::string why_unsupported(int matches, const char* model, int sample_size) {
+  return std::string("the best ") + model + " has " + std::to_string(matches) +
+         (matches == 1 ? " match" : " matches") + needed(sample_size);
 }
 
 std::vector<int> first_edges(std::size_t count) {

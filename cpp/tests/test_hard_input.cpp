@@ -17,6 +17,7 @@ void check_sound(const Pair& pair, const PoseEstimate& estimate) {
   CHECK_EQ(estimate.inliers.size(), pair.edges.size() / 2);
   CHECK_EQ(static_cast<int>(estimate.matched.size()), estimate.cardinality);
   CHECK(estimate.cardinality <= estimate.num_inliers);
+  CHECK(estimate.cardinality >= 5 || (!estimate.success && estimate.num_inliers == 0));
 }
 
 // Runs all methods with one and three threads. expect: 1 success, 0 failure, -1 either.
@@ -112,6 +113,18 @@ void test_no_geometry() {
   run_all(noise, -1);
 }
 
+// Cameras that hardly move: the signs of the depths are those of the noise.
+void test_nearly_static() {
+  for (uint64_t seed = 100; seed < 140; ++seed) {
+    Pair pair = random_pair(seed, seed % 2 ? 8 : 30, 0);
+    Source random(seed);
+    for (std::size_t i = 0; i < pair.x0.size(); ++i) {
+      pair.x1[i] = pair.x0[i] + random.in(-1, 1) * pair.eps * (seed % 4 + 1) / 4;
+    }
+    run_all(pair, -1);
+  }
+}
+
 void test_score_of_nothing() {
   for (int points : {0, 5}) {
     Pair pair = random_pair(82, points, 0);
@@ -132,6 +145,7 @@ int main() {
   test_too_few();
   test_stars();
   test_no_geometry();
+  test_nearly_static();
   test_score_of_nothing();
   return check::finish();
 }

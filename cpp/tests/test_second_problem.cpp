@@ -126,7 +126,33 @@ void test_failures(const Scene& scene) {
   input.edges = star;
   CHECK(run(scene, input, Method::kAuto, options).failure ==
         "at most 1 edges can hold at the same time (one partner per keypoint), two are needed");
-  CHECK(run(scene, input, Method::kCm, options).success);
+  CHECK(run(scene, input, Method::kCm, options).failure ==
+        "the best shift has 1 match, two are needed");
+}
+
+// A polish that moves the model away from all its inliers.
+struct SpoilingPolish : TranslationProblem {
+  using TranslationProblem::TranslationProblem;
+
+  LmResult refine(Shift& model, const GatheredEdges& gathered, Loss loss, int max_iterations,
+                  Workspace& space) const {
+    if (loss == Loss::kCauchy) model.dx += 1e6;
+    return TranslationProblem::refine(model, gathered, loss, max_iterations, space);
+  }
+};
+
+void test_model_before_a_polish_that_spoils_it(const Scene& scene) {
+  for (Method method : kMethods) {
+    for (unsigned disabled : {0U, unsigned{kPolishPart}}) {
+      Options options = quick_options(1);
+      options.disabled = disabled;
+      Interrupt interrupt;
+      const Found found =
+          estimate<SpoilingPolish>(scene.input(true), scene.data, method, options, interrupt);
+      CHECK(found.success && found.cardinality >= 38);
+      CHECK_NEAR(found.model.dx, 3.0, 0.02);
+    }
+  }
 }
 
 }  // namespace
@@ -137,5 +163,6 @@ int main() {
   test_parts(scene);
   test_many(scene);
   test_failures(scene);
+  test_model_before_a_polish_that_spoils_it(scene);
   return check::finish();
 }

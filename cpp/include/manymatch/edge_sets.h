@@ -51,6 +51,8 @@ struct Subgraph {
 // A sentence that says why no minimal sample can be drawn from these edges, or nothing.
 std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges, bool one_to_one,
                            int sample_size);
+// A sentence that says that a model has too few matches to be told from chance.
+std::string why_unsupported(int matches, const char* model, int sample_size);
 
 // Edges 0 to count - 1.
 std::vector<int> first_edges(std::size_t count);

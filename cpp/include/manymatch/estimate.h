@@ -80,7 +80,9 @@ class Estimator {
   bool take_search(const SearchResult<Model>& found, double seconds);
   void note_pool(const Pool<Model>& pool);
   void polish_until_stable(const P& problem, std::span<const double> prior);
-  void resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost);
+  void resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost,
+               const Model& unpolished);
+  bool take_matches(const P& problem, const HcmTerms& terms, std::span<const double> cost);
 
   const Clock::time_point start_ = Clock::now();
   const GraphInput& input_;
@@ -178,12 +180,13 @@ void Estimator<P>::run_paper(Method method) {
     out_.timing.select = seconds_since(select_start);
   }
   const auto polish_start = Clock::now();
+  const Model unpolished = out_.model;
   typename P::Workspace space = problem.workspace();
   Refiner<P>(problem, one_to_one ? Weighting::kByDegree : Weighting::kEqual)
       .final_polish(out_.model, space);
   out_.timing.polish = seconds_since(polish_start);
   const auto resolve_start = Clock::now();
-  resolve(problem, terms, {});
+  resolve(problem, terms, {}, unpolished);
   out_.timing.resolve = seconds_since(resolve_start);
 }
 
@@ -238,6 +241,7 @@ void Estimator<P>::run_auto() {
   out_.timing.select = seconds_since(select_start);
 
   const auto polish_start = Clock::now();
+  const Model unpolished = out_.model;
   if (options_.uses(kPolishPart)) {
     polish_until_stable(select_problem, pick(levels.prior, wide.edges));
   } else {
@@ -254,7 +258,7 @@ void Estimator<P>::run_auto() {
   }
   const double lowest = *std::min_element(cost.begin(), cost.end());
   for (double& c : cost) c -= lowest;
-  resolve(P(graph_, data_), HcmTerms(graph_, options_.q, options_.delta), cost);
+  resolve(P(graph_, data_), HcmTerms(graph_, options_.q, options_.delta), cost, unpolished);
   out_.timing.resolve = seconds_since(resolve_start);
 }
 
@@ -358,10 +362,32 @@ void Estimator<P>::polish_until_stable(const P& problem, std::span<const double>
   }
 }
 
-// Inliers, scores and the resolved matching of the final model. Of the largest matchings the one
-// with the least sum of r^2 / eps^2 is taken, plus the cost of each edge where costs are given.
+// What supports the polished model. A polish knows residuals and not the problem's other
+// conditions: between cameras that hardly move, most rays can end up behind them. Where it leaves
+// fewer matches than a sample, the model before it is taken; where that has no more, none. In
+// all other cases the polished model is the more accurate one, also if it has a few inliers less.
 template <Problem P>
-void Estimator<P>::resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost) {
+void Estimator<P>::resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost,
+                           const Model& unpolished) {
+  out_.success = take_matches(problem, terms, cost);
+  if (out_.success) return;
+  out_.model = unpolished;
+  out_.success = take_matches(problem, terms, cost);
+  if (out_.success) return;
+  out_.failure = why_unsupported(out_.cardinality, P::kModelName, P::kSampleSize);
+  out_.model = Model();
+  out_.hcm = 0.0;
+  out_.cardinality = out_.num_inliers = 0;
+  out_.matched.clear();
+  out_.inliers.assign(graph_.num_edges(), 0);
+}
+
+// Inliers, scores and the resolved matching of the model; whether that is as large as a sample. Of
+// the largest matchings the one with the least sum of r^2 / eps^2 is taken, plus the cost of each
+// edge where costs are given.
+template <Problem P>
+bool Estimator<P>::take_matches(const P& problem, const HcmTerms& terms,
+                                std::span<const double> cost) {
   const Graph& graph = problem.graph();
   const double eps2 = problem.eps() * problem.eps();
   Mask mask(graph.words());
@@ -375,7 +401,7 @@ void Estimator<P>::resolve(const P& problem, const HcmTerms& terms, std::span<co
   out_.matched = cheapest_maximum_matching(graph, mask, total);
   out_.cardinality = static_cast<int>(out_.matched.size());
   out_.inliers = flags_of(mask, graph.num_edges());
-  out_.success = true;
+  return out_.cardinality >= P::kSampleSize;
 }
 
 }  // namespace manymatch
