@@ -1,6 +1,8 @@
 """Miniature data sets with the real layout, for tests of the loaders."""
 
 import json
+import pickle
+import pickletools
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +97,7 @@ def objects(values: list) -> np.ndarray:
 
 
 def make_megadepth(root: Path, pairs_per_file: int = 2) -> dict[str, list[np.ndarray]]:
-    """LoFTR's five files with object arrays; returns the world-to-camera poses by file."""
+    """LoFTR's five files, pickles as published; returns the world-to-camera poses by file."""
     rng = np.random.default_rng(2)
     truths = {}
     folder = root / "megadepth_test_1500_scene_info"
@@ -111,15 +113,26 @@ def make_megadepth(root: Path, pairs_per_file: int = 2) -> dict[str, list[np.nda
             "depth_paths": objects([None] * 4),
             "intrinsics": objects([*Ks, None]),
             "poses": objects([*poses, None]),
-            "pair_infos": objects(
-                [((i % 2, 2), 0.25, np.zeros((2, 2))) for i in range(pairs_per_file)]
-            ),
+            "pair_infos": [
+                (np.array([i % 2, 2]), np.float64(0.25), np.array([0.0, 1.0, 2.0, 3.0]))
+                for i in range(pairs_per_file)
+            ],
         }
-        np.savez(folder / f"{file}.npz", **info)
+        (folder / f"{file}.npz").write_bytes(published_pickle(info))
         truths[file] = poses
         for name in names:
             write_image(root / name)
     return truths
+
+
+def published_pickle(value: object) -> bytes:
+    """Pickle as LoFTR's files are: protocol 4, with the names of NumPy before version 2."""
+    data = pickle.dumps(value, protocol=4)
+    # Without its frames, whose lengths the other name would change; they may be left out.
+    for at in reversed([at for op, _, at in pickletools.genops(data) if op.name == "FRAME"]):
+        data = data[:at] + data[at + 9 :]
+    new, old = b"numpy._core.multiarray", b"numpy.core.multiarray"
+    return data.replace(bytes([len(new)]) + new, bytes([len(old)]) + old)
 
 
 # --- METU-VisTIR -----------------------------------------------------------------------------

@@ -1,11 +1,22 @@
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from manymatch import datasets
-from paper.tests.datasets.test_object_npz import Attack, raw_npz
-from tests.support.synthetic_trees import make_megadepth, objects, transform, words, write_image
+from paper.tests.datasets.test_pickled_arrays import Call
+from tests.support.data_folder import data_folder
+from tests.support.synthetic_trees import (
+    MEGADEPTH_FILES,
+    make_megadepth,
+    objects,
+    published_pickle,
+    transform,
+    words,
+    write_image,
+)
 
 INFO = "megadepth_test_1500_scene_info"
 
@@ -68,6 +79,44 @@ def test_loftrs_files(tmp_path):
     assert "LoFTR's five files; the paper used a list of 1,491" in dataset.notes[0]
 
 
+PUBLISHED = (data_folder() or Path()) / "real_index" / "loftr" / INFO
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the published indexes")
+def test_the_published_files(tmp_path):
+    """All pairs, against the dictionaries that unpickling gives."""
+    shutil.copytree(PUBLISHED, tmp_path / INFO)
+    dataset = datasets.load("megadepth1500", tmp_path)
+    assert len(dataset) == 1500
+    pairs = iter(dataset)
+    for file in MEGADEPTH_FILES:
+        info = pickle.loads((PUBLISHED / f"{file}.npz").read_bytes())  # noqa: S301 - published
+        assert len(info["pair_infos"]) == 300
+        for (i, j), overlap, _ in info["pair_infos"]:
+            pair = next(pairs)
+            assert (pair.name0, pair.name1) == tuple(info["image_paths"][[i, j]])
+            assert pair.path1 == tmp_path / pair.name1
+            assert (pair.scene, pair.extra["overlap"]) == (file[:4], overlap)
+            np.testing.assert_array_equal(pair.camera0.K, info["intrinsics"][i])
+            np.testing.assert_array_equal(pair.camera1.K, info["intrinsics"][j])
+            T = info["poses"][j] @ np.linalg.inv(info["poses"][i])
+            np.testing.assert_allclose(pair.R, T[:3, :3], atol=1e-6)
+            np.testing.assert_allclose(pair.t, T[:3, 3], atol=1e-5)
+
+
+def test_loftrs_files_as_archives(tmp_path):
+    """Such as `numpy.savez` writes them, with the list of pairs as an array of objects."""
+    make_megadepth(tmp_path)
+    before = datasets.load("megadepth1500", tmp_path)
+    for path in (tmp_path / INFO).iterdir():
+        content = pickle.loads(path.read_bytes())  # noqa: S301 - made here
+        np.savez(path, **{**content, "pair_infos": objects(content["pair_infos"])})
+    after = datasets.load("megadepth1500", tmp_path)
+    assert [(p.name0, p.name1, p.R.tolist()) for p in before] == [
+        (p.name0, p.name1, p.R.tolist()) for p in after
+    ]
+
+
 def test_the_text_list_comes_first_and_says_so(tmp_path):
     make_megadepth(tmp_path)
     make_list(tmp_path, 4)
@@ -76,11 +125,10 @@ def test_the_text_list_comes_first_and_says_so(tmp_path):
     assert "not LoFTR's" in dataset.notes[1]
 
 
-def change(root, **arrays):
+def change(root, **entries):
     path = root / INFO / "0022_0.3_0.5.npz"
-    with np.load(path, allow_pickle=True) as file:
-        content = dict(file)
-    np.savez(path, **{**content, **arrays})
+    content = pickle.loads(path.read_bytes())  # noqa: S301 - made here
+    path.write_bytes(published_pickle({**content, **entries}))
 
 
 NAN = np.full((4, 4), np.nan)
@@ -103,11 +151,15 @@ K = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
         (lambda root: change(root, pair_infos=objects([((0, 9), 0.5)])), "an index must be"),
         (lambda root: change(root, pair_infos=objects([3])), "pair 1"),
         (
-            lambda root: raw_npz(
-                root / INFO / "0015_0.3_0.5.npz", "image_paths", pickle.dumps(Attack(eval, "1 / 0"))
+            lambda root: (root / INFO / "0015_0.3_0.5.npz").write_bytes(
+                pickle.dumps(Call(eval, "1 / 0"))
             ),
-            "wants to use builtins.eval",
+            "wants to use 'builtins.eval'",
         ),
+        (lambda root: change(root, pair_infos=None), "object is not iterable"),
+        (lambda root: change(root, image_paths=3), "has no len()"),
+        (lambda root: change(root, image_paths=objects([None] * 4)), "pair 1: name0 must be"),
+        (lambda root: change(root, pair_infos=[((0, 2), 10**400)]), "pair 1: int too large"),
         (
             lambda root: (root / "Undistorted_SfM/0022/images/2_o.jpg").unlink(),
             "2_o.jpg is missing",

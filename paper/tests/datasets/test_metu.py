@@ -96,7 +96,8 @@ SAME = np.stack([np.eye(4)] * 3)
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lacking, "lacks the array 'image_paths'"),
+        (lacking, "lacks the entry 'image_paths'"),
+        (lambda root: change(root, image_paths=np.array(None, dtype=object)), "unsized"),
         (lambda root: change(root, poses=np.full((3, 4, 4), np.nan)), "pair 1: a pose must hold"),
         (lambda root: change(root, poses=np.stack([np.eye(4)[::-1]] * 3)), "pair 1: a pose must"),
         (lambda root: change(root, poses=SAME), "pair 1: t must be"),

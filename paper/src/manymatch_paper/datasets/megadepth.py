@@ -6,14 +6,14 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from manymatch._files import unreadable
+from manymatch._files import reading, unreadable
 from manymatch._validate import integer
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import as_camera
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_paper.datasets import _lists
-from manymatch_paper.datasets._object_npz import read_object_npz
+from manymatch_paper.datasets.pickled_arrays import read_pickled_arrays
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,8 @@ _SCENE_INFO = tuple(
 _INFO_FOLDERS = ("megadepth_test_1500_scene_info", "assets/megadepth_test_1500_scene_info", ".")
 _BASES = (".", "megadepth_test_1500", "megadepth_1500_scales", "images", "MegaDepth_v1")
 _WANT = "one of LoFTR's files of MegaDepth-1500"
+# What looking into values of other types than the files should have raises.
+_MALFORMED = (ValueError, TypeError, LookupError, OverflowError)
 
 
 def load(root: object = None) -> Dataset:
@@ -118,20 +120,21 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
     Where the images are is not known yet; their paths are those of the file.
     """
     names = ("image_paths", "intrinsics", "poses", "pair_infos")
-    info = read_object_npz(path, _WANT, names)
-    count = len(info["image_paths"])
+    info = read_pickled_arrays(path, _WANT, names)
     scene = path.name.partition("_")[0]
-    pairs = []
-    for number, row in enumerate(info["pair_infos"], 1):
+    pairs: list[Pair] = []
+    with reading(path, _WANT, TypeError):
+        count, rows = len(info["image_paths"]), list(info["pair_infos"])
+    for number, row in enumerate(rows, 1):
         try:
             (first, second), overlap = row[0], float(row[1])
             i, j = (integer(k, "an index", 0, count - 1) for k in (first, second))
-            name0, name1 = (str(info["image_paths"][k]) for k in (i, j))
+            name0, name1 = (info["image_paths"][k] for k in (i, j))
             R, t = _lists.relative_pose(info["poses"][i], info["poses"][j], "a pose")
             camera0, camera1 = (as_camera(info["intrinsics"][k], "K") for k in (i, j))
             extra = {"seed_index": first_index + number - 1, "overlap": overlap}
             pair = Pair(name0, name1, path, path, camera0, camera1, R, t, scene=scene, extra=extra)
-        except (ValueError, TypeError, IndexError, KeyError) as error:
+        except _MALFORMED as error:
             raise unreadable(path, _WANT, f"pair {number}: {error}") from error
         pairs.append(pair)
     return pairs

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._files import unreadable
+from manymatch._files import reading, unreadable
 from manymatch._validate import float_array, integer
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.pairs import Pair
 from manymatch_paper.datasets import _lists
-from manymatch_paper.datasets._object_npz import read_object_npz
+from manymatch_paper.datasets.pickled_arrays import read_pickled_arrays
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +77,9 @@ def check(name: str, root: object) -> str | None:
 def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None:
     """Append the pairs of one file."""
     names = ("image_paths", "intrinsics", "distortion_coefs", "poses", "pair_infos")
-    info = read_object_npz(path, _WANT, names)
-    count = len(info["image_paths"])
+    info = read_pickled_arrays(path, _WANT, names)
+    with reading(path, _WANT, TypeError):
+        count, rows = len(info["image_paths"]), list(info["pair_infos"])
 
     @functools.cache
     def view(image: int, kind: int) -> tuple[str, Camera]:
@@ -86,7 +87,7 @@ def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None
         k = np.asarray(info["distortion_coefs"][image][kind], dtype=np.float64)
         return str(info["image_paths"][image][kind]), opencv_camera(K, k)
 
-    for number, row in enumerate(info["pair_infos"], 1):
+    for number, row in enumerate(rows, 1):
         try:
             i, j = (integer(k, "an index", 0, count - 1) for k in row)
             (name0, camera0), (name1, camera1) = view(i, 0), view(j, 1)
@@ -96,7 +97,7 @@ def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None
             pair = Pair(
                 name0, name1, *files, camera0, camera1, R, t, scene=scene, extra=extra
             )  # fmt: skip
-        except (ValueError, TypeError, IndexError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             raise unreadable(path, _WANT, f"pair {number}: {error}") from error
         pairs.append(pair)
 
