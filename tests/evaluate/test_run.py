@@ -149,6 +149,15 @@ def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
     assert result.column("pool_full").all()
 
 
+def test_the_true_pose_enters_no_pool_of_a_failed_trial(tmp_path):
+    nothing = Association(5, max_edges=4, gms=False, keep=None)
+    config = RunConfig("hcm-mcm", nothing, seeds=2, probe=True)
+    result = run_set(SmallSource(1), {"a": config}, tmp_path)["a"]
+    assert not result.column("success").any()
+    assert not result.column("pool_full").any()
+    assert result.column("enters").tolist() == [[0.0], [0.0]]
+
+
 def test_rank_one_with_another_estimator(tmp_path):
     pytest.importorskip("poselib")
     config = RunConfig("poselib", Association.rank_one(), Options(max_iterations=1000), seeds=1)

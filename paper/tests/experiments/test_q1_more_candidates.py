@@ -72,6 +72,19 @@ def test_probe_against_a_slow_twin(tmp_path):
     assert 0.0 < inside[1] < 100.0
 
 
+class FirstFails(SmallSource):
+    """Scenes of which the first has too few candidates for any pose."""
+
+    def __getitem__(self, index):
+        posed = super().__getitem__(index)
+        return posed if index else dataclasses.replace(posed, graph=posed.graph.head(4))
+
+
+def test_a_failed_trial_counts_as_one_that_the_true_pose_does_not_enter(tmp_path):
+    data = q1.run(PoseSets([FirstFails(2)], tmp_path), k=2, seeds=2, iterations=300)
+    assert data["runs"][0]["sets"][0]["inclusion"] == [50.0, 50.0]
+
+
 def test_paper_numbers_agree_with_its_text():
     inclusion = paper_numbers("q1_inclusion")
     assert len(inclusion["sets"]) == 6

@@ -301,7 +301,8 @@ def trial(
         truth = score_pose(graph, posed.camera0, posed.camera1, posed.pose, options).hcm
         full = estimate.pooled >= options.pool_size
         row |= {"probe_hcm": truth, "pool_full": full, "pool_worst": estimate.worst_pooled}
-        row["enters"] = bool(not full or truth > estimate.worst_pooled)
+        # A trial that failed, say for want of edges, has an empty pool that nothing enters.
+        row["enters"] = estimate.success and (not full or truth > estimate.worst_pooled)
     return row
 
 
