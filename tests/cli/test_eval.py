@@ -7,10 +7,11 @@ import pytest
 
 from manymatch.associate.candidates import Association
 from manymatch.evaluate import sources as source_module
-from manymatch.evaluate.run import RunResult
+from manymatch.evaluate.protocol import PAPER
+from manymatch.evaluate.run import PaperRun, RunResult
 from manymatch.evaluate.sources import open_sources
 from manymatch.matcher.config import MatcherConfig
-from tests.support.command import run
+from tests.support.command import one_sentence, run
 from tools.street.__main__ import write_data_set
 
 QUICK = ("--seeds", 2, "--limit", 3, "--max-iterations", 100, "--min-iterations", 50)
@@ -159,3 +160,56 @@ def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch)
     assert graphs[0] == graphs[1]
     assert graphs[2].num_edges < graphs[0].num_edges
     assert len(calls) == 2
+
+
+def opened_with(monkeypatch, *arguments):
+    """The configuration with which a command opens sets, before anything is loaded."""
+
+    class OpenedError(Exception):
+        pass
+
+    def opened(_sets, configs, **_how):
+        raise OpenedError(configs)
+
+    monkeypatch.setattr("manymatch.cli.eval.open_sources", opened)
+    result = run("eval", "scannet1500", *arguments)
+    assert isinstance(result.exception, OpenedError), result.output
+    (config,) = result.exception.args[0]
+    return config
+
+
+def test_protocol_paper_sets_everything(monkeypatch, tmp_path):
+    assert opened_with(monkeypatch, "--protocol", "paper") == PAPER.matcher()
+    config = opened_with(monkeypatch, "--protocol", "paper", "--preset", "classic", "--k", 3)
+    assert (config.preset, config.method, config.association.k) == ("classic", "hcm-mcm", 3)
+    assert config.association.gms is True
+    monkeypatch.undo()
+    arguments = ["eval", "synthetic:easy", "--protocol", "paper", "--limit", 1, "--out", tmp_path]
+    (name, method), *_ = json.loads(run(*arguments, "--json").stdout)["methods"].items()
+    assert (name, method["config"]) == ("hcm-mcm", PaperRun().config.to_dict())
+
+
+def test_output_says_in_which_points_a_run_differs(tmp_path):
+    wanted = [
+        "synthetic candidates instead of those of dinov3",
+        "q 0.4 instead of 0.3",
+        "seeds 1 instead of 5",
+        "synthetic-easy instead of the paper's sets",
+    ]
+    given = ["--protocol", "paper", "--q", 0.4, "--seeds", 1, "--limit", 1, "--out", tmp_path]
+    result = run("eval", "synthetic:easy", *given)
+    sentence = f"Differs from the paper's protocol in: {', '.join(wanted)}."
+    assert sentence in " ".join(result.stdout.split())
+    assert sentence in (tmp_path / "hcm-mcm.md").read_text()
+    record = json.loads(run("eval", "synthetic:easy", *given, "--json").stdout)
+    assert record["methods"]["hcm-mcm"]["differs_from_paper"] == wanted
+    summary = tmp_path / "synthetic" / "synthetic-easy" / "hcm-mcm" / "summary.json"
+    assert json.loads(summary.read_text())["differs_from_paper"] == wanted
+
+
+def test_protocols_that_cannot_be_had(tmp_path):
+    wrong = run("eval", "synthetic:easy", "--protocol", "other")
+    assert "protocol must be one of 'paper', got 'other'" in one_sentence(wrong)
+    (tmp_path / "a.toml").write_text('preset = "classic"\n')
+    both = run("eval", "synthetic:easy", "--protocol", "paper", "--config", tmp_path / "a.toml")
+    assert "--protocol and --config must not be given together" in one_sentence(both)

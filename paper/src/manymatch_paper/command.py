@@ -17,6 +17,7 @@ from manymatch.cli.console import (
     show_table,
     working,
 )
+from manymatch.evaluate.protocol import PAPER_NAME, checked_protocol
 from manymatch.viz import require_matplotlib
 from manymatch_paper.datasets.navi_split import make_navi_split
 from manymatch_paper.engine import EXPERIMENTS, experiment, load_report, report_of
@@ -37,6 +38,17 @@ app = typer.Typer(
 )
 
 
+_Protocol = Annotated[
+    str,
+    typer.Option(
+        "--protocol",
+        metavar=PAPER_NAME,
+        help="Whose settings the other flags have where they are not given. There is only the "
+        "paper's protocol; the report says in which points a run differs from it.",
+    ),
+]
+
+
 def command_of(name: str, module: ModuleType) -> Callable[..., None]:
     """Make the function of a subcommand, with the signature that Typer turns into flags."""
     flags: dict[str, Flag] = {}
@@ -44,6 +56,7 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
     text = "Folder of the results; a run that was stopped goes on there."
     form = Annotated[Path, typer.Option("--out", help=text)]
     flags["folder"] = Flag(form, Path("out") / name)
+    flags["protocol"] = Flag(_Protocol, PAPER_NAME)
     flags["as_json"] = Flag(Json, default=False)
 
     def command(**given: Any) -> None:
@@ -51,6 +64,7 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
             # Figures need it; better to know before hours of work than after.
             require_matplotlib()
             tracker = Tracker()
+            checked_protocol(given["protocol"])
             values = {key: flags[key].convert(value) for key, value in given.items()}
             with working("Opening the sets", quiet=values["as_json"]):
                 found = arguments({**values, "progress": tracker})

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import suggest
+from manymatch.evaluate.protocol import protocol_sentence
 from manymatch_paper.style import styled
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ EXPERIMENTS = {
     "qualitative": "qualitative",
     "teaser": "teaser",
 }
+
+#: Experiments that the paper does not have.
+NOT_IN_PAPER = ("ablation", "calibration")
 
 _DPI = 200
 _WANT = "the JSON of an experiment"
@@ -116,8 +120,16 @@ def report_of(name: str, data: dict[str, Any]) -> ExperimentReport:
         data=data,
         tables=module.tables(data),
         figures=module.FIGURES,
-        notes=module.notes(data),
+        notes=[*_about_protocol(name, data), *module.notes(data)],
     )
+
+
+def _about_protocol(name: str, data: Mapping[str, Any]) -> list[str]:
+    """Say in which points an experiment differs from the paper's, where that was recorded."""
+    if name in NOT_IN_PAPER:
+        return ["The paper does not have this experiment."]
+    differing = data.get("differs_from_paper")
+    return [] if differing is None else [protocol_sentence(differing)]
 
 
 def load_report(path: object) -> ExperimentReport:

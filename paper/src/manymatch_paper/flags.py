@@ -85,10 +85,10 @@ def bind(
             inner = bind(group, flags, optional=p.default is None)
             takes[p.name] = lambda values, g=group, i=inner: _made(g, i(values))  # type: ignore[misc]
         else:
-            if p.default is _EMPTY:
-                needed.append(p.name)
             default = None if p.default is _EMPTY and optional else p.default
             form = _form(marks, facts.get(p.name, {}), p.default)
+            if p.default is _EMPTY or isinstance(form, ArgumentInfo):
+                needed.append(p.name)
             flags.setdefault(p.name, _flag(kind, p.name, default, form))
             takes[p.name] = lambda values, p=p: values[p.name]  # type: ignore[misc]
 

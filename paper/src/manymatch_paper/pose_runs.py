@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from manymatch.cli.flags import (
     Sets,
     Workers,
 )
+from manymatch.evaluate.protocol import PAPER, differences
 from manymatch.evaluate.run import run_set
 from manymatch.evaluate.sources import FileSource, open_datasets, open_sources
 from manymatch.evaluate.statistics import THRESHOLDS
@@ -30,7 +31,7 @@ from manymatch_paper.flags import SHARED
 
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
-    from manymatch.evaluate.run import RunConfig, RunResult
+    from manymatch.evaluate.run import PaperRun, RunConfig, RunResult
     from manymatch.evaluate.sources import GraphSource
 
     #: Results of one set by configuration.
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 Presets = Annotated[
     Sequence[str],
-    "A preset or a .toml file for sets of images; may be repeated. By default the installed "
-    "packages decide.",
+    "A preset or a .toml file for sets of images; may be repeated. By default the paper's: "
+    f"{PAPER.preset}, or where representations are compared {', '.join(PAPER.presets)}.",
 ]
 Gms = Annotated[
     bool,
@@ -52,9 +53,6 @@ TunedOn = Annotated[
     "Name of a set that was looked at while choices were made; may be repeated. Averages are then "
     "also given over these sets and over the others.",
 ]
-
-#: The paper's six sets by the names that the datasets have here.
-PAPER_SETS = ("scannet1500", "megadepth1500", "navi-multi", "navi-wild", "metu-cc", "metu-cs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +78,12 @@ class RunSets:
     workers: int = 0
     progress: Any = None
 
-    def run_set(self, source: GraphSource, configs: Mapping[str, RunConfig]) -> Results:
+    def run_set(
+        self,
+        source: GraphSource,
+        configs: Mapping[str, RunConfig],
+        paper: Mapping[str, PaperRun] | None = None,
+    ) -> Results:
         """Run configurations on a source, or go on with a run that was stopped."""
         return run_set(
             source,
@@ -89,6 +92,7 @@ class RunSets:
             workers=self.workers,
             limit=self.limit,
             progress=self.progress,
+            paper=paper,
         )
 
     def run_folder(self, source: GraphSource) -> Path:
@@ -111,6 +115,9 @@ class RunSets:
 class PoseSets(RunSets):
     """Sets of posed graphs; those with the same representation share a table."""
 
+    #: Presets for sets of images, where none is named.
+    presets: ClassVar[tuple[str, ...]] = (PAPER.preset,)
+
     @property
     def sources(self) -> Sequence[GraphSource]:
         """The sets."""
@@ -119,8 +126,8 @@ class PoseSets(RunSets):
     @classmethod
     def from_flags(
         cls,
-        sets: Sets,
-        folder: Path,
+        sets: Sets = (),  # type: ignore[assignment]
+        folder: Path = Path(),
         *,
         preset: Presets = (),
         root: Root = None,
@@ -134,18 +141,30 @@ class PoseSets(RunSets):
         k: Annotated[int, SHARED] = 5,
         progress: Any = None,
     ) -> PoseSets:
-        """Open the sets that are here, and list those that are not; one at least must be here."""
-        here, missing = present(sets, lambda name: _check(name, root))
-        sources = open_sources(
-            here,
-            preset or [None],
-            root=root,
-            k=k,
-            device=device,
-            offline=offline,
-            cache=cache,
-            longest=(longest0, longest1),
-        )
+        """Open the sets that are here, and list those that are not; one at least must be here.
+
+        Of several presets, those that cannot be loaded are listed as well.
+        """
+        here, missing = present(paper_sets(sets, root), lambda name: _check(name, root))
+        how: dict[str, Any] = {
+            "root": root,
+            "k": k,
+            "device": device,
+            "offline": offline,
+            "cache": cache,
+            "longest": (longest0, longest1),
+        }
+        ready = [name for name in here if _has_candidates(name)]
+        images = [name for name in here if name not in ready]
+        sources = open_sources(ready, **how) if ready else []
+        if images:
+            names = list(dict.fromkeys(preset or cls.presets))
+            opened: list[GraphSource] = []
+            _, unloaded = present(
+                names, lambda name: opened.extend(open_sources(images, [name], **how))
+            )
+            sources += opened
+            missing += [{**entry, "set": f"preset {entry['set']}"} for entry in unloaded]
         return cls(sources, folder, missing, limit, workers, progress)
 
     def run(
@@ -154,18 +173,30 @@ class PoseSets(RunSets):
         settings: Mapping[str, Any],
         of_set: Callable[[GraphSource, Results], dict[str, Any]],
         of_all: Callable[[Sequence[Entry]], dict[str, Any]],
+        paper: Mapping[str, PaperRun] | None = None,
     ) -> dict[str, Any]:
         """Run all configurations on all sets, or go on with a run that was stopped.
 
         Returns `settings`, ``runs`` (one a representation, with ``sets``: name, title, number of
         pairs and what `of_set` measures, and with what `of_all` measures on its sets together) and
-        ``missing``, as JSON types.
+        ``missing``, as JSON types. With `paper`, what the paper's protocol has for each of the
+        configurations, also ``differs_from_paper``.
         """
         found: dict[str, list[Entry]] = {}
+        recorded = []
         for source in self.sources:
-            results = self.run_set(source, configs)
+            results = self.run_set(source, configs, paper)
             found.setdefault(source.representation, []).append((source, results))
+            recorded += [
+                results[name].recorded(one)
+                for name, one in (paper or {}).items()
+                if name in results
+            ]
+        differing = (
+            {} if paper is None else {"differs_from_paper": differences(recorded, complete=True)}
+        )
         return {
+            **differing,
             "settings": settings,
             "runs": [
                 {
@@ -192,6 +223,11 @@ class PoseSets(RunSets):
         return checked_names(names, known, name)
 
 
+def paper_sets(sets: Sequence[str], root: object) -> list[str]:
+    """Return the sets that are named, or else, where `root` says where they are, the paper's."""
+    return list(sets or (() if root is None else PAPER.pairs))
+
+
 def folder_name(text: str) -> str:
     """Turn the name of a set or a representation into one of a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "set"
@@ -213,12 +249,16 @@ def present(
     for name in names:
         try:
             opened(name)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, ImportError) as error:
             missing.append({"set": name, "why": " ".join(str(error).split())})
         else:
             here.append(name)
     if not here:
-        raise ValueError(missing[0]["why"] if missing else "sets must name at least one set")
+        raise ValueError(
+            missing[0]["why"]
+            if missing
+            else "sets must name at least one set, or root the folder of the paper's sets"
+        )
     return here, missing
 
 
@@ -272,7 +312,7 @@ def about_paper(data: Mapping[str, Any]) -> list[str]:
         "Numbers of the paper, set apart, are for corrected DINOv3 ViT-L/16 features at SuperPoint "
         "keypoints unless said otherwise; ours are for what the title of each table names."
     ]
-    if not names.intersection(PAPER_SETS):
+    if not names.intersection(PAPER.pairs):
         sentences.append(
             "None of the sets here is one of the paper's, so its averages over six datasets stand "
             "there for orientation: orderings can be compared, values cannot."
@@ -291,5 +331,10 @@ def mean_column(results: Sequence[RunResult], name: str) -> float | None:
 
 def _check(name: str, root: Path | None) -> None:
     """Raise if a set cannot be opened; cheap, as no network is loaded."""
-    if not name.startswith("synthetic:") and not FileSource.find(name):
+    if not _has_candidates(name):
         open_datasets(name, root)
+
+
+def _has_candidates(name: str) -> bool:
+    """Whether a set has graphs already, so that no preset is needed."""
+    return name.startswith("synthetic:") or bool(FileSource.find(name))

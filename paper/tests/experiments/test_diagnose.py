@@ -90,6 +90,7 @@ def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
     sets = DepthSets([dataset], tmp_path / "out")
     data = diagnose.run(sets, **settings)
     (run,) = data["runs"]
+    assert data["differs_from_paper"][1] == "k 3 instead of 8"
     # Layer 4 has 40 channels: no room for rank 60.
     keys = {(c["layer"], c["rank"]) for c in run["curves"]}
     assert keys == {(4, 0), (4, 3), (10, 0), (10, 3), (10, 60)}
@@ -110,3 +111,21 @@ def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
     assert again.markdown() == (tmp_path / "report" / "diagnose.md").read_text()
     with pytest.raises(ValueError, match="k was 3 and is 2 now"):
         diagnose.run(sets, **{**settings, "k": 2})
+
+
+def test_differences_from_the_paper() -> None:
+    papers = [{"set": "navi-wild-diagnostic", "pairs": 1_500}]
+    usual = (diagnose.PAPER_BINS, (1.0, 2.0, 5.0), PatchSettings())
+    assert diagnose.dense_differences(papers, *usual) == []
+    assert diagnose.dense_differences(papers, *usual[:2], PatchSettings(device="cpu")) == []
+    other = [{"set": "street", "pairs": 6}, {"set": "navi-wild-diagnostic", "pairs": 20}]
+    assert diagnose.dense_differences(
+        other, (0.0, 20.0), (10.0,), PatchSettings(longest=512, weights="random")
+    ) == [
+        "bins 0/20 instead of 0/40/80/120",
+        "tau 10 instead of 1/2/5",
+        "longest 512 instead of 1,024",
+        "random weights",
+        "sets navi-wild-diagnostic/street instead of navi-wild-diagnostic",
+        "pairs of navi-wild-diagnostic 20 instead of 1,500",
+    ]

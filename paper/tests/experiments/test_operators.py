@@ -54,6 +54,12 @@ def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
     sets = DepthSets([dataset], tmp_path / "out")
     data = operators.run(sets, **chosen, k=4, bins=(0.0, 40.0), tau=(1.0,))
     assert (data["layer"], data["rank"]) == (10, 2)
+    assert data["differs_from_paper"][:4] == [
+        "backbone efficientnet-lite0 instead of dinov3-vitl16",
+        "layer 10 instead of 19",
+        "debias 2 instead of 200",
+        "k 4 instead of 16",
+    ]
     curves = {entry["operator"]: entry for entry in data["runs"][0]["curves"]}
     assert set(curves) == {"mutual", "oneway", "union"}
     # 80 patches an image: K edges a patch one way; the two lists share what is mutual.

@@ -22,6 +22,7 @@ from manymatch.cli.console import (
 )
 from manymatch.estimate.options import Options
 from manymatch.evaluate.estimators import ESTIMATORS, checked_estimator
+from manymatch.evaluate.protocol import PAPER, differences, protocol_sentence
 from manymatch.evaluate.run import RunConfig, run_sets
 from manymatch.evaluate.sources import open_sources
 from manymatch.evaluate.tables import run_table
@@ -30,6 +31,9 @@ from manymatch.matcher.config import MatcherConfig
 
 if TYPE_CHECKING:
     from manymatch.evaluate.run import RunResult
+
+    #: Results by representation and set, then by method.
+    _Found = dict[tuple[str, str], dict[str, RunResult]]
 
 EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
 
@@ -49,7 +53,8 @@ def run(
     rank_one: Annotated[
         bool, typer.Option("--rank-one", help="Only mutual nearest neighbours, not filtered.")
     ] = False,
-    seeds: flags.Seeds = 5,
+    protocol: flags.ProtocolName = None,
+    seeds: flags.Seeds = PAPER.seeds,
     limit: flags.Limit = None,
     workers: flags.Workers = 0,
     out_folder: Annotated[
@@ -69,10 +74,14 @@ def run(
     Without --gms or --no-gms every method sees the candidates as it wants them: auto all of the
     cap, the others what the filter leaves.
 
+    With --protocol paper all settings are the paper's, apart from those that are given as flags. In
+    any case a line says in which points the run differs from the paper's protocol.
+
     Pair i, from 1, has the seed i + b in repetition b, from 0; a pair without a pose counts 180
     degrees. The same command continues after an interruption.
     """
-    config = MatcherConfig.of(**settings)
+    make = MatcherConfig.of if protocol is None else flags.protocol(protocol, settings).matcher
+    config = make(**settings)
     association = Association.rank_one(config.association.keep) if rank_one else config.association
     configs = {
         f"rank-one-{name}" if rank_one else name: RunConfig(
@@ -98,7 +107,11 @@ def run(
             sources, configs, out_folder, workers=workers, limit=limit, progress=tracker
         )
     tables = {
-        label: run_table(_title(one), {key: results[label] for key, results in found.items()})
+        label: run_table(
+            _title(one),
+            {key: results[label] for key, results in found.items()},
+            protocol_sentence(_differences(found, label)),
+        )
         for label, one in configs.items()
     }
     files = {}
@@ -127,14 +140,19 @@ def _title(config: RunConfig) -> str:
     return f"{config.estimator} on {seen} candidates{', GMS' if association.gms else ''}"
 
 
+def _differences(found: _Found, label: str) -> list[str]:
+    return differences(results[label].recorded() for results in found.values())
+
+
 def _record(
     configs: dict[str, RunConfig],
-    found: dict[tuple[str, str], dict[str, RunResult]],
+    found: _Found,
     folder: Path,
 ) -> dict[str, Any]:
     methods = {
         label: {
             "config": config.to_dict(),
+            "differs_from_paper": _differences(found, label),
             "runs": {
                 f"{representation}/{name}": results[label].summary()
                 for (representation, name), results in found.items()

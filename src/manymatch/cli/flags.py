@@ -23,6 +23,7 @@ import typer
 
 from manymatch._validate import suggest
 from manymatch.estimate.options import Options
+from manymatch.evaluate.protocol import PAPER, PAPER_NAME, Protocol, checked_protocol
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import PRESETS, MatcherConfig
 
@@ -74,6 +75,20 @@ Longest0 = Annotated[
 Longest1 = Annotated[
     int | None,
     typer.Option(help="Longer edge of image 1 at working size, 0 for its own.", min=0),
+]
+ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar=PAPER_NAME,
+        help="paper: the paper's settings, apart from those that are given: "
+        f"{PAPER.preset} features, "
+        f"{PAPER.association.k} candidates, {PAPER.association.max_edges} and "
+        f"{PAPER.association.keep} edges before and after GMS, method {PAPER.method}, "
+        f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
+        f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
+        rich_help_panel=COMMON,
+    ),
 ]
 _Preset = Annotated[
     str | None,
@@ -234,6 +249,18 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def protocol(name: object, settings: dict[str, Any]) -> Protocol:
+    """Return a protocol by its name; a file of all settings has no place beside it."""
+    checked_protocol(name)
+    given = settings.get("preset")
+    from_file = isinstance(given, Path)
+    if from_file:
+        raise ValueError(
+            f"--protocol and --config must not be given together, got {name!r} and {str(given)!r}"
+        )
+    return PAPER
 
 
 def split_list(text: str) -> list[str]:

@@ -14,6 +14,7 @@ from manymatch._validate import integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
+from manymatch.evaluate.protocol import PAPER, RecordedRun, differences
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.geometry.pose_error import FAILURE_DEG
 from manymatch.runs.journal import NAME, Journal, read_journal
@@ -110,6 +111,22 @@ class RunConfig:
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class PaperRun:
+    """A run as the paper's protocol has it, by default with its practical configuration.
+
+    Attributes
+    ----------
+    config : RunConfig
+        What is done with every pair.
+    presets : tuple of str
+        Features that it may have.
+    """
+
+    config: RunConfig = RunConfig(PAPER.method, PAPER.association, PAPER.options, PAPER.seeds)
+    presets: tuple[str, ...] = (PAPER.preset,)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunResult:
     """Trials of one configuration on one set, as they are in a folder.
@@ -183,13 +200,28 @@ class RunResult:
             for repetition, row in enumerate(record["trials"]):
                 yield {**shared, "repetition": repetition, **row}
 
-    def write_tables(self) -> None:
+    def recorded(self, paper: PaperRun | None = None) -> RecordedRun:
+        """Return what `manymatch.evaluate.protocol.differences` compares, by default `PaperRun`."""
+        wanted = paper or PaperRun()
+        return RecordedRun(
+            self.header["source"],
+            self.header["config"],
+            len(self),
+            wanted.config.to_dict(),
+            wanted.presets,
+        )
+
+    def write_tables(self, paper: PaperRun | None = None) -> None:
         """Write ``pairs.csv``, ``pairs.parquet`` where pyarrow is installed, ``summary.json``."""
         write_tables(self.folder, COLUMNS, self.rows, self.header)
-        write_json(self.folder / "summary.json", {**self.header, **self.summary()})
+        write_json(self.folder / "summary.json", {**self.header, **self.summary(paper)})
 
-    def summary(self) -> dict[str, Any]:
-        """Return the AUC of all pairs and of every bin, times and failures, as plain values."""
+    def summary(self, paper: PaperRun | None = None) -> dict[str, Any]:
+        """Return the AUC of all pairs and of every bin, times and failures, as plain values.
+
+        ``differs_from_paper`` says in which points the run is not the one that the paper's protocol
+        has, by default `PaperRun`.
+        """
         if not self.records:
             return {"pairs": 0}
         errors = self.errors
@@ -210,6 +242,7 @@ class RunResult:
             "median_error_deg": float(np.median(errors)),
             "median_edges": float(np.median(self.num_edges)),
             "mean_seconds": float(seconds[known].mean()) if known.any() else None,
+            "differs_from_paper": differences([self.recorded(paper)]),
         }
 
 
@@ -221,6 +254,7 @@ def run_set(
     workers: int = 0,
     limit: int | None = None,
     progress: Callable[[RunProgress], object] | None = None,
+    paper: Mapping[str, PaperRun] | None = None,
 ) -> dict[str, RunResult]:
     """Run several configurations on a set, or continue a run that was interrupted.
 
@@ -244,6 +278,8 @@ def run_set(
         Only the first pairs; a later run without it continues with the others.
     progress : callable, optional
         Called with a `RunProgress`.
+    paper : mapping of str to PaperRun, optional
+        What the summaries compare with, by the names of the configurations.
 
     Raises
     ------
@@ -281,8 +317,8 @@ def run_set(
             progress=progress,
         )
         results = {name: RunResult.load(target / name, limit=total) for name in configs}
-        for result in results.values():
-            result.write_tables()
+        for name, result in results.items():
+            result.write_tables((paper or {}).get(name))
         return run.deliver(results)
 
 

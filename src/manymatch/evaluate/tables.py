@@ -163,7 +163,7 @@ def _latex(cell: Cell) -> str:
     return rf"\textit{{{text}}}" if cell.dim and text else text
 
 
-def run_table(title: str, runs: Mapping[tuple[str, str], RunResult]) -> Table:
+def run_table(title: str, runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
     """Pose AUC of runs by (representation, set), with bins below their set and macro averages."""
     rows: list[list[str | Cell]] = []
     several = len({representation for representation, _ in runs}) > 1
@@ -199,7 +199,7 @@ def run_table(title: str, runs: Mapping[tuple[str, str], RunResult]) -> Table:
     seeds = next(iter(runs.values())).header["config"]["seeds"]
     note = f"mean over {seeds} repetitions." if seeds > 1 else "one repetition."
     header = ["set", "pairs", *_HEADER, "failed", "ms a pair"]
-    return Table(title, header, rows, [_INTERVAL + note])
+    return Table(title, header, rows, [_INTERVAL + note, *notes])
 
 
 def comparison_table(comparison: Comparison) -> Table:

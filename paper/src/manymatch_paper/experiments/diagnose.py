@@ -6,6 +6,7 @@ only judge the edges. How much of the truth is kept, and what does it cost?
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch._validate import integer
+from manymatch.evaluate.protocol import unequal
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import dim
 from manymatch_paper.dense_pairs import (
@@ -72,6 +74,10 @@ PAPER = (
     Choice("dinov2-vitl14-reg", tuple(range(16, 25)), (0,)),
 )
 
+#: Its set and the number of its pairs, the largest K, the viewpoint bins.
+PAPER_SET, PAPER_PAIRS, PAPER_K = "navi-wild-diagnostic", 1_500, 8
+PAPER_BINS = (0.0, 40.0, 80.0, 120.0)
+
 _SHOWN_KS = (1, 2, 3, 5, 8)
 _ROW_CM = 8.2
 # A curve: numbers of edges and recalls at K = 1, 2, ...
@@ -96,8 +102,8 @@ def run(
         "Ranks of the positional subspace, such as 0,100,200, of backbones that say none; by "
         "default the paper's, or 0.",
     ] = None,
-    k: Annotated[int, "Largest number of candidates K."] = 8,
-    bins: Bins = (0.0, 40.0, 80.0, 120.0),
+    k: Annotated[int, "Largest number of candidates K."] = PAPER_K,
+    bins: Bins = PAPER_BINS,
     tau: Taus = TAUS_CM,
     rank: Annotated[
         int | None,
@@ -137,7 +143,47 @@ def run(
                 "summary": _summary(entry["curves"], source.ranks, rank),
             }
         )
-    return {"k": k, "taus_cm": list(tau), "bounds_deg": list(bins), "runs": runs}
+    return {
+        "differs_from_paper": [
+            *unequal("backbones", list(map(_choice_text, choices)), list(map(_choice_text, PAPER))),
+            *unequal("k", k, PAPER_K),
+            *dense_differences(runs, bins, tau, how),
+        ],
+        "k": k,
+        "taus_cm": list(tau),
+        "bounds_deg": list(bins),
+        "runs": runs,
+    }
+
+
+def _choice_text(choice: Choice) -> str:
+    layers, ranks = (",".join(map(str, part or ())) for part in (choice.layers, choice.ranks))
+    return f"{choice.name}:{layers}:{ranks}"
+
+
+def dense_differences(
+    runs: Sequence[dict[str, Any]],
+    bins: Sequence[float],
+    taus_cm: Sequence[float],
+    settings: PatchSettings,
+) -> list[str]:
+    """Say in which points the measuring of recall differs from the paper's."""
+    names = [entry["set"] for entry in runs]
+    texts = [
+        *unequal("bins", tuple(bins), PAPER_BINS),
+        *unequal("tau", tuple(taus_cm), TAUS_CM),
+    ]
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name == "weights":
+            texts += ["random weights"] if value == "random" else []
+        elif field.name not in ("device", "offline"):
+            texts += unequal(field.name, value, field.default)
+    texts += unequal("sets", sorted(set(names)), [PAPER_SET])
+    for entry in runs:
+        if entry["set"] == PAPER_SET:
+            texts += unequal(f"pairs of {PAPER_SET}", entry["pairs"], PAPER_PAIRS)
+    return list(dict.fromkeys(texts))
 
 
 def chosen_backbones(

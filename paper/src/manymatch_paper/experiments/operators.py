@@ -9,11 +9,14 @@ import numpy as np
 
 from manymatch._validate import integer
 from manymatch.associate.neighbours import OPERATORS
+from manymatch.evaluate.protocol import unequal
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import dim
 from manymatch_paper.dense_pairs import (
     NOTHING,
     PAPER_BACKBONE,
+    PAPER_LAYER,
+    PAPER_RANK,
     Backbone,
     Bins,
     Debias,
@@ -26,6 +29,7 @@ from manymatch_paper.dense_pairs import (
     known_curve,
     recall_cells,
 )
+from manymatch_paper.experiments.diagnose import PAPER_BINS, dense_differences
 from manymatch_paper.measures.recall import TAUS_CM, descriptor_recall
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.style import COLOURS, PAGE_CM, new_figure
@@ -49,6 +53,7 @@ EXAMPLE = (
 #: Operators as people read them.
 TITLES = {"mutual": "mutual (MKNN)", "oneway": "one-way", "union": "union"}
 
+_PAPER_K = 16
 _SHOWN_KS = (1, 2, 3, 5, 8, 16)
 _STYLES = {
     "mutual": (COLOURS[0], "o", (-3, 4), "right"),
@@ -64,14 +69,15 @@ def run(
     backbone: Backbone = PAPER_BACKBONE,
     layer: Layer = None,
     debias: Debias = None,
-    k: Annotated[int, "Largest number of candidates K."] = 16,
-    bins: Bins = (0.0, 40.0, 80.0, 120.0),
+    k: Annotated[int, "Largest number of candidates K."] = _PAPER_K,
+    bins: Bins = PAPER_BINS,
     tau: Taus = TAUS_CM,
     settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
     """Compare mutual, one-way and union K-nearest neighbours: recall against association count."""
     integer(k, "k", 1)
-    source = (settings or PatchSettings()).one_layer(backbone, layer, debias)
+    how = settings or PatchSettings()
+    source = how.one_layer(backbone, layer, debias)
     runs = []
     for dataset in sets.datasets:
         entry = sets.measure(
@@ -86,6 +92,13 @@ def run(
         places = range(len(entry["bins"]))
         runs.append({**entry, "comparisons": [_comparison(entry, place, k) for place in places]})
     return {
+        "differs_from_paper": [
+            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
+            *unequal("layer", source.layers[0], PAPER_LAYER),
+            *unequal("debias", source.ranks[0], PAPER_RANK),
+            *unequal("k", k, _PAPER_K),
+            *dense_differences(runs, bins, tau, how),
+        ],
         "k": k,
         "taus_cm": list(tau),
         "bounds_deg": list(bins),

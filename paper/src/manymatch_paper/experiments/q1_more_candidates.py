@@ -13,8 +13,8 @@ import numpy as np
 
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
-from manymatch.estimate.options import Options
-from manymatch.evaluate.run import RunConfig
+from manymatch.evaluate.protocol import PAPER, unequal
+from manymatch.evaluate.run import PaperRun, RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import (
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from manymatch.estimate.options import Options
     from manymatch.evaluate.run import RunResult
 
 QUESTION = "Do candidates beyond rank one help when the minimal samples stay the same?"
@@ -60,16 +61,35 @@ EXAMPLE = "manymatch-paper q1 synthetic:ordering --iterations 5000 --limit 20"
 def run(
     sets: PoseSets,
     *,
-    k: Annotated[int, "Largest number of candidates of a keypoint."] = 5,
-    seeds: Seeds = 5,
-    iterations: Annotated[int, "Minimal samples, neither more nor fewer."] = 100_000,
+    k: Annotated[int, "Largest number of candidates of a keypoint."] = PAPER.association.k,
+    seeds: Seeds = PAPER.seeds,
+    iterations: Annotated[
+        int, "Minimal samples, neither more nor fewer."
+    ] = PAPER.options.max_iterations,
 ) -> dict[str, Any]:
     """Sweep K with minimal samples from rank-one candidates only, and score the true pose."""
-    options = Options(min_iterations=iterations, max_iterations=iterations)
     ks = list(range(1, k + 1))
-    configs = {
+    options, configs = _configs(ks, seeds, iterations)
+    _, papers = _configs(ks, PAPER.seeds, PAPER.options.max_iterations)
+    data = sets.run(
+        configs,
+        sets.settings(options, seeds, ks=ks, iterations=iterations),
+        lambda _, results: _measured(list(results.values())),
+        lambda entries: _macro([list(results.values()) for _, results in entries]),
+        {name: PaperRun(config) for name, config in papers.items()},
+    )
+    data["differs_from_paper"] += unequal("the largest K", k, PAPER.association.k)
+    return data
+
+
+def _configs(
+    ks: Sequence[int], seeds: int, iterations: int
+) -> tuple[Options, dict[str, RunConfig]]:
+    """Return a fixed budget, and the run of every K with it."""
+    options = PAPER.options.replace(min_iterations=iterations, max_iterations=iterations)
+    return options, {
         f"K{rank}": RunConfig(
-            estimator="hcm-mcm",
+            estimator=PAPER.method,
             association=Association.uncapped(rank),
             options=options,
             seeds=seeds,
@@ -78,12 +98,6 @@ def run(
         )
         for rank in ks
     }
-    return sets.run(
-        configs,
-        sets.settings(options, seeds, ks=ks, iterations=iterations),
-        lambda _, results: _measured(list(results.values())),
-        lambda entries: _macro([list(results.values()) for _, results in entries]),
-    )
 
 
 def tables(data: dict[str, Any]) -> list[Table]:

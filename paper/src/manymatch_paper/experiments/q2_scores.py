@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,8 @@ from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options, num_threads
 from manymatch.estimate.relative_pose import prepare
-from manymatch.evaluate.run import RunConfig
+from manymatch.evaluate.protocol import PAPER
+from manymatch.evaluate.run import PaperRun, RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import (
@@ -81,7 +83,7 @@ _SAMPLES, _REPEATS = 400, 5
 def run(
     sets: PoseSets,
     *,
-    seeds: Seeds = 5,
+    seeds: Seeds = PAPER.seeds,
     gms: Gms = True,
     timed_pairs: Annotated[
         int, "Pairs of each set on which single evaluations are timed, evenly spread; 0 for none."
@@ -89,12 +91,9 @@ def run(
     options: Options | None = None,
 ) -> dict[str, Any]:
     """Compare CM, HCM, MCM and the two-stage estimator: pose AUC, paired differences, runtime."""
-    options = options or Options()
-    association = Association(gms=gms)
-    configs = {
-        name: RunConfig(estimator, association, options, seeds)
-        for name, estimator in _ESTIMATORS.items()
-    }
+    options = options or PAPER.options
+    association = dataclasses.replace(PAPER.association, gms=gms)
+    configs = _configs(association, options, seeds)
 
     def of_set(source: GraphSource, results: Mapping[str, RunResult]) -> dict[str, Any]:
         count = len(results["hcm-mcm"])
@@ -105,7 +104,17 @@ def run(
 
     workers = num_threads(sets.workers)
     settings = sets.settings(options, seeds, association=association.to_dict(), workers=workers)
-    return sets.run(configs, settings, of_set, _macro)
+    papers = _configs(PAPER.association, PAPER.options, PAPER.seeds)
+    paper = {name: PaperRun(config) for name, config in papers.items()}
+    return sets.run(configs, settings, of_set, _macro, paper)
+
+
+def _configs(association: Association, options: Options, seeds: int) -> dict[str, RunConfig]:
+    """Return the run of every estimator."""
+    return {
+        name: RunConfig(estimator, association, options, seeds)
+        for name, estimator in _ESTIMATORS.items()
+    }
 
 
 def tables(data: dict[str, Any]) -> list[Table]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options
-from manymatch.evaluate.run import RunConfig
+from manymatch.evaluate.protocol import PAPER
+from manymatch.evaluate.run import PaperRun, RunConfig
 from manymatch.evaluate.statistics import macro_difference, macro_spread
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import (
@@ -48,21 +50,33 @@ _TITLES = {"rank-one": "MNN + CM", "many": "m-to-m + HCM→MCM"}
 _AVERAGE = "Dataset avg."
 
 
+class RepresentationSets(PoseSets):
+    """Sets of posed graphs, by default of all representations of the paper."""
+
+    presets = PAPER.presets
+
+
 def run(
-    sets: PoseSets, *, seeds: Seeds = 5, gms: Gms = True, options: Options | None = None
+    sets: RepresentationSets,
+    *,
+    seeds: Seeds = PAPER.seeds,
+    gms: Gms = True,
+    options: Options | None = None,
 ) -> dict[str, Any]:
     """Run rank-one matching with PoseLib and many candidates with the two-stage estimator.
 
     Several presets, or folders of graphs by representation, become one panel each.
     """
-    options = options or Options()
-    association = Association(gms=gms)
+    options = options or PAPER.options
+    association = dataclasses.replace(PAPER.association, gms=gms)
     configs = pipelines(association, options, seeds)
+    papers = pipelines(PAPER.association, PAPER.options, PAPER.seeds)
     return sets.run(
         configs,
         sets.settings(options, seeds, association=association.to_dict()),
         lambda _, results: _measured([results]),
         lambda entries: {"macro": _measured([results for _, results in entries])},
+        {name: PaperRun(config, PAPER.presets) for name, config in papers.items()},
     )
 
 

@@ -27,6 +27,7 @@ from manymatch.cli.flags import (
     Workers,
 )
 from manymatch.estimate.options import Options
+from manymatch.evaluate.protocol import PAPER
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.sources import ImageSource, open_datasets
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
@@ -35,7 +36,6 @@ from manymatch.matcher.matcher import Matcher
 from manymatch_paper.cells import DEGREES, dim, missing_rows, triplet
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import (
-    PAPER_SETS,
     Presets,
     RunSets,
     budget_text,
@@ -229,7 +229,7 @@ def notes(data: dict[str, Any]) -> list[str]:
         "The paper's row of our method is with DINOv3 ViT-L/16 at SuperPoint keypoints; ours are "
         "with the presets that the rows name.",
     ]
-    if not any(entry["name"] in PAPER_SETS for entry in data["sets"]):
+    if not any(entry["name"] in PAPER.pairs for entry in data["sets"]):
         sentences.append(
             "None of the sets here is one of the paper's: orderings can be compared, values cannot."
         )
@@ -273,7 +273,7 @@ def ranked(values: Sequence[float | None]) -> list[int | None]:
 
 def _overview(data: dict[str, Any]) -> Table:
     paper = paper_numbers("q4")
-    known = [entry["name"] for entry in data["sets"] if entry["name"] in PAPER_SETS]
+    known = [entry["name"] for entry in data["sets"] if entry["name"] in PAPER.pairs]
     header = ["Method", *(entry["title"] for entry in data["sets"])]
     rows: list[Sequence[str | Cell]] = []
     for row in data["rows"]:
@@ -309,7 +309,7 @@ def _overview(data: dict[str, Any]) -> Table:
 
 def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
     paper = paper_numbers("q4")["auc"]
-    known = entry["name"] in PAPER_SETS
+    known = entry["name"] in PAPER.pairs
     here = [row for row in data["rows"] if row["missing"] is None]
     means = [row["sets"][entry["name"]]["auc"]["mean"] for row in here]
     places = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options
-from manymatch.evaluate.run import RunConfig
+from manymatch.evaluate.protocol import PAPER, unequal
+from manymatch.evaluate.run import PaperRun, RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, macro_spread
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import DEGREES, MACRO, dim, missing_rows, of_name, triplet
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 QUESTION = "How much do q and δ matter?"
 EXAMPLE = "manymatch-paper sensitivity synthetic:ordering --no-gms --max-iterations 5000 --limit 20"
 
+# The paper's.
+_QS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+_DELTAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+_SEEDS = 1
+
 _SWEPT = {"hcm": "HCM", "hcm-mcm": "HCM→MCM"}
 _LINES: dict[str, tuple[Any, str]] = {
     "hcm-mcm": ("-", "HCM→MCM"),
@@ -49,11 +56,11 @@ def run(
     *,
     qs: Annotated[
         tuple[float, ...], "Values of q at the default delta; the default q is added."
-    ] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9),
+    ] = _QS,
     deltas: Annotated[
         tuple[float, ...], "Values of delta at the default q; the default delta is added."
-    ] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
-    seeds: Seeds = 1,
+    ] = _DELTAS,
+    seeds: Seeds = _SEEDS,
     gms: Gms = True,
     options: Options | None = None,
 ) -> dict[str, Any]:
@@ -62,15 +69,11 @@ def run(
     The q and delta of the options are the defaults around which the other one varies. The paper
     has one seed.
     """
-    options = options or Options()
-    association = Association(gms=gms)
+    options = options or PAPER.options
+    association = dataclasses.replace(PAPER.association, gms=gms)
     grid = _settings(qs, deltas, options)
-    configs = {"mcm": RunConfig("mcm", association, options, seeds)}
-    for q, delta in grid:
-        for estimator in _SWEPT:
-            configs[_name(estimator, q, delta)] = RunConfig(
-                estimator, association, options.replace(q=q, delta=delta), seeds
-            )
+    configs = _configs(grid, association, options, seeds)
+    papers = _configs(grid, PAPER.association, PAPER.options, _SEEDS)
     settings = sets.settings(
         options,
         seeds,
@@ -78,12 +81,33 @@ def run(
         grid=[{"q": q, "delta": delta} for q, delta in grid],
         default={"q": options.q, "delta": options.delta},
     )
-    return sets.run(
+    data = sets.run(
         configs,
         settings,
         lambda _, results: _measured([results], grid),
         lambda entries: {"macro": _measured([results for _, results in entries], grid)},
+        {name: PaperRun(config) for name, config in papers.items()},
     )
+    data["differs_from_paper"] += [
+        text
+        for name, given, wanted in (("qs", qs, _QS), ("deltas", deltas, _DELTAS))
+        for text in unequal(name, given, wanted)
+    ]
+    return data
+
+
+def _configs(
+    grid: Sequence[tuple[float, float]], association: Association, options: Options, seeds: int
+) -> dict[str, RunConfig]:
+    """Return the run of MCM, and those of the others at every setting."""
+    swept = {
+        _name(estimator, q, delta): RunConfig(
+            estimator, association, options.replace(q=q, delta=delta), seeds
+        )
+        for q, delta in grid
+        for estimator in _SWEPT
+    }
+    return {"mcm": RunConfig("mcm", association, options, seeds), **swept}
 
 
 def tables(data: dict[str, Any]) -> list[Table]:
