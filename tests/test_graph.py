@@ -459,7 +459,7 @@ def test_missing_file(tmp_path):
 
 
 def test_folder(tmp_path):
-    check_unreadable(tmp_path, "directory")
+    check_unreadable(tmp_path, "folder")
 
 
 @pytest.mark.parametrize(
@@ -525,7 +525,7 @@ def test_bad_field(path, name, value, reason):
 
 def test_pickled_field_is_not_loaded(path):
     rewrite(path, points0=np.array([{"a": 1}], dtype=object))
-    check_unreadable(path, "allow_pickle")
+    check_unreadable(path, "Python objects")
 
 
 def test_every_truncation_is_refused(path, tmp_path):

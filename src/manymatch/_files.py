@@ -1,9 +1,16 @@
-"""What all readers and writers share: paths, whole files, .npz archives, one kind of error."""
+"""What all readers and writers share: limits, regular and whole files, arrays, one kind of error.
+
+A reader knows what it will allocate before it allocates: sizes that a file declares are held
+against the bytes that it has and against `LIMITS`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
+import stat
 import tokenize
 import zipfile
 import zlib
@@ -16,10 +23,57 @@ import numpy as np
 from manymatch._validate import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from numpy.typing import NDArray
+
+
+#: What a file may make a reader hold. The environment variable ``MANYMATCH_MAX_<NAME>``, in upper
+#: case, sets another number.
+#:
+#: - pixels: of an image. 178 million are 0.5 GB as RGB; a little more, and Pillow refuses by itself.
+#: - array_mb: the arrays of one file in megabytes, 8 bytes a number, which is what they are
+#:   converted to; also the size of a file that is read whole.
+#: - text_mb: a text that is read whole (lists, CSV, JSON), in megabytes.
+#: - records: the lines or entries of a file that become objects: pairs, images, cameras.
+LIMITS = {"pixels": 178_000_000, "array_mb": 256, "text_mb": 64, "records": 2_000_000}
+#: Longest line of a text that is read line by line, in bytes.
+LONGEST_LINE = 16_000_000
+#: Longest name of a file in bytes, on every usual file system.
+LONGEST_NAME = 255
+
+_MEGABYTE = 1_000_000
+# No stream of deflate, the compression of .npz and .h5 files, becomes longer than so many times.
+_MOST_DEFLATED = 1032
+# Arrays of an archive; each takes some memory before anything of it is read.
+_MOST_MEMBERS = 10_000
+# Of the header of an array: what NumPy parses at most, and the lengths before it.
+_LONGEST_HEADER = 10_000 + 12
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def limit(name: str) -> int:
+    """Return a number of `LIMITS`, or what the environment says instead."""
+    variable = f"MANYMATCH_MAX_{name.upper()}"
+    text = os.environ.get(variable, "")
+    if not text:
+        return LIMITS[name]
+    if not text.isdecimal() or int(text) == 0:
+        raise refusal(variable, "a whole number of at least 1", text)
+    return int(text)
+
+
+def too_large(what: str, name: str) -> ValueError:
+    """Make the error of what is beyond a limit; `what` is the subject of the sentence."""
+    more = f"MANYMATCH_MAX_{name.upper()}"
+    return ValueError(f"{what} than {limit(name):,}, the limit that {more} sets")
 
 
 def unreadable(path: object, want: str, reason: str) -> ValueError:
@@ -42,18 +96,57 @@ def as_folder(path: object, name: str = "folder") -> Path:
     return folder
 
 
-def read_bytes(path: object, want: str) -> bytes:
-    """Read a whole file; one that is missing or empty is an error."""
-    source = as_path(path)
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; a `ValueError` says why there is nothing to read, without its name.
+
+    A FIFO or a device could block for ever or never end, and is refused like a folder.
+    """
     try:
-        data = source.read_bytes()
+        _refuse_special(os.stat(path).st_mode)
+        # Between the two calls the name may become another file's; a FIFO must not block then.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise unreadable(source, want, "there is no such file") from error
-    except (OSError, ValueError) as error:
-        raise unreadable(source, want, str(error) or type(error).__name__) from error
-    if not data:
-        raise unreadable(source, want, "it is empty")
-    return data
+        raise ValueError("there is no such file") from error
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+    try:
+        _refuse_special(os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_special(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next((name for test, name in _KINDS if test(mode)), "no regular file")
+        raise ValueError(f"it is {kind}")
+
+
+def read_bytes(path: object, want: str, most: str = "array_mb") -> bytes:
+    """Read a whole file; one that is missing, empty or no regular file is an error.
+
+    `most` is the name of the limit in `LIMITS` of its size.
+    """
+    source = as_path(path)
+    with reading(source, want, OSError, ValueError, MemoryError), open_regular(source) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit(most) * _MEGABYTE:
+            raise too_large("it has more megabytes", most)
+        # Not to its end, as it may be growing, and files of /proc have no size.
+        data = file.read(size)
+        if not data:
+            raise ValueError("it is empty")
+        return data
+
+
+def read_text(path: object, want: str) -> str:
+    """Read a whole text in UTF-8, with or without a byte order mark."""
+    data = read_bytes(path, want, "text_mb")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise unreadable(path, want, f"it is no UTF-8 text: {error.reason}") from error
 
 
 @contextlib.contextmanager
@@ -67,7 +160,10 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
 
 @contextlib.contextmanager
 def whole_file(path: object) -> Iterator[Path]:
-    """Give a name beside `path` to write to, which becomes `path` when the block ends well."""
+    """Give a name beside `path` to write to, which becomes `path` when the block ends well.
+
+    The file and its name are on disk then.
+    """
     target = as_path(path)
     if target.is_dir() or not target.parent.is_dir():
         raise refusal("path", "a file in an existing folder", str(target))
@@ -80,6 +176,33 @@ def whole_file(path: object) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of the files of a folder are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no such operation.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, that stay after a crash; one that is there is left."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        sync_folder(place.parent)
+
+
+def name_end(name: str, most_bytes: int) -> str:
+    """Return the end of a name that takes at most so many bytes in UTF-8."""
+    return name.encode("utf-8", "surrogateescape")[-most_bytes:].decode("utf-8", "ignore")
 
 
 def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
@@ -106,40 +229,95 @@ def read_npz(
 
     All of `names` must be there; those of `optional` are left out where they are not.
     """
-    with reading(path, want, ValueError):
+    with reading(path, want, ValueError, MemoryError):
         archive = _open_zip(data)
         present = _array_names(archive)
-        arrays = {}
-        for name in names:
+        for name in (wanted := list(names)):
             if name not in present:
                 raise ValueError(f"it lacks the array {name!r}")
-            arrays[name] = _read_member(archive, name)
-        for name in optional:
-            if name in present:
-                arrays[name] = _read_member(archive, name)
-        return arrays
+        wanted += [name for name in optional if name in present]
+        sizes = Sizes()
+        return {name: _read_member(archive, name, sizes) for name in wanted}
+
+
+def as_text(array: NDArray[Any]) -> str:
+    """Return the text of an array that holds one."""
+    if array.shape != () or array.dtype.kind != "U":
+        raise ValueError("a text is wanted where it has numbers")
+    if array.dtype.itemsize > limit("text_mb") * _MEGABYTE:
+        raise too_large("its text has more megabytes", "text_mb")
+    return str(array)
+
+
+class Sizes:
+    """Adds up the arrays of one file, and refuses the one that is too much."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def add(self, shape: Sequence[int], dtype: np.dtype[Any], what: str) -> None:
+        """Count an array before it is made."""
+        self._bytes += math.prod(shape) * max(dtype.itemsize, 8)
+        if self._bytes > limit("array_mb") * _MEGABYTE:
+            size = " x ".join(map(str, shape))
+            raise too_large(f"with {what} of {size:.60} its arrays have more megabytes", "array_mb")
 
 
 def read_npy(data: bytes) -> NDArray[Any]:
     """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
+    return _read_array(BytesIO(data), len(data), "its array", Sizes())
+
+
+def _read_array(file: Any, size: int, what: str, sizes: Sizes) -> NDArray[Any]:
+    """Read an array of a stream that has, or is said to have, `size` bytes."""
+    head = BytesIO(file.read(min(size, _LONGEST_HEADER)))
     try:
-        array: NDArray[Any] = np.lib.format.read_array(BytesIO(data), allow_pickle=False)
+        version = np.lib.format.read_magic(head)
+        if version not in {(1, 0), (2, 0)}:
+            raise ValueError(f"version {version} of the format is not known")
+        parse = np.lib.format.read_array_header_1_0
+        if version == (2, 0):
+            parse = np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = parse(head)
     except (
         # NumPy evaluates the header as a Python literal and repeats what the parser raises.
+        ValueError,
         SyntaxError,
         TypeError,
         tokenize.TokenError,
         RecursionError,
-        # The header announces an array that is too large.
         OverflowError,
         MemoryError,
     ) as error:
-        raise ValueError(f"its array has a damaged header: {error}") from error
-    return array
+        raise ValueError(f"{what} has a damaged header: {error}") from error
+    if dtype.hasobject:
+        raise ValueError(f"{what} holds Python objects, which are not read")
+    if any(length < 0 for length in shape):
+        raise ValueError(f"{what} has a damaged header: its shape is {shape}")
+    declared, there = math.prod(shape) * dtype.itemsize, size - head.tell()
+    if declared != there:
+        raise ValueError(f"{what} has a damaged header: {declared} bytes of {there} are declared")
+    sizes.add(shape, dtype, what)
+    content = bytearray(declared)
+    start = head.read(declared)
+    content[: len(start)] = start
+    view, done = memoryview(content), len(start)
+    while done < declared:
+        count = file.readinto(view[done : done + _MEGABYTE])
+        if not count:
+            raise ValueError(f"{what} is cut off")
+        done += count
+    try:
+        return np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+    except OverflowError as error:
+        raise ValueError(f"{what} has a damaged header: {error}") from error
 
 
 def _open_zip(data: bytes) -> zipfile.ZipFile:
     """Open an archive in memory; a damaged one is a `ValueError`."""
+    # What each entry of the list of contents begins with.
+    if data.count(b"PK\1\2") > _MOST_MEMBERS:
+        raise ValueError(f"it has more than {_MOST_MEMBERS:,} members")
     try:
         return zipfile.ZipFile(BytesIO(data))
     except (zipfile.BadZipFile, NotImplementedError) as error:
@@ -151,14 +329,61 @@ def _array_names(archive: zipfile.ZipFile) -> set[str]:
     return {name.removesuffix(".npy") for name in names if name.endswith(".npy")}
 
 
-def _read_member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+def _read_member(archive: zipfile.ZipFile, name: str, sizes: Sizes) -> NDArray[Any]:
     """Read one array of an archive; a damaged one is a `ValueError`."""
-    entry = archive.getinfo(f"{name}.npy")
+    entry, what = archive.getinfo(f"{name}.npy"), f"the array {name!r}"
     if entry.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise ValueError(f"the array {name!r} is compressed in a way that NumPy does not use")
+        raise ValueError(f"{what} is compressed in a way that NumPy does not use")
     try:
-        content = archive.read(entry)
+        with archive.open(entry) as file:
+            array = _read_array(file, entry.file_size, what, sizes)
+            # The checksum is compared when the end is reached.
+            file.read(1)
+            return array
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         # A RuntimeError says that the member is encrypted.
-        raise ValueError(f"the array {name!r}: {error}") from error
-    return read_npy(content)
+        raise ValueError(f"{what}: {error}") from error
+
+
+def h5_item(group: Any, name: str) -> Any:
+    """Return what a group of an .h5 file has by a name, with "/" for groups in groups, or None.
+
+    A link that leads elsewhere, in particular into another file, is a `ValueError`.
+    """
+    import h5py
+
+    item = group
+    for part in name.split("/"):
+        if part in ("", "."):
+            continue
+        try:
+            link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
+            if link is None:
+                return None
+            if not isinstance(link, h5py.HardLink):
+                raise ValueError(f"{part!r} is a link to another place, which is not followed")
+            item = item[part]
+        except (RuntimeError, KeyError, TypeError) as error:
+            raise ValueError(f"{part!r} cannot be read: {error}") from error
+    return item
+
+
+def read_h5(dataset: Any, name: str, sizes: Sizes) -> NDArray[Any]:
+    """Read a dataset of numbers; a damaged one, or one that is not all in the file, is refused."""
+    what = f"the dataset {name!r}"
+    try:
+        if dataset.is_virtual or dataset.external:
+            raise ValueError(f"{what} is in another file, which is not read")
+        shape, dtype = dataset.shape, dataset.dtype
+        if shape is None or dtype.kind not in "biuf":
+            raise ValueError(f"{what} holds no numbers")
+        # A piece is unpacked whole, however little of it is used.
+        for extent in (shape, dataset.chunks or ()):
+            sizes.add(extent, dtype, what)
+        declared, stored = math.prod(shape) * dtype.itemsize, dataset.id.get_storage_size()
+        if declared > _MOST_DEFLATED * stored:
+            raise ValueError(f"{what} declares {declared} bytes, of which it has {stored}")
+        return np.asarray(dataset[()])
+    except (TypeError, MemoryError, RuntimeError, KeyError, OSError) as error:
+        # h5py raises TypeError for a damaged type of numbers.
+        raise ValueError(f"{what} cannot be read: {error}") from error

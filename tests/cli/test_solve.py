@@ -124,7 +124,7 @@ def test_solve_with_too_few_candidates_is_exit_code_one(graph_file):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--camera1", "nothing.txt"), "camera1 must name an existing file"),
+        (("--camera1", "nothing.txt"), "camera1 must be a text file, got"),
         (("--method", "best"), "method must be one of"),
         (("--problem", "pose"), "--problem must be one of"),
         (("--min-iterations", "9", "--max-iterations", "3"), "min_iterations must be"),

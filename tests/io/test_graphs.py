@@ -191,7 +191,7 @@ def test_superglue(tmp_path):
         ({"match_confidence": np.full(4, np.nan)}, "finite"),
         ({"keypoints0": np.zeros((4, 3))}, "points0 must be"),
         ({"keypoints0": np.array(3.0)}, "points0 must be"),
-        ({"keypoints1": np.array([{}], dtype=object)}, "allow_pickle"),
+        ({"keypoints1": np.array([{}], dtype=object)}, "Python objects"),
     ],
 )
 def test_bad_superglue(tmp_path, changes, reason):

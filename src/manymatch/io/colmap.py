@@ -61,6 +61,8 @@ _IMAGE = struct.Struct("<I7dI")
 _POINT_BYTES = struct.calcsize("<ddQ")
 # Longer than any path that an operating system takes.
 _LONGEST_NAME = 4096
+# Of a line of cameras.txt: more than any model has.
+_MOST_WORDS = 4 + max(NUM_PARAMS.values()) + 1
 _CAMERA_LINE = "CAMERA_ID MODEL WIDTH HEIGHT PARAMS[]"
 _IMAGE_LINE = "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME"
 
@@ -192,11 +194,11 @@ def find_camera(
 
 def is_cameras_text(path: Path) -> bool:
     """Tell COLMAP's ``cameras.txt`` from other text: a number, then the name of a model."""
-    with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
-        for line in file:
-            words = line.split()
-            if words and not words[0].startswith(b"#"):
-                return len(words) > 4 and words[0].isdigit() and words[1][:1].isalpha()
+    with contextlib.suppress(OSError, ValueError), _files.open_regular(path) as file:
+        for _, line in _lines(file):
+            if line and not line.startswith("#"):
+                words = line.split(maxsplit=4)
+                return len(words) > 4 and words[0].isdecimal() and words[1][:1].isalpha()
     return False
 
 
@@ -265,8 +267,16 @@ def _records(
     source: Path, want: str, reader: Callable[[BinaryIO], Iterator[_Record]]
 ) -> list[_Record]:
     """Read all records of a file."""
-    with _files.reading(source, want, OSError, ValueError), source.open("rb") as file:
-        return list(reader(file))
+    most, records = _files.limit("records"), []
+    with (
+        _files.reading(source, want, OSError, ValueError, MemoryError),
+        _files.open_regular(source) as file,
+    ):
+        for record in reader(file):
+            if len(records) == most:
+                raise _files.too_large("it has more entries", "records")
+            records.append(record)
+    return records
 
 
 def _camera_records(source: Path) -> dict[int, CameraRecord]:
@@ -403,7 +413,7 @@ def _cameras_text(file: BinaryIO) -> Iterator[CameraRecord]:
     for number, line in _lines(file):
         if not line or line.startswith("#"):
             continue
-        words = line.split()
+        words = line.split(maxsplit=_MOST_WORDS)
         try:
             camera_id, width, height = int(words[0]), int(words[2]), int(words[3])
             params = tuple(map(float, words[4:]))
@@ -428,14 +438,22 @@ def _images_text(file: BinaryIO) -> Iterator[ColmapImage]:
             raise ValueError(f"line {number} is not {_IMAGE_LINE}") from None
         # The line of points is empty for an image without any, so its content cannot identify it.
         below, points = next(lines, (number + 1, ""))
-        if len(points.split()) % 3:
+        if _num_words(points) % 3:
             raise ValueError(f"line {below} is not a list of POINTS2D[] as (X, Y, POINT3D_ID)")
         yield _image(name, camera_id, pose)
 
 
+def _num_words(line: str) -> int:
+    """Count words without making them, which would take thirty times the memory of the line."""
+    ink = np.frombuffer(line.encode("utf-8", "surrogateescape"), dtype=np.uint8) > ord(" ")
+    return int(np.count_nonzero(ink[1:] & ~ink[:-1])) + int(ink[:1].any())
+
+
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
     """Lines from number 1 without the space around them; what is no text raises."""
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(iter(lambda: file.readline(_files.LONGEST_LINE), b""), 1):
+        if len(line) == _files.LONGEST_LINE:
+            raise ValueError(f"line {number} is longer than {_files.LONGEST_LINE} bytes")
         if b"\0" in line:
             raise ValueError(f"line {number} is no text")
         text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _DESCRIPTOR_SIZE = 128
 _SCALE, _ORIENTATION = 1.0, 0.0
 _MATCHES = "matches.txt"
+_BLOCK_BYTES = 1_000_000
 
 
 class ColmapWriter(PairWriter):
@@ -59,12 +60,19 @@ class ColmapWriter(PairWriter):
         return self._folder / _MATCHES
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        old = self.path.read_bytes() if self._append and self.path.exists() else b""
-        # A file from elsewhere may lack the empty line that ends its last pair.
-        gap = b"" if not old or old.endswith(b"\n\n") else b"\n" if old.endswith(b"\n") else b"\n\n"
         temporary = stack.enter_context(_files.whole_file(self.path))
         self._file = stack.enter_context(temporary.open("xb"))
-        self._file.write(old + gap)
+        if self._append and self.path.exists():
+            end = b""
+            with (
+                _files.reading(self.path, "a file of matches", ValueError),
+                _files.open_regular(self.path) as old,
+            ):
+                while block := old.read(_BLOCK_BYTES):
+                    self._file.write(block)
+                    end = (end + block)[-2:]
+            # A file from elsewhere may lack the empty line that ends its last pair.
+            self._file.write(b"\n" * (2 - end.count(b"\n") if end.endswith(b"\n") else 2 * bool(end)))
 
     def add(self, name0: str, name1: str, pair: PairMatches) -> None:
         """Add one pair.
@@ -95,7 +103,7 @@ class ColmapWriter(PairWriter):
         if name in self._features:
             same = self._features[name] == digest
         else:
-            same = not (self._append and path.exists()) or path.read_bytes() == _text(points)
+            same = not (self._append and path.exists()) or _has(path, _text(points))
         if not same:
             raise ValueError(
                 f"pair must have the keypoints of {name!r} that were written before, to which "
@@ -135,6 +143,12 @@ def write_colmap_features(folder: str | os.PathLike[str], name: str, points: Arr
     return target
 
 
+def _has(path: Path, text: bytes) -> bool:
+    """Tell whether a file holds exactly this text."""
+    with _files.reading(path, "a text of keypoints", ValueError), _files.open_regular(path) as file:
+        return file.read(len(text) + 1) == text
+
+
 def _text(points: FloatArray) -> bytes:
     rest = f" {_SCALE:g} {_ORIENTATION:g}" + " 0" * _DESCRIPTOR_SIZE
     lines = [f"{len(points)} {_DESCRIPTOR_SIZE}"]
@@ -146,6 +160,11 @@ def colmap_name(name: str, argument: str) -> str:
     """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
     if len(image_name(name, argument).split()) != 1 or name != name.strip():
         raise ValueError(f"{argument} must have no spaces, which COLMAP splits at, got {name!r}")
+    if any(len(part.encode()) > _files.LONGEST_NAME for part in f"{name}.txt".split("/")):
+        raise ValueError(
+            f"{argument} must leave room for .txt in a file name of {_files.LONGEST_NAME} bytes, got "
+            f"{name!r}"
+        )
     if f"{name}.txt" == _MATCHES:
         raise ValueError(f"{argument} must leave the file {_MATCHES} to the matches, got {name!r}")
     return name

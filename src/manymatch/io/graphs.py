@@ -36,6 +36,8 @@ _WANT = (
     "a graph file (.npz), an association CSV, an .npz of matches (ours or SuperGlue's), an hloc "
     ".h5 or an .npy of matches"
 )
+# More than the first bytes of any kind.
+_MAGIC_BYTES = 64
 _ARRAY = "an .npy file of (E, 2) or (E, 3) matches"
 # The arguments that one kind of file needs besides its path.
 _NEEDS = {".npy": ("points0", "points1"), "hloc .h5": ("features", "name0", "name1")}
@@ -75,8 +77,7 @@ def load_graph(
         "name0": name0,
         "name1": name1,
     }
-    data = _files.read_bytes(path, _WANT)
-    kind = _kind(data, path)
+    kind = _kind(path)
     needed = _NEEDS.get(kind, ())
     for argument, value in given.items():
         if (value is None) == (argument in needed):
@@ -92,11 +93,16 @@ def load_graph(
         return AssociationGraph.load(path)
     if kind == "hloc .h5":
         return read_hloc(path, *(given[argument] for argument in needed))  # type: ignore[arg-type]
-    return _read_npy(data, path, points0, points1)
+    return _read_npy(path, points0, points1)
 
 
-def _kind(data: bytes, path: object) -> str:
+def _kind(path: object) -> str:
     """Tell what a file is by its first bytes and, in an archive, by its members."""
+    source = _files.as_path(path)
+    with _files.reading(source, _WANT, OSError, ValueError), _files.open_regular(source) as file:
+        data = file.read(_MAGIC_BYTES)
+        if not data:
+            raise ValueError("it is empty")
     if data.startswith(b"\x89HDF\r\n\x1a\n"):
         return "hloc .h5"
     if data.startswith(b"\x93NUMPY"):
@@ -104,7 +110,7 @@ def _kind(data: bytes, path: object) -> str:
     if data.removeprefix(b"\xef\xbb\xbf").startswith(HEADER.split(",", 1)[0].encode()):
         return "CSV"
     if data.startswith(b"PK"):
-        names = _files.npz_names(data, path, _WANT)
+        names = _files.npz_names(_files.read_bytes(path, _WANT), path, _WANT)
         if "format" in names:
             return "graph"
         if set(MATCHES_ARRAYS) <= names:
@@ -115,8 +121,9 @@ def _kind(data: bytes, path: object) -> str:
     raise _files.unreadable(path, _WANT, "it is something else")
 
 
-def _read_npy(data: bytes, path: object, points0: Any, points1: Any) -> AssociationGraph:
+def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
     """Make a graph of the matches in an .npy file and of given keypoints."""
+    data = _files.read_bytes(path, _ARRAY)
     with _files.reading(path, _ARRAY, ValueError):
         matches = _files.read_npy(data)
     try:
@@ -151,7 +158,7 @@ def read_associations_csv(
     with_ids
         Return ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
     """
-    rows = _parse(_files.read_bytes(path, CSV), path)
+    rows = _parse(_files.read_bytes(path, CSV, "text_mb"), path)
     rows.sort(key=lambda row: (row[7], -row[6], row[0], row[1]))
     with _files.reading(path, CSV, ValueError, OverflowError):
         ids0, points0, left = _vertices([(row[0], row[2], row[3]) for row in rows])

@@ -98,36 +98,26 @@ def _open(path: object, want: str) -> Iterator[Any]:
     """Open an .h5 file for reading; a `ValueError` of the block is about the file as well."""
     h5py = _h5py()
     source = _files.as_path(path)
-    if not source.exists():
-        raise _files.unreadable(source, want, "there is no such file")
-    with _files.reading(source, want, OSError, ValueError), h5py.File(source, "r") as file:
+    with (
+        _files.reading(source, want, OSError, ValueError),
+        _files.open_regular(source) as content,
+        h5py.File(content, "r") as file,
+    ):
         yield file
 
 
-def _subgroup(group: Any, name: str) -> Any:
-    """Group of a name, or None; one that is damaged is a `ValueError`."""
-    try:
-        found = group.get(name)
-    except RuntimeError as error:
-        raise ValueError(str(error)) from error
-    return found if isinstance(found, _h5py().Group) else None
-
-
-def _dataset(group: Any, name: str) -> NDArray[Any] | None:
+def _dataset(file: Any, group: str, name: str) -> NDArray[Any] | None:
     """Read one dataset of a group, None if it has none; a damaged one is a `ValueError`."""
-    try:
-        found = group.get(name)
-        return np.asarray(found[()]) if isinstance(found, _h5py().Dataset) else None
-    except (TypeError, MemoryError, RuntimeError) as error:
-        # h5py raises TypeError for a damaged type of numbers.
-        raise ValueError(f"the dataset {name!r} cannot be read: {error}") from error
+    found = _files.h5_item(file, f"{group}/{name}")
+    if not isinstance(found, _h5py().Dataset):
+        return None
+    return _files.read_h5(found, name, _files.Sizes())
 
 
 def _keypoints(path: object, name: str) -> NDArray[Any]:
     """Keypoints of one image; further columns than x and y are left out."""
     with _open(path, FEATURES) as file:
-        group = _subgroup(file, name)
-        points = None if group is None else _dataset(group, "keypoints")
+        points = _dataset(file, name, "keypoints")
         if points is None:
             raise ValueError(f"it has no image {name!r} with keypoints")
         if points.ndim != 2 or points.shape[1] < 2:
@@ -142,10 +132,9 @@ def _matches(
     with _open(path, MATCHES) as file:
         present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
         for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
-            group = _subgroup(file, name)
-            partners = None if group is None else _dataset(group, "matches0")
+            partners = _dataset(file, name, "matches0")
             if partners is not None:
-                return partners, _dataset(group, "matching_scores0"), swapped
+                return partners, _dataset(file, name, "matching_scores0"), swapped
         raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
@@ -206,7 +195,9 @@ class HlocWriter(PairWriter):
         h5py = _h5py()
         temporary = stack.enter_context(_files.whole_file(path))
         if self._append and path.exists():
-            shutil.copyfile(path, temporary)
+            with _files.reading(path, want, ValueError), _files.open_regular(path) as old:
+                with temporary.open("xb") as copy:
+                    shutil.copyfileobj(old, copy)
             with _files.reading(path, want, OSError):
                 h5py.File(temporary, "r+").close()
         stack.enter_context(_disk_errors(path))
@@ -245,13 +236,13 @@ class HlocWriter(PairWriter):
                     raise refusal(f"size{side}", "a pair (width, height) of whole numbers", size)
                 for value in size:
                     integer(value, f"size{side}", 1)
-        with _disk_errors(self._features_path):
+        with _changing(self._features_path, FEATURES):
             self._add_image(name0, pair.keypoints0, size0)
             self._add_image(name1, pair.keypoints1, size1)
-        with _disk_errors(self._matches_path):
+        with _changing(self._matches_path, MATCHES):
             for old in (*pair_names(name0, name1), *pair_names(name1, name0)):
                 # A group without matches of its own belongs to pairs of an image of that name.
-                if old in self._matches and "matches0" in self._matches[old]:
+                if _files.h5_item(self._matches, f"{old}/matches0") is not None:
                     del self._matches[old]
             group = self._matches.create_group(pair_names(name0, name1)[0])
             group["matches0"] = pair.partners().astype(np.int32)
@@ -262,14 +253,21 @@ class HlocWriter(PairWriter):
     def _add_image(self, name: str, keypoints: FloatArray, size: tuple[int, int] | None) -> None:
         """Add the group of an image, or check that the file holds the same keypoints of it."""
         points = keypoints.astype(np.float32)
-        group = self._features.require_group(name)
-        if "keypoints" not in group:
+        there = _dataset(self._features, name, "keypoints")
+        if there is None:
+            group = self._features.require_group(name)
             group["keypoints"] = points
             if size is not None:
                 group["image_size"] = np.array(size, dtype=np.int64)
-        elif not np.array_equal(group["keypoints"][..., :2], points):
-            reason = f"it holds other keypoints of {name!r}, to which matches may refer"
-            raise _files.unreadable(self._features_path, FEATURES, reason)
+        elif not np.array_equal(there[..., :2], points):
+            raise ValueError(f"it holds other keypoints of {name!r}, to which matches may refer")
+
+
+@contextlib.contextmanager
+def _changing(path: Path, want: str) -> Iterator[None]:
+    """Give errors of the disk one line, and say which file holds what cannot be added to."""
+    with _disk_errors(path), _files.reading(path, want, ValueError):
+        yield
 
 
 @contextlib.contextmanager

@@ -232,7 +232,7 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
     """Read a file of `write_matches_npz`."""
     data = _files.read_bytes(path, MATCHES_NPZ)
     arrays = _files.read_npz(data, path, MATCHES_NPZ, MATCHES_ARRAYS, _OPTIONAL_ARRAYS)
-    with _files.reading(path, MATCHES_NPZ, ValueError):
+    with _files.reading(path, MATCHES_NPZ, ValueError, RecursionError):
         points = arrays["keypoints0"], arrays["keypoints1"]
         matches = PairMatches(*points, arrays["matches"])
         if not np.array_equal(matches.partners(), arrays["matches0"]):
@@ -247,7 +247,7 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
         if "pose" in arrays:
             matrix = float_array(arrays["pose"], "pose", "a 4x4 matrix", (4, 4))
             pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
-        config = json.loads(str(arrays["config"])) if "config" in arrays else None
+        config = json.loads(_files.as_text(arrays["config"])) if "config" in arrays else None
         return PairMatches(
             *points, matches.matches, confidence, pose, arrays.get("inliers"), config
         )
@@ -362,7 +362,7 @@ def write_pose_json(
 
 def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:
     """Read the pose of a file of `write_pose_json`; None where there was none."""
-    data = _files.read_bytes(path, POSE_JSON)
+    data = _files.read_bytes(path, POSE_JSON, "text_mb")
     with _files.reading(path, POSE_JSON, ValueError, RecursionError):
         record = json.loads(data)
         if not isinstance(record, dict) or "pose" not in record:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_folder, read_bytes, unreadable
+from manymatch._files import as_folder, limit, read_text, too_large, unreadable
 from manymatch._validate import FloatArray, float_array, integer, read_only, refusal
 from manymatch.geometry.camera import Camera, as_camera
 
@@ -146,17 +148,17 @@ def read_pairs(path: object, images: object) -> list[Pair]:
     Pair(a.jpg - b.jpg: cameras, pose)
     """
     folder = as_folder(images, "images")
-    try:
-        text = read_bytes(path, _WANT).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise unreadable(path, _WANT, f"it is no UTF-8 text: {error.reason}") from error
-    pairs = []
+    text = read_text(path, _WANT)
+    pairs: list[Pair] = []
+    most = limit("records")
     # Only at ends of lines: file names may contain other separators.
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
-            pairs.append(_pair(line, folder))
+            if len(pairs) == most:
+                raise too_large("it has more pairs", "records")
+            pairs.append(_pair(line.removesuffix("\n").removesuffix("\r"), folder))
         except ValueError as error:
             raise unreadable(path, _WANT, f"line {number}: {error}") from error
     if not pairs:
@@ -176,7 +178,8 @@ def exhaustive_pairs(folder: object) -> list[Pair]:
     Raises
     ------
     ValueError
-        If the folder does not exist or has fewer than two images.
+        If the folder does not exist or has fewer than two images, or more than a list may have
+        pairs.
     """
     place = as_folder(folder)
     images = sorted(
@@ -190,6 +193,8 @@ def exhaustive_pairs(folder: object) -> list[Pair]:
         raise ValueError(
             f"folder must have at least two images, got {len(images)} in {str(place)!r}"
         )
+    if math.comb(len(images), 2) > limit("records"):
+        raise too_large(f"folder must not have more pairs of its {len(images)} images", "records")
     return [Pair(a.name, b.name, a, b) for a, b in itertools.combinations(images, 2)]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from manymatch._files import read_text
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.colmap import FoundCamera, find_camera, is_cameras_text
@@ -199,11 +200,9 @@ def _find_in_colmap(path: str, image_path: str | os.PathLike[str] | None, name: 
 
 def _from_file(path: Path, name: str) -> Camera:
     try:
-        content = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ValueError(f"{name} must name an existing file, got {str(path)!r}") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{name} must name a text file, got {str(path)!r} ({error})") from None
+        content = read_text(path, "a text file")
+    except ValueError as error:
+        raise ValueError(name + str(error).removeprefix("path")) from None
     if path.suffix.lower() == ".json":
         try:
             value: Any = json.loads(content)
