@@ -14,18 +14,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch._files import as_path
+from manymatch._files import LIMITS, as_path, limit, open_regular
 from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
     from pathlib import Path
+    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
-#: Largest image that is taken unless the caller allows more; 0.5 GB as RGB, and just below the
-#: size at which Pillow refuses by itself.
-MAX_PIXELS = 178_000_000
+    # Rows of an image, from one number to another, as (rows, width, channels).
+    Bands = Callable[[int, int], NDArray[Any]]
+
+# Formats whose decoders hold several copies of the image; their pixels count twice.
+_HUNGRY_FORMATS = ("AVIF", "JPEG2000", "WEBP")
+# Formats that are programs, which another program runs.
+_PROGRAMS = ("EPS",)
+# Converted at once; whole images would be in memory several times.
+_BAND_PIXELS = 1 << 18
 
 _WANT = "an image file, a Pillow image or an array of shape (H, W) or (H, W, 1, 3 or 4)"
 _DTYPES = "uint8, uint16, bool or float in [0, 1]"
@@ -83,7 +91,7 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
         if isinstance(error, _ReadError):
             reason = str(error)
         elif isinstance(error, pillow.DecompressionBombError):
-            reason = _too_large(MAX_PIXELS)
+            reason = _too_large(limit("pixels"))
         elif isinstance(error, sys.modules["PIL"].UnidentifiedImageError):
             reason = "it is in no format that Pillow reads"
         else:
@@ -102,18 +110,30 @@ def open_image(
     The block should hold nothing but calls of Pillow.
     """
     source = as_path(path, name)
-    with _decoding(name, want, repr(str(source))):
-        absent = _absent(source)
-        if absent is not None:
-            raise _ReadError(absent)
-        with require_pillow().open(source) as image:
+    with _decoding(name, want, repr(str(source))), _opened(source) as file:
+        pillow = require_pillow()
+        pillow.init()
+        formats = [known for known in pillow.OPEN if known not in _PROGRAMS]
+        with pillow.open(file, formats=formats) as image:
             yield image
+
+
+def _opened(source: Path) -> BinaryIO:
+    """Open a file; the error is worded for the user."""
+    try:
+        file = open_regular(source)
+    except ValueError as error:
+        raise _ReadError(str(error)) from error
+    if os.fstat(file.fileno()).st_size == 0:
+        file.close()
+        raise _ReadError("it is empty")
+    return file
 
 
 def load_image(
     source: str | os.PathLike[str] | NDArray[Any] | Any,
     name: str = "image",
-    max_pixels: int = MAX_PIXELS,
+    max_pixels: int | None = None,
 ) -> NDArray[np.uint8]:
     """Read an image as 8-bit RGB.
 
@@ -125,8 +145,11 @@ def load_image(
         uint16, bool or float in [0, 1].
     name : str
         What errors call it.
-    max_pixels : int
-        Larger images are refused before they are decoded.
+    max_pixels : int, optional
+        Larger images are refused before they are decoded, by default those of more than
+        178 million pixels or what the environment variable ``MANYMATCH_MAX_PIXELS`` says. Decoding
+        takes about three times the memory of the result; JPEG 2000, WebP and AVIF take twice
+        that, so their pixels count twice.
 
     Returns
     -------
@@ -146,21 +169,30 @@ def load_image(
     ModuleNotFoundError
         If a file is given and Pillow is not installed.
     """
-    limit = integer(max_pixels, "max_pixels", 1)
+    most = limit("pixels") if max_pixels is None else integer(max_pixels, "max_pixels", 1)
     pillow = sys.modules.get("PIL.Image")
     if isinstance(source, np.ndarray):
-        return _from_array(source, name, limit)
+        return _from_array(source, name, most)
     if isinstance(source, str | os.PathLike) and os.fspath(source):
-        with open_image(source, name) as image:
-            pixels, turn = _decode(image, limit)
+        if most > LIMITS["pixels"]:
+            # Pillow has a limit of its own, for the whole process, and refuses twice of it.
+            require_pillow().MAX_IMAGE_PIXELS = most
+        want, given = "an image file", repr(str(as_path(source)))
+        with open_image(source, name, want) as image:
+            turn = _load(image, most)
     elif pillow is not None and isinstance(source, pillow.Image):
-        with _decoding(name, "a readable image", describe(source)):
-            pixels, turn = _decode(source, limit)
+        image, want, given = source, "a readable image", describe(source)
+        with _decoding(name, want, given):
+            turn = _load(image, most)
     else:
         raise refusal(name, _WANT, source)
-    if pixels.dtype != np.uint8:
-        pixels = _stretch(pixels)
-    return _from_array(_turned(pixels, turn), name, limit)
+
+    def bands(top: int, bottom: int) -> NDArray[Any]:
+        with _decoding(name, want, given):
+            return _pixels(image.crop((0, top, image.width, bottom)))
+
+    deep = image.mode in _DEEP_MODES
+    return _assembled(bands, (image.height, image.width), turn, name, stretch=deep)
 
 
 def orientation(image: Any) -> int:
@@ -179,100 +211,125 @@ def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
         return (height, width) if orientation(image) >= 5 else (width, height)
 
 
-def _absent(path: Path) -> str | None:
-    """Say why there is nothing to read, or None."""
-    if path.is_dir():
-        return "it is a folder"
-    if path.is_file() and path.stat().st_size == 0:
-        return "it is empty"
-    return None if path.exists() else "there is no such file"
+def _too_large(most: int) -> str:
+    return f"it has more than {most:,} pixels, see max_pixels and MANYMATCH_MAX_PIXELS"
 
 
-def _too_large(limit: int) -> str:
-    return f"it has more than {limit:,} pixels, see max_pixels"
-
-
-def _decode(image: Any, limit: int) -> tuple[NDArray[Any], int]:
-    """Pixels of a Pillow image, 8-bit unless it has one deeper channel, and EXIF orientation."""
+def _load(image: Any, most: int) -> int:
+    """Decode a Pillow image of at most so many pixels, and return its EXIF orientation."""
     width, height = image.size
     if width == 0 or height == 0:
         raise _ReadError(f"it is {width} x {height} pixels large")
-    if width * height > limit:
-        raise _ReadError(_too_large(limit))
+    if width * height * (2 if image.format in _HUNGRY_FORMATS else 1) > most:
+        raise _ReadError(_too_large(most))
     # Decode first: some formats (TIFF) are turned by Pillow itself, which removes the tag.
     image.load()
-    turn = orientation(image)
+    return orientation(image)
+
+
+def _pixels(image: Any) -> NDArray[Any]:
+    """Pixels (H, W, C) of a Pillow image, 8-bit unless it has one deeper channel."""
     if image.mode in _DEEP_MODES:
-        return np.asarray(image), turn
+        return np.asarray(image)[:, :, None]
     if "transparency" in image.info or image.mode in ("RGBA", "RGBa", "LA", "La", "PA"):
         # Premultiplied grey converts only to its plain form.
         straight = image.convert("LA") if image.mode == "La" else image
-        return np.asarray(straight.convert("RGBA")), turn
-    return np.asarray(image.convert("RGB")), turn
+        return np.asarray(straight.convert("RGBA"))
+    return np.asarray(image.convert("RGB"))
 
 
-def _turned(pixels: NDArray[Any], turn: int) -> NDArray[Any]:
-    """Undo an EXIF orientation: which edges of the scene row 0 and column 0 show."""
-    if turn >= 5:
-        pixels = pixels.swapaxes(0, 1)
+def _as_stored(upright: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
+    """View an upright image as a file stores it whose EXIF orientation is `turn`.
+
+    The orientation says which edges of the scene row 0 and column 0 show.
+    """
     rows = slice(None, None, -1) if turn in (3, 4, 7, 8) else slice(None)
     columns = slice(None, None, -1) if turn in (2, 3, 6, 7) else slice(None)
-    return pixels[rows, columns]
+    view = upright[rows, columns]
+    return view.swapaxes(0, 1) if turn >= 5 else view
 
 
-def _from_array(array: NDArray[Any], name: str, limit: int) -> NDArray[np.uint8]:
+def _from_array(array: NDArray[Any], name: str, most: int) -> NDArray[np.uint8]:
     """Bring an array to 8-bit RGB."""
     shape = array.shape
     if array.ndim not in (2, 3) or (array.ndim == 3 and shape[2] not in (1, 3, 4)):
         raise refusal(name, _WANT, array)
     if 0 in shape:
         raise refusal(name, "an image with at least one pixel", array)
-    if shape[0] * shape[1] > limit:
+    if shape[0] * shape[1] > most:
         raise ValueError(
-            f"{name} must have at most {limit:,} pixels (see max_pixels), got {describe(array)}"
+            f"{name} must have at most {most:,} pixels (see max_pixels), got {describe(array)}"
         )
     if np.ma.is_masked(array):
         raise ValueError(f"{name} must be {_WANT}, got a masked array with masked values")
-    channels = shape[2] if array.ndim == 3 else 1
-    pixels = _eight_bit(np.asarray(array).reshape(*shape[:2], channels), name)
-    if channels == 4:
+    dtype = array.dtype
+    sixteen = dtype.kind == "u" and dtype.itemsize == 2
+    if not (dtype in (np.uint8, np.bool_) or sixteen or dtype.kind == "f"):
+        raise refusal(name, f"an array of {_DTYPES}", array)
+    plain = np.asarray(array)
+    pixels = plain if plain.ndim == 3 else plain[:, :, None]
+    stretch = sixteen and pixels.shape[2] == 1
+    return _assembled(lambda a, b: pixels[a:b], shape[:2], 1, name, stretch=stretch)
+
+
+def _assembled(
+    bands: Bands, size: tuple[int, int], turn: int, name: str, *, stretch: bool
+) -> NDArray[np.uint8]:
+    """Put an image of a height and width together, band by band, upright and as 8-bit RGB.
+
+    With `stretch` the range of its values is mapped to 0..255.
+    """
+    height, width = size
+    step = max(1, _BAND_PIXELS // width)
+    places = [(top, min(top + step, height)) for top in range(0, height, step)]
+    low, high = 0.0, 1.0
+    if stretch or bands(0, 1).dtype.kind == "f":
+        ranges = np.array([_range(bands(*place), finite=stretch) for place in places])
+        low, high = float(ranges[:, 0].min()), float(ranges[:, 1].max())
+        # NaN fails the comparison as well.
+        if not stretch and not (low >= 0.0 and high <= 1.0):
+            raise ValueError(
+                f"{name} must hold floats in [0, 1] (or be uint8), got values from {low:g} to "
+                f"{high:g}"
+            )
+    upright = np.empty((*(size[::-1] if turn >= 5 else size), 3), dtype=np.uint8)
+    stored = _as_stored(upright, turn)
+    for place in places:
+        pixels = bands(*place)
+        stored[slice(*place)] = _stretched(pixels, low, high) if stretch else _eight_bit(pixels)
+    return upright
+
+
+def _range(pixels: NDArray[Any], *, finite: bool) -> tuple[float, float]:
+    """Smallest and largest value, with `finite` of the finite ones: (inf, -inf) without any."""
+    values = pixels[np.isfinite(pixels)] if finite else pixels
+    if values.size == 0:
+        return math.inf, -math.inf
+    return float(values.min()), float(values.max())
+
+
+def _eight_bit(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """Bring (H, W, C) pixels to 0..255, and what is transparent to black."""
+    if pixels.dtype == np.bool_:
+        pixels = pixels.astype(np.uint8) * np.uint8(255)
+    elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
+        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    elif pixels.dtype.kind == "f":
+        pixels = np.rint(pixels * np.float32(255.0)).astype(np.uint8)
+    if pixels.shape[2] == 4:
         colour = pixels[:, :, :3].astype(np.uint16) * pixels[:, :, 3:]
         pixels = ((colour + 127) // 255).astype(np.uint8)
-    return np.array(np.broadcast_to(pixels, (*shape[:2], 3)), order="C")
+    return pixels
 
 
-def _eight_bit(pixels: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    """Bring the values of (H, W, C) pixels to 0..255."""
-    if pixels.dtype == np.uint8:
-        return pixels
-    if pixels.dtype == np.bool_:
-        return pixels.astype(np.uint8) * np.uint8(255)
-    if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
-        if pixels.shape[2] == 1:
-            return _stretch(pixels)
-        return ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    if pixels.dtype.kind != "f":
-        raise refusal(name, f"an array of {_DTYPES}", pixels)
-    # NaN fails the comparison as well.
-    low, high = float(pixels.min()), float(pixels.max())
-    if not (low >= 0.0 and high <= 1.0):
-        raise ValueError(
-            f"{name} must hold floats in [0, 1] (or be uint8), got values from {low:g} to {high:g}"
-        )
-    return np.rint(pixels * np.float32(255.0)).astype(np.uint8)
-
-
-def _stretch(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Map the frame's own range to 0..255; a constant frame becomes 0, as do values not finite."""
+def _stretched(pixels: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
+    """Map a range to 0..255; a constant frame becomes 0, as do values not finite."""
     values = pixels.astype(np.float64)
     finite = np.isfinite(values)
-    if not finite.any():
+    if not high > low:
         return np.zeros(values.shape, dtype=np.uint8)
-    low, high = values[finite].min(), values[finite].max()
-    scale = 255.0 / (high - low) if high > low else 0.0
-    return np.where(finite, np.rint((np.where(finite, values, low) - low) * scale), 0.0).astype(
-        np.uint8
-    )
+    scaled = np.rint((np.where(finite, values, low) - low) * (255.0 / (high - low)))
+    return np.where(finite, scaled, 0.0).astype(np.uint8)
 
 
 def exif_focal(path: str | os.PathLike[str]) -> float | None:
