@@ -1,8 +1,9 @@
 import json
+import os
 
 import pytest
 
-from manymatch.runs.journal import NAME, Journal
+from manymatch.runs.journal import DAMAGED, NAME, Journal, read_journal
 
 HEADER = {
     "config": {"features": {"max_keypoints": 512, "layer": None}},
@@ -57,13 +58,14 @@ def test_every_cut_keeps_whole_records(folder, monkeypatch):
         assert all(json.loads(line) for line in path.read_bytes().splitlines())
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 40, b"\0\0\n\0\n", b"{}\n", b'{"index":', b"7\n"])
-def test_garbage_at_the_end_is_dropped(folder, tail):
+@pytest.mark.parametrize("tail", [b"\0" * 40, b'{"index":'])
+def test_a_torn_end_is_dropped(folder, tail):
     path = folder / NAME
     whole = path.read_bytes()
     path.write_bytes(whole + tail)
     assert indices(folder) == [1, 3, 7]
     assert path.read_bytes() == whole
+    assert not (folder / DAMAGED).exists()
 
 
 def test_the_last_record_of_a_pair_counts(folder):
@@ -73,17 +75,73 @@ def test_the_last_record_of_a_pair_counts(folder):
         assert [row["verdict"] for row in journal.records()] == ["solved", "weak", "solved"]
 
 
-def test_damage_in_the_middle_is_an_error(folder):
+DAMAGE = {
+    "no JSON": b"garbage",
+    "no object": b"[1, 2]",
+    "no index": b'{"verdict":"solved"}',
+    "a negative index": b'{"index":-1}',
+    "an index that is no number": b'{"index":"1"}',
+    "an index that is a truth value": b'{"index":true}',
+    "nested": b'{"index":1,"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "a number that is too long": b'{"index":' + b"9" * 10_000 + b"}",
+    "no text": b'{"index":1,"name0":"\xff"}',
+    "zeros": b"\0" * 100,
+    "refused by the run": b'{"index":1,"verdict":"no verdict"}',
+}
+
+
+def check(row):
+    if row.get("verdict") not in ("solved", "weak"):
+        raise ValueError("another verdict")
+
+
+@pytest.mark.parametrize("line", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_line_is_set_aside_and_its_pair_done_again(folder, line):
     path = folder / NAME
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([lines[0], b"garbage\n", *lines[2:]]))
-    with pytest.raises(ValueError, match=r"whole journal, got .*line 2 is no record"):
-        Journal(folder, HEADER)
-    path.write_bytes(b"garbage\n")
-    with pytest.raises(ValueError, match="its first line is no header"):
-        Journal(folder, HEADER)
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match="its first line is no header"):
+    # The line of pair 1, and another one at the end.
+    path.write_bytes(b"".join([*lines[:2], line, b"\n", lines[3], b"once more\n"]))
+    with Journal(folder, HEADER, check) as journal:
+        assert [row["index"] for row in journal.records()] == [3, 7]
+        assert len(journal.notes) == 1
+        assert "2 of the lines of journal.jsonl (number 3, 5)" in journal.notes[0]
+        journal.append([record(1)])
+    assert (folder / DAMAGED).read_bytes() == line + b"\nonce more\n"
+    assert path.read_bytes() == b"".join([*lines[:2], lines[3], lines[2]])
+    with Journal(folder, HEADER, check) as journal:
+        assert [row["index"] for row in journal.records()] == [1, 3, 7]
+        assert journal.notes == []
+
+
+def test_a_long_line_is_not_held_in_memory(folder, monkeypatch):
+    monkeypatch.setattr("manymatch.runs.journal._LONGEST_LINE", 100)
+    path = folder / NAME
+    whole = path.read_bytes()
+    # The header is longer than that here.
+    monkeypatch.setattr("manymatch.runs.journal._LONGEST_LINE", len(whole.splitlines()[0]) + 1)
+    path.write_bytes(whole + b"x" * 1000 + b"\n")
+    assert indices(folder) == [1, 3, 7]
+    assert path.read_bytes() == whole
+    assert (folder / DAMAGED).read_bytes() == b"x" * 1000 + b"\n"
+
+
+def test_reading_alone_changes_nothing(folder):
+    path = folder / NAME
+    path.write_bytes(path.read_bytes() + b"garbage\n")
+    with pytest.raises(ValueError, match=r"whole journal, got .*line 5 is no record"):
+        read_journal(folder)
+    assert not (folder / DAMAGED).exists()
+
+
+def test_a_journal_without_header_is_an_error(folder):
+    path = folder / NAME
+    for content in (b"garbage\n", b"", b'{"index":0}\n', b"[" * 100_000 + b"\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="its first line is no header"):
+            Journal(folder, HEADER)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="it is a FIFO"):
         Journal(folder, HEADER)
 
 

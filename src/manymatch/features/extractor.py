@@ -14,12 +14,13 @@ import hashlib
 import io
 import json
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from manymatch._environment import require
-from manymatch._files import as_path, write_whole
+from manymatch._files import Sizes, as_path, h5_item, read_bytes, read_h5, write_whole
 from manymatch._validate import integer, refusal
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
@@ -127,6 +128,8 @@ class FeatureCache:
         self.folder = as_path(folder, "cache")
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"cache must be a folder, got the file {str(self.folder)!r}")
+        #: False after an entry could not be written.
+        self.writable = True
 
     def __repr__(self) -> str:
         return f"FeatureCache({str(self.folder)!r}, {len(self)} entries)"
@@ -146,17 +149,27 @@ class FeatureCache:
         if not path.is_file():
             return None
         try:
-            with h5py.File(io.BytesIO(path.read_bytes()), "r") as file:
-                attributes = dict(file.attrs)
-                arrays = {name: np.asarray(dataset[()]) for name, dataset in file.items()}
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+            content, sizes = read_bytes(path, "an entry of the cache"), Sizes()
+            with h5py.File(io.BytesIO(content), "r") as file:
+                attributes = {name: file.attrs.get(name) for name in ("key", "checksum")}
+                arrays = {name: read_h5(h5_item(file, name), name, sizes) for name in file}
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError):
             # What h5py raises for a damaged file.
             return None
-        same = attributes.get("key") == _text(key)
-        return arrays if same and attributes.get("checksum") == _checksum(arrays) else None
+        expected = {"key": _text(key), "checksum": _checksum(arrays)}
+        # An attribute may also be an array, of which a comparison is one.
+        same = all(
+            isinstance(value, str) and value == expected[name] for name, value in attributes.items()
+        )
+        return arrays if same else None
 
     def write(self, key: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write an entry, in place of one that is there."""
+        """Write an entry, in place of one that is there.
+
+        A folder that cannot be written to is warned of once, and serves as it is from then on.
+        """
+        if not self.writable:
+            return
         h5py = _h5py()
         memory = io.BytesIO()
         with h5py.File(memory, "w") as file:
@@ -165,8 +178,17 @@ class FeatureCache:
             for name, array in arrays.items():
                 file.create_dataset(name, data=array)
         path = self.path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: file.write(memory.getbuffer()))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, lambda file: file.write(memory.getbuffer()))
+        except OSError as error:
+            self.writable = False
+            reason = error.strerror or str(error)
+            warnings.warn(
+                f"the cache {str(self.folder)!r} cannot be written to ({reason}); features that it "
+                "lacks are not kept",
+                stacklevel=2,
+            )
 
 
 def content_hash(array: NDArray[Any]) -> str:

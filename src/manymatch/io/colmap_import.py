@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 from manymatch import _files
@@ -12,7 +13,6 @@ from manymatch.io.matches import PairMatches, PairWriter, image_name
 
 if TYPE_CHECKING:
     import contextlib
-    import os
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -160,7 +160,7 @@ def colmap_name(name: str, argument: str) -> str:
     """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
     if len(image_name(name, argument).split()) != 1 or name != name.strip():
         raise ValueError(f"{argument} must have no spaces, which COLMAP splits at, got {name!r}")
-    if any(len(part.encode()) > _files.LONGEST_NAME for part in f"{name}.txt".split("/")):
+    if any(len(os.fsencode(part)) > _files.LONGEST_NAME for part in f"{name}.txt".split("/")):
         raise ValueError(
             f"{argument} must leave room for .txt in a file name of {_files.LONGEST_NAME} bytes, got "
             f"{name!r}"

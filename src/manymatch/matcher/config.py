@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from manymatch._files import as_path, read_bytes, unreadable, write_text
+from manymatch._files import as_path, read_text, reading, write_text
 from manymatch._settings import setting, settings
 from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import Association
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PRESETS: tuple[str, ...] = tuple(FEATURE_PRESETS)
 _SECTIONS = ("features", "association", "estimation")
 _WANT = "a configuration in TOML"
+# Many times what all settings take; the time to parse a text can grow with the square of its length.
+_LONGEST = 50_000
 # In TOML.
 _NONE = "none"
 
@@ -149,7 +151,7 @@ class MatcherConfig:
                     )
                 changes[name] = None if value == _NONE else value
         preset = values.get("preset")
-        if preset is not None and preset not in FEATURE_PRESETS:
+        if preset is not None and preset not in PRESETS:
             raise refusal("preset", f"one of {', '.join(PRESETS)}", preset)
         return cls.of(preset, **changes)
 
@@ -169,11 +171,11 @@ class MatcherConfig:
     @classmethod
     def load(cls, path: object) -> MatcherConfig:
         """Read a TOML file; unknown keys are errors."""
-        data = read_bytes(path, _WANT)
-        try:
-            return cls.from_dict(tomllib.loads(data.decode()))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, ValueError) as error:
-            raise unreadable(path, _WANT, str(error)) from error
+        text = read_text(path, _WANT)
+        with reading(path, _WANT, ValueError, RecursionError):
+            if len(text) > _LONGEST:
+                raise ValueError(f"it is longer than {_LONGEST:,} characters")
+            return cls.from_dict(tomllib.loads(text))
 
     def __str__(self) -> str:
         return self.to_toml()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import hashlib
 import json
@@ -10,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import manymatch
-from manymatch._files import as_path
+from manymatch._files import as_path, make_folder
 from manymatch._validate import integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
@@ -19,7 +20,16 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.journal import Journal
 from manymatch.runs.outputs import checked_formats, matches_path, write_outputs
-from manymatch.runs.rows import ERROR, VERDICTS, columns, error_row, result_row
+from manymatch.runs.rows import (
+    AGAIN,
+    ERROR,
+    VERDICTS,
+    check_row,
+    columns,
+    error_row,
+    machine_fault,
+    result_row,
+)
 from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.tables import write_json, write_tables
 from manymatch.runs.views import Views, tiled
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch.estimate.options import Options
+    from manymatch.matcher.result import MatchResult
     from manymatch.runs.runner import RunProgress
 
 AUC_THRESHOLDS = (5, 10, 20)
@@ -138,7 +149,8 @@ def run_batch(
     limit : int, optional
         Only the first pairs; a later run without it continues with the others.
     retry_errors : bool
-        Try pairs again that an earlier run could not even try, as when a file was missing.
+        Try pairs again that an earlier run could not even try, as when a file was missing. Those
+        that failed for lack of memory or by a fault of the system are always tried again.
     memory_mb : int
         Features kept in memory for further pairs, in MB.
     progress : callable, optional
@@ -148,7 +160,8 @@ def run_batch(
     ------
     ValueError
         If an argument is wrong, the folder belongs to another batch or another run is using it.
-        A pair that cannot be matched is no error but a row that says why.
+        A pair that cannot be matched is no error but a row that says why. A damaged line of the
+        journal is moved to ``journal.damaged``, its pair is done again, and a note says so.
     OSError
         If files cannot be written; the finished pairs stay.
     RunInterrupted
@@ -177,20 +190,20 @@ def run_batch(
         settings, listed, device, cameras, with_rank_one=with_rank_one, matches=matches
     )
     folder = as_path(out_folder, "out")
-    with Journal(folder, header) as journal:
+    with Journal(folder, header, functools.partial(check_row, pairs=listed)) as journal:
         run = Run(
             {_JOURNAL: journal},
             total,
             category=lambda row: str(row["verdict"]),
             categories=VERDICTS,
-            repeat=lambda row: retry_errors and row["verdict"] == ERROR,
+            repeat=lambda row: AGAIN in row or (retry_errors and row["verdict"] == ERROR),
         )
         if run.missing:
             matcher = Matcher(settings, device=device, offline=offline, cache=cache)
             # A missing package or missing weights concern all pairs.
             _ = matcher.extractor.detector, matcher.extractor.backbone
             if matches:
-                (folder / "matches").mkdir(exist_ok=True)
+                make_folder(folder / "matches")
             work = functools.partial(
                 _match_pair,
                 matcher=matcher,
@@ -221,6 +234,7 @@ def _finish(
 ) -> BatchSummary:
     """Write the tables, all rows of the journal in the order of the pairs."""
     files, notes = write_tables(journal.folder, table, journal.records, header)
+    notes += journal.notes
     errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
     with_pose = guessed = 0
     for row in journal.records():
@@ -256,6 +270,20 @@ def _finish(
     return summary
 
 
+class _CannotWriteError(OSError):
+    """The folder of the batch cannot be written to."""
+
+
+def _write_matches(result: MatchResult, path: Path) -> None:
+    """Write the matches of a pair; what the system cannot do for any pair is `_CannotWriteError`."""
+    try:
+        result.write_npz(path)
+    except OSError as error:
+        if machine_fault(error) or error.errno in (errno.EACCES, errno.EPERM):
+            raise _CannotWriteError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
 def _match_pair(
     index: int,
     pair: Pair,
@@ -276,10 +304,10 @@ def _match_pair(
             view0.features, view1.features, *cameras, with_rank_one=with_rank_one, options=options
         )
         if folder is not None:
-            result.write_npz(matches_path(folder, index, pair))
+            _write_matches(result, matches_path(folder, index, pair))
         return result_row(index, pair, result, cameras, time.perf_counter() - start)
-    except (OSError, ImportError):
-        # A full disk or a missing package concerns all pairs; unreadable images are ValueErrors.
+    except (_CannotWriteError, ImportError):
+        # A full disk or a missing package concerns all pairs.
         raise
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
         seconds = time.perf_counter() - start

@@ -3,7 +3,8 @@
 The first line is the header, which says what is being computed. It is written whole or not at all.
 Every further line is a JSON object with the pair's index. Lines are only ever appended, and are on
 disk before the next pair counts as finished; the last one may be torn, and is then dropped when
-the run is continued, since its pair was never counted.
+the run is continued, since its pair was never counted. Any other line that is no record is moved to
+a file beside the journal, and its pair is done again.
 """
 
 from __future__ import annotations
@@ -15,19 +16,29 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from manymatch._files import write_whole
+from manymatch._files import make_folder, open_regular, sync_folder, whole_file, write_whole
+from manymatch._validate import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO, Self
 
+    # Raises ValueError for a record that is none.
+    Check = Callable[[dict[str, Any]], object]
+
 #: Name of the journal in its folder.
 NAME = "journal.jsonl"
+#: Name of the file of the lines that were no records.
+DAMAGED = "journal.damaged"
 # Increased when the meaning of a record changes.
 FORMAT = 1
 
 _LOCK = ".lock"
+# Longer than any record; what is longer is damaged, and not held in memory.
+_LONGEST_LINE = 16_000_000
+# Lines whose numbers are told.
+_TOLD = 5
 _LEFT_OVER = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 
@@ -35,15 +46,23 @@ class Journal:
     """Finished pairs of a folder, as records by index; a context manager.
 
     The folder is made if it does not exist. The header says what is being computed, in JSON types.
-    A folder of another run, one that is in use or has a damaged journal raises `ValueError`.
+    A folder of another run, one that is in use or whose journal has no header raises `ValueError`.
+    `check` raises `ValueError` for a record that is none of this run; such lines are set aside
+    when the run is continued, and `notes` says so.
     """
 
-    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        header: Mapping[str, Any],
+        check: Check = lambda _: None,
+    ) -> None:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"out must be a folder, got the file {str(folder)!r}")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.folder = folder
         self.path = folder / NAME
+        self.notes: list[str] = []
         # Byte offset of the last record of each finished pair; records themselves stay on disk.
         self._offsets: dict[int, int] = {}
         self._file: BinaryIO | None = None
@@ -62,7 +81,7 @@ class Journal:
                 line = _line(content)
                 write_whole(self.path, lambda file: file.write(line))
             else:
-                self._continue(json.loads(_line(content)))
+                self._continue(json.loads(_line(content)), check)
             self._file = stack.enter_context(self.path.open("ab", buffering=0))
             self._size = self.path.stat().st_size
             self._stack = stack.pop_all()
@@ -102,68 +121,132 @@ class Journal:
                 record: dict[str, Any] = json.loads(file.readline())
                 yield record
 
-    def _continue(self, wanted: Mapping[str, Any]) -> None:
-        """Check the header, find the finished pairs and drop a torn end."""
-        lines = _whole_lines(self.path)
-        good, header = next(lines)
+    def _continue(self, wanted: Mapping[str, Any], check: Check) -> None:
+        """Check the header, find the finished pairs, drop a torn end, set aside what is damaged."""
+        header, damaged = self._scan(check)
         difference = _difference(header, wanted)
         if difference is not None:
             raise ValueError(
                 "out must be a new folder or one of the same run, got "
                 f"{str(self.folder)!r}, where {difference}"
             )
-        for end, record in lines:
-            self._offsets[record["index"]] = good
-            good = end
-        if good < self.path.stat().st_size:
+        if self._size < self.path.stat().st_size:
             with self.path.open("r+b") as file:
-                file.truncate(good)
+                file.truncate(self._size)
                 os.fsync(file.fileno())
+        if damaged:
+            self._set_aside(damaged)
+            self._scan(check)
+
+    def _scan(self, check: Check) -> tuple[dict[str, Any], dict[int, tuple[int, int]]]:
+        """Find the records; return the header, and the places of other lines by their number."""
+        damaged: dict[int, tuple[int, int]] = {}
+        self._offsets.clear()
+        lines = _whole_lines(self.path, check)
+        (_, self._size, header) = next(lines)
+        for number, (start, end, record) in enumerate(lines, 2):
+            self._size = end
+            if record is None:
+                damaged[number] = start, end
+            else:
+                self._offsets[record["index"]] = start
+        return header or {}, damaged
+
+    def _set_aside(self, damaged: Mapping[int, tuple[int, int]]) -> None:
+        """Move lines to the file of damaged ones; killed between, they are there twice."""
+        with self.path.open("rb") as file:
+            with (self.folder / DAMAGED).open("ab") as aside:
+                for start, end in damaged.values():
+                    _copy(file, aside, start, end)
+                aside.flush()
+                os.fsync(aside.fileno())
+            sync_folder(self.folder)
+            starts = [0, *(end for _, end in damaged.values())]
+            ends = [*(start for start, _ in damaged.values()), self._size]
+            with whole_file(self.path) as temporary, temporary.open("xb") as kept:
+                for start, end in zip(starts, ends, strict=True):
+                    _copy(file, kept, start, end)
+        told = ", ".join(map(str, list(damaged)[:_TOLD])) + (", ..." if len(damaged) > _TOLD else "")
+        self.notes.append(
+            f"{len(damaged)} of the lines of {NAME} (number {told}) were damaged; they are in "
+            f"{DAMAGED} now, and their pairs are done again."
+        )
 
 
-def read_journal(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read the header and the last record of each finished pair, by index, of a folder."""
-    lines = _whole_lines(folder / NAME)
-    header = next(lines)[1]
-    records = {record["index"]: record for _, record in lines}
-    return header, [records[index] for index in sorted(records)]
+def read_journal(
+    folder: Path, check: Check = lambda _: None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Read the header and the last record of each finished pair, by index, of a folder.
 
-
-def _whole_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Go through the header and all records, each with the offset of its end.
-
-    What is no record is left out at the end of the file, where it is the line that was being
-    written when a run was killed, and an error before it.
+    A damaged line is a `ValueError`; it is set aside when the run is continued.
     """
-    end = torn = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            record = _parsed(line)
-            if not ("format" in record if number == 1 else isinstance(record.get("index"), int)):
-                torn = torn or number
-                continue
-            if torn:
+    lines = _whole_lines(folder / NAME, check)
+    header = next(lines)[2]
+    records = {}
+    for number, (_, _, record) in enumerate(lines, 2):
+        if record is None:
+            raise _damaged(folder / NAME, f"line {number} is no record")
+        records[record["index"]] = record
+    return header or {}, [records[index] for index in sorted(records)]
+
+
+def _whole_lines(path: Path, check: Check) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """Go through the header and all other lines, with the offsets of their start and end.
+
+    A line that is no record is None. The last one is left out if it is not whole: it was being
+    written when a run was killed.
+    """
+    start = 0
+    try:
+        file = open_regular(path)
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    with file:
+        while line := file.readline(_LONGEST_LINE):
+            if not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
                 break
-            end += len(line)
-            yield end, record
-        else:
-            if end:
-                return
-    reason = "its first line is no header" if not end else f"line {torn} is no record"
-    raise ValueError(f"out must have a whole journal, got {str(path)!r} ({reason})")
+            record = _parsed(line, check if start else _check_header)
+            if start == 0 and record is None:
+                break
+            yield start, start + len(line), record
+            start += len(line)
+    if start == 0:
+        raise _damaged(path, "its first line is no header")
+
+
+def _damaged(path: Path, reason: str) -> ValueError:
+    return ValueError(f"out must have a whole journal, got {str(path)!r} ({reason})")
+
+
+def _parsed(line: bytes, check: Check) -> dict[str, Any] | None:
+    """Read a line; None if it is no JSON object with the index of a pair, or not as it should."""
+    try:
+        record = json.loads(line)
+        if not isinstance(record, dict):
+            return None
+        if check is not _check_header:
+            integer(record.get("index"), "index", 0)
+        check(record)
+    except (ValueError, RecursionError):
+        return None
+    return record
+
+
+def _check_header(record: dict[str, Any]) -> None:
+    if "format" not in record:
+        raise ValueError("a header has a format")
+
+
+def _copy(source: BinaryIO, target: BinaryIO, start: int, end: int) -> None:
+    """Copy the bytes from one offset to another."""
+    source.seek(start)
+    while start < end:
+        target.write(source.read(min(end - start, _LONGEST_LINE)))
+        start = min(start + _LONGEST_LINE, end)
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """Read a line; one that is not whole or no JSON object is an empty record."""
-    try:
-        record = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _difference(old: Any, new: Any, name: str = "") -> str | None:

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from manymatch._environment import require
+from manymatch._files import make_folder, name_end
 from manymatch._validate import refusal
 from manymatch.io.colmap_import import ColmapWriter, colmap_name
 from manymatch.io.hloc import HlocWriter
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch.io.pairs import Pair
+
+# Of either image in the name of a pair's file, which the system limits in bytes, not letters.
+_NAME_BYTES = 80
 
 
 def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
@@ -82,7 +86,8 @@ def _check_name(name: str, formats: Sequence[str]) -> None:
 
 def matches_path(folder: Path, index: int, pair: Pair) -> Path:
     """Name of the .npz file of a pair in the folder of a batch."""
-    names = (re.sub(r"[^\w.-]+", "-", name)[-80:] for name in (pair.name0, pair.name1))
+    names = (re.sub(r"[^\w.-]+", "-", name) for name in (pair.name0, pair.name1))
+    names = (name_end(name, _NAME_BYTES) for name in names)
     return folder / "matches" / f"{index:06d}_{'_'.join(names)}.npz"
 
 
@@ -102,7 +107,7 @@ def write_outputs(
             files += [folder / "features.h5", folder / "matches.h5"]
             hloc = stack.enter_context(HlocWriter(*files))
         if "colmap" in formats:
-            (folder / "colmap").mkdir(exist_ok=True)
+            make_folder(folder / "colmap")
             remove_left_overs(folder, "colmap/**/")
             colmap = stack.enter_context(ColmapWriter(folder / "colmap"))
             files.append(colmap.path)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from typing import TYPE_CHECKING, Any
 
+from manymatch._validate import integer, real
 from manymatch.geometry import pose_error
 from manymatch.matcher.result import mean_probability
 from manymatch.runs.runner import error_sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
     from manymatch.io.pairs import Pair
@@ -21,6 +25,9 @@ ERROR = "error"
 #: All verdicts, best first.
 VERDICTS = ("solved", "weak", "degenerate", "failed", ERROR)
 
+_MACHINE_FAULTS = frozenset(
+    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+)
 _ROTATION = tuple(f"R{row}{column}" for row in range(3) for column in range(3))
 _TRANSLATION = ("t0", "t1", "t2")
 
@@ -47,6 +54,49 @@ RANK_ONE_COLUMNS: dict[str, type] = {
     **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), int),
     "rank_one_pose_error_deg": float,
 }
+
+
+# Columns that every row has, and those that a pair has that was tried.
+_ALWAYS = ("index", "name0", "name1", "success", "verdict", "seed", "seconds")
+_TRIED = ("keypoints0", "keypoints1", "candidates", "inliers", "matches", "iterations")
+#: Entry of a row in the journal, in no table: the pair is tried again when the batch is continued.
+AGAIN = "again"
+
+
+def check_row(row: dict[str, Any], pairs: Sequence[Pair]) -> None:
+    """Raise `ValueError` for what is no row of a batch of these pairs."""
+    known = {**COLUMNS, **RANK_ONE_COLUMNS, AGAIN: bool}
+    for name, value in row.items():
+        if name not in known:
+            raise ValueError(f"{name!r} is no column")
+        _check_value(name, value, known[name])
+    tried = row.get("verdict") != ERROR
+    needed = (*_ALWAYS, *(_TRIED if tried else ("error",)))
+    if tried and row.get("success"):
+        needed += (*_ROTATION, *_TRANSLATION)
+    for name in needed:
+        if name not in row:
+            raise ValueError(f"{name} is missing")
+    if row["verdict"] not in VERDICTS or (row["success"] and not tried):
+        raise ValueError(f"{row['verdict']!r} is no verdict on it")
+    if row["index"] >= len(pairs):
+        raise ValueError(f"there is no pair {row['index']}")
+    pair = pairs[row["index"]]
+    if (row["name0"], row["name1"]) != (_text(pair.name0), _text(pair.name1)):
+        raise ValueError(f"pair {row['index']} has other names")
+
+
+def _check_value(name: str, value: object, kind: type) -> None:
+    """Check one value of a row; all whole numbers of a row are counts, of 64 bits at most."""
+    if kind is float:
+        real(value, name)
+    elif kind is int:
+        integer(value, name, 0, 2**64 - 1 if name == "seed" else 2**63 - 1)
+    elif not isinstance(value, kind):
+        raise ValueError(f"{name} is no {kind.__name__}")
+    elif isinstance(value, str):
+        # JSON can hold halves of characters, which no file of text can.
+        value.encode()
 
 
 def columns(with_rank_one: bool) -> dict[str, type]:
@@ -118,7 +168,10 @@ def error_row(
     *,
     with_rank_one: bool,
 ) -> dict[str, Any]:
-    """Row of a pair that could not be matched, such as one with a missing image."""
+    """Row of a pair that could not be matched, such as one with a missing image.
+
+    A fault of the machine, as opposed to one of the pair's files, is tried again by the next run.
+    """
     # A pair with known pose counts as a failure in the area under the curve.
     missed = pose_error.FAILURE_DEG if pair.has_truth else None
     row = {
@@ -133,8 +186,20 @@ def error_row(
         "rank_one_pose_error_deg": missed if with_rank_one else None,
         "seed": options.seed,
         "seconds": seconds,
+        AGAIN: True if machine_fault(error) else None,
     }
     return _plain(row)
+
+
+def machine_fault(error: BaseException | None) -> bool:
+    """Tell whether an error, or what caused it, is a lack of memory or a failure of the system."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        if isinstance(error, OSError) and error.errno in _MACHINE_FAULTS:
+            return True
+        error = error.__cause__
+    return False
 
 
 def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
@@ -146,10 +211,12 @@ def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Leave out unknown values, and NaN and infinity, which JSON does not have."""
     return {
-        # File names may hold bytes that are no valid text; these are escaped.
-        name: value.encode("utf-8", "backslashreplace").decode()
-        if isinstance(value, str)
-        else value
+        name: _text(value) if isinstance(value, str) else value
         for name, value in row.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }
+
+
+def _text(value: str) -> str:
+    """Escape what is no text; file names may hold any bytes."""
+    return value.encode("utf-8", "backslashreplace").decode()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Rows = Callable[[], Iterator[dict[str, Any]]]
 
+# How a cell begins that a spreadsheet may run, and how one that was changed does.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 # Rows that are held in memory at once.
 _CHUNK = 1024
 
@@ -47,7 +49,12 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def write_csv(path: Path, columns: Mapping[str, type], rows: Rows) -> None:
-    """Write rows as CSV with a header; what is unknown is empty, numbers are not rounded."""
+    """Write rows as CSV with a header; what is unknown is empty, numbers are not rounded.
+
+    A spreadsheet takes a text that begins with ``=``, ``+``, ``-``, ``@``, a tab or the end of a
+    line for a formula, and names of files come from anywhere. Such a text gets a ``'`` in front,
+    and so does one that begins with it; `csv_text` takes it away.
+    """
 
     def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -88,4 +95,11 @@ def _text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else repr(value)
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return repr(value)
+
+
+def csv_text(cell: str) -> str:
+    """Return the text that a cell of `write_csv` stands for."""
+    return cell.removeprefix("'")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from manymatch._environment import require
 from manymatch._files import as_path, write_whole
 
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+
+    from manymatch._validate import FloatArray
+
+# Pixels so far outside that nothing of them is seen, and that can still be calculated with.
+_FAR = 1e9
 
 #: Colours of text, and of text that matters less.
 INK, GREY = "#111827", "#6b7280"
@@ -25,6 +32,11 @@ def require_matplotlib() -> tuple[type[Figure], type[FigureCanvasAgg]]:
     figure = require("matplotlib.figure", "Drawing", "viz")
     canvas = require("matplotlib.backends.backend_agg", "Drawing", "viz")
     return figure.Figure, canvas.FigureCanvasAgg
+
+
+def drawable(points: FloatArray) -> FloatArray:
+    """Return points (N, 2), which may have any finite coordinates, as they can be drawn."""
+    return np.clip(points, -_FAR, _FAR)
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:

@@ -8,7 +8,7 @@ import numpy as np
 
 from manymatch._validate import bool_array, integer
 from manymatch.estimate.words import count
-from manymatch.viz.figure import GREY, INK, new_figure, save_figure
+from manymatch.viz.figure import GREY, INK, drawable, new_figure, save_figure
 
 if TYPE_CHECKING:
     import os
@@ -141,7 +141,7 @@ def _spread(points: FloatArray, among: IndexArray, number: int) -> IndexArray:
     """Up to ``number`` of the indices ``among``, far apart from one another."""
     if len(among) <= number:
         return among
-    places = points[among]
+    places = drawable(points[among])
     picked = [int(np.argmin(np.sum((places - places.mean(axis=0)) ** 2, axis=1)))]
     distance = np.full(len(among), np.inf)
     while len(picked) < number:
@@ -188,7 +188,7 @@ class _PairPanel:
     ) -> None:
         self._axes = axes
         self._sizes, self._offsets = sizes, (0.0, offset)
-        self._points = graph.points0, graph.points1 + np.array([offset, 0.0])
+        self._points = drawable(graph.points0), drawable(graph.points1) + np.array([offset, 0.0])
         # Pixel centres are at whole numbers, so an image starts half a pixel earlier.
         axes.set_xlim(-0.5, offset + sizes[1][0] - 0.5)
         axes.set_ylim(max(sizes[0][1], sizes[1][1]) - 0.5, -0.5)

@@ -8,6 +8,7 @@ import numpy as np
 
 from manymatch import _core
 from manymatch.geometry.camera import normalised_pixel
+from manymatch.viz.figure import drawable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,7 +136,7 @@ def payload(
     layers = [("", estimate), *others]
     used = np.concatenate([edges, *(e.matches for _, e in layers)])
     ids = [np.unique(used[:, side]) for side in (0, 1)]
-    points = [(graph.points0, graph.points1)[side][ids[side]] for side in (0, 1)]
+    points = [drawable((graph.points0, graph.points1)[side][ids[side]]) for side in (0, 1)]
     residual = residuals_px(graph, estimate.pose, *cameras)[shown]
     lines: list[list[list[float]]] = [[], []]
     if estimate.pose is not None:

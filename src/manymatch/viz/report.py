@@ -22,6 +22,7 @@ from manymatch.geometry.camera import as_camera
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image, require_pillow
 from manymatch.viz import overlay
+from manymatch.viz.figure import drawable
 from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED
 
 if TYPE_CHECKING:
@@ -460,7 +461,7 @@ def _frame_size(
         return pixels.shape[1], pixels.shape[0]
     if camera.width is not None and camera.height is not None:
         return camera.width, camera.height
-    extent = np.ceil(np.max(points, axis=0, initial=1.0)) + 1.0
+    extent = np.ceil(np.max(drawable(points), axis=0, initial=1.0)) + 1.0
     # Principal points are near the middle of an image.
     centre = np.ceil(2.0 * np.array([camera.cx, camera.cy]) + 1.0)
     width, height = np.maximum(extent, np.clip(centre, 1.0, 8.0 * extent))
