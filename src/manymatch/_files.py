@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: What a file may make a reader hold. The environment variable ``MANYMATCH_MAX_<NAME>``, in upper
 #: case, sets another number.
 #:
-#: - pixels: of an image. 178 million are 0.5 GB as RGB; a little more, and Pillow refuses by itself.
+#: - pixels: of an image. 178 million are 0.5 GB as RGB, and Pillow itself refuses little more.
 #: - array_mb: the arrays of one file in megabytes, 8 bytes a number, which is what they are
 #:   converted to; also the size of a file that is read whole.
 #: - text_mb: a text that is read whole (lists, CSV, JSON), in megabytes.
@@ -50,6 +50,10 @@ _MOST_DEFLATED = 1032
 _MOST_MEMBERS = 10_000
 # Of the header of an array: what NumPy parses at most, and the lengths before it.
 _LONGEST_HEADER = 10_000 + 12
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -102,7 +106,7 @@ def open_regular(path: Path) -> BinaryIO:
     A FIFO or a device could block for ever or never end, and is refused like a folder.
     """
     try:
-        _refuse_special(os.stat(path).st_mode)
+        _refuse_special(path.stat().st_mode)
         # Between the two calls the name may become another file's; a FIFO must not block then.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -273,12 +277,7 @@ def _read_array(file: Any, size: int, what: str, sizes: Sizes) -> NDArray[Any]:
     head = BytesIO(file.read(min(size, _LONGEST_HEADER)))
     try:
         version = np.lib.format.read_magic(head)
-        if version not in {(1, 0), (2, 0)}:
-            raise ValueError(f"version {version} of the format is not known")
-        parse = np.lib.format.read_array_header_1_0
-        if version == (2, 0):
-            parse = np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = parse(head)
+        shape, fortran, dtype = _HEADERS[version](head)
     except (
         # NumPy evaluates the header as a Python literal and repeats what the parser raises.
         ValueError,
@@ -288,6 +287,8 @@ def _read_array(file: Any, size: int, what: str, sizes: Sizes) -> NDArray[Any]:
         RecursionError,
         OverflowError,
         MemoryError,
+        # Of a version that only types with names of fields need.
+        KeyError,
     ) as error:
         raise ValueError(f"{what} has a damaged header: {error}") from error
     if dtype.hasobject:
@@ -360,11 +361,12 @@ def h5_item(group: Any, name: str) -> Any:
             link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
             if link is None:
                 return None
-            if not isinstance(link, h5py.HardLink):
-                raise ValueError(f"{part!r} is a link to another place, which is not followed")
-            item = item[part]
+            elsewhere = not isinstance(link, h5py.HardLink)
+            item = None if elsewhere else item[part]
         except (RuntimeError, KeyError, TypeError) as error:
             raise ValueError(f"{part!r} cannot be read: {error}") from error
+        if elsewhere:
+            raise ValueError(f"{part!r} is a link to another place, which is not followed")
     return item
 
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -118,3 +119,31 @@ def test_a_file_is_no_folder(tmp_path):
         FeatureCache(tmp_path / "file")
     with pytest.raises(ValueError, match="cache must be the name"):
         FeatureCache(3)
+
+
+def test_a_folder_that_cannot_be_written_is_warned_of_once(tmp_path, monkeypatch):
+    cache = FeatureCache(tmp_path)
+    cache.write(KEY, ARRAYS)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("manymatch.features.extractor.write_whole", full)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        cache.write({"other": 1}, ARRAYS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.write({"other": 2}, ARRAYS)
+    assert cache.read({"other": 1}) is None
+    assert cache.read(KEY) is not None
+
+
+@pytest.mark.parametrize("name", ["key", "checksum"])
+def test_attributes_of_another_type_are_damage(tmp_path, name):
+    import h5py
+
+    cache = FeatureCache(tmp_path)
+    cache.write(KEY, ARRAYS)
+    with h5py.File(cache.path(KEY), "r+") as file:
+        file.attrs[name] = np.zeros(3)
+    assert cache.read(KEY) is None

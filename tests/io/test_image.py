@@ -269,7 +269,7 @@ def test_errors_of_our_own_are_not_taken_for_damage(tmp_path, monkeypatch, funct
     path = tmp_path / "a.png"
     Image.fromarray(RGB).save(path)
 
-    def broken(*_):
+    def broken(*_, **__):
         raise TypeError("a mistake")
 
     monkeypatch.setattr(f"manymatch.io.image.{function}", broken)

@@ -187,3 +187,27 @@ def test_the_default_says_why(monkeypatch):
     assert "torch is not installed" in sentence
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     assert default_preset()[0] == "embedded"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('preset = ["classic"]', "preset must be one of"),
+        ("preset = {a = 1}", "preset must be one of"),
+        ("features = []", "features must be a table of fields"),
+        ('[features]\ndetector = ["sift"]', "detector"),
+        ('[estimation]\nmethod = ["auto"]', "method must be one of"),
+        ("a = " + "[" * 5000, "recursion"),
+        ("a = " + "{a = " * 5000, "recursion"),
+        ("[" + ".".join(["a"] * 5000) + "]", "sections"),
+        ("a = 1\n" + "#" * 60_000, "longer than"),
+        ("\ud800".encode("utf-8", "surrogatepass"), "no UTF-8 text"),
+    ],
+)
+def test_a_file_of_the_wrong_shape_is_one_sentence(tmp_path, text, says):
+    path = tmp_path / "a.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=r"^path must be a configuration in TOML") as error:
+        MatcherConfig.load(path)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,6 +1,10 @@
 """Batches: rows, failures, resuming, refusing, order."""
 
+import dataclasses
+import errno
 import json
+import os
+import shutil
 import sys
 
 import pytest
@@ -12,6 +16,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.batch import run_batch
 from manymatch.runs.rows import COLUMNS
+from manymatch.runs.tables import csv_text
 from tests.support.small_batch import CONFIG, FOCAL, K, rows
 from tests.support.synthetic_images import make_images
 
@@ -120,6 +125,131 @@ def test_a_bad_pair_is_a_row(tmp_path):
     # A pair that could not be tried counts as missed where the pose is known.
     assert float(table[6]["pose_error_deg"]) == 180
     assert summary.auc == (0, 0, 0)
+
+
+def named(pair, **names):
+    return dataclasses.replace(pair, **names)
+
+
+@pytest.mark.parametrize("letter", ["ä", "語", "𝕏", "a"])
+def test_long_names_do_not_end_a_batch(pairs, tmp_path, letter):
+    """Systems limit names of files in bytes, of which a letter may have four."""
+    long = letter * 136
+    missing = tmp_path / (letter * 300)
+    batch = [
+        named(pairs[0], name0=long, name1=long),
+        dataclasses.replace(pairs[1], name1=missing.name, path1=missing),
+        pairs[2],
+    ]
+    summary = run_batch(CONFIG, batch, tmp_path / "out", workers=1, formats=["npz"])
+    assert summary.finished == 3
+    assert summary.counts["error"] == 1
+    assert "File name too long" in rows(tmp_path / "out")[1]["error"]
+    assert len(list((tmp_path / "out" / "matches").iterdir())) == 2
+
+
+def failing(number, times):
+    """Make a function that fails a few times with an error of the system."""
+    left = [times]
+
+    def fail(*_, **__):
+        if left[0]:
+            left[0] -= 1
+            raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_an_output_that_cannot_be_written_ends_the_batch(pairs, done, tmp_path, monkeypatch):
+    """Every pair would fail; the same call goes on when there is room."""
+    with monkeypatch.context() as patch:
+        patch.setattr("manymatch._files.os.fsync", failing(errno.ENOSPC, 0))
+        run_batch(CONFIG, pairs, tmp_path, limit=2, workers=1, formats=["npz"])
+        patch.setattr("manymatch.io.matches.np.savez_compressed", failing(errno.ENOSPC, 1))
+        with pytest.raises(OSError, match="No space left"):
+            run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
+    run_batch(CONFIG, pairs, tmp_path, workers=2, formats=["npz"])
+    assert rows(tmp_path) == rows(done[0])
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+def test_a_fault_of_the_machine_is_tried_again(pairs, done, tmp_path, monkeypatch, fault):
+    """It says nothing about the pair, so that the same call repairs the row."""
+    from manymatch.io.image import open_regular
+
+    left = [1]
+
+    def opened(path):
+        if left[0]:
+            left[0] -= 1
+            raise fault
+        return open_regular(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("manymatch.io.image.open_regular", opened)
+        first = run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
+    assert first.counts["error"] == 1
+    again = run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
+    assert (again.computed, again.counts["error"]) == (1, 0)
+    assert rows(tmp_path) == rows(done[0])
+
+
+DAMAGE = {
+    "missing": lambda row: row.pop("verdict"),
+    "no names": lambda row: row.pop("name0"),
+    "another name": lambda row: row.update(name1="other"),
+    "no pair": lambda row: row.update(index=999),
+    "no number": lambda row: row.update(inliers="12"),
+    "negative": lambda row: row.update(matches=-3),
+    "nested": lambda row: row.update(hcm=[[1.0]]),
+    "infinite": lambda row: row.update(hcm=float("inf")),
+    "too large": lambda row: row.update(candidates=2**63),
+    "half a letter": lambda row: row.update(reason="\ud800"),
+    "no truth value": lambda row: row.update(success=1),
+    "no such verdict": lambda row: row.update(verdict="splendid"),
+    "an error with a pose": lambda row: row.update(verdict="error", error="x", success=True),
+    "an unknown column": lambda row: row.update(colour="red"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_row_is_done_again(done, pairs, tmp_path, damage):
+    folder = tmp_path / "copy"
+    shutil.copytree(done[0], folder)
+    path = folder / "journal.jsonl"
+    lines = path.read_text().splitlines()
+    row = json.loads(lines[4])
+    index = row["index"]
+    damage(row)
+    lines[4] = json.dumps(row)
+    path.write_text("\n".join([*lines, ""]))
+    summary = run_batch(CONFIG, pairs, folder, workers=1, formats=["npz"])
+    assert summary.computed == 1
+    assert any("(number 5) were damaged" in note for note in summary.notes)
+    assert (folder / "journal.damaged").read_text() == lines[4] + "\n"
+    assert rows(folder) == rows(done[0])
+    assert rows(folder)[index]["index"] == str(index)
+
+
+def test_names_reach_spreadsheets_as_text(pairs, tmp_path):
+    names = ["=1+1", "+1", "-1", "@a", "\ta", "'quoted", "plain=1"]
+    batch = [named(pair, name0=name) for pair, name in zip(pairs, names, strict=False)]
+    run_batch(CONFIG, batch, tmp_path, workers=1)
+    cells = [row["name0"] for row in rows(tmp_path)]
+    assert cells == [*(f"'{name}" for name in names[:-1]), names[-1]]
+    assert [csv_text(cell) for cell in cells] == names
+    table = parquet.read_table(tmp_path / "pairs.parquet").to_pylist()
+    assert [row["name0"] for row in table] == names
+    # Numbers are no texts, however they begin.
+    assert any(row["t0"].startswith("-") for row in rows(tmp_path))
+
+
+def test_a_cache_that_cannot_be_written_does_not_end_a_batch(pairs, done, tmp_path, monkeypatch):
+    monkeypatch.setattr("manymatch.features.extractor.write_whole", failing(errno.EROFS, 1_000_000))
+    with pytest.warns(UserWarning, match="Read-only file system") as warned:
+        run_batch(CONFIG, pairs, tmp_path / "out", workers=1, cache=tmp_path / "cache")
+    assert len([w for w in warned if "cannot be written to" in str(w.message)]) == 1
+    assert rows(tmp_path / "out") == rows(done[0])
 
 
 def test_errors_can_be_tried_again(tmp_path):

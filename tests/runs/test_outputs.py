@@ -143,6 +143,7 @@ def renamed(pair, name):
         (lambda p: [renamed(p[0], "/etc/a")], 'without leading "/", "." and ".."'),
         (lambda p: [renamed(p[0], "a b")], "have no spaces, which COLMAP splits at, got 'a b'"),
         (lambda p: [renamed(p[0], "matches")], "leave the file matches.txt to the matches"),
+        (lambda p: [renamed(p[0], "語" * 84)], "leave room for .txt in a file name of 255 bytes"),
         (lambda p: [renamed(p[0], os.fsdecode(b"\xff"))], "names that are text"),
         (lambda p: [p[0], renamed(p[8], "view000.png")], "one file and one quarter turn by the"),
         (lambda p: [p[0], dataclasses.replace(p[1], rot0=1)], "one file and one quarter turn"),

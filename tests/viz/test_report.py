@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from manymatch import AssociationGraph, assess, estimate_relative_pose
 from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
-from manymatch.viz import overlay
+from manymatch.geometry.camera import Camera
+from manymatch.viz import overlay, plot_candidates
 from manymatch.viz.report import write_report
 from tests.oracles.geometry import sampson_squared
 
@@ -147,6 +148,25 @@ def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_pa
     layers = [a["value"] for a in page.all("input")]
     assert layers == ["matches", "candidates", "other1", "none"]
     assert [a["value"] for a in page.all("input") if "checked" in a] == ["matches"]
+
+
+@pytest.mark.parametrize("far", [1e308, -1e308, 1e160])
+@pytest.mark.parametrize("sized", [True, False])
+def test_points_at_the_end_of_the_numbers_are_drawn_outside(tmp_path, far, sized):
+    points = np.random.default_rng(0).uniform(0, 600, (50, 2))
+    others = points + 5.0
+    points[3], others[7, 0] = far, far
+    graph = AssociationGraph.from_matches(points, others)
+    size = (640, 480) if sized else (None, None)
+    camera = Camera("PINHOLE", *size, [500.0, 500.0, 320.0, 240.0])
+    found = estimate_relative_pose(graph, camera, camera)
+    cameras = {"camera0": camera, "camera1": camera}
+    path = tmp_path / "report.html"
+    write_report(path, images=(None, None), graph=graph, estimate=found, config={}, **cameras)
+    drawn = np.array(Page(path.read_text(encoding="utf-8")).data["points"])
+    assert np.isfinite(drawn).all()
+    assert np.abs(drawn).max() == 1e9
+    plot_candidates(graph, (640, 480), (640, 480), tmp_path / "a.png", estimate=found)
 
 
 def test_nothing_comes_from_outside_and_the_file_is_small(scene, estimate, tmp_path):

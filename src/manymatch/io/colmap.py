@@ -267,7 +267,8 @@ def _records(
     source: Path, want: str, reader: Callable[[BinaryIO], Iterator[_Record]]
 ) -> list[_Record]:
     """Read all records of a file."""
-    most, records = _files.limit("records"), []
+    most = _files.limit("records")
+    records: list[_Record] = []
     with (
         _files.reading(source, want, OSError, ValueError, MemoryError),
         _files.open_regular(source) as file,

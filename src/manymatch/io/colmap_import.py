@@ -72,7 +72,8 @@ class ColmapWriter(PairWriter):
                     self._file.write(block)
                     end = (end + block)[-2:]
             # A file from elsewhere may lack the empty line that ends its last pair.
-            self._file.write(b"\n" * (2 - end.count(b"\n") if end.endswith(b"\n") else 2 * bool(end)))
+            there = len(end) - len(end.rstrip(b"\n"))
+            self._file.write(b"\n" * (2 - there) if end else b"")
 
     def add(self, name0: str, name1: str, pair: PairMatches) -> None:
         """Add one pair.
@@ -162,8 +163,8 @@ def colmap_name(name: str, argument: str) -> str:
         raise ValueError(f"{argument} must have no spaces, which COLMAP splits at, got {name!r}")
     if any(len(os.fsencode(part)) > _files.LONGEST_NAME for part in f"{name}.txt".split("/")):
         raise ValueError(
-            f"{argument} must leave room for .txt in a file name of {_files.LONGEST_NAME} bytes, got "
-            f"{name!r}"
+            f"{argument} must leave room for .txt in a file name of {_files.LONGEST_NAME} bytes, "
+            f"got {name!r}"
         )
     if f"{name}.txt" == _MATCHES:
         raise ValueError(f"{argument} must leave the file {_MATCHES} to the matches, got {name!r}")

@@ -195,9 +195,12 @@ class HlocWriter(PairWriter):
         h5py = _h5py()
         temporary = stack.enter_context(_files.whole_file(path))
         if self._append and path.exists():
-            with _files.reading(path, want, ValueError), _files.open_regular(path) as old:
-                with temporary.open("xb") as copy:
-                    shutil.copyfileobj(old, copy)
+            with (
+                _files.reading(path, want, ValueError),
+                _files.open_regular(path) as old,
+                temporary.open("xb") as copy,
+            ):
+                shutil.copyfileobj(old, copy)
             with _files.reading(path, want, OSError):
                 h5py.File(temporary, "r+").close()
         stack.enter_context(_disk_errors(path))

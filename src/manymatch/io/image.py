@@ -19,7 +19,6 @@ from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
     from pathlib import Path
     from typing import BinaryIO
 

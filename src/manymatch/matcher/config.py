@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PRESETS: tuple[str, ...] = tuple(FEATURE_PRESETS)
 _SECTIONS = ("features", "association", "estimation")
 _WANT = "a configuration in TOML"
-# Many times what all settings take; the time to parse a text can grow with the square of its length.
+# Many times what all settings take; the time to parse some texts grows with the square of this.
 _LONGEST = 50_000
 # In TOML.
 _NONE = "none"

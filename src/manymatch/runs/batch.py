@@ -275,7 +275,7 @@ class _CannotWriteError(OSError):
 
 
 def _write_matches(result: MatchResult, path: Path) -> None:
-    """Write the matches of a pair; what the system cannot do for any pair is `_CannotWriteError`."""
+    """Write the matches of a pair; a fault that other pairs have as well is `_CannotWriteError`."""
     try:
         result.write_npz(path)
     except OSError as error:

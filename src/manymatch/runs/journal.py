@@ -166,7 +166,7 @@ class Journal:
             with whole_file(self.path) as temporary, temporary.open("xb") as kept:
                 for start, end in zip(starts, ends, strict=True):
                     _copy(file, kept, start, end)
-        told = ", ".join(map(str, list(damaged)[:_TOLD])) + (", ..." if len(damaged) > _TOLD else "")
+        told = ", ".join([*map(str, list(damaged)[:_TOLD]), *["..."][: len(damaged) - _TOLD]])
         self.notes.append(
             f"{len(damaged)} of the lines of {NAME} (number {told}) were damaged; they are in "
             f"{DAMAGED} now, and their pairs are done again."
