@@ -105,8 +105,8 @@ def test_evaluation_names():
 
 def test_data_set_names():
     assert set(manymatch.datasets.__all__) == {
-        "Dataset", "DatasetInfo", "DepthView", "Pair", "check", "demo_pair", "exhaustive_pairs",
-        "info", "load", "names", "read_pairs", "synthetic",
+        "Dataset", "DatasetInfo", "DepthView", "Layout", "LayoutPart", "Pair", "check", "demo_pair",
+        "exhaustive_pairs", "info", "load", "names", "read_pairs", "synthetic",
     }  # fmt: skip
     assert list(inspect.signature(manymatch.datasets.load).parameters)[:2] == ["name", "root"]
     assert list(manymatch.datasets.names()) == [

@@ -26,11 +26,12 @@ def test_a_folder_that_lacks_something_is_bad_input(tmp_path):
 def test_one_set():
     result = run("datasets", "folder")
     assert result.exit_code == 0
-    assert registry.info("folder").tree.splitlines()[0] in result.stdout
+    assert registry.info("folder").layout.tree() in result.stdout
 
 
 def test_wrong_calls_are_one_sentence():
-    assert "--root must come with the name" in one_sentence(run("datasets", "--root", "x"))
+    assert "--splits must come with the name" in one_sentence(run("datasets", "--splits", "x"))
+    assert "--root must be an existing folder" in one_sentence(run("datasets", "--root", "x"))
     assert "did you mean 'folder'" in one_sentence(run("datasets", "foldr"))
     result = run("datasets", "folder", "--splits", "x")
     assert "--splits must come with a NAVI data set" in one_sentence(result)

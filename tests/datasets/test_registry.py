@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 
 from manymatch import datasets
-from manymatch.datasets import Dataset, DatasetInfo, registry
+from manymatch.datasets import Dataset, DatasetInfo, Layout, LayoutPart, registry
 from tests.support.command import one_sentence, run
 
 SHELF = DatasetInfo(
@@ -14,7 +14,7 @@ SHELF = DatasetInfo(
     "Shelf",
     "a shelf",
     "From nowhere.",
-    "shelf/",
+    Layout(("shelf",), (LayoutPart("a list", ("list.txt",)),)),
     load=lambda root, **options: Dataset("shelf", "Shelf", (), notes=(f"{root} {options}",)),
     check=lambda root: f"nothing is in {root}",
     num_pairs=0,

@@ -39,7 +39,10 @@ def words(*arrays: np.ndarray) -> str:
 SCANNET_K = np.array([[1165.72, 0, 649.095], [0, 1165.74, 484.765], [0, 0, 1.0]])
 
 
-def make_scannet_list(root: Path, count: int, name: str = "{scene}_frame-{frame:06d}.jpg") -> list:
+PUBLISHED_NAME = "scans_test/{scene}/sens/frame-{frame:06d}.color.jpg"
+
+
+def make_scannet_list(root: Path, count: int, name: str = PUBLISHED_NAME) -> list:
     """SuperGlue's list over two scenes of three frames; returns T_0to1 of every line."""
     rng = np.random.default_rng(0)
     lines, truths = [], []
@@ -54,28 +57,26 @@ def make_scannet_list(root: Path, count: int, name: str = "{scene}_frame-{frame:
     return truths
 
 
-def make_scannet_images(root: Path, size: tuple[int, int] = (1296, 968)) -> None:
+def make_scannet_images(
+    root: Path, size: tuple[int, int] = (1296, 968), name: str = "{scene}/color/{frame}.jpg"
+) -> None:
     for scene in ("scene0707_00", "scene0708_00"):
         for frame in (15, 30, 45):
-            write_image(root / scene / "color" / f"{frame}.jpg", size)
+            write_image(root / name.format(scene=scene, frame=frame), size)
 
 
-def make_scannet_loftr(root: Path) -> dict[tuple[str, int], np.ndarray]:
-    """LoFTR's files; returns the camera-to-world poses."""
+def make_scannet_loftr(root: Path) -> list[np.ndarray]:
+    """LoFTR's index, types as published; returns T_0to1 of every pair."""
     rng = np.random.default_rng(1)
-    poses = {}
-    for scene in ("scene0707_00", "scene0708_00"):
-        for frame in (15, 30, 45):
-            T = transform(rng)
-            poses[scene, frame] = T
-            path = root / scene / "pose" / f"{frame}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(words(row) for row in T) + "\n")
-    names = np.array([[707, 0, 15, 30], [707, 0, 30, 45], [708, 0, 45, 15]])
-    np.savez(root / "test.npz", name=names)
-    K = np.array([[577.0, 0, 318.9], [0, 577.0, 242.7], [0, 0, 1.0]])
+    names = np.array([[707, 0, 15, 30], [707, 0, 30, 45], [708, 0, 45, 15]], dtype=np.uint16)
+    truths = [transform(rng) for _ in names]
+    poses = np.array([T[:3].ravel() for T in truths], dtype=np.float32)
+    root.mkdir(parents=True, exist_ok=True)
+    np.savez(root / "test.npz", name=names, rel_pose=poses)
+    # The colour camera's, for frames of 640 x 480.
+    K = np.diag([640 / 1296, 480 / 968, 1.0]) @ SCANNET_K
     np.savez(root / "intrinsics.npz", scene0707_00=K, scene0708_00=K)
-    return poses
+    return truths
 
 
 # --- MegaDepth -------------------------------------------------------------------------------

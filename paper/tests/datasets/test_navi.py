@@ -109,15 +109,19 @@ def test_where_lists_may_be(tree, tmp_path):
     (root / "splits" / "navi" / "correspondence").rename(root / "correspondence")
     assert len(datasets.load("navi-wild-diagnostic", root)) == 6
     (root / "splits" / "navi" / "estimation").rename(tmp_path / "mine")
-    with pytest.raises(ValueError, match=r"root must have the list estimation/pairs_wildset_0-40"):
+    with pytest.raises(
+        ValueError, match=r"root must have the list splits/navi/estimation/pairs_wild"
+    ):
         datasets.load("navi-wild", root)
     assert len(datasets.load("navi-wild", root, splits=tmp_path / "mine")) == 6
     with pytest.raises(ValueError, match=r"^splits must have the list"):
         datasets.load("navi-wild", root, splits=tmp_path / "ball")
 
 
-def test_the_archives_folder_may_be_left_in(tmp_path):
-    make_navi(tmp_path / "navi_v1.5")
+@pytest.mark.parametrize("name", ["navi_v1.5", "navi", "NAVI", "navi/navi_v1", "navi_v1.0"])
+def test_the_archives_folder_may_be_left_in(tmp_path, name):
+    make_navi(tmp_path / name)
+    (tmp_path / name / "splits").rename(tmp_path / "splits")
     assert datasets.load("navi-wild", tmp_path)[0].path0.is_file()
 
 
@@ -149,7 +153,10 @@ def record(**changes):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda root: (root / FIRST).unlink(), "must have the list pairs_wildset_0-40.csv"),
+        (
+            lambda root: (root / FIRST).unlink(),
+            "root must have the list splits/navi/estimation/pairs_wildset_0-40.csv",
+        ),
         (lambda root: (root / FIRST).write_text(""), "it is empty"),
         (lambda root: (root / FIRST).write_bytes(b"\xff\xfe"), "decode"),
         (edit(FIRST, "angular_distance_degrees", "angle"), "lacks the column angular_distance"),
@@ -163,7 +170,7 @@ def record(**changes):
             edit(FIRST, "ball/wild_set/images/000.jpg", "../x/y/000.jpg"),
             "an image must be <object>",
         ),
-        (lambda root: (root / JSON).unlink(), "no such file"),
+        (lambda root: (root / JSON).unlink(), "must have the annotations */wild_set/annotations"),
         (lambda root: (root / JSON).write_text("[1, 2]"), "it is no list of images"),
         (lambda root: (root / JSON).write_text("[{]"), "it is no list of images"),
         (record(q=[np.nan, 0, 0, 1]), "001.jpg: q must hold finite numbers"),

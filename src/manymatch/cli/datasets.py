@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manymatch._files import as_folder
 from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, print_table, working
 from manymatch.datasets import registry
 
@@ -19,7 +20,11 @@ EXAMPLE = "Example: manymatch datasets folder --root photos"
 def run(
     name: Annotated[str | None, typer.Argument(help="A data set, for all about it.")] = None,
     root: Annotated[
-        Path | None, typer.Option("--root", help="Folder to check for everything it needs.")
+        Path | None,
+        typer.Option(
+            "--root",
+            help="Folder of the data set, or one that has it, to check for all that is needed.",
+        ),
     ] = None,
     splits: Annotated[
         Path | None, typer.Option("--splits", help="NAVI: folder of the pair lists, if elsewhere.")
@@ -28,25 +33,26 @@ def run(
 ) -> None:
     """List data sets, where to get them, and whether a folder has all of one."""
     if name is None:
-        for flag, value in (("--root", root), ("--splits", splits)):
-            if value is not None:
-                raise ValueError(f"{flag} must come with the name of a data set, got none")
-        entries = [registry.info(known) for known in registry.names()]
+        if splits is not None:
+            raise ValueError("--splits must come with the name of a data set, got none")
+        folder = None if root is None else as_folder(root, "--root")
+        records = [_record(registry.info(known), folder) for known in registry.names()]
         if as_json:
-            records = [_record(entry) for entry in entries]
             print_json({"datasets": records, "faults": list(registry.faults())})
         else:
-            _print_all(entries)
+            _print_all(records, root)
         return
     entry = registry.info(name)
     if splits is not None and "splits" not in entry.options:
         raise ValueError(f"--splits must come with a NAVI data set, got {name}")
-    record = _record(entry)
-    if root is not None:
+    if root is None:
+        record = _record(entry)
+    else:
         options = {} if splits is None else {"splits": splits}
         with working(f"looking at {root}", quiet=as_json):
             missing = registry.check(name, root, **options)
             notes = [] if missing else list(registry.load(name, root, **options).notes)
+            record = _record(entry, *(path for path in (root, splits) if path is not None))
         record |= {"root": str(root), "missing": missing, "notes": notes}
     if as_json:
         print_json(record)
@@ -56,20 +62,40 @@ def run(
         raise typer.Exit(BAD_INPUT)
 
 
-def _record(entry: DatasetInfo) -> dict[str, Any]:
-    names = ("name", "title", "about", "get", "tree")
-    facts = {name: getattr(entry, name) for name in names}
-    return {**facts, "pairs": entry.num_pairs, "options": list(entry.options)}
+def _record(entry: DatasetInfo, *roots: Path | None) -> dict[str, Any]:
+    """All about a data set; with roots that are folders, also which of its parts are there."""
+    layout = entry.layout
+    folders = [root for root in roots if root is not None and root.is_dir()]
+    found = layout.found(*folders) if folders else None
+    return {
+        **{name: getattr(entry, name) for name in ("name", "title", "about", "get")},
+        "pairs": entry.num_pairs,
+        "options": list(entry.options),
+        "folders": list(layout.folders),
+        "parts": layout.records() if found is None else found,
+        "tree": layout.tree(found),
+    }
 
 
-def _print_all(entries: list[DatasetInfo]) -> None:
-    print_table(
-        {"name": "left", "pairs": "right", "about": "left"},
-        (
-            (e.name, "any" if e.num_pairs is None else f"{e.num_pairs:,}", f"{e.title}: {e.about}")
-            for e in entries
-        ),
-    )
+def _print_all(records: list[dict[str, Any]], root: Path | None) -> None:
+    columns = {"name": "left", "pairs": "right", "about": "left"}
+    rows = [
+        [
+            record["name"],
+            "any" if record["pairs"] is None else f"{record['pairs']:,}",
+            f"{record['title']}: {record['about']}",
+        ]
+        for record in records
+    ]
+    if root is not None:
+        # A column of its own: which parts of each set are below the folder.
+        columns = {"": "left", **columns, "lacks": "left"}
+        for record, row in zip(records, rows, strict=True):
+            needed = [part for part in record["parts"] if not part["optional"]]
+            lacks = [part["what"] for part in needed if part["found"] is None]
+            row.insert(0, "✗" if lacks else "✓")
+            row.append("everything" if len(lacks) == len(needed) else ", ".join(lacks))
+    print_table(columns, rows)
     for fault in registry.faults():
         print_plain(f"\n{fault[0].upper()}{fault[1:]}.", style="red")
     print_plain("\nWhere to get one and what it has to contain: manymatch datasets NAME")

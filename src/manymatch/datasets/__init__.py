@@ -3,6 +3,7 @@
 from manymatch.datasets import synthetic
 from manymatch.datasets.dataset import Dataset, DepthView
 from manymatch.datasets.demo import demo_pair
+from manymatch.datasets.layout import Layout, LayoutPart
 from manymatch.datasets.registry import DatasetInfo, check, info, load, names
 from manymatch.io.pairs import Pair, exhaustive_pairs, read_pairs
 
@@ -10,6 +11,8 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "DepthView",
+    "Layout",
+    "LayoutPart",
     "Pair",
     "check",
     "demo_pair",

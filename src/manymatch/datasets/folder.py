@@ -14,6 +14,7 @@ from manymatch._files import read_bytes, unreadable
 from manymatch._validate import FloatArray, real
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset, DepthView, rigid
+from manymatch.datasets.layout import Layout, LayoutPart
 from manymatch.estimate.words import count
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
@@ -29,12 +30,27 @@ if TYPE_CHECKING:
 NAME, TITLE, NUM_PAIRS = "folder", "Folder", None
 ABOUT = "any folder with a list of pairs; depth if it has some"
 GET = "Yours: a list as SuperGlue writes them, images beside it; see `manymatch batch --help`."
-TREE = """\
-folder/
-├── pairs.txt             name0 name1 rot0 rot1 K0(9) K1(9) T_0to1(16)   (or the only *.txt)
-├── a.jpg, b.jpg ...      (or in images/)
-├── depth/a.png ...       16 bits, millimetres, pixel for pixel the image's; T_0to1 in metres
-└── cameras.json          if the depth is another camera's: K_depth, T_depth_to_rgb, depth_unit_m"""
+LAYOUT = Layout(
+    (),
+    (
+        LayoutPart(
+            "a list of pairs: name0 name1 rot0 rot1 K0(9) K1(9) T_0to1(16), T in metres",
+            ("pairs.txt", "*.txt"),
+        ),
+        LayoutPart(
+            "images, by the names in the list",
+            ("*.jpg", "*.jpeg", "*.JPG", "*.png", "images/*", "*/*.jpg"),
+        ),
+        LayoutPart(
+            "depth: 16 bits, millimetres, of the image's size", ("depth/*.png",), optional=True
+        ),
+        LayoutPart(
+            "the depth's camera, if it is another one: K_depth, T_depth_to_rgb, depth_unit_m",
+            ("cameras.json",),
+            optional=True,
+        ),
+    ),
+)
 
 _MILLIMETRE = 0.001
 _SATURATED = 65535

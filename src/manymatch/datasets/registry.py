@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from manymatch.datasets.dataset import Dataset
+    from manymatch.datasets.layout import Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ class DatasetInfo:
         What it shows, in a few words.
     get : str
         Where it comes from and under which terms.
-    tree : str
+    layout : Layout
         The files it is expected to have.
     load : callable
         ``load(root, **options)`` reads the pairs and returns a `Dataset`.
@@ -44,7 +45,7 @@ class DatasetInfo:
     title: str
     about: str
     get: str
-    tree: str
+    layout: Layout
     load: Callable[..., Dataset]
     check: Callable[..., str | None]
     num_pairs: int | None
@@ -52,7 +53,7 @@ class DatasetInfo:
 
 
 _GROUP = "manymatch.datasets"
-_TEXTS = (folder.NAME, folder.TITLE, folder.ABOUT, folder.GET, folder.TREE)
+_TEXTS = (folder.NAME, folder.TITLE, folder.ABOUT, folder.GET, folder.LAYOUT)
 _FOLDER = DatasetInfo(*_TEXTS, folder.load, folder.check, folder.NUM_PAIRS)
 
 

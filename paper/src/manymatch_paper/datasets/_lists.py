@@ -11,20 +11,10 @@ from manymatch._validate import FloatArray, float_array
 from manymatch.datasets.loading import rigid_inverse, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from manymatch.datasets.dataset import Dataset
-
-
-def find_file(root: Path, candidates: Iterable[str], what: str) -> Path:
-    """Return the first candidate that exists, or say that none does."""
-    candidates = list(candidates)
-    for candidate in candidates:
-        if (root / candidate).is_file():
-            return root / candidate
-    others = f" (or {', '.join(candidates[1:])})" if candidates[1:] else ""
-    raise ValueError(f"root must have {what} {candidates[0]}{others}, got {str(root)!r} without it")
 
 
 def place(root: Path, bases: Sequence[str], names: Sequence[str]) -> Path:
@@ -59,6 +49,13 @@ def relative_pose(T0: object, T1: object, name: str) -> tuple[FloatArray, FloatA
         pose.append(matrix)
     T01 = pose[1] @ rigid_inverse(pose[0])
     return T01[:3, :3], T01[:3, 3]
+
+
+def source(count: int, path: Path, paper: str) -> str:
+    """Say where pairs come from and whether that is the list of the paper, by its SHA-256."""
+    digest = sha256(path)
+    which = "the paper's list" if digest == paper else "another list than the paper's"
+    return f"{count:,} pairs from {path.name} (SHA-256 {digest[:12]}, {which})"
 
 
 def sha256(path: Path) -> str:

@@ -10,6 +10,7 @@ from manymatch._files import reading, unreadable
 from manymatch._validate import integer
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
+from manymatch.datasets.layout import Layout, LayoutPart
 from manymatch.geometry.camera import as_camera
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_paper.datasets import _lists
@@ -26,14 +27,6 @@ GET = (
     "megadepth_test_1500_scene_info/*.npz. The text list of 1,491 pairs that the paper used is "
     "pairs_test_1500.txt, also called all_pairs_with_gt.txt."
 )
-TREE = """\
-megadepth1500/
-├── megadepth_1500_scales/all_pairs_with_gt.txt    (or pairs_test_1500.txt, also in the root)
-├── megadepth_test_1500_scene_info/                (LoFTR's, read if there is no text list)
-│   ├── 0015_0.1_0.3.npz, 0015_0.3_0.5.npz
-│   └── 0022_0.1_0.3.npz, 0022_0.3_0.5.npz, 0022_0.5_0.7.npz
-└── Undistorted_SfM/0015/images/... , 0022/...     (also below megadepth_test_1500/)"""
-
 _LISTS = tuple(
     f"{folder}{name}"
     for folder in ("megadepth_1500_scales/", "")
@@ -49,8 +42,38 @@ _SCENE_INFO = tuple(
         ("0022", 0.5, 0.7),
     )
 )
-_INFO_FOLDERS = ("megadepth_test_1500_scene_info", "assets/megadepth_test_1500_scene_info", ".")
-_BASES = (".", "megadepth_test_1500", "megadepth_1500_scales", "images", "MegaDepth_v1")
+# Beside the text list: LoFTR's assets, seen from its own folder or from data/megadepth in it, and
+# its indexes for training.
+_LOFTR = tuple(
+    f"{folder}{_SCENE_INFO[0]}"
+    for folder in (
+        "megadepth_test_1500_scene_info/",
+        "assets/megadepth_test_1500_scene_info/",
+        "../../assets/megadepth_test_1500_scene_info/",
+        "index/scene_info_val_1500/",
+        "",
+    )
+)
+_BASES = (
+    ".",
+    "test",
+    "megadepth_test_1500",
+    "megadepth_1500_scales",
+    "images",
+    "MegaDepth_v1",
+    "data/megadepth/test",
+)
+LAYOUT = Layout(
+    ("megadepth1500", "megadepth", "megadepth_test_1500"),
+    (
+        LayoutPart("the list of pairs", _LISTS + _LOFTR),
+        LayoutPart(
+            "the images",
+            tuple(f"{base}/Undistorted_SfM/*/images/*".removeprefix("./") for base in _BASES),
+        ),
+    ),
+)
+_PAPER_SHA256 = "bd2d6d843fa573ef15665603b8fdb32830efc8345d98908c340822e5f7f17c80"
 _WANT = "one of LoFTR's files of MegaDepth-1500"
 # What looking into values of other types than the files should have raises.
 _MALFORMED = (ValueError, TypeError, LookupError, OverflowError)
@@ -58,13 +81,9 @@ _MALFORMED = (ValueError, TypeError, LookupError, OverflowError)
 
 def load(root: object = None) -> Dataset:
     """Read the pairs from the text list if it is there, else from LoFTR's files."""
-    folder = loading.root_folder(root, NAME)
-    infos = next(
-        (folder / f for f in _INFO_FOLDERS if (folder / f / _SCENE_INFO[0]).is_file()), None
-    )
-    if infos is not None and not any((folder / name).is_file() for name in _LISTS):
-        return _from_loftr(folder, infos)
-    path = _lists.find_file(folder, _LISTS, "the list")
+    folder, path = LAYOUT.locate(root, NAME)
+    if path.name == _SCENE_INFO[0]:
+        return _from_loftr(folder, path.parent)
     pairs = read_pairs(path, folder)
     base = _lists.place(folder, _BASES, [pair.name0 for pair in pairs])
     found = []
@@ -80,8 +99,8 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i + 1},
             )
         )
-    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {_lists.sha256(path)[:12]})"]
-    if infos is not None:
+    notes = [_lists.source(len(pairs), path, _PAPER_SHA256)]
+    if LayoutPart("LoFTR's files", _LOFTR).find(folder) is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
     return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
 

@@ -11,6 +11,7 @@ from manymatch._files import reading, unreadable
 from manymatch._validate import float_array, integer
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
+from manymatch.datasets.layout import Layout, LayoutPart
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.pairs import Pair
 from manymatch_paper.datasets import _lists
@@ -29,34 +30,31 @@ GET = (
     "METU-VisTIR from https://github.com/OnderT/XoFTR (CC BY-NC-SA 4.0). Its cameras focus by "
     "themselves, so its authors call the ground truth slightly imperfect."
 )
-TREE = """\
-METU_VisTIR/
-├── index/scene_info_test/cloudy_cloudy_scene_1.npz ... cloudy_sunny_scene_1.npz ...
-├── cloudy/scene_1/{visible,thermal}/images/...
-└── sunny/scene_1/{visible,thermal}/images/..."""
-
 _WEATHER = {"metu-cc": "cloudy_cloudy", "metu-cs": "cloudy_sunny"}
 _WANT = "a scene index of METU-VisTIR"
 
 
+def layout(name: str) -> Layout:
+    """Files of one of the two sets."""
+    index = LayoutPart(
+        "the index of the test pairs", (f"index/scene_info_test/{_WEATHER[name]}_scene_*.npz",)
+    )
+    images = [
+        LayoutPart(f"{kind} images, {weather}", (f"{weather}/scene_*/{kind}/images/*",))
+        for weather, kind in zip(_WEATHER[name].split("_"), ("visible", "thermal"), strict=True)
+    ]
+    return Layout(("METU_VisTIR", "METU"), (index, *images))
+
+
 def load(name: str, root: object = None) -> Dataset:
     """Read all scenes of one weather, in the order of their numbers."""
-    folder = loading.root_folder(root, name)
-    if not (folder / "index").is_dir():
-        inner = (folder / inside for inside in ("METU_VisTIR", "METU-VisTIR"))
-        folder = next((place for place in inner if (place / "index").is_dir()), folder)
-    index = folder / "index" / "scene_info_test"
+    folder, _ = layout(name).locate(root, name)
     prefix = f"{_WEATHER[name]}_scene_"
     scenes = {
         int(number): path
-        for path in index.glob(f"{prefix}*.npz")
+        for path in (folder / "index" / "scene_info_test").glob(f"{prefix}*.npz")
         if (number := path.stem.removeprefix(prefix)).isdecimal()
     }
-    if not scenes:
-        raise ValueError(
-            f"root must have index/scene_info_test/{prefix}1.npz and others, "
-            f"got {str(folder)!r} without them"
-        )
     pairs: list[Pair] = []
     for scene, path in sorted(scenes.items()):
         _read_scene(path, folder, f"scene_{scene}", pairs)

@@ -15,6 +15,7 @@ from manymatch._files import as_path, read_bytes, unreadable
 from manymatch._validate import FloatArray, float_array, integer, real
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset, DepthView
+from manymatch.datasets.layout import Layout, LayoutPart
 from manymatch.geometry.camera import Camera
 from manymatch.io.pairs import Pair
 from manymatch_paper.datasets import _lists
@@ -42,15 +43,6 @@ GET = (
     "Image-disjoint lists for NAVI-Wild can also be made: "
     "manymatch-paper navi-split DIR DIR/splits/navi."
 )
-TREE = """\
-navi/                                         (also navi/navi_v1.5/ or navi/navi_v1/)
-├── <object>/wild_set/annotations.json
-│                    /{images,depth,masks}/000.{jpg,png,png} ...
-├── <object>/multiview-00-<camera>/           the same
-└── splits/navi/                              (or --splits DIR)
-    ├── estimation/pairs_{multiview,wildset}_{0-40,40-80,80-120}.csv
-    └── correspondence/pairs_wildset_{0-40,40-80,80-120}.csv"""
-
 BINS = {"0-40": (0.0, 40.0), "40-80": (40.0, 80.0), "80-120": (80.0, 120.0)}
 COLUMNS = (
     "image_1",
@@ -70,6 +62,33 @@ _WANT, _ANNOTATIONS = "a NAVI pair list", "NAVI's annotations"
 _MILLIMETRES = 1000.0
 #: Metres times the numbers of a depth file, which hold inverse depth.
 INVERSE_DEPTH = 655.35
+# Where the lists may be below the folder of the objects. The reference implementation has them
+# beside it, and a release's archive makes a folder of its own for the objects.
+_LIST_HOMES = ("splits/navi/", "splits/", "", "../splits/navi/", "../../splits/navi/")
+
+
+def layout(name: str) -> Layout:
+    """Files of one of the three sets."""
+    kind, pattern = _FILES[name]
+    scene = "*/multiview*/" if name == "navi-multi" else "*/wild_set/"
+    return Layout(
+        ("navi", "navi_v1.5", "navi_v1.0", "navi_v1"),
+        (
+            LayoutPart("the annotations", (f"{scene}annotations.json",)),
+            LayoutPart("the images", (f"{scene}images/*.jpg", f"{scene}images/*.png")),
+            LayoutPart("the depth", (f"{scene}depth/*.png",)),
+            LayoutPart("the masks", (f"{scene}masks/*.png",)),
+            *(
+                LayoutPart(
+                    f"the list of {bin_name} degrees (or --splits DIR)",
+                    # A folder that is named outright may hold the lists without one between.
+                    (*(f"{home}{kind}/{file}" for home in _LIST_HOMES), file),
+                )
+                for bin_name in BINS
+                for file in [pattern.format(bin_name)]
+            ),
+        ),
+    )
 
 
 def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
@@ -83,9 +102,9 @@ def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
         Folder of the objects.
     splits : path, optional
         Folder with ``estimation`` and ``correspondence``; else they are looked for in
-        ``splits/navi``, ``splits`` and the root itself, and in ``../splits/navi``.
+        ``splits/navi``, ``splits`` and the root itself, and in ``splits/navi`` beside it.
     """
-    folder = data_root(loading.root_folder(root, name))
+    folder, _ = layout(name).locate(root, name)
     lists = _lists_folder(name, folder, splits)
     annotations = Annotations(folder)
     pairs = [
@@ -122,37 +141,22 @@ def check(name: str, root: object, *, splits: object = None) -> str | None:
     )
 
 
-def data_root(folder: Path) -> Path:
-    """Folder with the objects: the root or what the release's archive makes in it."""
-    if not any(folder.glob("*/*/annotations.json")):
-        for inner in ("navi_v1.5", "navi_v1.0", "navi_v1"):
-            if (folder / inner).is_dir():
-                return folder / inner
-    return folder
-
-
 def _lists_folder(name: str, folder: Path, splits: object) -> Path:
-    kind, pattern = _FILES[name]
-    files = [pattern.format(bin_name) for bin_name in BINS]
-    if splits is None:
-        homes = [folder / "splits" / "navi", folder / "splits", folder]
-        homes += [folder.parent / "splits" / "navi"]
-        places = [home / kind for home in homes]
-    else:
-        home = as_path(splits, "splits")
-        # A folder that is named outright may hold the lists without a folder between.
-        places = [home / kind, home]
-    for place in places:
-        if any((place / file).is_file() for file in files):
-            lacks = [file for file in files if not (place / file).is_file()]
-            if lacks:
-                raise ValueError(f"{place} must have the list {lacks[0]}, got the others only")
-            return place
-    looked = ", ".join(str(place) for place in places)
-    raise ValueError(
-        f"{'splits' if splits is not None else 'root'} must have the list {kind}/{files[0]}, "
-        f"got none in {looked}"
-    )
+    """Find the folder of the lists: that of the first one, which must have the others too."""
+    home = folder if splits is None else as_path(splits, "splits")
+    option = "root" if splits is None else "splits"
+    first, *others = layout(name).parts[-len(BINS) :]
+    path = first.find(home)
+    if path is None:
+        raise ValueError(
+            f"{option} must have the list {first.places[0]} "
+            f"(or {', '.join(first.places[1:])}), got {str(home)!r} without it"
+        )
+    for part in others:
+        file = path.with_name(PurePosixPath(part.places[0]).name)
+        if not file.is_file():
+            raise ValueError(f"{path.parent} must have the list {file.name}, got the others only")
+    return path.parent
 
 
 def _read_list(path: Path, bin_name: str, annotations: Annotations) -> list[Pair]:

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import integer, real
-from manymatch.datasets import loading
 from manymatch.io.image import image_size
 from manymatch_paper.datasets import _lists
-from manymatch_paper.datasets.navi import BINS, COLUMNS, Annotation, Annotations, data_root
+from manymatch_paper.datasets.navi import BINS, COLUMNS, Annotation, Annotations, layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +100,7 @@ def make_navi_split(
     """
     count = integer(pairs, "pairs", 1)
     rng = np.random.default_rng(integer(seed, "seed", 0))
-    folder = data_root(loading.root_folder(root, "navi-wild"))
+    folder, _ = layout("navi-wild").locate(root, "navi-wild")
     target = as_path(out, "out")
     annotations = Annotations(folder)
     edges, source = _edges(folder, annotations)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._files import npz_names, read_bytes, read_npz, unreadable
-from manymatch._validate import FloatArray, float_array
+from manymatch._files import npz_names, read_bytes, read_npz, reading, unreadable
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
+from manymatch.datasets.layout import Layout, LayoutPart
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
@@ -26,47 +26,73 @@ GET = (
     "Images: http://www.scan-net.org, after signing its terms of use (research only). "
     "List: assets/scannet_test_pairs_with_gt.txt of "
     "https://github.com/magicleap/SuperGluePretrainedNetwork. "
-    "LoFTR (https://github.com/zju3dv/LoFTR) offers the 1,500 pairs' images with poses as "
+    "LoFTR (https://github.com/zju3dv/LoFTR) offers the 1,500 pairs' images as "
     "scannet_test_1500, and test.npz and intrinsics.npz in its assets."
 )
-TREE = """\
-scannet1500/
-├── scannet_test_pairs_with_gt.txt       (or pairs_scannet_test_pairs_with_gt.txt)
-└── scene0707_00/color/15.jpg ...        (also below scannet_test_1500/ or scans_test/,
-                                          or flat: scene0707_00_frame-000015.jpg)
-or, with LoFTR's files,
-scannet1500/
-├── test.npz, intrinsics.npz             (also below scannet_test_1500/)
-├── scene0707_00/color/15.jpg ...
-└── scene0707_00/pose/15.txt ..."""
 
-_LISTS = ("scannet_test_pairs_with_gt.txt", "pairs_scannet_test_pairs_with_gt.txt")
-_BASES = (".", "scannet_test_1500", "scans_test", "scans")
-# What a list calls an image, and what the file may be called.
-_NAME = re.compile(r"(?P<scene>scene\d{4}_\d{2})(?:_frame-|/color/|/frame-)(?P<frame>\d+)\D*$")
+# SuperGlue's list first. LoFTR's assets are seen from its own folder, or from data/scannet and
+# data/scannet/test in it; intrinsics.npz is beside test.npz.
+_LISTS = (
+    "scannet_test_pairs_with_gt.txt",
+    "pairs_scannet_test_pairs_with_gt.txt",
+    "assets/scannet_test_pairs_with_gt.txt",
+    "test.npz",
+    "scannet_test_1500/test.npz",
+    *(f"{up}assets/scannet_test_1500/test.npz" for up in ("", "../../", "../../../")),
+)
+_BASES = (
+    "",
+    "scans_test/",
+    "scannet_test_1500/",
+    "test/",
+    "scans/",
+    "images/",
+    "data/scannet/test/",
+)
+# How files are called: by ScanNet's two exporters, and all in one folder.
 _FILES = (
-    "{name}",
+    "{scene}/sens/frame-{frame:06d}.color.jpg",
     "{scene}/color/{frame}.jpg",
     "{scene}/frame-{frame:06d}.color.jpg",
     "{scene}/frame-{frame:06d}.jpg",
     "{scene}_frame-{frame:06d}.jpg",
 )
-# Sizes the intrinsics are for: ScanNet's colour frames, and LoFTR's after resizing.
-_LIST_SIZE, _LOFTR_SIZE = (1296, 968), (640, 480)
+LAYOUT = Layout(
+    ("scannet1500", "scannet", "scannet_test_1500"),
+    (
+        LayoutPart("the list of pairs", _LISTS),
+        LayoutPart(
+            "the images",
+            tuple(
+                base + re.sub(r"\{frame.*?\}", "*", file).replace("{scene}", "scene*")
+                for file in _FILES
+                for base in _BASES
+            ),
+        ),
+    ),
+)
+# What a list calls an image.
+_NAME = re.compile(
+    r"(?P<scene>scene\d{4}_\d{2})(?:_frame-|/color/|/(?:sens/)?frame-)(?P<frame>\d+)\D*$"
+)
+_PAPER_SHA256 = "522ee01d4e18b5d0182ed934aa1cab9896183ee3321f1ba97fabc77867c412a2"
+_LOFTR_INTRINSICS = (
+    "intrinsics of the depth camera, as LoFTR calls them: those of the colour camera for its "
+    "frames at the depth camera's 640 x 480"
+)
+# Sizes the intrinsics are for: ScanNet's colour frames, and those frames as LoFTR resizes them.
+_COLOUR_SIZE, _DEPTH_SIZE = (1296, 968), (640, 480)
 
 
 def load(root: object = None) -> Dataset:
-    """Read the pairs from the text list if it is there, else from LoFTR's files."""
-    folder = loading.root_folder(root, NAME)
-    if not any((folder / name).is_file() for name in _LISTS):
-        for base in _BASES:
-            if (folder / base / "test.npz").is_file():
-                return _from_loftr(folder, folder / base)
-    path = _lists.find_file(folder, _LISTS, "the list")
-    pairs = read_pairs(path, folder)
+    """Read the pairs from SuperGlue's list if it is there, else from LoFTR's index."""
+    folder, path = LAYOUT.locate(root, NAME)
+    loftr = path.suffix == ".npz"
+    pairs = _loftr_pairs(path) if loftr else read_pairs(path, folder)
     parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
     file = _file_pattern(folder, [*parts[0], *parts[1]])
-    scale, note = _rescale(folder / file.format(**parts[0][0]), _LIST_SIZE)
+    size = _DEPTH_SIZE if loftr else _COLOUR_SIZE
+    scale, note = _rescale(folder / file.format(**parts[0][0]), size)
     found = []
     for i, pair in enumerate(pairs):
         if not pair.has_truth:
@@ -76,14 +102,15 @@ def load(root: object = None) -> Dataset:
                 pair,
                 path0=folder / file.format(**parts[0][i]),
                 path1=folder / file.format(**parts[1][i]),
-                camera0=_scaled(pair.camera0, scale),
-                camera1=_scaled(pair.camera1, scale),
+                camera0=_scaled(pair.camera0, scale, edges=not loftr),
+                camera1=_scaled(pair.camera1, scale, edges=not loftr),
                 scene=str(parts[0][i]["scene"]),
                 extra={"seed_index": i + 1},
             )
         )
-    notes = [f"{len(pairs):,} pairs from {path.name} (SHA-256 {_lists.sha256(path)[:12]})", *note]
-    return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
+    source = _lists.source(len(pairs), path, _PAPER_SHA256)
+    kind = _LOFTR_INTRINSICS if loftr else "intrinsics of the colour camera"
+    return Dataset(NAME, TITLE, tuple(found), notes=(source, kind, *note))
 
 
 def check(root: object) -> str | None:
@@ -103,12 +130,12 @@ def _parts(name: str, path: Path) -> dict[str, str | int]:
 
 def _file_pattern(folder: Path, parts: list[dict[str, str | int]]) -> str:
     """Find out where the images are: the first pattern by which one of a few exists."""
-    patterns = [f"{base}/{file}" if base != "." else file for base in _BASES for file in _FILES]
+    patterns = ["{name}", *(base + file for base in _BASES for file in _FILES)]
     some = loading.spread(parts, 20)
     for pattern in patterns:
         if any((folder / pattern.format(**part)).is_file() for part in some):
             return pattern
-    return _FILES[1]
+    return patterns[0]
 
 
 def _rescale(image: Path, size: tuple[int, int]) -> tuple[tuple[float, float], list[str]]:
@@ -122,37 +149,36 @@ def _rescale(image: Path, size: tuple[int, int]) -> tuple[tuple[float, float], l
     return (given[0] / size[0], given[1] / size[1]), [note]
 
 
-def _scaled(camera: Camera | None, scale: tuple[float, float]) -> Camera | None:
-    return camera if camera is None or scale == (1.0, 1.0) else camera.scaled(*scale)
+def _scaled(camera: Camera | None, scale: tuple[float, float], *, edges: bool) -> Camera | None:
+    """Scale a camera: about the corner of the image, or as LoFTR did, about the first centre."""
+    if camera is None or scale == (1.0, 1.0):
+        return camera
+    if edges:
+        return camera.scaled(*scale)
+    return as_camera(np.diag([*scale, 1.0]) @ camera.K, "K")
 
 
-def _from_loftr(folder: Path, lists: Path) -> Dataset:
-    """Read test.npz (scene, part, two frames a row), intrinsics.npz and the pose files."""
+def _loftr_pairs(path: Path) -> list[Pair]:
+    """Read test.npz (scene, part and two frames a row; relative poses) and intrinsics.npz."""
     want = "LoFTR's test.npz"
-    path = lists / "test.npz"
-    names = read_npz(read_bytes(path, want), path, want, ["name"])["name"]
-    if names.ndim != 2 or names.shape[1] != 4 or names.dtype.kind not in "iu" or not len(names):
-        raise unreadable(path, want, f"name is {names.dtype} of shape {names.shape}")
-    rows = [
-        (f"scene{scene:04d}_{part:02d}", int(a), int(b)) for scene, part, a, b in names.tolist()
-    ]
-    place = _lists.place(folder, _BASES, [f"{scene}/color/{a}.jpg" for scene, a, _ in rows])
-    scale, note = _rescale(place / f"{rows[0][0]}/color/{rows[0][1]}.jpg", _LOFTR_SIZE)
-    cameras = _intrinsics(lists / "intrinsics.npz", {scene for scene, _, _ in rows})
-    poses: dict[Path, FloatArray] = {}
+    index = read_npz(read_bytes(path, want), path, want, ["name", "rel_pose"])
+    names, poses = index["name"], index["rel_pose"]
+    for key, columns, kinds in (("name", 4, "iu"), ("rel_pose", 12, "f")):
+        array = index[key]
+        shape = (len(names), columns) if names.ndim else None
+        if array.shape != shape or array.dtype.kind not in kinds or not array.size:
+            raise unreadable(path, want, f"{key} is {array.dtype} of shape {array.shape}")
+    scenes = [f"scene{scene:04d}_{part:02d}" for scene, part, _, _ in names.tolist()]
+    cameras = _intrinsics(path.with_name("intrinsics.npz"), set(scenes))
     pairs = []
-    for i, (scene, a, b) in enumerate(rows):
-        camera = _scaled(cameras[scene], scale)
-        files = [place / scene / "pose" / f"{frame}.txt" for frame in (a, b)]
-        for file in files:
-            if file not in poses:
-                poses[file] = _world_to_camera(file)
-        R, t = _lists.relative_pose(poses[files[0]], poses[files[1]], f"the pose of {files[1]}")
-        name0, name1 = f"{scene}/color/{a}.jpg", f"{scene}/color/{b}.jpg"
-        pair = Pair(name0, name1, place / name0, place / name1, camera, camera, R, t)
-        pairs.append(dataclasses.replace(pair, scene=scene, extra={"seed_index": i + 1}))
-    notes = (f"{len(pairs):,} pairs from LoFTR's test.npz, intrinsics of the depth camera", *note)
-    return Dataset(NAME, TITLE, tuple(pairs), notes=notes)
+    for scene, frames, pose in zip(scenes, names[:, 2:].tolist(), poses, strict=True):
+        name0, name1 = (f"{scene}/color/{frame}.jpg" for frame in frames)
+        R, t = np.split(pose.reshape(3, 4).astype(np.float64), [3], axis=1)
+        camera = cameras[scene]
+        with reading(path, f"{want} with poses", ValueError):
+            pair = Pair(name0, name1, path, path, camera, camera, R, t.ravel(), scene=scene)
+        pairs.append(pair)
+    return pairs
 
 
 def _intrinsics(path: Path, scenes: set[str]) -> dict[str, Camera]:
@@ -162,18 +188,5 @@ def _intrinsics(path: Path, scenes: set[str]) -> dict[str, Camera]:
     if lacks:
         raise unreadable(path, want, f"it lacks the scene {lacks[0]}")
     arrays = read_npz(data, path, want, scenes)
-    try:
+    with reading(path, want, ValueError):
         return {scene: as_camera(K.reshape(3, 3), "K") for scene, K in arrays.items()}
-    except ValueError as error:
-        raise unreadable(path, want, str(error)) from error
-
-
-def _world_to_camera(path: Path) -> FloatArray:
-    """Read ScanNet's camera-to-world matrix and invert it."""
-    want = "a camera-to-world matrix of 16 numbers"
-    words = read_bytes(path, want).decode("ascii", "replace").split()
-    try:
-        T = float_array([float(word) for word in words], "it", want, (16,)).reshape(4, 4)
-        return np.asarray(np.linalg.inv(T))
-    except (ValueError, np.linalg.LinAlgError) as error:
-        raise unreadable(path, want, str(error)) from error
