@@ -35,3 +35,29 @@ def test_wrong_calls_are_one_sentence():
     assert "did you mean 'folder'" in one_sentence(run("datasets", "foldr"))
     result = run("datasets", "folder", "--splits", "x")
     assert "--splits must come with a NAVI data set" in one_sentence(result)
+
+
+def test_ticks_for_the_parts_of_a_set(tmp_path):
+    (tmp_path / "pairs.txt").write_text("a.jpg b.jpg\n")
+    text = run("datasets", "folder", "--root", tmp_path).stdout
+    assert "✓ a list of pairs" in text
+    assert "✗ images" in text
+    assert "– depth" in text
+    parts = json.loads(run("datasets", "folder", "--root", tmp_path, "--json").stdout)["parts"]
+    assert [part["found"] is not None for part in parts] == [True, False, False, False]
+    assert parts[0]["found"] == str(tmp_path / "pairs.txt")
+    assert "found" not in json.loads(run("datasets", "folder", "--json").stdout)["parts"][0]
+    assert not any(mark in run("datasets", "folder").stdout for mark in "✓✗–")
+
+
+def test_which_sets_a_folder_has(tmp_path):
+    for name in ("pairs.txt", "a.jpg"):
+        (tmp_path / name).touch()
+    lines = run("datasets", "--root", tmp_path).stdout.splitlines()
+    assert [line for line in lines if line.startswith("✓  folder ")]
+    (tmp_path / "a.jpg").unlink()
+    text = run("datasets", "--root", tmp_path).stdout
+    assert "✗  folder " in text
+    assert "✓" not in text
+    record = json.loads(run("datasets", "--root", tmp_path, "--json").stdout)["datasets"]
+    assert [e["name"] for e in record if e["parts"][0]["found"]] == ["folder"]

@@ -37,7 +37,7 @@ def test_scenes_in_the_order_of_their_numbers(tmp_path, coefficients):
 def test_both_weathers(tmp_path):
     make_metu(tmp_path, weather="cloudy_sunny")
     assert (
-        "cloudy_cloudy_scene_*.npz, in it or in a folder METU_VisTIR or METU of it"
+        "cloudy_cloudy_scene_*.npz) in it or in a folder METU_VisTIR or METU of it"
         in datasets.check("metu-cc", tmp_path)
     )
     assert len(datasets.load("metu-cs", tmp_path)) == 4

@@ -110,7 +110,7 @@ def test_where_lists_may_be(tree, tmp_path):
     assert len(datasets.load("navi-wild-diagnostic", root)) == 6
     (root / "splits" / "navi" / "estimation").rename(tmp_path / "mine")
     with pytest.raises(
-        ValueError, match=r"root must have the list splits/navi/estimation/pairs_wild"
+        ValueError, match=r"root must have the list pairs_wildset_0-40.csv in splits/navi/est"
     ):
         datasets.load("navi-wild", root)
     assert len(datasets.load("navi-wild", root, splits=tmp_path / "mine")) == 6
@@ -155,7 +155,7 @@ def record(**changes):
     [
         (
             lambda root: (root / FIRST).unlink(),
-            "root must have the list splits/navi/estimation/pairs_wildset_0-40.csv",
+            "root must have the list pairs_wildset_0-40.csv in splits/navi/estimation/",
         ),
         (lambda root: (root / FIRST).write_text(""), "it is empty"),
         (lambda root: (root / FIRST).write_bytes(b"\xff\xfe"), "decode"),
@@ -170,7 +170,7 @@ def record(**changes):
             edit(FIRST, "ball/wild_set/images/000.jpg", "../x/y/000.jpg"),
             "an image must be <object>",
         ),
-        (lambda root: (root / JSON).unlink(), "must have the annotations */wild_set/annotations"),
+        (lambda root: (root / JSON).unlink(), "must have the annotations (*/wild_set/annotations"),
         (lambda root: (root / JSON).write_text("[1, 2]"), "it is no list of images"),
         (lambda root: (root / JSON).write_text("[{]"), "it is no list of images"),
         (record(q=[np.nan, 0, 0, 1]), "001.jpg: q must hold finite numbers"),

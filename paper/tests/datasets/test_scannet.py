@@ -150,7 +150,7 @@ def fault(root):
 def test_the_first_missing_thing_is_named(tmp_path):
     assert "existing folder" in fault(tmp_path / "nowhere")
     said = fault(tmp_path)
-    assert "the list of pairs scannet_test_pairs_with_gt.txt (or " in said
+    assert "the list of pairs (scannet_test_pairs_with_gt.txt or " in said
     assert "in a folder scannet1500 or scannet or scannet_test_1500 of it" in said
     make_scannet_list(tmp_path, 30)
     assert "scans_test/scene0707_00/sens/frame-000015.color.jpg is missing" in fault(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +23,31 @@ class LayoutPart:
     what : str
         What it is, in a few words.
     places : tuple of str
-        Names or patterns (``*``) of files below the data set's folder, the usual one first. The
-        part is there if one of them is.
+        Names or patterns (``*``) of files, the preferred one first. The part is there if one of
+        them is.
+    homes : tuple of str
+        Folders below that of the data set in which they may be, with a slash at the end; "" is
+        the data set's folder itself.
     optional : bool
         Whether the data set can be used without it.
     """
 
     what: str
     places: tuple[str, ...]
+    homes: tuple[str, ...] = ("",)
     optional: bool = False
 
     def find(self, folder: Path) -> Path | None:
-        """Return the first file at one of the places, in their order."""
-        found = (path for place in self.places for path in folder.glob(place) if path.is_file())
+        """Return the first file at one of the places; a place is looked for in all homes."""
+        patterns = (home + place for place in self.places for home in self.homes)
+        found = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
         return next(found, None)
+
+    @property
+    def where(self) -> str:
+        """The places and homes in words."""
+        homes = ", ".join(home or "." for home in self.homes)
+        return " or ".join(self.places) + (f" in {homes}" if self.homes != ("",) else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +83,9 @@ class Layout:
             path = first.find(folder)
             if path is not None:
                 return folder, path
-        usual, *others = first.places
-        also = f" (or {', '.join(others)})" if others else ""
-        where = f", in it or in a folder {' or '.join(self.folders)} of it" if self.folders else ""
+        names = f" or in a folder {' or '.join(self.folders)} of it" if self.folders else ""
         raise ValueError(
-            f"root must have {first.what} {usual}{also}{where}, got {str(top)!r} without it"
+            f"root must have {first.what} ({first.where}) in it{names}, got {str(top)!r} without it"
         )
 
     def found(self, root: Path, *others: Path) -> list[dict[str, Any]]:
@@ -88,7 +98,7 @@ class Layout:
         for folder in self._candidates(root):
             places = (folder, *others)
             records = [
-                {**record, "found": next((str(p) for f in places if (p := part.find(f))), None)}
+                {**record, "found": next((_name(p) for f in places if (p := part.find(f))), None)}
                 for record, part in zip(self.records(), self.parts, strict=True)
             ]
             if records[0]["found"]:
@@ -117,11 +127,10 @@ class Layout:
             what = record["what"] + (" (optional)" if record["optional"] else "")
             lines.append(f"{'└── ' if last else '├── '}{mark}{what}")
             bar = "    " if last else "│   "
-            if place:
-                lines.append(f"{bar}    {place}")
-            else:
-                words = [f"{'or ' if k else ''}{p}" for k, p in enumerate(record["places"])]
-                lines += [f"{bar}    {word}" for word in words]
+            homes = [home or "." for home in record["homes"]]
+            words = [f"{'or ' if k else ''}{word}" for k, word in enumerate(record["places"])]
+            words += [f"in {', '.join(homes)}"] if homes != ["."] else []
+            lines += [f"{bar}    {word}" for word in ([place] if place else words)]
         return "\n".join(lines)
 
     def _candidates(self, root: Path, levels: int = 2) -> Iterator[Path]:
@@ -137,6 +146,10 @@ class Layout:
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_. ]", "", name.lower())
+
+
+def _name(path: Path) -> str:
+    return os.path.normpath(path)
 
 
 def _num_found(records: list[dict[str, Any]]) -> int:

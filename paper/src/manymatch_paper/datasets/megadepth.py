@@ -27,11 +27,6 @@ GET = (
     "megadepth_test_1500_scene_info/*.npz. The text list of 1,491 pairs that the paper used is "
     "pairs_test_1500.txt, also called all_pairs_with_gt.txt."
 )
-_LISTS = tuple(
-    f"{folder}{name}"
-    for folder in ("megadepth_1500_scales/", "")
-    for name in ("all_pairs_with_gt.txt", "pairs_test_1500.txt")
-)
 _SCENE_INFO = tuple(
     f"{scene}_{low}_{high}.npz"
     for scene, low, high in (
@@ -42,36 +37,32 @@ _SCENE_INFO = tuple(
         ("0022", 0.5, 0.7),
     )
 )
-# Beside the text list: LoFTR's assets, seen from its own folder or from data/megadepth in it, and
+# LoFTR's files are in its assets, seen from its own folder or from data/megadepth in it, and among
 # its indexes for training.
-_LOFTR = tuple(
-    f"{folder}{_SCENE_INFO[0]}"
-    for folder in (
+_LIST = LayoutPart(
+    "the list of pairs",
+    ("all_pairs_with_gt.txt", "pairs_test_1500.txt", _SCENE_INFO[0]),
+    (
+        "megadepth_1500_scales/",
+        "",
         "megadepth_test_1500_scene_info/",
         "assets/megadepth_test_1500_scene_info/",
         "../../assets/megadepth_test_1500_scene_info/",
         "index/scene_info_val_1500/",
-        "",
-    )
+    ),
 )
 _BASES = (
-    ".",
-    "test",
-    "megadepth_test_1500",
-    "megadepth_1500_scales",
-    "images",
-    "MegaDepth_v1",
-    "data/megadepth/test",
+    "",
+    "test/",
+    "megadepth_test_1500/",
+    "megadepth_1500_scales/",
+    "images/",
+    "MegaDepth_v1/",
+    "data/megadepth/test/",
 )
 LAYOUT = Layout(
     ("megadepth1500", "megadepth", "megadepth_test_1500"),
-    (
-        LayoutPart("the list of pairs", _LISTS + _LOFTR),
-        LayoutPart(
-            "the images",
-            tuple(f"{base}/Undistorted_SfM/*/images/*".removeprefix("./") for base in _BASES),
-        ),
-    ),
+    (_LIST, LayoutPart("the images", ("Undistorted_SfM/*/images/*",), _BASES)),
 )
 _PAPER_SHA256 = "bd2d6d843fa573ef15665603b8fdb32830efc8345d98908c340822e5f7f17c80"
 _WANT = "one of LoFTR's files of MegaDepth-1500"
@@ -100,7 +91,7 @@ def load(root: object = None) -> Dataset:
             )
         )
     notes = [_lists.source(len(pairs), path, _PAPER_SHA256)]
-    if LayoutPart("LoFTR's files", _LOFTR).find(folder) is not None:
+    if dataclasses.replace(_LIST, places=_SCENE_INFO).find(folder) is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
     return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
 

@@ -80,12 +80,12 @@ def layout(name: str) -> Layout:
             LayoutPart("the masks", (f"{scene}masks/*.png",)),
             *(
                 LayoutPart(
-                    f"the list of {bin_name} degrees (or --splits DIR)",
+                    f"the list of {bin_name} degrees, which --splits may name",
+                    (pattern.format(bin_name),),
                     # A folder that is named outright may hold the lists without one between.
-                    (*(f"{home}{kind}/{file}" for home in _LIST_HOMES), file),
+                    (*(f"{home}{kind}/" for home in _LIST_HOMES), ""),
                 )
                 for bin_name in BINS
-                for file in [pattern.format(bin_name)]
             ),
         ),
     )
@@ -148,12 +148,9 @@ def _lists_folder(name: str, folder: Path, splits: object) -> Path:
     first, *others = layout(name).parts[-len(BINS) :]
     path = first.find(home)
     if path is None:
-        raise ValueError(
-            f"{option} must have the list {first.places[0]} "
-            f"(or {', '.join(first.places[1:])}), got {str(home)!r} without it"
-        )
+        raise ValueError(f"{option} must have the list {first.where}, got {str(home)!r} without it")
     for part in others:
-        file = path.with_name(PurePosixPath(part.places[0]).name)
+        file = path.with_name(part.places[0])
         if not file.is_file():
             raise ValueError(f"{path.parent} must have the list {file.name}, got the others only")
     return path.parent

@@ -30,19 +30,21 @@ GET = (
     "scannet_test_1500, and test.npz and intrinsics.npz in its assets."
 )
 
-# SuperGlue's list first. LoFTR's assets are seen from its own folder, or from data/scannet and
-# data/scannet/test in it; intrinsics.npz is beside test.npz.
-_LISTS = (
-    "scannet_test_pairs_with_gt.txt",
-    "pairs_scannet_test_pairs_with_gt.txt",
-    "assets/scannet_test_pairs_with_gt.txt",
-    "test.npz",
-    "scannet_test_1500/test.npz",
-    *(f"{up}assets/scannet_test_1500/test.npz" for up in ("", "../../", "../../../")),
+# SuperGlue's list first. LoFTR's index is in its assets, seen from its own folder, or from
+# data/scannet and data/scannet/test in it; intrinsics.npz is beside test.npz.
+_LIST = LayoutPart(
+    "the list of pairs",
+    ("scannet_test_pairs_with_gt.txt", "pairs_scannet_test_pairs_with_gt.txt", "test.npz"),
+    (
+        "",
+        "assets/",
+        "scannet_test_1500/",
+        *(f"{up}assets/scannet_test_1500/" for up in ("", "../../", "../../../")),
+    ),
 )
 _BASES = (
-    "",
     "scans_test/",
+    "",
     "scannet_test_1500/",
     "test/",
     "scans/",
@@ -60,14 +62,13 @@ _FILES = (
 LAYOUT = Layout(
     ("scannet1500", "scannet", "scannet_test_1500"),
     (
-        LayoutPart("the list of pairs", _LISTS),
+        _LIST,
         LayoutPart(
             "the images",
             tuple(
-                base + re.sub(r"\{frame.*?\}", "*", file).replace("{scene}", "scene*")
-                for file in _FILES
-                for base in _BASES
+                re.sub(r"\{frame.*?\}", "*", file).replace("{scene}", "scene*") for file in _FILES
             ),
+            _BASES,
         ),
     ),
 )
