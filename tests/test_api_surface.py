@@ -28,11 +28,11 @@ SIGNATURES = {
     "candidates": (
         "points0, points1, desc0, desc1, size0, size1, k=5, method='auto', "
         "operator='mutual', max_edges=2048, gms=None, keep='method', owners0=None, "
-        "owners1=None"
+        "owners1=None, working0=None, working1=None"
     ),
     "estimate_homography": "graph, method='auto', options=None, proposals=None",
     "estimate_relative_pose": (
-        "graph, camera0, camera1, method='auto', options=None, proposals=None"
+        "graph, camera0, camera1, method='auto', options=None, proposals=None, working_scale=None"
     ),
     "estimate_relative_poses": "problems, method='auto', options=None, threads=0",
     "score_pose": "graph, camera0, camera1, pose, options=None",

@@ -236,7 +236,7 @@ def measure_real(method: str, folder: Path, tick: Callable[[str], None]) -> list
     for source in open_sources([str(folder)]):
         for index in range(len(source)):
             pair = source[index]
-            graph = association.apply(pair.graph, pair.size0, pair.size1)
+            graph = association.apply(pair.graph, **pair.sizes)
             estimate, sure = solve(method, graph, pair.camera0, pair.camera1, pair.seed_index)
             error = pose_error_deg(estimate.pose, pair.R, pair.t)
             records.append({"set": source.name, "error_deg": error, **sure.to_dict()})

@@ -64,7 +64,7 @@ def problems(data: Path, iterations: int) -> list[tuple[PreparedPair, np.ndarray
         for index in range(len(source)):
             posed = source[index]
             seen = Association().for_method("auto")
-            graph = seen.apply(posed.graph, posed.size0, posed.size1)
+            graph = seen.apply(posed.graph, **posed.sizes)
             pair = prepare(graph, posed.camera0, posed.camera1, options)
             off = sampson_distances(pair, posed.R, posed.t) / pair.eps
             found.append((pair, off < TRUTH_PX))

@@ -40,7 +40,7 @@ METHODS = ("hcm-mcm", "auto")
 
 def seen(method: str, posed: PosedGraph) -> manymatch.AssociationGraph:
     """Candidates of a pair as a method wants them."""
-    return Association().for_method(method).apply(posed.graph, posed.size0, posed.size1)
+    return Association().for_method(method).apply(posed.graph, **posed.sizes)
 
 
 def timed(method: str, posed: PosedGraph, options: manymatch.Options) -> tuple[float, float, int]:

@@ -1,5 +1,6 @@
 """The experiments as people run them: files, going on, refusals, Ctrl-C."""
 
+import inspect
 import json
 import os
 import shutil
@@ -12,13 +13,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from manymatch.datasets.dataset import Dataset
 from manymatch.evaluate import run as run_module
 from manymatch.evaluate.run import RunResult
+from manymatch.evaluate.sources import ImageSource
 from manymatch.geometry.pose_error import pose_auc
+from manymatch.matcher.matcher import Matcher
 from manymatch.runs.runner import RunInterrupted
 from manymatch_paper import pose_runs
-from manymatch_paper.command import app
-from manymatch_paper.engine import experiment, load_report
+from manymatch_paper.command import app, command_of
+from manymatch_paper.engine import EXPERIMENTS, experiment, load_report
 from tests.support.synthetic_trees import make_navi_objects
 
 # What makes a run of an experiment quick, and another configuration of it.
@@ -99,6 +103,21 @@ def test_again_computes_nothing_and_a_missing_set_is_listed(finished, tmp_path, 
     assert data["runs"] == before["runs"]
     assert [entry["set"] for entry in data["missing"]] == ["nowhere"]
     assert "nowhere was not run: set must be" in (again / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_runs_networks_takes_their_precision(name):
+    flags = set(inspect.signature(command_of(name, experiment(name))).parameters)
+    assert ("precision" in flags) == ("device" in flags)
+
+
+def test_a_lower_precision_is_named_in_folders_and_tables():
+    plain, short = (pose_runs.with_precision("embedded", p) for p in (None, "bfloat16"))
+    none = Dataset("none", "None", ())
+    assert ImageSource(none, Matcher(plain)).representation == "embedded"
+    source = ImageSource(none, Matcher(short))
+    assert source.representation == "embedded-bfloat16"
+    assert source.identity["features"]["precision"] == "bfloat16"
 
 
 def test_without_any_set_it_is_an_error(tmp_path):

@@ -147,3 +147,28 @@ def test_one_set_gives_its_pairs() -> None:
     assert one.pair(1).name0 == "p1"
     with pytest.raises(ValueError, match=r"pair must be .*\[0, 1\], got 2"):
         one.pair(2)
+
+
+def test_partly_padded_patches_are_left_out_but_seen_by_the_probe(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    tiny = pytest.importorskip("tests.support.tiny_networks")
+    from manymatch.features.registry import _backbones, register_backbone
+
+    register_backbone("tiny", replace=True)(lambda **_: tiny.backbone("dinov3"))
+    try:
+        choice = Choice("tiny", None, (0, 2))
+        source = PatchSource(choice, PatchSettings(longest=150, probe="noise"))
+    finally:
+        _backbones.pop("tiny")
+    dataset = synthetic_planes(tmp_path)
+    (raw, corrected) = source.patches(dataset, dataset.pairs[0], (1.0,))
+    # 150 x 120 pixels: 9 x 7 complete patches of 16, padded to 10 x 8.
+    assert [len(one[3]) for one in (raw, corrected)] == [63, 63]
+    (maps,) = {tuple(key) for key in source._bases}
+    assert maps == (((160, 128), (7, 9)),)
+    (basis,) = source._bases[maps].values()
+    assert len(basis.singular_values) == min(80, tiny.DIM)
+    header = source.header()
+    assert (header["precision"], header["resize"], header["probe"]) == ("float32", "paper", "noise")
+    with pytest.raises(ValueError, match="precision must be one of"):
+        PatchSource(Choice("efficientnet-lite0"), PatchSettings(weights="random", precision="half"))

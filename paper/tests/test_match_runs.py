@@ -22,6 +22,16 @@ from tests.support.synthetic_runs import SmallSource, TrueEdgesSource
 QUICK = Options(min_iterations=50, max_iterations=50)
 
 
+def shrunk(posed, factor):
+    """A pair whose keypoints were found in images that many times smaller."""
+    (width0, height0), (width1, height1) = posed.size0, posed.size1
+    return dataclasses.replace(
+        posed,
+        working0=(width0 // factor, height0 // factor),
+        working1=(width1 // factor, height1 // factor),
+    )
+
+
 def quick_config(seeds=1):
     return RunConfig(
         estimator="auto", association=Association().for_method("auto"), options=QUICK, seeds=seeds
@@ -63,7 +73,7 @@ def test_matches_are_those_of_the_estimator(tmp_path, fake):
 def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
     class Enlarged(SmallSource):
         def __getitem__(self, index):
-            return dataclasses.replace(super().__getitem__(index), pixels=2.0)
+            return shrunk(super().__getitem__(index), 2)
 
     plain = run_matches(SmallSource(1), quick_config(), tmp_path / "a")
     large = run_matches(Enlarged(1), quick_config(), tmp_path / "b")
@@ -134,7 +144,8 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
 
 
 def test_epipolar_distance_equals_the_slow_twin():
-    posed = dataclasses.replace(SmallSource()[0], pixels=2.5)
+    posed = shrunk(SmallSource()[0], 2)
+    assert posed.pixels == pytest.approx(2.0)
     rng = np.random.default_rng(0)
     sizes = len(posed.graph.points0), len(posed.graph.points1)
     matches = np.column_stack([rng.integers(0, size, 300) for size in sizes])

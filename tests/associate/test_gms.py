@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 import manymatch
 from manymatch import _core
+from manymatch.associate.gms import at_working_size
+from manymatch.datasets.synthetic import CONFIGS, make_scene
+from manymatch.geometry.camera import working_pixel
 from tests.oracles.gms import gms
 from tests.oracles.problems import unique_edges
 
@@ -375,3 +378,81 @@ def test_one_to_one_agrees_with_opencv(seed):
             )
             expected = opencv_mask(graph, size, size, threshold, scales, rotations)
             np.testing.assert_array_equal(result.mask, expected)
+
+
+def stored_at(points, size, working):
+    """Pixels in a file of another resolution."""
+    return (points + 0.5) * np.divide(size, working) - 0.5
+
+
+def noisy_block(seed=0):
+    """A block that moves together among strays, at working sizes 1024 x 576 and 640 x 512."""
+    rng = np.random.default_rng(seed)
+    left = rng.uniform([4.0, 4.0], [1019.0, 571.0], (500, 2))
+    right = np.clip(left * [0.55, 0.8] + [20.0, 15.0], 0.0, [639.0, 511.0])
+    strays = rng.choice(500, 200, replace=False)
+    right[strays] = rng.uniform(0.0, [639.0, 511.0], (200, 2))
+    rank = np.ones(500, dtype=np.int32)
+    return manymatch.AssociationGraph(left, right, [(i, i) for i in range(500)], rank=rank)
+
+
+WORKING = (1024, 576), (640, 512)
+STORED = (3840, 2160), (640, 512)
+
+
+@pytest.mark.parametrize("sizes", [STORED, ((512, 288), (4000, 3200)), WORKING])
+@pytest.mark.parametrize("crop", [True, False])
+def test_a_filter_at_working_size_does_not_see_how_images_are_stored(sizes, crop):
+    graph = noisy_block()
+    expected = manymatch.gms_filter(graph, *WORKING, crop=crop)
+    assert 200 < expected.num_kept < 450
+    pairs = zip((graph.points0, graph.points1), sizes, WORKING, strict=True)
+    points = [stored_at(*pair) for pair in pairs]
+    in_files = manymatch.AssociationGraph(*points, graph.edges, rank=graph.rank)
+    scales = [np.divide(a, b) for a, b in zip(WORKING, sizes, strict=True)]
+    again = manymatch.gms_filter(at_working_size(in_files, *scales), *WORKING, crop=crop)
+    assert np.array_equal(again.mask, expected.mask)
+    # Unit vectors make the graph's own edges the nearest neighbours.
+    descriptors = np.eye(500, dtype=np.float32)
+    arguments = (*points, descriptors, descriptors, *sizes, 1, "hcm-mcm")
+    found = manymatch.candidates(
+        *arguments, gms={"crop": crop}, keep=None, working0=WORKING[0], working1=WORKING[1]
+    )
+    assert found.counts["associated"] == 500
+    assert {tuple(e) for e in found.graph.edges} == {tuple(e) for e in graph.edges[expected.mask]}
+    assert np.array_equal(found.graph.points0, points[0])
+    if sizes == STORED and crop:
+        # The margin around the smaller image is that of the larger one.
+        plain = manymatch.candidates(*arguments, keep=None)
+        assert plain.graph.num_edges != found.graph.num_edges
+
+
+def test_the_filter_inside_auto_counts_at_working_size_too():
+    scene = make_scene(CONFIGS["demo"], 3)
+    options = manymatch.Options(min_iterations=300, max_iterations=300)
+    expected = manymatch.estimate_relative_pose(
+        scene.graph, scene.camera0, scene.camera1, options=options
+    )
+    size = np.array(scene.size)
+    factors = np.array([4.0, 4.0]), np.array([0.5, 0.5])
+    points = [
+        stored_at(points, size * factor, size)
+        for points, factor in zip((scene.graph.points0, scene.graph.points1), factors, strict=True)
+    ]
+    graph = manymatch.AssociationGraph(
+        *points, scene.graph.edges, scene.graph.similarity, scene.graph.rank
+    )
+    cameras = scene.camera0.scaled(4.0), scene.camera1.scaled(0.5)
+    pixels = working_pixel(*cameras, 1 / factors[0], 1 / factors[1])
+    stored = options.replace(threshold_px=options.threshold_px * pixels)
+    told = manymatch.estimate_relative_pose(
+        graph, *cameras, options=stored, working_scale=(1 / factors[0], 1 / factors[1])
+    )
+    assert np.array_equal(told.inliers, expected.inliers)
+    np.testing.assert_allclose(told.match_probability, expected.match_probability, atol=1e-6)
+    np.testing.assert_allclose(told.pose.R, expected.pose.R, atol=1e-6)
+    assert manymatch.assess(told).verdict == manymatch.assess(expected).verdict
+    plain = manymatch.estimate_relative_pose(graph, *cameras, options=stored)
+    assert not np.array_equal(plain.match_probability, told.match_probability)
+    with pytest.raises(ValueError, match="scale1 must be two positive numbers"):
+        manymatch.estimate_relative_pose(graph, *cameras, working_scale=((1, 1), (1, 0)))

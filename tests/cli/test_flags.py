@@ -30,7 +30,7 @@ def names(*classes):
         (batch, (names(*EVERY) | {"method"}) - {"threads"}),
         (eval_module, (names(*EVERY) | {"method"}) - {"seed", "threads"}),
         (solve, names(Options) | {"method", "max_edges"}),
-        (demo, {"method", "seed"}),
+        (demo, {"method", "seed", "precision"}),
     ],
 )
 def test_the_flags_of_a_command_are_the_fields_it_uses(module, expected):

@@ -45,7 +45,11 @@ def test_errors_are_those_of_the_estimator_with_the_pairs_seeds(tmp_path):
 def test_the_threshold_counts_pixels_at_working_size(tmp_path):
     class Enlarged(SmallSource):
         def __getitem__(self, index):
-            return replace(super().__getitem__(index), pixels=2.0)
+            posed = super().__getitem__(index)
+            return replace(posed, working0=halved(posed.size0), working1=halved(posed.size1))
+
+    def halved(size):
+        return (size[0] // 2, size[1] // 2)
 
     wide = replace(CONFIG, options=QUICK.replace(threshold_px=2.0))
     expected = run_set(SmallSource(2), {"a": wide}, tmp_path / "wide")["a"]

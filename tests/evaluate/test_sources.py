@@ -24,7 +24,7 @@ def posed():
 
 
 def seen(association, posed):
-    return association.apply(posed.graph, posed.size0, posed.size1)
+    return association.apply(posed.graph, **posed.sizes)
 
 
 def write_set(folder, count=2):

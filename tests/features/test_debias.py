@@ -227,12 +227,12 @@ def test_bad_probes(probe, size):
 
 
 def test_probe_fills_the_grid_whatever_the_padding():
-    """A network that sees only whether there is padding: the probe must have none."""
+    """The probe is as large as the padded image, and the maps may lack the padded cells."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("cv2")
     from manymatch.features.backbone import Backbone
     from manymatch.features.debias import positional_bases
-    from manymatch.features.maps import dense_maps
+    from manymatch.features.maps import FeatureMap, dense_maps
     from manymatch.features.resize import Resize
 
     class Ramps(Backbone):
@@ -250,10 +250,16 @@ def test_probe_fills_the_grid_whatever_the_padding():
 
     backbone = Ramps()
     image = np.zeros((41, 63, 3), dtype=np.uint8)
-    (maps,) = dense_maps([image], backbone, [1, 2], resize=Resize.none())
-    assert maps[1].grid == (5, 7)
-    backbone.seen = ()
-    bases = positional_bases(maps, backbone)
-    # One pass for both layers, whole cells only, black everywhere.
-    assert backbone.seen == ((40, 56), 0.0, 1, 2)
-    assert [bases[k].rank for k in (1, 2)] == [2, 2]
+    for complete_only, grid in ((False, (6, 8)), (True, (5, 7))):
+        (maps,) = dense_maps(
+            [image], backbone, [1, 2], resize=Resize.none(), complete_only=complete_only
+        )
+        assert maps[1].grid == grid
+        backbone.seen = ()
+        bases = positional_bases(maps, backbone)
+        # One pass for both layers, black everywhere, all cells of the network's output.
+        assert backbone.seen == ((48, 64), 0.0, 1, 2)
+        assert [len(bases[k].singular_values) for k in (1, 2)] == [2, 2]
+        assert [bases[k].rank for k in (1, 2)] == [2, 2]
+    with pytest.raises(ValueError, match="maps must be what dense_maps made of one image"):
+        positional_bases({1: FeatureMap(random_map(0), (0, 0), (1, 1))}, backbone)

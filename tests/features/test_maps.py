@@ -139,7 +139,7 @@ def test_a_painted_image_is_read_back_through_the_whole_path(size, policy):
     width, height = size
     x, y = np.meshgrid(np.arange(width), np.arange(height))
     image = np.stack([255 * x / width, 255 * y / height, 0 * x], axis=2).round().astype(np.uint8)
-    ((maps),) = dense_maps([image], _mean_pool(), [1, 2], resize=policy)
+    ((maps),) = dense_maps([image], _mean_pool(), [1, 2], resize=policy, complete_only=True)
     one = maps[1]
     points = one.centres()
     read = one.sample(points)
@@ -161,11 +161,27 @@ def test_batches_equal_singles_and_keep_their_order():
         assert maps[2].origin == alone[2].origin
 
 
-def test_padding_is_cut_off_and_tiny_images_are_refused():
+def test_padding_is_black_before_normalising_and_its_cells_stay():
     image = np.full((40, 50, 3), 200, np.uint8)
-    ((maps),) = dense_maps([image], _mean_pool(), resize=Resize.none())
-    assert maps[2].grid == (2, 3)
-    assert np.allclose(maps[2].values, 2 * 200 / 255)
+    backbone = _mean_pool()
+    backbone.mean, backbone.std = (0.25, 0.5, 0.75), (0.5, 0.25, 0.125)
+    ((maps),) = dense_maps([image], backbone, resize=Resize.none())
+    assert maps[2].grid == (3, 4)
+    assert maps[2].input_size == (64, 48)
+    # Half of the last row and an eighth of the last column are on the image.
+    share = np.outer([1, 1, 0.5], [1, 1, 1, 0.125])
+    for channel, (mean, std) in enumerate(zip(backbone.mean, backbone.std, strict=True)):
+        expected = 2 * (share * (200 / 255) - mean) / std
+        assert np.allclose(maps[2].values[channel], expected, atol=1e-5)
+    ((complete),) = dense_maps([image], backbone, resize=Resize.none(), complete_only=True)
+    assert complete[2].grid == (2, 3)
+    assert np.array_equal(complete[2].values, maps[2].values[:, :2, :3])
+    assert complete[2].input_size == (64, 48)
+    assert (complete[2].origin, complete[2].stride) == (maps[2].origin, maps[2].stride)
+
+
+def test_tiny_images_are_refused():
+    image = np.full((40, 50, 3), 200, np.uint8)
     with pytest.raises(ValueError, match="at least 16 x 16 pixels"):
         dense_maps([image[:10]], _mean_pool(), resize=Resize.none())
     with pytest.raises(ValueError, match="layer must be an integer in"):

@@ -7,7 +7,7 @@ import pytest
 
 from manymatch.features import Backbone, backbone_names, load_backbone, register_backbone
 from manymatch.features.config import FEATURE_PRESETS, NATIVE
-from manymatch.features.device import choose_device, choose_precision, weights_hash
+from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import (
     ALIASES,
     _backbones,
@@ -97,18 +97,13 @@ def test_by_entry_point_of_another_package(tmp_path):
     assert done.stdout.split() == ["True", "True", "8"]
 
 
-def test_devices_and_precisions():
+def test_devices():
     torch = pytest.importorskip("torch")
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type in {"cpu", "cuda", "mps"}
     for device in ("abacus", 3.5, "meta", "cuda:99"):
         with pytest.raises(ValueError, match="device must be"):
             choose_device(device)
-    assert choose_precision("auto", torch.device("cpu")) == "float32"
-    assert choose_precision("auto", torch.device("cuda")) == "bfloat16"
-    assert choose_precision("float16", torch.device("cpu")) == "float16"
-    with pytest.raises(ValueError, match="precision must be"):
-        choose_precision("double", torch.device("cpu"))
 
 
 def test_weights_hash_sees_every_number():

@@ -109,6 +109,19 @@ def test_images_may_be_resized_differently(pair, matcher):
     assert enlarged.estimate.options.threshold_px == pytest.approx(wanted)
 
 
+def test_what_the_filter_keeps_does_not_depend_on_the_stored_size(pair):
+    """Two files of unequal resolution with the same pixels at working size."""
+    matcher = Matcher("classic", **QUICK, method="hcm-mcm")
+    plain = matcher.match(pair.image0, pair.image1, pair.camera, pair.camera)
+    large = np.repeat(np.repeat(pair.image0, 8, axis=0), 8, axis=1)
+    stored = matcher.match(large, pair.image1, pair.camera.scaled(8.0), pair.camera)
+    assert stored.size0 == (3840, 2880)
+    assert 0 < plain.counts["after_gms"] < plain.counts["after_cap"]
+    assert stored.counts == plain.counts
+    assert np.array_equal(stored.graph.edges, plain.graph.edges)
+    np.testing.assert_allclose((stored.keypoints0 + 0.5) / 8 - 0.5, plain.keypoints0, atol=1e-9)
+
+
 def test_files_arrays_and_turned_photographs_agree(pair, matcher, tmp_path):
     plain, turned = tmp_path / "a.png", tmp_path / "turned.png"
     Image.fromarray(pair.image0).save(plain)

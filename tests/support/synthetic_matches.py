@@ -17,7 +17,7 @@ def use_fake_estimator(monkeypatch):
     """Make runs take every second edge, from the seed on; returns the list of calls."""
     calls = []
 
-    def estimate(graph, _camera0, _camera1, method, options):
+    def estimate(graph, _camera0, _camera1, method, options, **_):
         calls.append((method, options.seed, options.threshold_px, graph.num_edges))
         matches = graph.edges[options.seed % 2 :: 2]
         pose = RelativePose(np.eye(3), [1.0, 0.0, 0.0])
@@ -30,7 +30,7 @@ def use_fake_estimator(monkeypatch):
 def use_blind_estimator(monkeypatch):
     """Make runs find nothing."""
 
-    def estimate(graph, *_):
+    def estimate(graph, *_, **__):
         return SimpleNamespace(pose=None, matches=graph.edges[:0], match_probability=np.zeros(0))
 
     monkeypatch.setattr(match_runs, "estimate_relative_pose", estimate)

@@ -23,13 +23,14 @@ import numpy as np
 import manymatch
 from manymatch._settings import setting, settings
 from manymatch._validate import FloatArray, integer, refusal
+from manymatch._validate import choice as checked_choice
 from manymatch.cli.flags import Limit, Root
 from manymatch.evaluate.sources import open_datasets
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
-from manymatch.features.device import choose_device, library_versions, weights_hash
+from manymatch.features.device import PRECISIONS, choose_device, library_versions, weights_hash
 from manymatch.features.maps import checked_layers, dense_maps, module_device
 from manymatch.features.registry import load_backbone
-from manymatch.features.resize import Resize
+from manymatch.features.resize import RULES, Resize
 from manymatch.geometry.pose_error import rotation_error_deg
 from manymatch.io.image import load_image
 from manymatch.runs.journal import Journal
@@ -113,9 +114,16 @@ class PatchSettings:
         "Longer edge of the images in pixels; 0 is their own. A backbone with a budget of patches "
         "keeps its own.",
     )
+    resize: str = setting("paper", "Rule of the resize, exact or paper.", choices=RULES)
     norm: bool = setting(default=True, help="Apply the network's final norm.")
     probe: str = setting(
         "black", "Image without content for the positional subspace: black, grey or noise."
+    )
+    precision: str = setting(
+        PRECISIONS[0],
+        "Precision of the backbone's products and convolutions; that of the positional subspace is "
+        "float32 always.",
+        choices=PRECISIONS,
     )
     weights: str | None = setting(None, 'File or folder of weights, or "random".')
     device: str = setting("auto", "Where networks run: auto, cuda, cuda:<n>, mps or cpu.")
@@ -152,6 +160,8 @@ class PatchSource:
         self.layers = tuple(checked_layers(choice.layers, self.backbone))
         self.ranks = tuple(choice.ranks or (0,))
         self.longest = integer(how.longest, "longest", 0, 65_536)
+        self.resize = checked_choice(how.resize, "resize", RULES)
+        self.precision = checked_choice(how.precision, "precision", PRECISIONS)
         self.norm, self.probe = how.norm, how.probe
         #: Limits of layers and ranks that were met, each sentence once.
         self.notes: dict[str, None] = {}
@@ -167,6 +177,8 @@ class PatchSource:
             "layers": list(self.layers),
             "ranks": list(self.ranks),
             "longest": self.longest,
+            "resize": self.resize,
+            "precision": self.precision,
             "norm": self.norm,
             "probe": self.probe,
             "device": module_device(self.backbone.module).type,
@@ -219,10 +231,18 @@ class PatchSource:
     def maps(self, image: NDArray[np.uint8], longest: int | None = None) -> dict[int, FeatureMap]:
         """Compute the maps of an image by layer, at another working size if one is given."""
         edge = self.longest if longest is None else longest
-        resize = Resize(edge) if edge else Resize.none()
+        resize = Resize(edge or None, rule=self.resize)
         if self.backbone.resize.patches is not None:
             resize = self.backbone.resize
-        (maps,) = dense_maps([image], self.backbone, self.layers, norm=self.norm, resize=resize)
+        (maps,) = dense_maps(
+            [image],
+            self.backbone,
+            self.layers,
+            norm=self.norm,
+            resize=resize,
+            precision=self.precision,
+            complete_only=True,
+        )
         return maps
 
     def corrected_map(self, maps: dict[int, FeatureMap], layer: int, rank: int) -> FeatureMap:
@@ -256,7 +276,7 @@ class PatchSource:
 
     def _positional(self, maps: dict[int, FeatureMap]) -> dict[int, PositionalBasis]:
         """Find the bases of the maps' grids, or take them from earlier."""
-        key = tuple(dense.grid for dense in maps.values())
+        key = tuple((dense.input_size, dense.grid) for dense in maps.values())
         if key not in self._bases:
             self._bases[key] = positional_bases(
                 maps, self.backbone, probe=self.probe, norm=self.norm

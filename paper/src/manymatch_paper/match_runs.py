@@ -108,7 +108,7 @@ def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> d
         raise
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
         return {"index": index, "error": error_sentence(error), "trials": []}
-    graph = config.association.apply(posed.graph, posed.size0, posed.size1)
+    graph = config.association.apply(posed.graph, **posed.sizes)
     trials = []
     for repetition in range(config.seeds):
         options = config.options.replace(
@@ -117,7 +117,12 @@ def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> d
             threads=threads,
         )
         estimate = estimate_relative_pose(
-            graph, posed.camera0, posed.camera1, checked_method(config.estimator), options
+            graph,
+            posed.camera0,
+            posed.camera1,
+            checked_method(config.estimator),
+            options,
+            working_scale=posed.working_scale,
         )
         if estimate.match_probability is None:
             raise ValueError(

@@ -19,6 +19,7 @@ from manymatch.cli.flags import (
     Longest0,
     Longest1,
     Offline,
+    Precision,
     Root,
     Sets,
     Workers,
@@ -27,6 +28,7 @@ from manymatch.evaluate.protocol import PAPER, differences
 from manymatch.evaluate.run import run_set
 from manymatch.evaluate.sources import FileSource, open_datasets, open_sources
 from manymatch.evaluate.statistics import THRESHOLDS
+from manymatch.matcher.config import MatcherConfig
 from manymatch_paper.flags import SHARED
 
 if TYPE_CHECKING:
@@ -130,6 +132,7 @@ class PoseSets(RunSets):
         folder: Path = Path(),
         *,
         preset: Presets = (),
+        precision: Precision = None,
         root: Root = None,
         limit: Limit = None,
         workers: Workers = 0,
@@ -161,7 +164,10 @@ class PoseSets(RunSets):
             names = list(dict.fromkeys(preset or cls.presets))
             opened: list[GraphSource] = []
             _, unloaded = present(
-                names, lambda name: opened.extend(open_sources(images, [name], **how))
+                names,
+                lambda name: opened.extend(
+                    open_sources(images, [with_precision(name, precision)], **how)
+                ),
             )
             sources += opened
             missing += [{**entry, "set": f"preset {entry['set']}"} for entry in unloaded]
@@ -226,6 +232,11 @@ class PoseSets(RunSets):
 def paper_sets(sets: Sequence[str], root: object) -> list[str]:
     """Return the sets that are named, or else, where `root` says where they are, the paper's."""
     return list(sets or (() if root is None else PAPER.pairs))
+
+
+def with_precision(preset: str | None, precision: str | None) -> object:
+    """Return a preset, or the default one, in another precision if one is given."""
+    return preset if precision is None else MatcherConfig.of(preset, precision=precision)
 
 
 def folder_name(text: str) -> str:

@@ -135,7 +135,7 @@ def test_parts(data):
 def test_parts_by_pose_error(tmp_path, monkeypatch):
     source = TrueEdgesSource(4)
 
-    def estimate(graph, _camera0, _camera1, _method, options):
+    def estimate(graph, _camera0, _camera1, _method, options, **_):
         # Right poses say 0.9 of everything, wrong ones 0.3.
         right = options.seed % 2 == 0
         posed = source[options.seed - 1]
@@ -171,7 +171,7 @@ def test_coarse_poses_are_named(tmp_path, monkeypatch):
 
     fine, coarse = SmallSource(2), Coarse(2, name="c", title="C")
 
-    def estimate(graph, _camera0, _camera1, _method, options):
+    def estimate(graph, _camera0, _camera1, _method, options, **_):
         index = options.seed - 1
         matches = graph.edges[make_scene(EASY, index).is_true]
         probability = np.full(len(matches), 0.9)

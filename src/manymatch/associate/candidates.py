@@ -10,11 +10,13 @@ import numpy as np
 
 from manymatch._settings import setting, settings
 from manymatch._validate import FloatArray, checked_method, choice, flag, float_array, integer
-from manymatch.associate.gms import GmsResult, gms_filter
+from manymatch.associate.gms import GmsResult, at_working_size, checked_size, gms_filter
 from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike
 
 _PANEL = "Association"
@@ -102,14 +104,21 @@ class Association:
         return dataclasses.replace(self, gms=True)
 
     def apply(
-        self, graph: AssociationGraph, size0: ArrayLike, size1: ArrayLike
+        self,
+        graph: AssociationGraph,
+        size0: ArrayLike,
+        size1: ArrayLike,
+        working0: ArrayLike | None = None,
+        working1: ArrayLike | None = None,
     ) -> AssociationGraph:
         """Cut and filter a graph that is there already; the edges that are left keep their order.
 
         The graph has all candidates with their ranks, best first, in pixels of images of these
-        widths and heights. They were chosen by an operator, so that `operator` is not used.
+        widths and heights. They were chosen by an operator, so that `operator` is not used. The
+        working sizes are those of `candidates`.
         """
-        return _cut(graph.up_to_rank(self.k), self, size0, size1, {}).graph
+        sizes = ((size0, working0), (size1, working1))
+        return _cut(graph.up_to_rank(self.k), self, sizes, {}).graph
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -162,6 +171,8 @@ def candidates(
     keep: int | Literal["method"] | None = "method",
     owners0: ArrayLike | None = None,
     owners1: ArrayLike | None = None,
+    working0: ArrayLike | None = None,
+    working1: ArrayLike | None = None,
 ) -> Candidates:
     """Associate descriptors and make the graph that a method of the estimator wants.
 
@@ -198,6 +209,10 @@ def candidates(
     owners0, owners1 : (M0,) and (M1,) array_like of int, optional
         Both or neither, for keypoints with several descriptors: the keypoint that each row of
         `desc0` and `desc1` belongs to, see `associate_owned`.
+    working0, working1 : (2,) array_like, optional
+        Width and height of the images at working size, where the keypoints were found in resized
+        images and mapped back. The filter counts in these pixels; the graph keeps those given. By
+        default the pixels given are those at working size.
 
     Returns
     -------
@@ -226,24 +241,32 @@ def candidates(
     else:
         found = associate_owned(desc0, owners0, desc1, owners1, k, operator)
     graph = AssociationGraph(pixels0, pixels1, *found)
-    return _cut(graph, decided, size0, size1, filter_arguments)
+    return _cut(graph, decided, ((size0, working0), (size1, working1)), filter_arguments)
 
 
 def _cut(
     graph: AssociationGraph,
     association: Association,
-    size0: ArrayLike,
-    size1: ArrayLike,
+    sizes: Sequence[tuple[ArrayLike, ArrayLike | None]],
     filter_arguments: Mapping[str, Any],
 ) -> Candidates:
-    """Cap, filter and cut a graph, counting what each step keeps."""
+    """Cap, filter and cut a graph, counting what each step keeps.
+
+    Sizes are (width, height) of either image in pixels of the graph and, if another, at working
+    size.
+    """
     if association.gms is None:
         raise ValueError("gms must be True or False here, got None: see Association.for_method")
     capped = graph if association.max_edges is None else graph.head(association.max_edges)
     # Where the filter is switched off, it runs on no edges, which checks the sizes all the same.
-    found = gms_filter(
-        capped if association.gms else capped.head(0), size0, size1, **filter_arguments
-    )
+    seen = capped if association.gms else capped.head(0)
+    plain = [checked_size(size, f"size{side}") for side, (size, _) in enumerate(sizes)]
+    working = [
+        plain[side] if size is None else checked_size(size, f"working{side}")
+        for side, (_, size) in enumerate(sizes)
+    ]
+    scaled = at_working_size(seen, working[0] / plain[0], working[1] / plain[1])
+    found = gms_filter(scaled, working[0], working[1], **filter_arguments)
     left = capped.filter(found.mask) if association.gms else capped
     kept = left if association.keep is None else left.head(association.keep)
     counts = {

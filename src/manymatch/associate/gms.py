@@ -86,9 +86,12 @@ def gms_filter(
     Parameters
     ----------
     graph : AssociationGraph
-        Candidates between the two images.
+        Candidates between the two images. The filter counts in its pixels, and lays one margin in
+        pixels around both images: they should be those at working size, at which the keypoints
+        were found, and not those of files of other resolutions (`at_working_size` converts).
     size0, size1 : (2,) array_like
-        Width and height of the images in pixels. With `crop` they are checked and not used.
+        Width and height of the images in the same pixels. With `crop` they are checked and not
+        used.
     threshold : float
         Strictness; 0 accepts every cell. At least 0.
     grid : int
@@ -121,7 +124,7 @@ def gms_filter(
     """
     if not isinstance(graph, AssociationGraph):
         raise refusal("graph", "an AssociationGraph", graph)
-    sizes = _image_size(size0, "size0"), _image_size(size1, "size1")
+    sizes = checked_size(size0, "size0"), checked_size(size1, "size1")
     limit = real(threshold, "threshold", 0.0, closed=True)
     cells = integer(grid, "grid", 2, _LARGEST_GRID)
     names = ("scales", "rotations", "crop", "integer_mean")
@@ -140,7 +143,29 @@ def gms_filter(
     return GmsResult(read_only(mask), num_kept, scale, rotation)
 
 
-def _image_size(value: ArrayLike, name: str) -> FloatArray:
+def at_working_size(
+    graph: AssociationGraph, scale0: ArrayLike, scale1: ArrayLike
+) -> AssociationGraph:
+    """Return a graph in pixels at working size, for `gms_filter`.
+
+    A scale is the length at working size over that in pixels of the graph, along x and y. The
+    corners of an image are kept, so that a pixel x goes to ``(x + 0.5) * scale - 0.5``.
+    """
+    points0 = _scaled(graph.points0, scale0, "scale0")
+    points1 = _scaled(graph.points1, scale1, "scale1")
+    return AssociationGraph(points0, points1, graph.edges, graph.similarity, graph.rank)
+
+
+def _scaled(points: FloatArray, scale: ArrayLike, name: str) -> FloatArray:
+    want = "two positive numbers (x, y)"
+    factors = float_array(scale, name, want, (2,))
+    if not (factors > 0.0).all():
+        raise refusal(name, want, factors)
+    # Where nothing is resized, not even the last bit changes.
+    return points if (factors == 1.0).all() else (points + 0.5) * factors - 0.5
+
+
+def checked_size(value: ArrayLike, name: str) -> FloatArray:
     """Check a width and a height."""
     want = "two positive finite numbers (width, height)"
     size = float_array(value, name, want, (2,), finite=False)

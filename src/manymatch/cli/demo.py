@@ -27,7 +27,7 @@ EXAMPLE = "Example: manymatch demo --preset classic --out out/demo"
 _RIGHT_DEG = 5.0
 
 
-@flags.setting_flags(FeatureConfig, Association, Options, only=("method", "seed"))
+@flags.setting_flags(FeatureConfig, Association, Options, only=("method", "seed", "precision"))
 def run(
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder for the photographs, pictures and the report.")

@@ -154,7 +154,10 @@ def _record(
             "config": config.to_dict(),
             "differs_from_paper": _differences(found, label),
             "runs": {
-                f"{representation}/{name}": results[label].summary()
+                f"{representation}/{name}": {
+                    "source": results[label].header["source"],
+                    **results[label].summary(),
+                }
                 for (representation, name), results in found.items()
             },
         }

@@ -25,6 +25,7 @@ from manymatch._validate import suggest
 from manymatch.estimate.options import Options
 from manymatch.evaluate.protocol import PAPER, PAPER_NAME, Protocol, checked_protocol
 from manymatch.features.config import FeatureConfig
+from manymatch.features.device import PRECISIONS
 from manymatch.matcher.config import PRESETS, MatcherConfig
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ ProtocolName = Annotated[
         f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
         f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
         rich_help_panel=COMMON,
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        help=f"{FeatureConfig.__dataclass_fields__['precision'].metadata['help']} One of "
+        f"{', '.join(PRECISIONS)}; by default as in the preset."
     ),
 ]
 _Preset = Annotated[

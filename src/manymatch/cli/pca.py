@@ -37,7 +37,10 @@ EXAMPLE = (
 
 @flags.setting_flags(
     FeatureConfig,
-    only=("descriptor", "norm", "probe", "longest", "enlarge", "patches", "weights", "precision"),
+    only=(
+        *("descriptor", "norm", "probe", "longest", "enlarge", "resize", "patches", "weights"),
+        "precision",
+    ),
 )
 def run(
     image0: Annotated[Path, typer.Argument(help="The first image.")],
@@ -81,6 +84,8 @@ def run(
     if as_json:
         record = {
             "descriptor": backbone.name,
+            "precision": config.precision,
+            "resize": config.resize,
             "columns": [{"layer": k, "debias": rank} for k, rank in columns],
             "notes": notes,
             "picture": str(picture),
@@ -110,13 +115,20 @@ def _maps(
     ranks: list[int],
 ) -> dict[tuple[int, int], FeatureMap]:
     """Compute the map of every layer and rank: one pass for the image, one for the probe."""
-    resize = config.resize if backbone.resize.patches is None else Resize.budget(config.patches)
-    how: dict[str, Any] = {"norm": config.norm, "precision": config.precision}
-    (raw,) = dense_maps([image], backbone, layers, resize=resize, **how)
+    resize = config.resizing if backbone.resize.patches is None else Resize.budget(config.patches)
+    (raw,) = dense_maps(
+        [image],
+        backbone,
+        layers,
+        norm=config.norm,
+        resize=resize,
+        precision=config.precision,
+        complete_only=True,
+    )
     found = {(layer, 0): raw[layer] for layer in layers}
     if not any(ranks):
         return found
-    bases = positional_bases(raw, backbone, probe=config.probe, **how)
+    bases = positional_bases(raw, backbone, probe=config.probe, norm=config.norm)
     for layer, basis in bases.items():
         values = raw[layer].values
         for rank in filter(None, ranks):

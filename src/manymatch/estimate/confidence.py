@@ -167,7 +167,8 @@ def assess(estimate: Estimate) -> Confidence:
     graph, cameras = estimate._graph, estimate._cameras  # noqa: SLF001
     if cameras is None:
         raise ValueError("estimate must be one of a relative pose, got one of a homography")
-    pair = prepare(graph, *cameras, estimate.options)
+    scale = estimate._working_scale  # noqa: SLF001
+    pair = prepare(graph, *cameras, estimate.options, working_scale=scale)
     pose, matches = estimate.pose, estimate.matches
     shape, places = Planarity(math.nan, math.nan, math.nan), 0
     spread = PoseCovariance(

@@ -9,14 +9,17 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import BoolArray, FloatArray, bool_array, refusal
-from manymatch.associate.gms import LARGEST_COORDINATE
+from manymatch.associate.gms import LARGEST_COORDINATE, at_working_size
 from manymatch.estimate.options import Options
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from manymatch.geometry.camera import Camera
+
+    # Of either image, (x, y).
+    WorkingScale = tuple[ArrayLike, ArrayLike]
 
 # Keypoints that span less than the first number are not in pixels. The motion filter, which counts
 # in whole pixels, gets them enlarged to a span of the second number.
@@ -40,7 +43,8 @@ class PreparedPair:
 
     `x0` (N0, 2) and `x1` (N1, 2) are the keypoints of a checked graph in the coordinates in which
     the problem is solved, `eps` is the inlier threshold in these coordinates, and `proposals` are
-    the edges (E,) from which minimal samples are drawn, None for all. An error begins with `where`.
+    the edges (E,) from which minimal samples are drawn, None for all. `working_scale` is that of
+    `estimate_relative_pose`. An error begins with `where`.
     """
 
     def __init__(
@@ -53,8 +57,9 @@ class PreparedPair:
         proposals: object = None,
         where: str = "",
         cameras: tuple[Camera, Camera] | None = None,
+        working_scale: WorkingScale | None = None,
     ) -> None:
-        self.cameras = cameras
+        self.cameras, self.working_scale = cameras, working_scale
         self.graph, self.options = graph, options
         self.x0, self.x1, self.eps = x0, x1, eps
         self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
@@ -67,9 +72,13 @@ class PreparedPair:
         """Return the pair for the core, with other points (N1, 2) of image 1 if they are given.
 
         What is known of the edges stays: their rank, and what the motion filter says of the pixels.
-        That is `kept`, (E,), where it is known; else the filter runs if the method wants it.
+        That is `kept`, (E,), where it is known; else the filter runs if the method wants it, in
+        pixels at working size.
         """
-        points0, points1 = _filter_points(self.graph.points0, self.graph.points1)
+        seen = self.graph
+        if self.working_scale is not None:
+            seen = at_working_size(seen, *self.working_scale)
+        points0, points1 = _filter_points(seen.points0, seen.points1)
         x1 = self.x1 if x1 is None else x1
         rank, mask = self.graph.rank, self.proposals
         return _core.Pair(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from manymatch.estimate.options import Options
+    from manymatch.estimate.prepare import WorkingScale
     from manymatch.graph import AssociationGraph
 
 # Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
@@ -44,6 +45,8 @@ def estimate_relative_pose(
     method: Method = "auto",
     options: Options | None = None,
     proposals: ArrayLike | None = None,
+    *,
+    working_scale: WorkingScale | None = None,
 ) -> Estimate:
     """Estimate the relative pose of two cameras from candidate correspondences.
 
@@ -65,6 +68,10 @@ def estimate_relative_pose(
         Threshold, budget, seed and the rest; the defaults are the paper's.
     proposals : (E,) bool array, optional
         Draw minimal samples from these edges only; everything else sees the whole graph.
+    working_scale : pair of (2,) array_like, optional
+        For either image, its width and height at working size, at which the keypoints were found,
+        over those in pixels of the graph. The motion filter of "auto" counts in pixels at working
+        size; by default the graph's are taken to be those. Nothing else depends on it.
 
     Returns
     -------
@@ -85,9 +92,9 @@ def estimate_relative_pose(
     >>> estimate.success
     True
     """
-    one = (graph, camera0, camera1, proposals)
     checked = checked_options(options)
-    return _estimate([one], checked_method(method), [checked], checked.threads, [""])[0]
+    pair = prepare(graph, camera0, camera1, checked, proposals, working_scale=working_scale)
+    return _estimate([pair], checked_method(method), checked.threads)[0]
 
 
 def estimate_relative_poses(
@@ -118,8 +125,13 @@ def estimate_relative_poses(
     method = checked_method(method)
     checked = options_for_each(options, len(listed))
     count = integer(threads, "threads", 0)
-    where = [f"problems[{i}]: " for i in range(len(listed))]
-    return _estimate(listed, method, checked, count, where)
+    pairs = [
+        prepare(graph, camera0, camera1, settings, proposals, f"problems[{i}]: ")
+        for i, ((graph, camera0, camera1, proposals), settings) in enumerate(
+            zip(listed, checked, strict=True)
+        )
+    ]
+    return _estimate(pairs, method, count)
 
 
 def score_pose(
@@ -164,13 +176,15 @@ def prepare(
     options: Options,
     proposals: object = None,
     where: str = "",
+    working_scale: WorkingScale | None = None,
 ) -> PreparedPair:
     """Check a pair and bring its points to the normalised planes of the cameras."""
     checked = checked_graph(graph, options, where)
     first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")
     eps = normalised_pixel(first, second) * options.threshold_px
     x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
-    return PreparedPair(checked, x0, x1, eps, options, proposals, where, (first, second))
+    cameras = (first, second)
+    return PreparedPair(checked, x0, x1, eps, options, proposals, where, cameras, working_scale)
 
 
 def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> FloatArray:
@@ -184,24 +198,12 @@ def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> Float
     return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
 
 
-def _estimate(
-    problems: Sequence[Sequence[Any]],
-    method: Method,
-    options: Sequence[Options],
-    threads: int,
-    where: Sequence[str],
-) -> list[Estimate]:
-    """Prepare all pairs (graph, camera0, camera1, proposals), then run the core on all of them."""
-    pairs = [
-        prepare(graph, camera0, camera1, settings, proposals, start)
-        for (graph, camera0, camera1, proposals), settings, start in zip(
-            problems, options, where, strict=True
-        )
-    ]
+def _estimate(pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[Estimate]:
+    """Run the core on all pairs."""
     results = _core.estimate_relative_pose(
         [pair.for_core() for pair in pairs],
         method,
-        [core_options(settings) for settings in options],
+        [core_options(pair.options) for pair in pairs],
         num_threads(threads),
     )
     return [_finish(pair, result, method) for pair, result in zip(pairs, results, strict=True)]

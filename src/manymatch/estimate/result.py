@@ -11,7 +11,7 @@ from manymatch._validate import BoolArray, FloatArray, IndexArray, read_only
 if TYPE_CHECKING:
     from manymatch import _core
     from manymatch.estimate.options import Options
-    from manymatch.estimate.prepare import PreparedPair
+    from manymatch.estimate.prepare import PreparedPair, WorkingScale
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
@@ -100,6 +100,7 @@ class Estimate:
     # What it was made from, for `assess`.
     _graph: AssociationGraph
     _cameras: tuple[Camera, Camera] | None = None
+    _working_scale: WorkingScale | None = None
 
     def __repr__(self) -> str:
         effort = f"{self.iterations} iterations, {1e3 * self.timing['total']:.1f} ms"
@@ -152,4 +153,5 @@ def common_fields(prepared: PreparedPair, result: _core.Estimate, method: str) -
         "timing": dict(result.timing),
         "_graph": prepared.graph,
         "_cameras": prepared.cameras,
+        "_working_scale": prepared.working_scale,
     }

@@ -286,7 +286,13 @@ def trial(
         rank = np.ones(graph.num_edges, np.int32) if graph.rank is None else graph.rank
         mask = rank <= proposals_rank
     estimate = estimate_relative_pose(
-        graph, posed.camera0, posed.camera1, checked_method(estimator), options, proposals=mask
+        graph,
+        posed.camera0,
+        posed.camera1,
+        checked_method(estimator),
+        options,
+        proposals=mask,
+        working_scale=posed.working_scale,
     )
     row = {
         **_errors(estimate.pose, posed),

@@ -10,7 +10,7 @@ import numpy as np
 
 from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_whole
 from manymatch._validate import bool_array, read_only
-from manymatch.geometry.camera import Camera
+from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 from manymatch.io.pairs import Pair
@@ -46,8 +46,9 @@ class PosedGraph:
         Pairs of one scene are not independent.
     bin : str
         Group of the pair within its set, such as a range of viewpoint changes.
-    pixels : float
-        Pixels of the graph that one pixel of a threshold is.
+    working0, working1 : (int, int) or None
+        Width and height at working size, at which the filter and a threshold count in pixels; None
+        where the pixels of the graph are these, as in files.
     true_edges : (E,) bool or None
         Edges of the graph that join two images of the same 3D point, where that is known.
     """
@@ -64,7 +65,8 @@ class PosedGraph:
     seed_index: int
     scene: str = ""
     bin: str = ""
-    pixels: float = 1.0
+    working0: tuple[int, int] | None = None
+    working1: tuple[int, int] | None = None
     true_edges: BoolArray | None = None
 
     @classmethod
@@ -86,6 +88,25 @@ class PosedGraph:
     def __post_init__(self) -> None:
         known = checked_true_edges(self.true_edges, self.graph)
         object.__setattr__(self, "true_edges", known)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The four sizes, as `Association.apply` takes them."""
+        names = ("size0", "size1", "working0", "working1")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def working_scale(self) -> tuple[FloatArray, FloatArray]:
+        """Length at working size over that in pixels of the graph, along x and y, of each image."""
+        return (
+            np.divide(self.working0 or self.size0, self.size0),
+            np.divide(self.working1 or self.size1, self.size1),
+        )
+
+    @property
+    def pixels(self) -> float:
+        """Pixels of the graph that one pixel of a threshold is."""
+        return working_pixel(self.camera0, self.camera1, *self.working_scale)
 
     @property
     def pose(self) -> RelativePose:

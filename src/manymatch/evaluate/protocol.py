@@ -155,7 +155,7 @@ def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[
     if others:
         texts.append(f"{', '.join(others)} instead of the paper's sets")
     if complete:
-        here = [run.source.get("representation") for run in runs]
+        here = [_preset(run.source) for run in runs]
         wanted = [preset for run in runs for preset in run.presets]
         if any(preset in here for preset in wanted):
             texts += _without("presets", wanted, here)
@@ -197,6 +197,11 @@ def _without(name: str, wanted: Iterable[str], here: Sequence[str | None]) -> li
     return [f"{name} without {', '.join(absent)}"] if absent else []
 
 
+def _preset(source: Mapping[str, Any]) -> Any:
+    """Name the preset; the representation also says in which precision it was computed."""
+    return source.get("preset", source.get("representation"))
+
+
 def _set_name(source: Mapping[str, Any]) -> str:
     return str(source.get("set", "another set"))
 
@@ -205,7 +210,7 @@ def _of_source(source: Mapping[str, Any], presets: Sequence[str]) -> list[str]:
     """Compare where the candidates come from."""
     texts = []
     if "features" in source:
-        preset = source["representation"]
+        preset = str(_preset(source))
         if preset not in presets:
             texts += [f"preset {preset} instead of {presets[0]}"]
         texts += _of_features(source["features"], preset)

@@ -349,7 +349,7 @@ def _work(
         return {name: _failed(config, index, sentence) for name, config in configs.items()}
     # Configurations often share the association.
     graphs = {
-        association: association.apply(posed.graph, posed.size0, posed.size1)
+        association: association.apply(posed.graph, **posed.sizes)
         for association in {config.association for config in configs.values()}
     }
     return {

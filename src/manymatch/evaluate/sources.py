@@ -14,8 +14,9 @@ from manymatch._validate import integer, suggest
 from manymatch.associate.candidates import candidates
 from manymatch.datasets.synthetic import CONFIGS, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
+from manymatch.features.device import PRECISIONS
 from manymatch.graph import AssociationGraph
-from manymatch.matcher.matcher import Matcher, association_arguments, working_pixels
+from manymatch.matcher.matcher import Matcher, association_arguments
 from manymatch.runs.batch import pairs_identity
 from manymatch.runs.views import Views, tiled
 
@@ -167,7 +168,11 @@ class ImageSource(GraphSource):
         dataset.require_truth()
         self.name = dataset.set_name
         self.title = dataset.title
+        precision = matcher.config.features.precision
         self.representation = matcher.config.preset
+        if precision != PRECISIONS[0]:
+            # Tables and folders name it.
+            self.representation += f"-{precision}"
         self.notes = dataset.notes
         self._dataset = dataset
         self._matcher = matcher
@@ -182,6 +187,7 @@ class ImageSource(GraphSource):
         return {
             "set": self.name,
             "representation": self.representation,
+            "preset": config.preset,
             "features": config.features.to_dict(),
             "k": self._k,
             "operator": config.association.operator,
@@ -211,11 +217,8 @@ class ImageSource(GraphSource):
             camera1=camera1,
             size0=features0.size,
             size1=features1.size,
-            pixels=working_pixels(
-                self._matcher.config.features,
-                (camera0, features0.size, dataset.longest0),
-                (camera1, features1.size, dataset.longest1),
-            ),
+            working0=features0.working_size,
+            working1=features1.working_size,
         )
 
     def _graph(self, pair: Pair, features0: Features, features1: Features) -> AssociationGraph:

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from manymatch._settings import setting, settings
-from manymatch._validate import integer, real, refusal, suggest
+from manymatch._validate import choice, integer, real, refusal, suggest
 from manymatch.features.device import PRECISIONS
-from manymatch.features.resize import Resize
+from manymatch.features.resize import RULES, Resize
 
 #: Descriptor name for "the detector's own".
 NATIVE = "native"
@@ -71,6 +71,13 @@ class FeatureConfig:
     enlarge: bool = setting(
         default=True, help="Enlarge smaller images to that length.", panel=_PANEL
     )
+    resize: str = setting(
+        "exact",
+        "Rule of the resize: exact (the longer edge becomes exactly that long, enlarged linearly) "
+        "or paper (both edges truncated, always area interpolation).",
+        panel=_PANEL,
+        choices=RULES,
+    )
     patches: int = setting(
         1024,
         "Number of patches for a backbone that takes a budget (SigLIP 2 NaFlex) instead of a "
@@ -85,8 +92,9 @@ class FeatureConfig:
     )
     detector_weights: str | None = setting(None, "The same for the detector.", panel=_PANEL)
     precision: str = setting(
-        "auto",
-        "Precision of matrix products; auto is float32 on CPUs.",
+        "float32",
+        "Precision of the backbone's products and convolutions. Detectors and the positional "
+        "subspace are float32 always.",
         panel=_PANEL,
         choices=PRECISIONS,
     )
@@ -113,18 +121,25 @@ class FeatureConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise refusal(name, 'a file, a folder, "random" or None', value)
-        if self.precision not in PRECISIONS:
-            raise refusal("precision", f"one of {', '.join(PRECISIONS)}", self.precision)
-        if self.descriptor == NATIVE and (self.debias or self.layer is not None):
-            raise ValueError(
-                "layer and debias must be left out where the descriptor is the detector's own, got "
-                f"layer={self.layer} and debias={self.debias}"
-            )
+        choice(self.resize, "resize", RULES)
+        choice(self.precision, "precision", PRECISIONS)
+        self._check_native()
+
+    def _check_native(self) -> None:
+        """Refuse settings of a backbone where there is none."""
+        for name, unset in (("layer", None), ("debias", 0), ("precision", PRECISIONS[0])):
+            value = getattr(self, name)
+            if self.descriptor == NATIVE and value != unset:
+                raise ValueError(
+                    f"{name} must be left out where the descriptor is the detector's own, got "
+                    f"{value!r}"
+                )
 
     @property
-    def resize(self) -> Resize:
-        """Resize policy of the detector, and of backbones without a budget of their own."""
-        return Resize(self.longest, self.enlarge) if self.longest else Resize.none()
+    def resizing(self) -> Resize:
+        """How images are resized for the detector, and for backbones without a budget."""
+        longest = self.longest or None
+        return Resize(longest, self.enlarge, rule=self.resize)
 
     @property
     def needs_torch(self) -> bool:
@@ -147,18 +162,18 @@ class FeatureConfig:
         return dataclasses.asdict(self)
 
 
+# What the paper's representations have in common.
+_PAPER = FeatureConfig(detector="superpoint", resize="paper")
 # Layers and ranks as the paper chose them on its diagnostic split; the embedded choice by
 # benchmarks/accuracy/embedded.py.
 FEATURE_PRESETS: dict[str, FeatureConfig] = {
     "classic": FeatureConfig(detector="sift"),
     "embedded": FeatureConfig(detector="xfeat", descriptor="efficientnet-lite0", layer=10),
-    "dinov3": FeatureConfig(
-        detector="superpoint", descriptor="dinov3-vitl16", layer=19, debias=200
-    ),
-    "dinov2": FeatureConfig(detector="superpoint", descriptor="dinov2-vitl14-reg", layer=24),
-    "vjepa2.1": FeatureConfig(detector="superpoint", descriptor="vjepa2.1-vitl16"),
-    "siglip2": FeatureConfig(detector="superpoint", descriptor="siglip2-so400m-naflex"),
-    "superpoint": FeatureConfig(detector="superpoint"),
+    "dinov3": _PAPER.replace(descriptor="dinov3-vitl16", layer=19, debias=200),
+    "dinov2": _PAPER.replace(descriptor="dinov2-vitl14-reg", layer=24),
+    "vjepa2.1": _PAPER.replace(descriptor="vjepa2.1-vitl16"),
+    "siglip2": _PAPER.replace(descriptor="siglip2-so400m-naflex"),
+    "superpoint": _PAPER,
     "open": FeatureConfig(detector="aliked", descriptor="dinov2-vitl14-reg", layer=24),
 }
 

@@ -2,7 +2,7 @@
 
 A network is shown an image without content. Whatever varies over its features then is position. The
 strongest directions of that variation span the subspace that is projected out of all descriptors of
-the same layer and grid.
+the same layer and input size.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._validate import float_array, integer, refusal
-from manymatch.features.maps import dense_maps, unit_rows
-from manymatch.features.resize import Frame, Resize, resize_image
+from manymatch.features.maps import first_cell, normalised, run_backbone, unit_rows
+from manymatch.features.resize import Frame, resize_image
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SpectrumExhaustedWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PositionalBasis:
-    """Directions of the positional subspace of one network, layer and grid, strongest first.
+    """Directions of the positional subspace of one network, layer and size, strongest first.
 
     One decomposition serves all ranks: the basis of rank s is the first s columns.
 
@@ -155,7 +155,7 @@ def probe_image(probe: object, size: tuple[int, int]) -> NDArray[np.uint8]:
         By name, or an image of your own that is brought to the size asked for. The noise is
         uniform, independent for every pixel and colour, and always the same.
     size : (int, int)
-        Width and height of the image whose features are to be corrected.
+        Width and height of what the network saw of the image whose features are to be corrected.
 
     Returns
     -------
@@ -181,24 +181,25 @@ def positional_bases(
     *,
     probe: object = "black",
     norm: bool = True,
-    precision: str = "auto",
 ) -> dict[int, PositionalBasis]:
-    """Find the positional subspace of every layer of some maps.
+    """Find the positional subspace of every layer of maps that `dense_maps` made of one image.
 
-    The probe is as large as the whole cells of the maps, so that nothing is padded and nothing but
-    the grid counts: images of one grid share their bases. `norm` and `precision` must be those with
-    which `backbone` computed the maps.
+    The probe is as large as what the network saw of the image, padding included, and all of its
+    cells count, also those of which the maps have a part or nothing: images that are padded to one
+    size share their bases. (Of a backbone with a margin the cells of the map count.) It runs in
+    float32 whatever the precision of the maps. `norm` must be as `backbone` computed the maps.
     """
-    layers_of: dict[tuple[int, int], list[int]] = {}
-    for layer, dense in maps.items():
-        rows, columns = dense.grid
-        stride = backbone.stride_of(layer)
-        layers_of.setdefault((columns * stride, rows * stride), []).append(layer)
+    sizes = {dense.input_size for dense in maps.values()}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None:
+        raise ValueError("maps must be what dense_maps made of one image, got others")
+    pixels = normalised(probe_image(probe, size), backbone)[None]
     bases = {}
-    for size, layers in layers_of.items():
-        image = probe_image(probe, size)
-        (found,) = dense_maps(
-            [image], backbone, layers, norm=norm, resize=Resize.none(), precision=precision
-        )
-        bases.update({k: PositionalBasis.from_map(value.values) for k, value in found.items()})
+    for layer, (values,) in run_backbone(backbone, pixels, sorted(maps), norm=norm).items():
+        cells = values
+        if backbone.margin:
+            first = first_cell(backbone, backbone.stride_of(layer), backbone.origin_of(layer))
+            rows, columns = maps[layer].grid
+            cells = values[:, first : first + rows, first : first + columns]
+        bases[layer] = PositionalBasis.from_map(cells)
     return bases

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ from manymatch._environment import require
 from manymatch._validate import refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
 DEVICES = ("auto", "cuda", "mps", "cpu")
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+#: Of a backbone's matrix products and convolutions; the first is the default.
+PRECISIONS = ("float32", "bfloat16", "float16")
 #: End of the sentence that says that a package for networks is missing.
 WITHOUT_NETWORKS = ', or take the preset "classic", which does without'
 # A change of any of them may make other features.
@@ -53,25 +57,68 @@ def choose_device(device: object = "auto") -> torch.device:
     return chosen
 
 
-def choose_precision(precision: str, device: torch.device) -> str:
-    """Turn "auto" into a precision: float32 on CPUs and MPS, bfloat16 products on CUDA."""
+@contextlib.contextmanager
+def inference(device: torch.device, precision: str = "float32") -> Iterator[None]:
+    """Run without gradients, in exactly the precision asked for.
+
+    A lower one holds inside products only, sums stay in float32. Float32 is that of IEEE 754: the
+    shorter TF32 and bfloat16, in which torch computes convolutions on CUDA by default and products
+    where it was told to, are switched off while the context lasts.
+    """
+    torch = require_torch()
     if precision not in PRECISIONS:
         raise refusal("precision", f"one of {', '.join(PRECISIONS)}", precision)
-    if precision != "auto":
-        return precision
-    return "bfloat16" if device.type == "cuda" else "float32"
-
-
-@contextlib.contextmanager
-def inference(device: torch.device, precision: str) -> Any:
-    """Run without gradients; lower precision only inside products, sums stay in float32."""
-    torch = require_torch()
-    with torch.inference_mode():
+    with torch.inference_mode(), _full_float32:
         if precision == "float32":
             yield
         else:
             with torch.autocast(device.type, dtype=getattr(torch, precision)):
                 yield
+
+
+class _FullFloat32(contextlib.AbstractContextManager[None]):
+    """Switches shorter formats off while any thread is inside; the switches are the process's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._restore = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._switch_off()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._restore.close()
+
+    def _switch_off(self) -> None:
+        torch = require_torch()
+        backends = torch.backends
+        try:
+            products, convolutions = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+        except RuntimeError:
+            # Set by operator, the newer way, after which the older one no longer answers.
+            cuda, cudnn, cpu = backends.cuda, backends.cudnn, backends.mkldnn
+            for part in (cuda.matmul, cudnn.conv, cudnn.rnn, cpu.matmul, cpu.conv):
+                self._set(part, "fp32_precision", value="ieee")
+            return
+        if products != "highest":
+            self._restore.callback(torch.set_float32_matmul_precision, products)
+            torch.set_float32_matmul_precision("highest")
+        if convolutions:
+            self._set(backends.cudnn, "allow_tf32", value=False)
+
+    def _set(self, where: Any, name: str, *, value: object) -> None:
+        self._restore.callback(setattr, where, name, getattr(where, name))
+        setattr(where, name, value)
+
+
+_full_float32 = _FullFloat32()
 
 
 def weights_hash(module: torch.nn.Module | None) -> str:

@@ -25,12 +25,7 @@ from manymatch._validate import integer, refusal
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors.base import Keypoints
-from manymatch.features.device import (
-    choose_device,
-    choose_precision,
-    library_versions,
-    weights_hash,
-)
+from manymatch.features.device import choose_device, library_versions, weights_hash
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image
@@ -47,7 +42,7 @@ if TYPE_CHECKING:
     from manymatch.features.detectors.base import Detector
 
 # Raised when this package computes other numbers from the same settings.
-_REVISION = 2
+_REVISION = 3
 # Raised when the meaning of an entry of the cache changes; others are never read.
 _CACHE_FORMAT = 1
 _BASES_KEPT = 16
@@ -68,6 +63,8 @@ class Features:
         Of length one.
     size : (int, int)
         Width and height of the user's image.
+    working : (int, int) or None
+        Width and height at which the keypoints were found; None where that is the image's own.
     further, owners : (M, D) float32 and (M,) int64 ndarrays, or None
         More descriptors of some keypoints (SIFT with several orientations), and whose they are.
     provenance : dict
@@ -78,6 +75,7 @@ class Features:
     scores: NDArray[np.float32]
     descriptors: NDArray[np.float32]
     size: tuple[int, int]
+    working: tuple[int, int] | None = None
     further: NDArray[np.float32] | None = None
     owners: IndexArray | None = None
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -92,6 +90,16 @@ class Features:
             f"{self.descriptors.shape[1]}, image {width} x {height})"
         )
 
+    @property
+    def working_size(self) -> tuple[int, int]:
+        """Width and height at which the keypoints were found."""
+        return self.size if self.working is None else self.working
+
+    @property
+    def working_scale(self) -> FloatArray:
+        """Length at working size over that of the user's image, along x and y."""
+        return np.divide(self.working_size, self.size)
+
     def all_descriptors(self) -> tuple[NDArray[np.float32], IndexArray]:
         """Return all rows, (N + M, D), and the keypoint that each belongs to."""
         own = np.arange(len(self))
@@ -103,16 +111,18 @@ class Features:
         """Return what a cache keeps."""
         names = ("points", "scores", "descriptors", "further", "owners")
         arrays = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return {**arrays, "size": np.array(self.size, dtype=np.int64)}
+        sizes = {"size": self.size, "working": self.working_size}
+        return {**arrays, **{name: np.array(size) for name, size in sizes.items()}}
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], provenance: dict[str, Any]
     ) -> Features:
         """Make features of what `to_arrays` returned."""
-        width, height = arrays["size"].tolist()
-        others: dict[str, Any] = {name: a for name, a in arrays.items() if name != "size"}
-        return cls(**others, size=(width, height), provenance=provenance)
+        known: dict[str, Any] = dict(arrays)
+        for name in ("size", "working"):
+            known[name] = tuple(known[name].tolist())
+        return cls(**known, provenance=provenance)
 
 
 class FeatureCache:
@@ -334,6 +344,7 @@ class Extractor:
                 keypoints.scores,
                 _not_none(keypoints.descriptors),
                 (width, height),
+                configs[i].resizing.plan((width, height)).content,
                 keypoints.further,
                 keypoints.owners,
                 keys[i],
@@ -368,7 +379,7 @@ class Extractor:
         self, arrays: list[NDArray[np.uint8]], configs: list[FeatureConfig]
     ) -> list[Keypoints]:
         detected = [
-            self._detect(array, config.resize)
+            self._detect(array, config.resizing)
             for array, config in zip(arrays, configs, strict=True)
         ]
         backbone = self.backbone
@@ -398,7 +409,7 @@ class Extractor:
         layers: Sequence[int] | None,
         config: FeatureConfig,
     ) -> list[dict[int, FeatureMap]]:
-        resize = config.resize
+        resize = config.resizing
         if backbone.resize.patches is not None:
             resize = Resize.budget(config.patches)
         return dense_maps(
@@ -430,21 +441,18 @@ class Extractor:
     def _basis(
         self, backbone: Backbone, layer: int, config: FeatureConfig, dense: FeatureMap
     ) -> PositionalBasis:
-        """Basis for one grid: from memory, else from the cache, else from the probe."""
-        key = (dense.grid, layer, config)
+        """Basis for one input size: from memory, else from the cache, else from the probe."""
+        key = (dense.input_size, dense.grid, layer, config)
         if key in self._bases:
             return self._bases[key]
-        disk = {"kind": "basis", "layer": layer, "grid": dense.grid, **self._model_key(config)}
+        seen = {"layer": layer, "grid": dense.grid, "input_size": dense.input_size}
+        disk = {"kind": "basis", **seen, **self._model_key(config)}
         kept = None if self.cache is None else self.cache.read(disk)
         if kept is not None:
             basis = PositionalBasis(kept["vectors"], kept["singular_values"])
         else:
             basis = positional_bases(
-                {layer: dense},
-                backbone,
-                probe=config.probe,
-                norm=config.norm,
-                precision=config.precision,
+                {layer: dense}, backbone, probe=config.probe, norm=config.norm
             )[layer]
             if self.cache is not None:
                 arrays: dict[str, NDArray[Any]] = {
@@ -469,8 +477,6 @@ class Extractor:
         settings = config.to_dict()
         # Where the weights came from does not matter, which ones they are does.
         del settings["weights"], settings["detector_weights"]
-        if self.device is not None:
-            settings["precision"] = choose_precision(config.precision, self.device)
         return {
             "revision": _REVISION,
             "settings": settings,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from manymatch._validate import BoolArray, FloatArray, float_array, integer, refusal
-from manymatch.features.device import choose_precision, inference, require_torch
+from manymatch.features.device import inference, require_torch
 from manymatch.features.resize import Frame, Resize, resize_image
 
 if TYPE_CHECKING:
@@ -38,11 +38,14 @@ class FeatureMap:
         pixel is (0, 0).
     stride : (float, float)
         Pixels of the user's image per cell, along x and y.
+    input_size : (int, int) or None
+        Width and height of what the network saw, padding included, for a map that a network made.
     """
 
     values: NDArray[np.float32]
     origin: tuple[float, float]
     stride: tuple[float, float]
+    input_size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or 0 in self.values.shape:
@@ -59,7 +62,7 @@ class FeatureMap:
         Parameters
         ----------
         values : (D, rows, columns) ndarray
-            Output, padding already cut off.
+            Output, from the first cell that counts to the last.
         frame : Frame
             How the user's image became the input.
         patch : float
@@ -68,9 +71,9 @@ class FeatureMap:
             Centre of the first cell along either axis in input pixels; a patch of p pixels that
             starts at pixel 0 has (p - 1) / 2.
         """
-        first = frame.to_original(np.array([[origin, origin]]))[0]
-        stride = patch / frame.scale
-        return cls(values, (float(first[0]), float(first[1])), (float(stride[0]), float(stride[1])))
+        x, y = frame.to_original(np.array([[origin, origin]]))[0].tolist()
+        dx, dy = (patch / frame.scale).tolist()
+        return cls(values, (x, y), (dx, dy), frame.padded)
 
     @property
     def dim(self) -> int:
@@ -141,7 +144,8 @@ def dense_maps(
     norm: bool = True,
     resize: Resize | None = None,
     batch_size: int = 4,
-    precision: str = "auto",
+    precision: str = "float32",
+    complete_only: bool = False,
 ) -> list[dict[int, FeatureMap]]:
     """Compute feature maps, several layers in one pass, images of equal size together.
 
@@ -159,14 +163,18 @@ def dense_maps(
         By default the backbone's own.
     batch_size : int
         Images per pass at most.
-    precision : {"auto", "float32", "bfloat16", "float16"}
-        Of matrix products; automatic is float32 on CPUs.
+    precision : {"float32", "bfloat16", "float16"}
+        Of products and convolutions.
+    complete_only : bool
+        Leave out the cells at the right and the bottom that hold padding beside pixels of the
+        image. Maps of a backbone with a margin have none.
 
     Returns
     -------
     list of dict
-        For every image the `FeatureMap` of every layer, in pixels of that image. Only cells that
-        lie wholly on the image count; padding is cut off.
+        For every image the `FeatureMap` of every layer, in pixels of that image. Its cells are
+        those that hold at least one pixel of the image. What an image lacks to whole patches is
+        black, at the right and the bottom.
 
     Raises
     ------
@@ -191,7 +199,9 @@ def dense_maps(
         for layer, values in maps.items():
             stride, origin = backbone.stride_of(layer), backbone.origin_of(layer)
             for i, value in zip(batch, values, strict=True):
-                first, (rows, columns) = _kept(frames[i], backbone, stride, origin)
+                first, (rows, columns) = _kept(
+                    frames[i], backbone, stride, origin, complete_only=complete_only
+                )
                 whole = np.ascontiguousarray(
                     value[:, first : first + rows, first : first + columns]
                 )
@@ -206,12 +216,12 @@ def run_backbone(
     layers: Sequence[int],
     *,
     norm: bool = True,
-    precision: str = "auto",
+    precision: str = "float32",
 ) -> dict[int, NDArray[np.float32]]:
     """Run the network on normalised (B, 3, H, W) pixels and check what it returns."""
     torch = require_torch()
     device = module_device(backbone.module)
-    with inference(device, choose_precision(precision, device)):
+    with inference(device, precision):
         outputs = backbone.forward(torch.from_numpy(pixels).to(device), list(layers), norm)
     result = {}
     for layer in layers:
@@ -249,16 +259,15 @@ def module_device(module: torch.nn.Module) -> Any:
 
 
 def _input(image: NDArray[np.uint8], frame: Frame, backbone: Backbone) -> NDArray[np.float32]:
-    """Resize, normalise, and pad with zeros at the right and the bottom, or mirror all around."""
-    (width, height), (full_width, full_height) = frame.content, frame.padded
-    before = backbone.margin
-    if before:
-        content = normalised(resize_image(image, frame), backbone)
-        after = (full_height - before - height, full_width - before - width)
-        return np.pad(content, ((0, 0), (before, after[0]), (before, after[1])), mode="reflect")
-    padded = np.zeros((3, full_height, full_width), dtype=np.float32)
-    padded[:, :height, :width] = normalised(resize_image(image, frame), backbone)
-    return padded
+    """Resize, pad with black at the right and the bottom or mirror all around, and normalise."""
+    resized, before = resize_image(image, frame), backbone.margin
+    height, width = (
+        (before, padded - before - content)
+        for padded, content in zip(frame.padded[::-1], frame.content[::-1], strict=True)
+    )
+    around = (height, width, (0, 0))
+    mirrored = {"mode": "reflect"} if before else {}
+    return normalised(np.pad(resized, around, **mirrored), backbone)  # type: ignore[call-overload]
 
 
 def _with_margin(frame: Frame, backbone: Backbone, multiple: int) -> Frame:
@@ -269,34 +278,37 @@ def _with_margin(frame: Frame, backbone: Backbone, multiple: int) -> Frame:
     return dataclasses.replace(frame, padded=(width, height))
 
 
+def first_cell(backbone: Backbone, stride: int, origin: float) -> int:
+    """Find the first cell along either axis that counts; those before it are in the margin."""
+    return max(0, math.floor((backbone.margin - origin) / stride)) if backbone.margin else 0
+
+
 def _kept(
-    frame: Frame, backbone: Backbone, stride: int, origin: float
+    frame: Frame, backbone: Backbone, stride: int, origin: float, *, complete_only: bool
 ) -> tuple[int, tuple[int, int]]:
     """Find the cells that count: the first one along either axis, and their rows and columns.
 
-    Without a margin those that hold no padding; with one as many as it takes for their centres to
-    enclose those of all pixels, as the mirrored cells are no worse than the others.
+    Without a margin those that hold pixels of the image, or nothing but these; with one as many as
+    it takes for their centres to enclose those of all pixels, as the mirrored cells are no worse
+    than the others.
     """
+    width, height = frame.content
     if not backbone.margin:
-        return 0, _complete(frame, stride)
-    first = max(0, math.floor((backbone.margin - origin) / stride))
+        spare = 0 if complete_only else stride - 1
+        return 0, ((height + spare) // stride, (width + spare) // stride)
+    first = first_cell(backbone, stride, origin)
     start = origin + first * stride - backbone.margin
     rows, columns = (
         min(math.ceil((content - 1 - start) / stride) + 1, padded // stride - first)
-        for content, padded in zip(frame.content[::-1], frame.padded[::-1], strict=True)
+        for content, padded in zip((height, width), frame.padded[::-1], strict=True)
     )
     return first, (rows, columns)
 
 
-def _complete(frame: Frame, stride: int) -> tuple[int, int]:
-    """Rows and columns of cells that hold no padding."""
-    return frame.content[1] // stride, frame.content[0] // stride
-
-
 def _check_size(frame: Frame, backbone: Backbone, layers: Sequence[int]) -> None:
     largest = max(backbone.stride_of(layer) for layer in layers)
-    if min(_complete(frame, largest)) < 1:
-        width, height = frame.content
+    width, height = frame.content
+    if min(width, height) < largest:
         raise ValueError(
             f"image must be at least {largest} x {largest} pixels after resizing for "
             f"{backbone.name!r}, got {width} x {height}"

@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch._validate import FloatArray, integer, refusal
+from manymatch._validate import FloatArray, choice, integer, refusal
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _LARGEST = 65_536
+
+#: Rules by which an image is brought to a length of its longer edge.
+#:
+#: - "exact": the longer edge becomes exactly that long. Pixels are averaged over areas where the
+#:   image shrinks and interpolated linearly where it grows.
+#: - "paper": both edges are truncated after the product with the scale in double precision, which
+#:   takes one pixel from the longer edge where rounding leaves it just below (644 becomes 1023).
+#:   Always OpenCV's INTER_AREA, which for growing images is not smooth: see `resize_image`.
+RULES = ("exact", "paper")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +43,14 @@ class Frame:
         Width and height after the resize.
     padded : (int, int)
         Width and height with the padding at the right and the bottom.
+    interpolation : {"area or linear", "area", "triangle"}
+        How pixels are interpolated, see `resize_image`.
     """
 
     size: tuple[int, int]
     content: tuple[int, int]
     padded: tuple[int, int]
+    interpolation: str = "area or linear"
 
     @property
     def scale(self) -> FloatArray:
@@ -67,18 +79,23 @@ class Resize:
         Whether a smaller image is enlarged to `longest`.
     patches : int, optional
         Instead of `longest`: a budget of patches. The image takes the largest size that keeps its
-        shape as far as whole patches allow and stays within the budget, small images enlarged.
+        shape as far as whole patches allow and stays within the budget, small images enlarged, by
+        the rule of the image processor of SigLIP 2 NaFlex.
+    rule : {"exact", "paper"}
+        How `longest` is reached, see `RULES`.
     """
 
     longest: int | None = 1024
     enlarge: bool = True
     patches: int | None = None
+    rule: str = RULES[0]
 
     def __post_init__(self) -> None:
         if self.longest is not None:
             integer(self.longest, "longest", 1, _LARGEST)
         if not isinstance(self.enlarge, bool):
             raise refusal("enlarge", "True or False", self.enlarge)
+        choice(self.rule, "rule", RULES)
         if self.patches is not None:
             integer(self.patches, "patches", 1, 1_000_000)
             if self.longest is not None:
@@ -105,19 +122,23 @@ class Resize:
             Padding goes up to a multiple of this many pixels.
         """
         width, height = size
+        interpolation = "area" if self.rule == "paper" else "area or linear"
         if self.patches is not None:
-            content = _within_budget(size, patch, self.patches)
+            content, interpolation = _within_budget(size, patch, self.patches), "triangle"
         elif self.longest is None or (max(size) <= self.longest and not self.enlarge):
             content = (width, height)
         else:
             scale = self.longest / max(size)
-            # The longer edge is exact; a thin image keeps at least one row.
-            content = (
-                self.longest if width >= height else max(1, int(width * scale)),
-                self.longest if height >= width else max(1, int(height * scale)),
-            )
+            # A thin image keeps at least one row.
+            content = (max(1, int(width * scale)), max(1, int(height * scale)))
+            if self.rule == "exact":
+                longest = self.longest
+                content = (
+                    longest if width >= height else content[0],
+                    longest if height >= width else content[1],
+                )
         padded = (-(-content[0] // patch) * patch, -(-content[1] // patch) * patch)
-        return Frame((width, height), content, padded)
+        return Frame((width, height), content, padded, interpolation)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, for records and cache keys."""
@@ -145,11 +166,24 @@ def _within_budget(size: tuple[int, int], patch: int, patches: int) -> tuple[int
 
 
 def resize_image(image: NDArray[np.uint8], frame: Frame) -> NDArray[np.uint8]:
-    """Resize to `frame.content`, without the padding; by area when shrinking, else linearly."""
-    cv2 = require("cv2", "resizing images", "images")
+    """Resize to `frame.content`, without the padding.
+
+    By `frame.interpolation`: "area" is OpenCV's INTER_AREA. Where both axes shrink, a pixel is the
+    mean of the area it covers. Otherwise OpenCV interpolates linearly with weights of its own,
+    which repeat a pixel and mix two only where a new one covers both. "area or linear" is the mean
+    where an axis shrinks, and else linear interpolation between the centres of pixels. "triangle"
+    is Pillow's BILINEAR, a triangle as wide as two pixels of the coarser image.
+    """
     if frame.content == frame.size:
         return image
+    if frame.interpolation == "triangle":
+        pillow = require("PIL.Image", "resizing images", "images")
+        smooth = pillow.fromarray(image).resize(frame.content, pillow.Resampling.BILINEAR)
+        return np.asarray(smooth)
+    cv2 = require("cv2", "resizing images", "images")
     shrinks = frame.content[0] < frame.size[0] or frame.content[1] < frame.size[1]
-    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    resized: NDArray[np.uint8] = cv2.resize(image, frame.content, interpolation=how)
+    by_area = shrinks or frame.interpolation == "area"
+    resized: NDArray[np.uint8] = cv2.resize(
+        image, frame.content, interpolation=cv2.INTER_AREA if by_area else cv2.INTER_LINEAR
+    )
     return resized.reshape(frame.content[1], frame.content[0], *image.shape[2:])

@@ -288,6 +288,17 @@ def normalised_pixel(camera0: Camera, camera1: Camera) -> float:
     return 0.5 * (1.0 / camera0.focal + 1.0 / camera1.focal)
 
 
+def working_pixel(camera0: Camera, camera1: Camera, scale0: ArrayLike, scale1: ArrayLike) -> float:
+    """Return how many pixels of the images as given one pixel at working size is.
+
+    A threshold in pixels becomes an angle by the mean of 1/f. Times this factor that angle is what
+    it is at working size, also where the two images are resized differently. A scale is the length
+    at working size over that of the image as given, along x and y.
+    """
+    working = [c.scaled(*np.asarray(s)) for c, s in ((camera0, scale0), (camera1, scale1))]
+    return normalised_pixel(*working) / normalised_pixel(camera0, camera1)
+
+
 def as_camera(value: object, name: str) -> Camera:
     """Convert a Camera, (3, 3) matrix, dict or pycolmap.Camera; errors begin with `name`.
 

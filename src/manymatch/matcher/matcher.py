@@ -13,7 +13,9 @@ from manymatch._validate import refusal
 from manymatch.associate.candidates import candidates
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import estimate_relative_pose
+from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features
+from manymatch.geometry.camera import working_pixel
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 from manymatch.matcher.config import MatcherConfig, default_preset
@@ -22,8 +24,6 @@ from manymatch.matcher.result import MatchResult, RankOneResult
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
-    from manymatch.features.config import FeatureConfig
-    from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
 
 
@@ -70,6 +70,8 @@ class Matcher:
     ) -> None:
         self.config = MatcherConfig.of(preset, **settings)
         self.notes = [default_preset()[1]] if preset is None else []
+        if self.config.features.precision != PRECISIONS[0]:
+            self.notes.append(f"Descriptors are computed in {self.config.features.precision}.")
         self.extractor = Extractor(
             self.config.features, device=device, offline=offline, cache=cache
         )
@@ -127,13 +129,7 @@ class Matcher:
         features = self.extractor.extract_many(images, longest=(longest0, longest1))
         extracted = time.perf_counter()
         result = self.match_features(
-            features[0],
-            features[1],
-            *cameras,
-            longest0=longest0,
-            longest1=longest1,
-            with_rank_one=with_rank_one,
-            options=options,
+            features[0], features[1], *cameras, with_rank_one=with_rank_one, options=options
         )
         result.timing = {
             "load": loaded - start,
@@ -152,8 +148,6 @@ class Matcher:
         camera0: object = None,
         camera1: object = None,
         *,
-        longest0: int | None = None,
-        longest1: int | None = None,
         with_rank_one: bool = False,
         options: Options | None = None,
     ) -> MatchResult:
@@ -162,15 +156,13 @@ class Matcher:
         first = _resolved(camera0, features0, "camera0")
         second = _resolved(camera1, features1, "camera1")
         chosen = config.options if options is None else options
-        pixels = working_pixels(
-            config.features,
-            (first.camera, features0.size, longest0),
-            (second.camera, features1.size, longest1),
-        )
+        cameras = (first.camera, second.camera)
+        scale = (features0.working_scale, features1.working_scale)
+        pixels = working_pixel(*cameras, *scale)
         settings = chosen.replace(threshold_px=chosen.threshold_px * pixels)
 
         def estimated(graph: AssociationGraph, method: Any) -> Estimate:
-            return estimate_relative_pose(graph, first.camera, second.camera, method, settings)
+            return estimate_relative_pose(graph, *cameras, method, settings, working_scale=scale)
 
         arguments = association_arguments(features0, features1)
         times = [time.perf_counter()]
@@ -202,25 +194,6 @@ class Matcher:
         )
 
 
-def working_pixels(
-    features: FeatureConfig, *views: tuple[Camera, tuple[int, int], int | None]
-) -> float:
-    """Return how many pixels of the images as given one pixel at working size is.
-
-    The estimator turns its threshold into an angle by the mean of 1/f. The factor makes that
-    angle what it would be at working size, also where the two images are resized differently. A
-    view is the camera of an image, its width and height, and another length of its longer edge
-    (0 for its own, None for the configuration's).
-    """
-    scaled = plain = 0.0
-    for camera, size, longest in views:
-        config = features if longest is None else features.replace(longest=longest)
-        scale = float(config.resize.plan(size).scale.max())
-        plain += 1.0 / camera.focal
-        scaled += 1.0 / (camera.focal * scale)
-    return scaled / plain
-
-
 def match(
     image0: object, image1: object, camera0: object = None, camera1: object = None, **settings: Any
 ) -> MatchResult:
@@ -241,6 +214,7 @@ def association_arguments(features0: Features, features1: Features) -> dict[str,
     for side, features in enumerate((features0, features1)):
         arguments[f"points{side}"] = features.points
         arguments[f"size{side}"] = features.size
+        arguments[f"working{side}"] = features.working_size
         arguments[f"desc{side}"] = features.descriptors
         if several:
             arguments[f"desc{side}"], arguments[f"owners{side}"] = features.all_descriptors()

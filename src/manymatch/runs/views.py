@@ -113,10 +113,12 @@ class Views:
         image = load_image(path)
         height, width = image.shape[:2]
         features = self._extractor.extract(np.rot90(image, turns), longest=longest)
+        across, down = features.working_size
         turned = dataclasses.replace(
             features,
             points=turned_back(features.points, turns, (width, height)),
             size=(width, height),
+            working=(across, down) if turns % 2 == 0 else (down, across),
         )
         try:
             camera = resolve_camera(self._cameras, path, (width, height), "camera")

@@ -409,7 +409,11 @@ def _python_code(estimate: Estimate, cameras: tuple[Camera, Camera]) -> str:
         lines.append(f'camera{k} = mm.Camera("{camera.model}", {size}, [{params}]{skew})')
     options = ", ".join(f"{name}={value!r}" for name, value in estimate.options.to_dict().items())
     lines += [f"options = mm.Options({options})", "estimate = mm.estimate_relative_pose("]
-    lines += [f'    graph, camera0, camera1, method="{estimate.method}", options=options', ")"]
+    lines.append(f'    graph, camera0, camera1, method="{estimate.method}", options=options,')
+    scale = estimate._working_scale  # noqa: SLF001
+    if scale is not None:
+        lines.append(f"    working_scale={tuple(np.asarray(s).tolist() for s in scale)},")
+    lines.append(")")
     return "\n".join(lines)
 
 

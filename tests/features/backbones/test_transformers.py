@@ -12,8 +12,9 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from manymatch.features.backbones import dino, siglip2  # noqa: E402
+from manymatch.features.maps import normalised  # noqa: E402
 from manymatch.features.registry import backbone_names, models  # noqa: E402
-from manymatch.features.resize import Resize  # noqa: E402
+from manymatch.features.resize import Resize, resize_image  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
 PREFIX = {"dinov3": 5, "dinov3-gated": 5, "dinov2": 1, "dinov2-reg": 5, "siglip2": 0}
@@ -172,19 +173,19 @@ def test_budget_is_that_of_the_naflex_processor(width, height, budget):
     assert frame.content == (wide, high) == frame.padded
 
 
-@pytest.mark.parametrize("size", [(64, 48), (31, 90), (200, 200)])
+@pytest.mark.parametrize("size", [(64, 48), (31, 90), (300, 201), (200, 200)])
 def test_patches_are_those_of_the_naflex_processor(size):
     from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
     width, height = size
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     backbone = tiny.backbone("siglip2")
-    columns, rows = (length // 16 for length in Resize.budget(64).plan(size, 16).content)
-    # An image that already has the size, so that no resampling differs.
-    ready = np.repeat(np.repeat(image, 16, 0), 16, 1)[: rows * 16, : columns * 16]
-    expected = Siglip2ImageProcessorPil(max_num_patches=64)(ready, return_tensors="pt")
-    x = torch.from_numpy(ready).permute(2, 0, 1)[None] / 255.0
-    got = backbone.inputs((x - 0.5) / 0.5)
+    frame = Resize.budget(64).plan(size, 16)
+    columns, rows = (length // 16 for length in frame.content)
+    assert frame.content != size
+    expected = Siglip2ImageProcessorPil(max_num_patches=64)(image, return_tensors="pt")
+    x = torch.from_numpy(normalised(resize_image(image, frame), backbone))[None]
+    got = backbone.inputs(x)
     count = rows * columns
     assert expected["spatial_shapes"].tolist() == got["spatial_shapes"].tolist()
     torch.testing.assert_close(
@@ -193,7 +194,7 @@ def test_patches_are_those_of_the_naflex_processor(size):
     # Padding tokens, which theirs has and ours has not, change nothing.
     with torch.inference_mode():
         padded = backbone.module(**expected).last_hidden_state[:, :count]
-        ours = backbone.forward((x - 0.5) / 0.5, [3], norm=True)[3]
+        ours = backbone.forward(x, [3], norm=True)[3]
     torch.testing.assert_close(ours, as_map(padded, 0, rows, columns), atol=1e-5, rtol=1e-5)
 
 

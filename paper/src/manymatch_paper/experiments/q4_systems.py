@@ -22,6 +22,7 @@ from manymatch.cli.flags import (
     Longest0,
     Longest1,
     Offline,
+    Precision,
     Root,
     Seeds,
     Workers,
@@ -42,6 +43,7 @@ from manymatch_paper.pose_runs import (
     left_out,
     present,
     seeds_text,
+    with_precision,
 )
 from manymatch_paper.style import (
     GREY,
@@ -126,6 +128,7 @@ class Systems:
             Sequence[str], f"One of {', '.join(SYSTEMS)}; may be repeated. By default all."
         ] = (),
         preset: Presets = (),
+        precision: Precision = None,
         device: Device = "auto",
         offline: Offline = False,
         cache: Cache = None,
@@ -135,7 +138,9 @@ class Systems:
         return cls(
             [load_system(name, device=device, offline=offline) for name in names],
             [
-                Matcher(name, device=device, offline=offline, cache=cache)
+                Matcher(
+                    with_precision(name, precision), device=device, offline=offline, cache=cache
+                )
                 for name in (preset or (None,))
             ],
         )

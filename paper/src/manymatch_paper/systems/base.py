@@ -20,15 +20,13 @@ from manymatch._validate import FloatArray, float_array, read_only, refusal
 from manymatch.associate.candidates import candidates
 from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.evaluate.sources import GraphSource
-from manymatch.features.config import FeatureConfig
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import find_model, load_detector
-from manymatch.features.resize import resize_image
+from manymatch.features.resize import Resize, resize_image
 from manymatch.features.weights import WeightsError, find_weights
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import resolve_camera
-from manymatch.matcher.matcher import working_pixels
 from manymatch.runs.batch import pairs_identity
 from manymatch.runs.views import turned_back
 
@@ -284,8 +282,6 @@ class SystemSource(GraphSource):
         self.name, self.title, self.notes = dataset.set_name, dataset.title, dataset.notes
         self.representation = system.name
         self._dataset, self._system = dataset, system
-        # The working size of the paper; the features of this configuration are not used.
-        self._resizing = FeatureConfig()
         text = json.dumps(self.identity, sort_keys=True)
         self.folder: Path = as_path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
         # Networks take turns; what runs without one takes care of itself.
@@ -302,7 +298,7 @@ class SystemSource(GraphSource):
             "system": system.name,
             "settings": system.settings(),
             "keep": system.keep,
-            "resize": self._resizing.resize.to_dict(),
+            "resize": self._resize().to_dict(),
             "longest": [dataset.longest0, dataset.longest1],
             **pairs_identity(dataset.pairs, system.device, network="torch" in system.packages),
         }
@@ -332,12 +328,14 @@ class SystemSource(GraphSource):
             camera1=camera1,
             size0=sizes[0],
             size1=sizes[1],
-            pixels=working_pixels(
-                self._resizing,
-                (camera0, sizes[0], dataset.longest0),
-                (camera1, sizes[1], dataset.longest1),
-            ),
+            working0=self._resize(dataset.longest0).plan(sizes[0]).content,
+            working1=self._resize(dataset.longest1).plan(sizes[1]).content,
         )
+
+    @staticmethod
+    def _resize(longest: int | None = None) -> Resize:
+        """Return the paper's way of resizing, with another length of the longer edge if given."""
+        return Resize(rule="paper") if longest is None else Resize(longest or None, rule="paper")
 
     def _correspondences(
         self, index: int, pair: Pair
@@ -368,8 +366,7 @@ class SystemSource(GraphSource):
         ):
             image = load_image(path)
             turned = np.rot90(image, turns)
-            config = self._resizing if longest is None else self._resizing.replace(longest=longest)
-            frame = config.resize.plan((turned.shape[1], turned.shape[0]))
+            frame = self._resize(longest).plan((turned.shape[1], turned.shape[0]))
             size = (image.shape[1], image.shape[0])
             images.append(resize_image(np.ascontiguousarray(turned), frame))
             back.append((frame, turns, size))

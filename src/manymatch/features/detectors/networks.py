@@ -13,7 +13,7 @@ import numpy as np
 
 from manymatch._environment import require
 from manymatch.features.detectors.base import Detector, Keypoints
-from manymatch.features.device import require_torch
+from manymatch.features.device import inference, require_torch
 from manymatch.features.registry import Model, megabytes, register_detector
 from manymatch.features.weights import load_weights
 
@@ -95,7 +95,7 @@ class NetworkDetector(Detector):
         """Find keypoints of an (H, W, 3) RGB image, on the device on which the module is."""
         torch = require_torch()
         device = next(self.module.parameters()).device
-        with torch.inference_mode():
+        with inference(device):
             whole = torch.from_numpy(np.ascontiguousarray(image)).to(device)
             pixels = whole.permute(2, 0, 1)[None].to(torch.float32) / 255.0
             scores, ranking, features = self.maps(pixels)
