@@ -49,6 +49,14 @@ def test_the_numbers_are_those_of_the_paper():
     assert list(PAPER.pairs.values()) == [1500, 1491, 1500, 1500, 1382, 1208]
 
 
+def test_another_precision_and_another_resize_are_differences():
+    config = {"precision": "bfloat16", "resize": "exact"}
+    run = recorded(features=config, preset="dinov3")
+    named = {**run.source, "preset": "dinov3", "representation": "dinov3-bfloat16"}
+    texts = differences([dataclasses.replace(run, source=named)])
+    assert texts == ["resize exact instead of paper", "precision bfloat16 instead of float32"]
+
+
 def test_the_detector_suppresses_within_four_pixels_by_default():
     pytest.importorskip("torch")
     from manymatch.features.detectors.networks import SuperPoint
