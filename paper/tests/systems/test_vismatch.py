@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 
+from manymatch.features.detectors.base import Keypoints
 from manymatch_paper.systems import load_system
 
 POINTS0 = np.array([[10.0, 5.0], [3.5, 7.25], [20.0, 11.0]])
@@ -52,12 +53,7 @@ def pictures():
 
 @pytest.mark.parametrize(
     ("name", "known_as", "offset"),
-    [
-        ("omniglue", "omniglue", 0.0),
-        ("mast3r", "master", 0.0),
-        ("xoftr", "xoftr", 0.0),
-        ("roma", "roma", -0.5),
-    ],
+    [("xoftr", "xoftr", 0.0), ("roma", "roma", -0.5)],
 )
 def test_pixels_are_brought_to_our_convention(stub, name, known_as, offset):
     found = load_system(name, device="cpu").match(*pictures())
@@ -78,8 +74,84 @@ def test_images_go_in_as_channels_in_zero_to_one(stub):
 
 def test_without_confidences_the_order_stays(stub):
     stub.confidences = None
-    found = load_system("mast3r", device="cpu").match(*pictures())
+    found = load_system("xoftr", device="cpu").match(*pictures())
     np.testing.assert_allclose(found.points0, POINTS0)
+
+
+@pytest.mark.parametrize(
+    ("size", "seen", "first", "scale"),
+    [
+        # (width, height) of the file, of what the network sees, corner of that in the resized
+        # image, and length of a pixel of that in the file.
+        ((1024, 768), (512, 384), (0, 0), (2.0, 2.0)),
+        ((640, 512), (512, 400), (0, 5), (1.25, 512 / 410)),
+        ((480, 640), (384, 512), (0, 0), (1.25, 1.25)),
+        ((333, 500), (336, 512), (2, 0), (333 / 341, 500 / 512)),
+        ((800, 800), (512, 384), (0, 64), (800 / 512, 800 / 512)),
+    ],
+)
+def test_mast3r_sees_the_size_of_its_checkpoint(stub, size, seen, first, scale):
+    image = np.zeros((size[1], size[0], 3), dtype=np.uint8)
+    system = load_system("mast3r", device="cpu")
+    assert system.own_size
+    found = system.match(image, image)
+    assert stub.calls == [("master", "cpu", 2048)]
+    assert [given.shape for given in stub.images[0]] == [(3, seen[1], seen[0])] * 2
+    # By the edges: pixel 0 of the crop reaches from its edge to one pixel further.
+    order = [1, 2, 0]
+    wanted = (POINTS0[order] + first + 0.5) * scale - 0.5
+    np.testing.assert_allclose(found.points0, wanted)
+
+
+class FewKeypoints:
+    """Stands in for SuperPoint: keypoints at given places, with descriptors that say which."""
+
+    module = None
+
+    def __init__(self, *points):
+        self.points, self.seen = list(points), []
+
+    def detect(self, image):
+        self.seen.append(image)
+        points = np.array(self.points[len(self.seen) - 1], dtype=np.float64).reshape(-1, 2)
+        count = len(points)
+        descriptors = np.tile(np.arange(count, dtype=np.float32)[:, None], (1, 256))
+        return Keypoints(points, np.linspace(0.9, 0.5, count, dtype=np.float32), descriptors)
+
+    def settings(self):
+        return {"name": "few"}
+
+
+@pytest.mark.usefixtures("stub")
+def test_omniglue_gets_our_detections():
+    system = load_system("omniglue", device="cpu")
+    detector = FewKeypoints([[3.0, 4.0], [7.5, 8.5]], [[1.0, 2.0]])
+    system._detections.__dict__["detector"] = detector
+    images = pictures()
+    system.matcher.model = types.SimpleNamespace(sp_extract="its own")
+    system.match(*images)
+    for given, seen in zip(images, detector.seen, strict=True):
+        np.testing.assert_array_equal(given, seen)
+    given = system.matcher.model.sp_extract
+    # Asked in the order of the images, as by its own code while it matches.
+    points, descriptors, scores = given(None)
+    np.testing.assert_array_equal(points, [[3.0, 4.0], [7.5, 8.5]])
+    assert descriptors.shape == (2, 256)
+    np.testing.assert_allclose(scores, [0.9, 0.5])
+    assert given(None)[0].tolist() == [[1.0, 2.0]]
+    assert system.settings()["detector"] == {"name": "few"}
+
+
+def test_omniglue_without_keypoints_matches_nothing(stub):
+    system = load_system("omniglue", device="cpu")
+    system._detections.__dict__["detector"] = FewKeypoints([[3.0, 4.0]], [])
+    assert len(system.match(*pictures())) == 0
+    assert not stub.images
+
+
+@pytest.mark.usefixtures("stub")
+def test_the_homography_of_the_matches_is_left_out():
+    assert load_system("roma", device="cpu").matcher.skip_ransac
 
 
 def test_offline_forbids_the_hub_while_the_matcher_is_made(stub, monkeypatch, tmp_path):

@@ -14,13 +14,15 @@ from manymatch_paper.systems.lightglue import (
     LightGlueSystem,
 )
 from manymatch_paper.systems.loftr import EfficientLoftr
-from manymatch_paper.systems.vismatch import VISMATCH_MODELS, VismatchSystem
+from manymatch_paper.systems.vismatch import VISMATCH_MODELS, Mast3r, OmniGlue, VismatchSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["SYSTEMS", "Correspondences", "System", "load_system"]
 
+# Those that need more than their model's name.
+_VISMATCH = {"omniglue": OmniGlue, "master": Mast3r}
 #: Systems by name: those of the paper in its order, then further ones.
 SYSTEMS: dict[str, Callable[..., System]] = {
     "superpoint-mnn": functools.partial(NativeSystem, "superpoint", "SuperPoint + MNN", "sp"),
@@ -28,7 +30,10 @@ SYSTEMS: dict[str, Callable[..., System]] = {
         LightGlueSystem, "superpoint", SUPERPOINT_LIGHTGLUE, "SuperPoint + LightGlue", "sp-lg"
     ),
     "efficient-loftr": EfficientLoftr,
-    **{m.title.lower(): functools.partial(VismatchSystem, m) for m in VISMATCH_MODELS},
+    **{
+        m.title.lower(): functools.partial(_VISMATCH.get(m.name, VismatchSystem), m)
+        for m in VISMATCH_MODELS
+    },
     "aliked-lightglue": functools.partial(
         LightGlueSystem, "aliked-n16", ALIKED_LIGHTGLUE, "ALIKED + LightGlue", ""
     ),

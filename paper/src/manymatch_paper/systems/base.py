@@ -100,6 +100,8 @@ class System(abc.ABC):
         of a ranking.
     keep : int or None
         So many correspondences, the best, go to the pose estimator; None for all.
+    own_size : bool
+        Whether it resizes images by a rule of its own, and gets them as the files have them.
     """
 
     name: str
@@ -107,6 +109,7 @@ class System(abc.ABC):
     paper: str = ""
     specialist: bool = False
     keep: int | None = None
+    own_size: bool = False
     #: Packages that run it, as Python imports them.
     packages: Sequence[str] = ()
 
@@ -152,7 +155,7 @@ class System(abc.ABC):
         Parameters
         ----------
         image0, image1 : (H, W, 3) uint8 ndarray
-            RGB, at the size at which they are to be matched.
+            RGB, at the size at which they are to be matched, unless the system has `own_size`.
 
         Returns
         -------
@@ -282,23 +285,29 @@ class SystemSource(GraphSource):
         self.name, self.title, self.notes = dataset.set_name, dataset.title, dataset.notes
         self.representation = system.name
         self._dataset, self._system = dataset, system
-        text = json.dumps(self.identity, sort_keys=True)
-        self.folder: Path = as_path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._kept = as_path(folder)
         # Networks take turns; what runs without one takes care of itself.
         self._turn: Any = (
             threading.Lock() if "torch" in system.packages else contextlib.nullcontext()
         )
 
     @functools.cached_property
+    def folder(self) -> Path:
+        """Where the correspondences of these settings are kept."""
+        text = json.dumps(self.identity, sort_keys=True)
+        return self._kept / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that decides the graphs: the system, its settings, pairs and versions."""
         dataset, system = self._dataset, self._system
+        resize = Resize.none() if system.own_size else self._resize()
         return {
             "set": self.name,
             "system": system.name,
             "settings": system.settings(),
             "keep": system.keep,
-            "resize": self._resize().to_dict(),
+            "resize": resize.to_dict(),
             "longest": [dataset.longest0, dataset.longest1],
             **pairs_identity(dataset.pairs, system.device, network="torch" in system.packages),
         }
@@ -366,7 +375,8 @@ class SystemSource(GraphSource):
         ):
             image = load_image(path)
             turned = np.rot90(image, turns)
-            frame = self._resize(longest).plan((turned.shape[1], turned.shape[0]))
+            resize = Resize.none() if self._system.own_size else self._resize(longest)
+            frame = resize.plan((turned.shape[1], turned.shape[0]))
             size = (image.shape[1], image.shape[0])
             images.append(resize_image(np.ascontiguousarray(turned), frame))
             back.append((frame, turns, size))
