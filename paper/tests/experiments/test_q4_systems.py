@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from manymatch.estimate.options import Options
+from manymatch.evaluate.estimators import baseline_version
 from manymatch.matcher.matcher import Matcher
 from manymatch_paper.command import app
 from manymatch_paper.engine import report_of
@@ -137,6 +138,108 @@ def test_results_of_another_configuration_are_refused(views, tmp_path):
         run(views, tmp_path, TrueMatches(views, noise=0.5))
     with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
         run(views, tmp_path, TrueMatches(views), seeds=3)
+
+
+class Gone(TrueMatches):
+    """True matches whose package is not installed."""
+
+    def missing(self, *, fetch=False):
+        del fetch
+        return "True matches need a package: pip install truth"
+
+    def settings(self):
+        raise AssertionError("what is not installed is never asked")
+
+
+def environment_file(place):
+    return place / "runs" / "true-matches" / "synthetic-views" / "poselib" / "environment.json"
+
+
+def test_results_of_another_environment_stay_in_the_table(views, tmp_path):
+    there = run(views, tmp_path, TrueMatches(views))
+    recorded = json.loads(environment_file(tmp_path).read_text())
+    assert recorded["packages"]["poselib"] == baseline_version("poselib")
+    assert recorded["date"].endswith("UTC")
+    recorded |= {"date": "2026-01-02 03:04 UTC", "packages": {"truth": "7.0"}, "machine": "Else"}
+    environment_file(tmp_path).write_text(json.dumps(recorded))
+    data = run(views, tmp_path, Gone(views))
+    row = data["rows"][2]
+    assert row["missing"] is None
+    found = row["sets"]["synthetic-views"]
+    assert found["environment"] == recorded
+    assert {**found, "environment": None} == there["rows"][2]["sets"]["synthetic-views"]
+    # Those that were run here have no mark.
+    assert data["rows"][0] == there["rows"][0]
+    report = report_of("q4", data)
+    python = recorded["python"]
+    note = f"[1] Computed earlier, 2026-01-02 03:04 UTC, with Else, Python {python}, truth 7.0."
+    for table in (report.tables[0], report.tables[2]):
+        assert note in table.notes
+        titles = [row[0].text for row in table.cells()]
+        assert "True matches† [1]" in titles
+        assert "SIFT + MNN" in titles
+    # The absent system is still listed, the one with results is not.
+    assert [row[0] for row in report.tables[1].rows] == ["Absent"]
+    report.write(tmp_path)
+    assert (tmp_path / "q4.tex").read_bytes().isascii()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"seeds": 3}, "its kept results are of another run, where config.seeds was 2 and is 3"),
+        ({"limit": None}, "its kept results are of 1 of 2 pairs only"),
+    ],
+)
+def test_results_that_do_not_belong_here_are_not_shown(views, tmp_path, change, why):
+    first = q4.ImageSets([views], tmp_path, limit=1, workers=1)
+    options = Options(min_iterations=50, max_iterations=500)
+    q4.run(first, q4.Systems([TrueMatches(views)], []), seeds=2, options=options)
+    sets = q4.ImageSets([views], tmp_path, limit=change.get("limit", 1), workers=1)
+    data = q4.run(
+        sets, q4.Systems([Gone(views)], []), seeds=change.get("seeds", 2), options=options
+    )
+    (row,) = data["rows"]
+    assert row["sets"] == {}
+    assert row["missing"].startswith("True matches need a package: pip install truth; ")
+    assert why in row["missing"]
+    assert "not run" in report_of("q4", data).markdown()
+
+
+def test_results_of_other_versions_stay_and_other_weights_are_refused(views, tmp_path, monkeypatch):
+    run(views, tmp_path, TrueMatches(views))
+    versions = {"numpy": "0.0.1"}
+    monkeypatch.setattr("manymatch.runs.batch.library_versions", lambda: versions)
+    system = TrueMatches(views)
+    data = q4.run(
+        q4.ImageSets([views], tmp_path, workers=1),
+        q4.Systems([system], []),
+        seeds=2,
+        options=Options(min_iterations=50, max_iterations=500),
+    )
+    assert data["rows"][0]["sets"]["synthetic-views"]["environment"]["machine"]
+    assert system.calls == 0
+
+
+def test_rows_of_two_environments_meet_by_the_command(folder, tmp_path, monkeypatch):
+    arguments = ["q4", str(folder), "--max-iterations", "200", "--preset", "classic"]
+    arguments += ["--seeds", "1", "--limit", "1", "--offline", "--out", str(tmp_path), "--json"]
+
+    def rows(*systems):
+        chosen = [word for name in systems for word in ("--system", name)]
+        result = CliRunner().invoke(app, [*arguments, *chosen])
+        assert result.exit_code == 0, result.output
+        return {row["name"]: row for row in json.loads(result.stdout)["rows"]}
+
+    first = rows("sift-mnn")["sift-mnn"]["sets"]
+    # In the other environment there is no OpenCV.
+    monkeypatch.setattr(System, "missing", lambda *_, **__: "it is not here")
+    (name,) = first
+    there = rows("sift-mnn", "xfeat-mnn")
+    assert there["sift-mnn"]["sets"][name]["auc"] == first[name]["auc"]
+    assert there["sift-mnn"]["sets"][name]["environment"]["date"]
+    assert there["xfeat-mnn"]["missing"] == "it is not here"
+    assert there["ours-classic"]["sets"][name]["environment"] is None
 
 
 def test_places_are_by_value_and_leave_out_who_does_not_take_part():

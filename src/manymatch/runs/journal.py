@@ -124,11 +124,11 @@ class Journal:
     def _continue(self, wanted: Mapping[str, Any], check: Check) -> None:
         """Check the header, find the finished pairs, drop a torn end, set aside what is damaged."""
         header, damaged = self._scan(check)
-        difference = _difference(header, wanted)
-        if difference is not None:
+        differing = difference(header, wanted)
+        if differing is not None:
             raise ValueError(
                 "out must be a new folder or one of the same run, got "
-                f"{str(self.folder)!r}, where {difference}"
+                f"{str(self.folder)!r}, where {differing}"
             )
         if self._size < self.path.stat().st_size:
             with self.path.open("r+b") as file:
@@ -249,12 +249,12 @@ def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _difference(old: Any, new: Any, name: str = "") -> str | None:
+def difference(old: Any, new: Any, name: str = "") -> str | None:
     """Name the first part in which two headers differ, with both values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*new, *(key for key in old if key not in new)]:
             inner = f"{name}.{key}" if name else key
-            found = _difference(old.get(key), new.get(key), inner)
+            found = difference(old.get(key), new.get(key), inner)
             if found is not None:
                 return found
         return None

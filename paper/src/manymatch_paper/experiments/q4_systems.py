@@ -7,13 +7,20 @@ a row that says so.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
+import json
+import platform
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 
+from manymatch import __version__
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import (
     Cache,
@@ -28,12 +35,16 @@ from manymatch.cli.flags import (
     Workers,
 )
 from manymatch.estimate.options import Options
-from manymatch.evaluate.protocol import PAPER
-from manymatch.evaluate.run import RunConfig
+from manymatch.evaluate.protocol import PAPER, differences
+from manymatch.evaluate.run import PaperRun, RunConfig, RunResult, run_header
 from manymatch.evaluate.sources import ImageSource, open_datasets
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.evaluate.tables import Cell, Table
 from manymatch.matcher.matcher import Matcher
+from manymatch.runs.journal import NAME as JOURNAL
+from manymatch.runs.journal import difference
+from manymatch.runs.runner import num_pairs
+from manymatch.runs.tables import write_json
 from manymatch_paper.cells import DEGREES, dim, missing_rows, triplet
 from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import (
@@ -41,6 +52,7 @@ from manymatch_paper.pose_runs import (
     RunSets,
     budget_text,
     left_out,
+    paper_sets,
     present,
     seeds_text,
     with_precision,
@@ -66,12 +78,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from manymatch.datasets.dataset import Dataset
+    from manymatch.evaluate.protocol import RecordedRun
+    from manymatch.evaluate.sources import GraphSource
     from manymatch_paper.systems.base import System
 
 QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
 EXAMPLE = "manymatch-paper q4 pairs_folder --system sift-mnn --system aliked-lightglue --limit 3"
 
 _OURS = "ours"
+# Beside the journal of a run: in what it was made.
+_ENVIRONMENT = "environment.json"
+_PACKAGES = (
+    "manymatch-paper", "numpy", "torch", "torchvision", "transformers", "timm", "kornia",
+    "opencv-python", "opencv-python-headless", "vismatch", "tensorflow", "poselib",
+)  # fmt: skip
+# Of the identity of a source: other results may stand beside ours all the same.
+_OF_MACHINE = ("versions", "device")
 # Text of a cell where the paper has no number.
 _NOTHING = "–"
 # Of the figure: height of a row and of what is around them, in cm, and the distance between the
@@ -93,10 +115,13 @@ class ImageSets(RunSets):
         cls,
         sets: Annotated[
             Sequence[str],
-            "Sets of images: data sets by name (see manymatch datasets) or NAME:FOLDER, or folders "
-            "with a list of pairs.",
-        ],
-        folder: Path,
+            typer.Argument(
+                help="Sets of images: data sets by name (see manymatch datasets) or NAME:FOLDER, "
+                "or folders with a list of pairs. By default, with --root, those of the paper.",
+                show_default=False,
+            ),
+        ] = (),
+        folder: Path = Path(),
         *,
         root: Root = None,
         limit: Limit = None,
@@ -108,7 +133,8 @@ class ImageSets(RunSets):
         """Open the sets that are here, and list those that are not."""
         opened: list[Dataset] = []
         _, missing = present(
-            sets, lambda name: opened.extend(open_datasets(name, root, (longest0, longest1)))
+            paper_sets(sets, root),
+            lambda name: opened.extend(open_datasets(name, root, (longest0, longest1))),
         )
         return cls(opened, folder, missing, limit, workers, progress)
 
@@ -141,66 +167,82 @@ class Systems:
                 Matcher(
                     with_precision(name, precision), device=device, offline=offline, cache=cache
                 )
-                for name in (preset or (None,))
+                for name in (preset or (PAPER.preset,))
             ],
         )
 
 
 def run(
-    sets: ImageSets, systems: Systems, *, seeds: Seeds = 5, options: Options | None = None
+    sets: ImageSets, systems: Systems, *, seeds: Seeds = PAPER.seeds, options: Options | None = None
 ) -> dict[str, Any]:
     """Match and pose every set with every system, by the same pose protocol.
 
-    A system whose package or weights are not here has a row that says how to get them. Every pair
-    is matched once a system, and the matches are kept; the pose is estimated once a seed.
+    Every pair is matched once a system, and the matches are kept; the pose is estimated once a
+    seed. A system whose package or weights are not here has the results that were computed in this
+    folder by another environment, marked as such, or else a row that says how to get it.
     """
-    options = options or Options()
-    plain = RunConfig("poselib", Association.uncapped(1), options, seeds)
-    own = RunConfig("hcm-mcm", Association.paper(), options, seeds)
-    kept = sets.folder / "correspondences"
-
-    def measured(source: Any, config: RunConfig) -> dict[str, Any]:
-        result = sets.run_set(source, {config.estimator: config})[config.estimator]
-        return {
-            "auc": auc_spread(result.errors).to_dict(),
-            "median_matches": float(np.median(result.num_edges)),
-            "pairs": len(result),
-        }
-
+    options = options or PAPER.options
+    plain, own = _configs(options, seeds)
+    papers = [PaperRun(config) for config in _configs(PAPER.options, PAPER.seeds)]
+    recorded: list[RecordedRun] = []
     rows: list[dict[str, Any]] = []
+
+    def add(row: dict[str, Any], sources: Sequence[Any], why: str | None, kind: int) -> None:
+        """Run a row on every set, or take what is there."""
+        config, lacking = (plain, own)[kind], []
+        for source in sources:
+            result, environment, reason = _result(sets, source, config, papers[kind], why)
+            if result is None:
+                lacking += [why, reason and f"{reason} ({source.title})"]
+                continue
+            recorded.append(result.recorded(papers[kind]))
+            row["sets"][source.name] = {
+                "auc": auc_spread(result.errors).to_dict(),
+                "median_matches": float(np.median(result.num_edges)),
+                "pairs": len(result),
+                "environment": environment,
+            }
+        row["missing"] = "; ".join(dict.fromkeys(filter(None, lacking))) or None
+        rows.append(row)
+
     for system in systems.systems:
-        why = _why_not(system)
-        found = {}
-        for dataset in sets.datasets if why is None else ():
-            place = kept / system.name / dataset.set_name
-            found[dataset.set_name] = measured(SystemSource(dataset, system, place), plain)
-        rows.append(
+        place = sets.folder / "correspondences" / system.name
+        add(
             {
                 "name": system.name,
                 "title": system.title,
                 "paper": system.paper,
                 "specialist": system.specialist,
-                "missing": why,
-                "sets": found,
-            }
+                "sets": {},
+            },
+            [SystemSource(one, system, place / one.set_name) for one in sets.datasets],
+            _why_not(system),
+            0,
         )
     for matcher in systems.matchers:
         preset = matcher.config.preset
-        why = _why_not_ours(matcher)
-        rows.append(
+        add(
             {
                 "name": f"{_OURS}-{preset}",
                 "title": f"Ours ({preset})",
                 "paper": _OURS,
                 "specialist": False,
-                "missing": why,
-                "sets": {
-                    dataset.set_name: measured(ImageSource(dataset, matcher), own)
-                    for dataset in (sets.datasets if why is None else ())
-                },
-            }
+                "sets": {},
+            },
+            [ImageSource(one, matcher) for one in sets.datasets],
+            _why_not_ours(matcher),
+            1,
         )
+    absent = [
+        title
+        for key, title in paper_numbers("q4")["titles"].items()
+        if not any(row["paper"] == key and row["sets"] for row in rows)
+    ]
     return {
+        "differs_from_paper": [
+            *differences(recorded, complete=True),
+            *([f"systems without {', '.join(absent)}"] if absent else []),
+        ],
         "settings": sets.settings(options, seeds),
         "sets": [
             {"name": dataset.set_name, "title": dataset.title, "notes": list(dataset.notes)}
@@ -211,9 +253,131 @@ def run(
     }
 
 
+def _configs(options: Options, seeds: int) -> tuple[RunConfig, RunConfig]:
+    """Return how the pose is estimated: of a system, and of our rows."""
+    return (
+        RunConfig("poselib", Association.uncapped(1), options, seeds),
+        RunConfig(PAPER.method, PAPER.association, options, seeds),
+    )
+
+
+def _result(
+    sets: ImageSets,
+    source: SystemSource | ImageSource,
+    config: RunConfig,
+    paper: PaperRun,
+    why: str | None,
+) -> tuple[RunResult | None, dict[str, Any] | None, str]:
+    """Run a row on a set, or read what another environment computed of it.
+
+    `why` says why it cannot be run now. Returns the result, the environment that it comes from
+    (None for this one), and where there is no result why those that are kept, if there are any,
+    do not count.
+    """
+    name = config.estimator
+    folder = sets.run_folder(source) / name
+    total = num_pairs(len(source), sets.limit)
+    kept, reason = _kept(folder, _task(source, known=why is None), config, total)
+    # What this environment computed is read by the run itself, which goes on where pairs lack.
+    if why is None and (kept is None or _is_ours(kept, source, config)):
+        result = sets.run_set(source, {name: config}, {name: paper})[name]
+        if not (folder / _ENVIRONMENT).is_file():
+            write_json(folder / _ENVIRONMENT, environment_now())
+        return result, None, ""
+    if kept is None:
+        return None, None, reason
+    return kept, _environment_of(kept), ""
+
+
+def _is_ours(kept: RunResult, source: GraphSource, config: RunConfig) -> bool:
+    """Whether results were computed with what is installed now."""
+    now = _plain(run_header(source, config))
+    return all(kept.header.get(name) == value for name, value in now.items())
+
+
+def _task(source: SystemSource | ImageSource, *, known: bool) -> dict[str, Any]:
+    """Return what must be the same of a source for its results to stand in the table."""
+    if isinstance(source, SystemSource) and not known:
+        return source.task
+    return {name: value for name, value in source.identity.items() if name not in _OF_MACHINE}
+
+
+def _kept(
+    folder: Path, task: dict[str, Any], config: RunConfig, total: int
+) -> tuple[RunResult | None, str]:
+    """Read the results that are in a folder, or say why they do not belong here."""
+    if not (folder / JOURNAL).is_file():
+        return None, ""
+    try:
+        result = RunResult.load(folder, total)
+    except ValueError as error:
+        return None, f"its kept results cannot be read: {error}"
+    found = {name: result.header["source"].get(name) for name in task}
+    differing = difference(
+        {**found, "config": result.header["config"]}, _plain({**task, "config": config.to_dict()})
+    )
+    if differing is not None:
+        return None, f"its kept results are of another run, where {differing}"
+    if len(result) < total:
+        return None, f"its kept results are of {len(result)} of {total} pairs only"
+    return result, ""
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it is read back from JSON."""
+    return json.loads(json.dumps(value))
+
+
+def environment_now() -> dict[str, Any]:
+    """Record in what the present process runs: date, machine, Python and packages."""
+    packages = {"manymatch": __version__}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": platform.platform(),
+        "python": platform.python_version(),
+        "packages": packages,
+    }
+
+
+def _environment_of(result: RunResult) -> dict[str, Any]:
+    """Read the environment in which a run was made, as far as it was recorded."""
+    header = result.header
+    recorded = {
+        "packages": {**header["source"].get("versions", {}), **header.get("run_versions", {})}
+    }
+    with contextlib.suppress(OSError, ValueError):
+        recorded |= json.loads((result.folder / _ENVIRONMENT).read_text(encoding="utf-8"))
+    return recorded
+
+
+def _environment_text(environment: dict[str, Any]) -> str:
+    packages = [f"{name} {number}" for name, number in environment["packages"].items()]
+    python = f"Python {environment['python']}" if "python" in environment else ""
+    where = ", ".join(filter(None, [environment.get("machine"), python, *packages]))
+    return f"Computed earlier, {environment.get('date', 'at an unknown time')}, with {where}."
+
+
+def _marks(data: dict[str, Any]) -> dict[str, int]:
+    """Give every other environment of a table a number, by what is said of it below."""
+    texts = [
+        _environment_text(found["environment"])
+        for row in data["rows"]
+        for found in row["sets"].values()
+        if found.get("environment")
+    ]
+    return {text: number for number, text in enumerate(dict.fromkeys(texts), 1)}
+
+
+def _footnotes(data: dict[str, Any]) -> list[str]:
+    return [f"[{number}] {text}" for text, number in _marks(data).items()]
+
+
 def tables(data: dict[str, Any]) -> list[Table]:
     """Show all systems on all sets in the paper's form, what is missing, and each set's ranking."""
-    absent = [[_title(row), row["missing"]] for row in data["rows"] if row["missing"]]
+    absent = [[_title(row, {}), row["missing"]] for row in data["rows"] if row["missing"]]
     return [
         _overview(data),
         *(
@@ -282,13 +446,13 @@ def _overview(data: dict[str, Any]) -> Table:
     header = ["Method", *(entry["title"] for entry in data["sets"])]
     rows: list[Sequence[str | Cell]] = []
     for row in data["rows"]:
-        title = _title(row)
-        if row["missing"]:
-            rows.append([title, *[Cell("not run", dim=True)] * (len(header) - 1)])
-        else:
-            rows.append(
-                [title, *(triplet(row["sets"][s["name"]]["auc"]["mean"]) for s in data["sets"])]
-            )
+        cells = [
+            triplet(row["sets"][s["name"]]["auc"]["mean"])
+            if s["name"] in row["sets"]
+            else Cell("not run", dim=True)
+            for s in data["sets"]
+        ]
+        rows.append([_title(row, _marks(data)), *cells])
         if known and row["paper"]:
             rows.append(
                 dim(
@@ -308,14 +472,17 @@ def _overview(data: dict[str, Any]) -> Table:
         f"Q4: complete systems, pose AUC{' / '.join(DEGREES)} (%)",
         header,
         rows,
-        ["† trained for pairs of visible and thermal images, and left out of the rankings."],
+        [
+            "† trained for pairs of visible and thermal images, and left out of the rankings.",
+            *_footnotes(data),
+        ],
     )
 
 
 def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
     paper = paper_numbers("q4")["auc"]
     known = entry["name"] in PAPER.pairs
-    here = [row for row in data["rows"] if row["missing"] is None]
+    here = [row for row in data["rows"] if entry["name"] in row["sets"]]
     means = [row["sets"][entry["name"]]["auc"]["mean"] for row in here]
     places = [
         ranked(
@@ -329,7 +496,7 @@ def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
     rows: list[list[str | Cell]] = []
     for number, row in enumerate(here):
         found = row["sets"][entry["name"]]
-        cells: list[str | Cell] = [_title(row)]
+        cells: list[str | Cell] = [_title(row, _marks(data), entry["name"])]
         for i, value in enumerate(means[number]):
             place = places[i][number]
             cells.append(Cell(f"{value:.1f}", bold=place == 1, underline=place == 2))
@@ -346,24 +513,33 @@ def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
         rows,
         [
             "Bold and underlined: best and second best, † left out. The interval resamples pairs; "
-            "matches are the median number that reached the pose estimator."
+            "matches are the median number that reached the pose estimator.",
+            *_footnotes(data),
         ],
     )
 
 
-def _title(row: dict[str, Any]) -> str:
-    return f"{row['title']}{'†' if row['specialist'] else ''}"
+def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) -> str:
+    """Name a row, with marks of the environments that its numbers, or those of a set, are of."""
+    found = [row["sets"].get(name)] if name is not None else row["sets"].values()
+    numbers = [
+        marks[_environment_text(one["environment"])]
+        for one in found
+        if marks and one and one.get("environment")
+    ]
+    of_others = "".join(f" [{number}]" for number in dict.fromkeys(numbers))
+    return f"{row['title']}{'†' if row['specialist'] else ''}{of_others}"
 
 
 def systems(data: dict[str, Any]) -> Figure:
     """Draw the AUC of every system with its interval over pairs; hollow marks are the paper's."""
     paper = paper_numbers("q4")["auc"]
-    rows = [row for row in data["rows"] if row["missing"] is None]
+    rows = [row for row in data["rows"] if row["sets"]]
     if not rows:
         figure = new_figure(PAGE_CM, 2.0)
         figure.text(0.5, 0.5, "No system could be run.", ha="center", va="center")
         return figure
-    names = [f"{row['title']}{'†' if row['specialist'] else ''}" for row in rows]
+    names = [_title(row, {}) for row in rows]
     figure, axes = panels(
         len(data["sets"]), 3, row_cm=_EDGE_CM + _ROW_CM * max(len(rows), 4), sharey=True
     )
@@ -372,6 +548,8 @@ def systems(data: dict[str, Any]) -> Figure:
         for i, threshold in enumerate(THRESHOLDS):
             colour, marker = THRESHOLD_COLOURS[threshold], MARKERS[i]
             for number, row in enumerate(rows):
+                if entry["name"] not in row["sets"]:
+                    continue
                 place = number + (i - 1) * _STEP
                 auc = row["sets"][entry["name"]]["auc"]
                 low, high = auc["interval"][i]
@@ -392,7 +570,8 @@ def systems(data: dict[str, Any]) -> Figure:
         axis.set_title(entry["title"], loc="left")
         axis.set_yticks(range(len(rows)), names, color=INK)
         axis.set_ylim(len(rows) - 0.4, -0.6)
-        right = 1.05 * max(_largest(row, entry, paper) for row in rows) or 1.0
+        here = [row for row in rows if entry["name"] in row["sets"]]
+        right = 1.05 * max((_largest(row, entry, paper) for row in here), default=0.0) or 1.0
         axis.set_xlim(-0.02 * right, right)
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)

@@ -298,18 +298,30 @@ class SystemSource(GraphSource):
         return self._kept / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @functools.cached_property
-    def identity(self) -> dict[str, Any]:
-        """Everything that decides the graphs: the system, its settings, pairs and versions."""
+    def task(self) -> dict[str, Any]:
+        """The part of the identity that needs nothing of the system: what is to be matched."""
         dataset, system = self._dataset, self._system
         resize = Resize.none() if system.own_size else self._resize()
+        pairs = pairs_identity(dataset.pairs, system.device, network=False)
         return {
             "set": self.name,
             "system": system.name,
-            "settings": system.settings(),
             "keep": system.keep,
             "resize": resize.to_dict(),
             "longest": [dataset.longest0, dataset.longest1],
-            **pairs_identity(dataset.pairs, system.device, network="torch" in system.packages),
+            **{name: pairs[name] for name in ("pair_count", "pair_list_hash")},
+        }
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs: the system, its settings, pairs and versions."""
+        system = self._system
+        return {
+            **self.task,
+            "settings": system.settings(),
+            **pairs_identity(
+                self._dataset.pairs, system.device, network="torch" in system.packages
+            ),
         }
 
     def __len__(self) -> int:
