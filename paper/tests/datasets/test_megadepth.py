@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from manymatch import datasets
-from paper.tests.datasets.test_pickled_arrays import Call
+from paper.tests.datasets.test_pickled_arrays import Call, damaged
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_trees import (
     MEGADEPTH_FILES,
@@ -173,6 +175,25 @@ def test_the_first_fault_is_named(tmp_path, damage, says):
     said = datasets.check("megadepth1500", tmp_path)
     assert says in said
     assert "\n" not in said
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    root = tmp_path_factory.mktemp("megadepth")
+    make_megadepth(root)
+    path = root / INFO / MEGADEPTH_FILES[0]
+    return root, path.with_name(f"{path.name}.npz"), path.with_name(f"{path.name}.npz").read_bytes()
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_damaged_indexes_are_one_sentence_or_pairs(tree, data):
+    root, path, content = tree
+    path.write_bytes(data.draw(damaged(content)))
+    try:
+        datasets.load("megadepth1500", root)
+    except ValueError as error:
+        assert "\n" not in str(error)  # noqa: PT017
 
 
 def test_nothing_there(tmp_path):

@@ -44,7 +44,12 @@ def relative_pose(T0: object, T1: object, name: str) -> tuple[FloatArray, FloatA
         if np.max(np.abs(matrix[3] - (0.0, 0.0, 0.0, 1.0))) > 1e-6:
             raise ValueError(f"{name} must have the last row 0 0 0 1, got {matrix[3].tolist()}")
         R = matrix[:3, :3]
-        if not np.max(np.abs(R.T @ R - np.eye(3))) <= 1e-3 or np.linalg.det(R) < 0:
+        # A rotation has no element above one; the product of larger ones may overflow.
+        if (
+            np.max(np.abs(R)) > 2
+            or np.max(np.abs(R.T @ R - np.eye(3))) > 1e-3
+            or np.linalg.det(R) < 0
+        ):
             raise ValueError(f"{name} must hold a rotation within 0.001, got {R.tolist()}")
         pose.append(matrix)
     T01 = pose[1] @ rigid_inverse(pose[0])

@@ -39,9 +39,10 @@ def layout(name: str) -> Layout:
     index = LayoutPart(
         "the index of the test pairs", (f"index/scene_info_test/{_WEATHER[name]}_scene_*.npz",)
     )
+    # A pair may have either weather on either side.
     images = [
-        LayoutPart(f"{kind} images, {weather}", (f"{weather}/scene_*/{kind}/images/*",))
-        for weather, kind in zip(_WEATHER[name].split("_"), ("visible", "thermal"), strict=True)
+        LayoutPart(f"{weather} images, visible and thermal", (f"{weather}/scene_*/*/images/*",))
+        for weather in dict.fromkeys(_WEATHER[name].split("_"))
     ]
     return Layout(("METU_VisTIR", "METU"), (index, *images))
 

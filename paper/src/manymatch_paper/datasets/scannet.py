@@ -172,12 +172,13 @@ def _loftr_pairs(path: Path) -> list[Pair]:
     scenes = [f"scene{scene:04d}_{part:02d}" for scene, part, _, _ in names.tolist()]
     cameras = _intrinsics(path.with_name("intrinsics.npz"), set(scenes))
     pairs = []
-    for scene, frames, pose in zip(scenes, names[:, 2:].tolist(), poses, strict=True):
+    for number, (scene, frames) in enumerate(zip(scenes, names[:, 2:].tolist(), strict=True)):
         name0, name1 = (f"{scene}/color/{frame}.jpg" for frame in frames)
-        R, t = np.split(pose.reshape(3, 4).astype(np.float64), [3], axis=1)
-        camera = cameras[scene]
-        with reading(path, f"{want} with poses", ValueError):
-            pair = Pair(name0, name1, path, path, camera, camera, R, t.ravel(), scene=scene)
+        T, camera = poses[number].reshape(3, 4), cameras[scene]
+        try:
+            pair = Pair(name0, name1, path, path, camera, camera, T[:, :3], T[:, 3], scene=scene)
+        except ValueError as error:
+            raise unreadable(path, want, f"pair {number + 1}: {error}") from error
         pairs.append(pair)
     return pairs
 
