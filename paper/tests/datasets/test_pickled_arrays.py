@@ -274,6 +274,10 @@ ATTACKS = {
                             for i in range(30)),
         "repeating it",
     ),
+    "a long list that is repeated": (
+        b"](]\x94(" + b"N" * 60_000 + b"e" + b"h\x00" * 60_000 + b"e",
+        "repeating it",
+    ),
     "text that is repeated": (
         b"X" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20) + b"\x94](" + b"h\x00" * 1000 + b"e",
         "repeating it",

@@ -504,6 +504,10 @@ def _values(root: Any, limit: int) -> Any:
     pending = [root]
     while pending:
         record = pending[-1]
+        # A part that is used again is pending as often as it is used.
+        if id(record) in made:
+            pending.pop()
+            continue
         children = _children(record)
         missing = [child for child in children if id(child) not in made]
         if missing:
@@ -513,8 +517,6 @@ def _values(root: Any, limit: int) -> Any:
             pending += missing
             continue
         pending.pop()
-        if id(record) in made:
-            continue
         parts = [made[id(child)] for child in children]
         weight = _own_weight(record) + sum(weight for _, weight, _ in parts)
         if weight > limit:
