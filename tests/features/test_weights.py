@@ -311,9 +311,12 @@ class TestDamage:
 
     def test_nothing_is_unpickled(self, tmp_path):
         path = tmp_path / "evil.pth"
-        for write in (lambda: torch.save({"a": Evil()}, path), lambda: self.dump(path)):
+        for write, part in (
+            (lambda: torch.save({"a": Evil()}, path), "and nothing is unpickled"),
+            (lambda: self.dump(path), "it was not written by torch"),
+        ):
             write()
-            self.refused(path, "which are not unpickled")
+            self.refused(path, part)
             assert not Evil.ran
 
     @staticmethod

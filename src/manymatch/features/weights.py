@@ -12,19 +12,21 @@ import importlib.util
 import json
 import logging
 import os
-import pickle
-import struct
 import urllib.error
 import urllib.request
-import warnings
-import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from manymatch._environment import require
 from manymatch._files import as_path, write_whole
 from manymatch.features.device import require_torch
 from manymatch.features.registry import models
+from manymatch.features.tensor_files import (
+    SUFFIXES,
+    WeightsError,
+    first_line,
+    read_tensors,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 RANDOM: Literal["random"] = "random"
 #: Seconds without an answer after which a server counts as out of reach.
 TIMEOUT_S = 5.0
-SAFETENSORS = ".safetensors"
-SUFFIXES = (SAFETENSORS, ".pth", ".pt", ".bin")
 
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -49,24 +49,8 @@ _INDEX = "model.safetensors.index.json"
 # What a network of transformers needs; other formats of the same weights are not downloaded.
 _HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", _INDEX)
 _CHUNK = 1 << 20
-# What torch.load raises for damaged files, besides pickle.UnpicklingError.
-_TORCH_ERRORS = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    TypeError,
-    struct.error,
-)
 
 _log = logging.getLogger("manymatch")
-
-
-class WeightsError(ValueError):
-    """Weights are missing, damaged, or those of another network."""
 
 
 # ----------------------------------------------------------------------------------- finding
@@ -314,7 +298,7 @@ def _reason(error: BaseException) -> str:
         return f"the server answered {error.code}"
     if isinstance(error, urllib.error.URLError):
         return str(error.reason)
-    return _first_line(error)
+    return first_line(error)
 
 
 # ------------------------------------------------------------------------ reading and loading
@@ -380,15 +364,15 @@ def load_state(path: object, key: str | None = None) -> State:
     """
     source = as_path(path, "weights")
     if not source.is_dir():
-        return _read(source, key)
+        return read_tensors(source, key)
     files = weight_files(source)
     if not files:
-        raise _unreadable(source, "no complete weights are in this folder")
+        raise unreadable(source, "no complete weights are in this folder")
     if len(files) > 1 and not (source / _INDEX).is_file():
-        raise _unreadable(source, f"it holds {len(files)} files: name one of them")
+        raise unreadable(source, f"it holds {len(files)} files: name one of them")
     state: State = {}
     for file in files:
-        state.update(_read(file, key))
+        state.update(read_tensors(file, key))
     return state
 
 
@@ -460,64 +444,3 @@ def random_weights(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
 def freeze(module: torch.nn.Module) -> torch.nn.Module:
     """Switch to evaluation and switch gradients off."""
     return module.eval().requires_grad_(requires_grad=False)
-
-
-def _read(file: Path, key: str | None) -> State:
-    torch = require_torch()
-    if file.suffix.lower() not in SUFFIXES:
-        raise _unreadable(file, "its name does not end so")
-    if not file.is_file():
-        raise _unreadable(file, "there is no such file")
-    if file.suffix == SAFETENSORS:
-        content = _read_safetensors(file)
-    else:
-        content = _read_torch(file, lazy=key is not None)
-        if key is not None:
-            if not isinstance(content, dict) or key not in content:
-                raise _unreadable(file, f"it lacks the entry {key!r}")
-            content = content[key]
-    if not isinstance(content, dict) or not content:
-        raise _unreadable(file, "it holds no tensors by name")
-    for name, value in content.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise _unreadable(file, f"its entry {name!r} is no tensor")
-    return content
-
-
-def _read_safetensors(file: Path) -> Any:
-    safetensors = require("safetensors.torch", "reading .safetensors files", "features")
-    from safetensors import SafetensorError
-
-    try:
-        return safetensors.load_file(file, device="cpu")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise _unreadable(file, f"it is damaged: {_first_line(error)}") from error
-
-
-def _read_torch(file: Path, *, lazy: bool) -> Any:
-    """Read a file of torch; lazily where only a part of a large checkpoint is wanted."""
-    torch = require_torch()
-    mapped = lazy and zipfile.is_zipfile(file)
-    try:
-        with warnings.catch_warnings():
-            # It warns of pickles that it then refuses anyway.
-            warnings.simplefilter("ignore", UserWarning)
-            return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-    except pickle.UnpicklingError as error:
-        # Torch's own text advises to unpickle anyway, which runs whatever the file says.
-        why = "it is damaged, or holds Python objects other than tensors, which are not unpickled"
-        raise _unreadable(file, why) from error
-    except _TORCH_ERRORS as error:
-        raise _unreadable(file, f"it is damaged: {_first_line(error)}") from error
-
-
-def _unreadable(path: Path, reason: str) -> WeightsError:
-    kinds = ", ".join(SUFFIXES[:-1])
-    return WeightsError(
-        f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,7 +1,12 @@
-"""DINOv2, with and without registers, and DINOv3: ViTs and the ConvNeXts distilled from them."""
+"""DINOv2, with and without registers, and DINOv3: ViTs and the ConvNeXts distilled from them.
+
+Their weights load from the hub's files and from the ``.pth`` files that Meta publishes, whose names
+are translated to the hub's.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from manymatch.features.backbone import Backbone
@@ -11,6 +16,8 @@ from manymatch.features.backbones.transformers import (
     register_network,
     run_blocks,
 )
+from manymatch.features.device import require_torch
+from manymatch.features.weights import WeightsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +26,49 @@ if TYPE_CHECKING:
 
     from manymatch.features.registry import Model
 
+    State = dict[str, torch.Tensor]
+
+# Names of tensors in Meta's files, as expressions, and those of the hub; each is applied in turn.
+_DINOV2_NAMES = (
+    (r"^(cls_token|mask_token|register_tokens)$", r"embeddings.\1"),
+    (r"^pos_embed$", "embeddings.position_embeddings"),
+    (r"^patch_embed\.proj\.", "embeddings.patch_embeddings.projection."),
+    (r"^blocks\.(\d+)\.", r"encoder.layer.\1."),
+    (r"\.attn\.([qkv])\.", r".attention.attention.\1."),
+    (r"\.attention\.q\.", ".attention.query."),
+    (r"\.attention\.k\.", ".attention.key."),
+    (r"\.attention\.v\.", ".attention.value."),
+    (r"\.attn\.proj\.", ".attention.output.dense."),
+    (r"\.ls([12])\.gamma$", r".layer_scale\1.lambda1"),
+    (r"\.mlp\.w12\.", ".mlp.weights_in."),
+    (r"\.mlp\.w3\.", ".mlp.weights_out."),
+    (r"^norm\.", "layernorm."),
+)
+_DINOV3_NAMES = (
+    (r"^(cls_token|mask_token)$", r"embeddings.\1"),
+    (r"^storage_tokens$", "embeddings.register_tokens"),
+    (r"^patch_embed\.proj\.", "embeddings.patch_embeddings."),
+    (r"^blocks\.(\d+)\.", r"layer.\1."),
+    (r"\.attn\.([qkv])\.", r".attention.\1_proj."),
+    (r"\.attn\.proj\.", ".attention.o_proj."),
+    (r"\.ls([12])\.gamma$", r".layer_scale\1.lambda1"),
+    (r"\.mlp\.(fc1|w2)\.", ".mlp.up_proj."),
+    (r"\.mlp\.(fc2|w3)\.", ".mlp.down_proj."),
+    (r"\.mlp\.w1\.", ".mlp.gate_proj."),
+)
+_CONVNEXT_NAMES = (
+    (r"^downsample_layers\.(\d+)\.", r"stages.\1.downsample_layers."),
+    (r"^stages\.(\d+)\.(\d+)\.", r"stages.\1.layers.\2."),
+    (r"\.dwconv\.", ".depthwise_conv."),
+    (r"(\.layers\.\d+)\.norm\.", r"\1.layer_norm."),
+    (r"\.pwconv([12])\.", r".pointwise_conv\1."),
+    (r"^norm\.", "layer_norm."),
+)
+# Frequencies of DINOv3's rotary positions, which its files hold as they were in training: rounded.
+_PERIODS = "rope_embed.periods"
+# A norm for crops, which only training uses, and the last norm under a second name.
+_TRAINING = ("local_cls_norm.", "norms.3.")
+
 
 def load_dinov2(
     model: Model, settings: Mapping[str, Any], weights: object = None, offline: bool = False
@@ -26,15 +76,37 @@ def load_dinov2(
     """Make a ViT; its learned position embedding is resized to the grid of every image."""
     registers = settings.get("num_register_tokens", 0)
     network = "Dinov2WithRegisters" if registers else "Dinov2"
-    module: Any = published_network(model, network, settings, weights, offline)
+    module: Any = published_network(
+        model, network, settings, weights, offline, convert=from_meta_dinov2
+    )
     return _vit(model, module, module.encoder.layer, module.layernorm, registers)
 
 
 def load_dinov3(
     model: Model, settings: Mapping[str, Any], weights: object = None, offline: bool = False
 ) -> TokenBackbone:
-    """Make a ViT with rotary positions; layer k is the output of block k."""
-    module: Any = published_network(model, "DINOv3ViT", settings, weights, offline)
+    """Make a ViT with rotary positions; layer k is the output of block k.
+
+    Meta's files hold the frequencies of the rotary positions, rounded to bfloat16, and the
+    published network uses them so; the hub's files do not, and transformers computes them exactly.
+    Here every file gives what its publisher's code gives.
+    """
+    periods: list[torch.Tensor] = []
+
+    def convert(state: State) -> State:
+        periods.extend(value for key, value in state.items() if key == _PERIODS)
+        return from_meta_dinov3(state)
+
+    module: Any = published_network(model, "DINOv3ViT", settings, weights, offline, convert=convert)
+    if periods:
+        own = module.rope_embeddings.inv_freq
+        if periods[0].shape != own.shape:
+            raise WeightsError(
+                f"weights must be those of {model.name!r}, got a file with {_PERIODS!r} of shape "
+                f"{tuple(periods[0].shape)} instead of {tuple(own.shape)}"
+            )
+        # A part of the state from now on, so that the hash of the weights knows of it.
+        module.rope_embeddings.register_buffer("inv_freq", 1.0 / periods[0].float())
     registers = module.config.num_register_tokens
     return _vit(model, module, module.model.layer, module.norm, registers)
 
@@ -43,8 +115,90 @@ def load_convnext(
     model: Model, settings: Mapping[str, Any], weights: object = None, offline: bool = False
 ) -> ConvNext:
     """Make a ConvNeXt."""
-    module = published_network(model, "DINOv3ConvNext", settings, weights, offline)
+    module = published_network(
+        model, "DINOv3ConvNext", settings, weights, offline, convert=from_meta_convnext
+    )
     return ConvNext(model.name, module, model.licence)
+
+
+def from_meta_dinov2(state: State) -> State:
+    """Translate the names of Meta's DINOv2 files; other states are returned as they are."""
+    if "blocks.0.attn.qkv.weight" not in state:
+        return state
+    return _renamed(_split(state), _DINOV2_NAMES)
+
+
+def from_meta_dinov3(state: State) -> State:
+    """Translate the names of Meta's DINOv3 files; other states are returned as they are.
+
+    Keys have no bias there: one is stored, and a mask that switches it off.
+    """
+    if "blocks.0.attn.qkv.weight" not in state:
+        return state
+    kept = {}
+    for key, value in _split(state).items():
+        if key.endswith(".attn.k.bias"):
+            if value.any():
+                raise WeightsError(
+                    f"weights must be those of DINOv3, got a file with a bias of keys ({key!r})"
+                )
+        elif key == "mask_token":
+            kept[key] = value.reshape(1, 1, -1)
+        elif key != _PERIODS:
+            kept[key] = value
+    return _renamed(kept, _DINOV3_NAMES)
+
+
+def from_meta_convnext(state: State) -> State:
+    """Translate the names of Meta's ConvNeXt files; other states are returned as they are."""
+    if "downsample_layers.0.0.weight" not in state:
+        return state
+    return _renamed(state, _CONVNEXT_NAMES)
+
+
+def _split(state: State) -> State:
+    """Give queries, keys and values, stored one above the other, names of their own.
+
+    A bias counts where its mask is not zero, as the published layer multiplies the two.
+    """
+    torch = require_torch()
+    split = {}
+    for key, value in state.items():
+        stem, fused, kind = key.rpartition(".attn.qkv.")
+        if not fused:
+            split[key] = value
+        elif kind != "bias_mask":
+            mask = state.get(f"{stem}.attn.qkv.bias_mask")
+            if kind == "bias" and mask is not None:
+                if mask.shape != value.shape:
+                    raise WeightsError(
+                        f"weights must have a mask for every bias, got a file in which {key!r} has "
+                        f"{len(value)} numbers and its mask the shape {tuple(mask.shape)}"
+                    )
+                value = torch.where(_is_on(mask), value, 0.0)  # noqa: PLW2901
+            for letter, part in zip("qkv", value.chunk(3), strict=False):
+                split[f"{stem}.attn.{letter}.{kind}"] = part
+    return split
+
+
+def _is_on(mask: torch.Tensor) -> torch.Tensor:
+    """Tell where a mask lets a bias through: not at zeros, nor where it was never set for keys."""
+    torch = require_torch()
+    keys = torch.zeros(len(mask), dtype=torch.bool)
+    keys[len(mask) // 3 : 2 * len(mask) // 3] = True
+    return mask.ne(0) & ~(mask.isnan() & keys)
+
+
+def _renamed(state: State, names: tuple[tuple[str, str], ...]) -> State:
+    renamed = {}
+    for key, value in state.items():
+        if key.startswith(_TRAINING):
+            continue
+        name = key
+        for pattern, replacement in names:
+            name = re.sub(pattern, replacement, name)
+        renamed[name] = value
+    return renamed
 
 
 def _vit(model: Model, module: Any, blocks: Any, final_norm: Any, registers: int) -> TokenBackbone:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from manymatch.features.resize import Resize
 
+    State = dict[str, torch.Tensor]
+
 # Never read without a training mask, and left out of some files.
 _UNUSED = ("mask_token",)
 
@@ -69,12 +71,14 @@ def published_network(
     offline: bool,
     *,
     spare: tuple[str, ...] = (),
+    convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
     """Make a published network and load its weights.
 
     `network` is the stem of its class in transformers, such as "Dinov2" for ``Dinov2Config`` and
     ``Dinov2Model``. A ``config.json`` beside the weights must agree with `settings`, and decides
-    everything else. Keys of the file that begin with `spare` are not used.
+    everything else. Keys of the file that begin with `spare` are not used. `convert` brings the
+    names of the authors' own file to those of the hub, and leaves the hub's alone.
     """
     transformers = require_transformers()
     source = find_weights(model, weights, offline)
@@ -90,7 +94,12 @@ def published_network(
                     f"config.json says {name} {got!r} instead of {value!r})"
                 )
     return load_network(
-        getattr(transformers, f"{network}Model"), config, source, model.name, spare=spare
+        getattr(transformers, f"{network}Model"),
+        config,
+        source,
+        model.name,
+        spare=spare,
+        convert=convert,
     )
 
 
@@ -102,11 +111,13 @@ def load_network(
     *,
     spare: tuple[str, ...] = (),
     dispensable: tuple[str, ...] = (),
+    convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
     """Make a network of a class of transformers and load every one of its weights, or refuse.
 
     `source` is what `find_weights` returns. The keys of the file may begin with `spare` without
-    being used, and those that begin with `dispensable` may be missing.
+    being used, and those that begin with `dispensable` may be missing; `convert` is as in
+    `published_network`.
     """
     if source == RANDOM:
         from transformers.initialization import no_init_weights
@@ -116,12 +127,15 @@ def load_network(
             module = network(config)
         return random_weights(module)
     torch = require_torch()
+    state = load_state(source)
+    if convert is not None:
+        state = convert(state)
     with quiet():
         # Through transformers, as it knows under which names older files hold the same weights.
         module, info = network.from_pretrained(
             None,
             config=config,
-            state_dict=load_state(source),
+            state_dict=state,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
             dtype=torch.float32,

