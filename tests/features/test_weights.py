@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("huggingface_hub")
 
 from manymatch.features import weights  # noqa: E402
+from manymatch.features.downloads import sha256_of  # noqa: E402
 from manymatch.features.registry import find_model, models  # noqa: E402
 from manymatch.features.weights import (  # noqa: E402
     WeightsError,
@@ -153,6 +152,103 @@ class TestOrder:
         assert done.stdout.strip() == "[]"
 
 
+class TestHashes:
+    """Files that are called by their published names must be those."""
+
+    model = tiny.record("dinov3", checkpoint="dinov3_tiny-12345678.pth")
+
+    def known(self, file, digits=64):
+        return dataclasses.replace(self.model, sha256={file.name: sha256_of(file)[:digits]})
+
+    def refused(self, model):
+        with pytest.raises(WeightsError, match="must have the SHA-256") as error:
+            find_weights(model)
+        return one_sentence(error)
+
+    @pytest.mark.parametrize("digits", [8, 64])
+    @pytest.mark.parametrize("place", ["own", "torch"])
+    def test_published_files(self, saved, tmp_path, monkeypatch, place, digits):
+        monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+        folder = tmp_path if place == "own" else tmp_path / "cache/torch/hub/checkpoints"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / self.model.checkpoint
+        torch.save(load_state(saved), file)
+        model = self.known(file, digits)
+        assert find_weights(model) == file
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        assert str(file) in self.refused(model)
+        # Whoever names a file answers for it.
+        assert find_weights(model, file) == file
+
+    def test_the_users_own_folder_is_the_users(self, saved, tmp_path, monkeypatch):
+        monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+        (tmp_path / "dinov3").symlink_to(saved)
+        model = dataclasses.replace(self.model, sha256={"model.safetensors": "0" * 64})
+        assert find_weights(model) == tmp_path / "dinov3"
+
+    def test_hub_cache(self, saved, tmp_path):
+        snapshot = into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3")
+        file = snapshot / "model.safetensors"
+        assert find_weights(self.known(file)) == snapshot
+        self.refused(dataclasses.replace(self.model, sha256={file.name: "0" * 64}))
+
+    def test_a_blob_of_the_hub_is_called_by_its_hash(self, saved, tmp_path):
+        snapshot = into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3")
+        file = snapshot / "model.safetensors"
+        blob = file.resolve()
+        right = blob.rename(blob.with_name(sha256_of(blob)))
+        file.unlink()
+        file.symlink_to(right)
+        assert find_weights(self.model) == snapshot
+        data = bytearray(right.read_bytes())
+        data[-1] ^= 1
+        right.write_bytes(data)
+        assert right.name in self.refused(self.model)
+
+    def test_packages(self):
+        packaged = [m for m in models().values() if m.package is not None]
+        assert len(packaged) >= 7
+        for model in packaged:
+            (digits,) = model.sha256.values()
+            assert len(digits) == 64
+            path = packaged_file(model.import_name, model.file)
+            if path is not None:
+                assert find_weights(model) == path
+                self.refused(dataclasses.replace(model, sha256={path.name: "0" * 64}))
+
+    def test_the_catalogue(self):
+        digits = set("0123456789abcdef")
+        for model in models().values():
+            assert model.revision is None or (model.hub_id and len(model.revision) == 40)
+            assert set(model.revision or "") <= digits
+            for name, known in model.sha256.items():
+                assert set(known) <= digits
+                assert len(known) in {8, 64}
+                assert name in {model.published, "model.safetensors"}
+                if "-" in name and name.endswith(".pth") and model.family == "dinov3":
+                    assert name.removesuffix(".pth").rsplit("-", 1)[1] == known[:8]
+        # These are what the documentation says is pinned by neither.
+        loose = {
+            name
+            for name, model in models().items()
+            if model.hub_id and not (model.revision or "model.safetensors" in model.sha256)
+        }
+        assert loose == {
+            *("dinov3-vit7b16", "dinov3-convnext-small"),
+            *("dinov3-convnext-base", "dinov3-convnext-large"),
+        }
+
+    def test_another_revision_in_the_cache_is_used(self, saved, tmp_path):
+        snapshot = into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3", commit="1" * 40)
+        model = dataclasses.replace(self.model, revision="2" * 40)
+        assert find_weights(model) == snapshot
+        pinned = snapshot.with_name("2" * 40)
+        pinned.symlink_to(snapshot)
+        assert find_weights(model) == pinned
+
+
 class TestMissing:
     def test_every_model_says_how_to_get_it(self):
         for model in models().values():
@@ -228,6 +324,34 @@ class TestNetwork:
         with pytest.raises(WeightsError, match="the hub wants the licence accepted first"):
             find_weights(models()["dinov3-vits16"])
 
+    def test_the_pinned_revision_is_asked_for(self, monkeypatch, saved):
+        hub = sys.modules["huggingface_hub"]
+        monkeypatch.delenv("MANYMATCH_OFFLINE")
+        asked = []
+        monkeypatch.setattr(hub.HfApi, "model_info", lambda *_, **k: asked.append(k["revision"]))
+        monkeypatch.setattr(
+            hub, "snapshot_download", lambda *_, **k: (asked.append(k["revision"]), str(saved))[1]
+        )
+        monkeypatch.setattr(weights, "whereabouts", lambda _: None)
+        find_weights(tiny.record("dinov3", revision="a" * 40))
+        assert asked == ["a" * 40] * 2
+
+    def test_a_download_with_another_hash_is_not_kept(self, monkeypatch, saved, tmp_path):
+        hub = sys.modules["huggingface_hub"]
+        monkeypatch.delenv("MANYMATCH_OFFLINE")
+        # What a server that lies would leave in the cache.
+        snapshot = into_cache(saved, tmp_path / "hf" / "hub", "some/dinov3")
+        monkeypatch.setattr(weights, "whereabouts", lambda _: None)
+        monkeypatch.setattr(hub.HfApi, "model_info", lambda *_, **__: None)
+        monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(snapshot))
+        model = tiny.record("dinov3", sha256={"model.safetensors": "0" * 64})
+        with pytest.raises(
+            WeightsError, match=r"must have the SHA-256 0{64}.*nothing is kept"
+        ) as e:
+            find_weights(model)
+        assert "\n" not in str(e.value)
+        assert not list((tmp_path / "hf").rglob("model.safetensors"))
+
     def test_a_download_is_used(self, monkeypatch, saved):
         hub = sys.modules["huggingface_hub"]
         monkeypatch.delenv("MANYMATCH_OFFLINE")
@@ -242,41 +366,6 @@ class TestNetwork:
         monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(tmp_path))
         with pytest.raises(WeightsError, match=r"no \.safetensors file"):
             load(None)
-
-    def test_a_silent_server_is_given_up(self, monkeypatch):
-        monkeypatch.delenv("MANYMATCH_OFFLINE")
-        monkeypatch.setattr(weights, "TIMEOUT_S", 0.2)
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            url = f"http://127.0.0.1:{server.getsockname()[1]}/weights.pt"
-            model = dataclasses.replace(models()["vjepa2.1-vitl16"], url=url)
-            with pytest.raises(WeightsError, match=r"the download failed \(timed out\)"):
-                find_weights(model)
-
-    @pytest.mark.parametrize("length", [5, 50])
-    def test_a_file_appears_only_when_it_is_whole(self, monkeypatch, tmp_path, length):
-        monkeypatch.delenv("MANYMATCH_OFFLINE")
-        with socket.create_server(("127.0.0.1", 0)) as server:
-
-            def answer():
-                connection, _ = server.accept()
-                with connection:
-                    connection.recv(10_000)
-                    head = f"HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n"
-                    connection.sendall(head.encode() + b"12345")
-
-            thread = threading.Thread(target=answer)
-            thread.start()
-            url = f"http://127.0.0.1:{server.getsockname()[1]}/w.pt"
-            model = dataclasses.replace(models()["vjepa2.1-vitl16"], url=url)
-            file = tmp_path / "cache" / "torch" / "hub" / "checkpoints" / "w.pt"
-            if length == 5:
-                assert find_weights(model) == file
-                assert file.read_bytes() == b"12345"
-            else:
-                with pytest.raises(WeightsError, match="after 5 of 50 bytes"):
-                    find_weights(model)
-                assert list(file.parent.iterdir()) == []
-            thread.join()
 
 
 class Evil:
@@ -341,6 +430,16 @@ class TestDamage:
         text.write_text("hello")
         self.refused(text, "does not end so")
         self.refused(tmp_path / "none.pth", "there is no such file")
+
+    def test_an_index_names_files_beside_it_only(self, tmp_path):
+        folder = tmp_path / "model"
+        folder.mkdir()
+        index = folder / "model.safetensors.index.json"
+        (tmp_path / "model.safetensors").write_bytes(b"x")
+        index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+        self.refused(folder, "no complete weights")
+        index.write_text("[" * 100_000)
+        self.refused(folder, "no complete weights")
 
     def test_folders(self, tmp_path):
         self.refused(tmp_path, "no complete weights")

@@ -62,8 +62,16 @@ class Model:
         Input pixels per cell of the last layer.
     package, file : str, optional
         Requirement for pip, and the weights' path inside the package it installs.
+    checkpoint : str, optional
+        Name of the file that the authors publish beside the hub's, which is read too.
     url : str, optional
-        Where the weights lie when neither on the hub nor in a package.
+        Where that file lies, if anyone may fetch it. It is downloaded when the weights are neither
+        on the hub nor in a package.
+    revision : str, optional
+        Commit of the hub's repository that is downloaded; None takes the newest.
+    sha256 : dict of str to str
+        Hashes of files by their name, in hexadecimal digits, or the first ones where the publisher
+        gives no more; files under other names have no known hash.
     alternative : str, optional
         A model of the same kind that is easier to get.
     libraries : tuple of str
@@ -83,7 +91,10 @@ class Model:
     patch_size: int | None = None
     package: str | None = None
     file: str | None = None
+    checkpoint: str | None = None
     url: str | None = None
+    revision: str | None = None
+    sha256: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
     alternative: str | None = None
     libraries: tuple[str, ...] = ("torch", "transformers")
 
@@ -91,6 +102,12 @@ class Model:
     def needs_weights(self) -> bool:
         """Whether there is anything to load."""
         return bool(self.hub_id or self.package or self.url)
+
+    @property
+    def published(self) -> str | None:
+        """Name of the file that the authors publish, in a package or at an address."""
+        named = self.checkpoint or self.url or self.file
+        return None if named is None else named.rsplit("/", 1)[-1]
 
     @property
     def import_name(self) -> str | None:

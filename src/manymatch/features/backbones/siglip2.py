@@ -68,6 +68,13 @@ def load_siglip2(
 #: Stem of the class in transformers and configuration of every model, by name.
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {}
 
+# Commits of the hub's repositories, and the SHA-256 of ``model.safetensors`` where it is known.
+_REVISIONS = {
+    "base": "b53b807d3a2d5e2b3911292f2d69e5341cdc064c",
+    "so400m": "cc24074f717b612951c2dead130904ab9b65a81e",
+}
+_HASHES = {"so400m": "11a61a2068800d5f4f35cb041c1fea25de86ce87725e4c97a9ed046d0b22c076"}
+
 # (size, width, hidden width, blocks, heads, parameters, those of the file with the text encoder)
 for _size, _dim, _hidden, _layers, _heads, _parameters, _downloaded in (
     ("base", 768, 3072, 12, 12, 92_930_304, 375_234_050),
@@ -89,6 +96,8 @@ for _size, _dim, _hidden, _layers, _heads, _parameters, _downloaded in (
         _settings,
         family="siglip2",
         hub_id=f"google/siglip2-{_size}-patch16-naflex",
+        revision=_REVISIONS[_size],
+        sha256={"model.safetensors": _HASHES[_size]} if _size in _HASHES else {},
         licence="Apache-2.0",
         parameters=_parameters,
         downloaded=_downloaded,

