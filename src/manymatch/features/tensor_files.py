@@ -13,6 +13,7 @@ import io
 import math
 import pickletools
 import struct
+import warnings
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,9 @@ def read_tensors(file: Path, key: str | None = None) -> State:
             safetensors = require("safetensors.torch", "reading .safetensors files", "features")
             content: State = _checked(safetensors.load_file(file, device="cpu"))
         else:
-            with file.open("rb") as opened:
+            with file.open("rb") as opened, warnings.catch_warnings():
+                # Of texts that a damaged file spells strangely.
+                warnings.simplefilter("ignore")
                 read = _read_archive if zipfile.is_zipfile(opened) else _read_legacy
                 opened.seek(0)
                 content = read(opened, file.stat().st_size, key)
