@@ -39,6 +39,7 @@ def test_the_numbers_are_those_of_the_paper():
     assert (features.detector, features.descriptor) == ("superpoint", "dinov3-vitl16")
     assert (features.layer, features.debias, features.max_keypoints) == (19, 200, 2048)
     assert (features.longest, features.nms_radius) == (1024, None)
+    assert (features.resize, features.precision) == ("paper", "float32")
     assert (association.k, association.operator) == (5, "mutual")
     assert (association.max_edges, association.gms, association.keep) == (2048, True, 1024)
     assert (options.threshold_px, options.q, options.delta) == (1.0, 0.3, 0.01)
