@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch.features.device import choose_device, require_torch, weights_hash
+from manymatch.features.device import choose_device, inference, require_torch, weights_hash
 from manymatch.features.registry import Model
 from manymatch.features.weights import find_weights, freeze, load_state, load_strictly
 from manymatch_paper.systems.base import NativeSystem
@@ -122,8 +122,9 @@ class LightGlueSystem(NativeSystem):
             return np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0)
         sizes = [(image.shape[1], image.shape[0]) for image in images]
         run = _run_transformers if self.matcher.hub_id else _run_kornia
-        with require_torch().inference_mode():
-            index0, index1, scores = run(self.network, found, sizes, choose_device(self.device))
+        device = choose_device(self.device)
+        with inference(device):
+            index0, index1, scores = run(self.network, found, sizes, device)
         return found[0].points[index0], found[1].points[index1], scores
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch.features.device import choose_device, require_torch, weights_hash
+from manymatch.features.device import choose_device, inference, require_torch, weights_hash
 from manymatch.features.registry import Model
 from manymatch.features.weights import find_weights, freeze
 from manymatch_paper.systems.base import System
@@ -88,8 +88,9 @@ class EfficientLoftr(System):
         torch = require_torch()
         network: Any = self.network
         constants = self._constants()
-        with torch.inference_mode():
-            pixels = _pair(image0, image1).to(choose_device(self.device))
+        device = choose_device(self.device)
+        with inference(device):
+            pixels = _pair(image0, image1).to(device)
             # Both images in one tensor, padded at the right and the bottom: coordinates stay.
             coarse, *residual = network.efficientloftr(pixels).feature_maps
             cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], constants)
