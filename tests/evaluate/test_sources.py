@@ -7,15 +7,22 @@ import pytest
 
 from manymatch import AssociationGraph, candidates, gms_filter
 from manymatch.associate.candidates import Association
+from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.estimate.options import Options
+from manymatch.evaluate.estimators import trial
 from manymatch.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from manymatch.evaluate.sources import (
     NUM_SCENES,
     FileSource,
+    ImageSource,
     SyntheticSource,
     open_sources,
 )
+from manymatch.io.pairs import Pair
+from manymatch.matcher.matcher import Matcher
 from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_views import image_pair
 
 
 @pytest.fixture
@@ -158,3 +165,41 @@ def test_an_empty_folder_is_one_sentence(tmp_path):
         open_sources([str(tmp_path)])
     with pytest.raises(ValueError, match="at least one set"):
         open_sources([])
+
+
+def test_images_are_filtered_and_thresholded_at_working_size(tmp_path):
+    """The same pixels in a larger file: the same edges after the filter, the same angle."""
+    pytest.importorskip("cv2")
+    Image = pytest.importorskip("PIL.Image")
+    views = image_pair()
+    matcher = Matcher("classic", longest=480, max_keypoints=400)
+    found = []
+    for factor in (1, 4):
+        large = np.repeat(np.repeat(views.image0, factor, axis=0), factor, axis=1)
+        paths = tmp_path / f"{factor}.png", tmp_path / "b.png"
+        Image.fromarray(large).save(paths[0])
+        Image.fromarray(views.image1).save(paths[1])
+        pair = Pair(
+            "a", "b", *paths, views.camera.scaled(factor), views.camera,
+            R=views.pose.R, t=views.pose.t,
+        )  # fmt: skip
+        found.append(ImageSource(Dataset("views", "Views", (pair,)), matcher)[0])
+    plain, stored = found
+    assert (plain.working0, stored.working0) == ((480, 360), (480, 360))
+    assert stored.size0 == (1920, 1440)
+    assert plain.pixels == pytest.approx(1.0)
+    assert stored.pixels == pytest.approx(2 / (1 / 4 + 1))
+    kept = [Association.paper().apply(posed.graph, **posed.sizes) for posed in found]
+    assert 0 < kept[0].num_edges < Association.paper().max_edges
+    assert np.array_equal(kept[0].edges, kept[1].edges)
+    # In pixels of the files the grids would lie otherwise.
+    unscaled = Association.paper().apply(stored.graph, stored.size0, stored.size1)
+    assert not np.array_equal(unscaled.edges, kept[0].edges)
+    row, again = (
+        trial("auto", posed, posed.graph, Options(max_iterations=2000, threshold_px=posed.pixels))
+        for posed in found
+    )
+    assert again["num_inliers"] == row["num_inliers"]
+    write_posed_graph(tmp_path / "posed.npz", stored)
+    assert read_posed_graph(tmp_path / "posed.npz").sizes == stored.sizes
+    assert again["error_deg"] == pytest.approx(row["error_deg"], abs=1e-3)

@@ -1,5 +1,7 @@
 """Every step from a file's pixels to a descriptor, against a slow twin made from its definition."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -301,3 +303,23 @@ def test_detectors_and_backbones_run_with_these_switches(image, monkeypatch):
     )[1]
     dense_maps([image], backbone)
     assert seen == [False, False]
+
+
+def test_switches_that_were_set_by_operator_are_respected_too():
+    """The newer way to set them, after which the older one raises; in a process of its own."""
+    if not hasattr(torch.backends.cudnn, "conv"):
+        pytest.skip("this torch has the older switches only")
+    code = """
+import torch
+from manymatch.features.device import inference
+parts = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.mkldnn.matmul]
+torch.backends.fp32_precision = "tf32"
+before = [part.fp32_precision for part in parts]
+with inference(torch.device("cpu")):
+    assert [part.fp32_precision for part in parts] == ["ieee"] * 3
+assert before == [part.fp32_precision for part in parts] == ["tf32"] * 3
+"""
+    done = subprocess.run(  # noqa: S603 - fixed arguments
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

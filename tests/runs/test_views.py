@@ -143,3 +143,15 @@ def test_tiles_keep_images_together(tmp_path):
     order = tiled(range(len(pairs)), pairs)
     assert sorted(order) == list(range(len(pairs)))
     assert loads(order) <= 240 < loads(range(len(pairs))) / 5
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_working_size_is_that_of_the_file_as_it_is(tmp_path, turns):
+    Image = pytest.importorskip("PIL.Image")
+    Image.fromarray(texture(0, 90, 60)).save(tmp_path / "a.png")
+    features = Views(Matcher("classic", longest=180), 0).get(tmp_path / "a.png", turns).features
+    width, height = features.size
+    assert features.working_size == (2 * width, 2 * height)
+    assert features.working_scale.tolist() == [2.0, 2.0]
+    own = Views(Matcher("classic", longest=180), 0).get(tmp_path / "a.png", turns, 0).features
+    assert own.working_size == (width, height)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _WANT = "a posed graph"
 _ARRAYS = ("points0", "points1", "edges", "rank", "K0", "K1", "R", "t", "size0", "size1")
 _TEXTS = ("name0", "name1")
-_OPTIONAL = ("similarity", "scene", "true_edges")
+_WORKING = ("working0", "working1")
+_OPTIONAL = ("similarity", "scene", "true_edges", *_WORKING)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class PosedGraph:
         Group of the pair within its set, such as a range of viewpoint changes.
     working0, working1 : (int, int) or None
         Width and height at working size, at which the filter and a threshold count in pixels; None
-        where the pixels of the graph are these, as in files.
+        where the pixels of the graph are these.
     true_edges : (E,) bool or None
         Edges of the graph that join two images of the same 3D point, where that is known.
     """
@@ -135,8 +136,8 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
 
     The file is an .npz with ``points0``, ``points1`` (pixels), ``edges``, ``rank``, ``K0``, ``K1``
     (3 x 3), ``R``, ``t`` (camera 0 to camera 1), ``size0``, ``size1`` (width, height), and
-    optionally ``similarity``, ``name0``, ``name1``, ``scene`` and ``true_edges`` (bool, one an
-    edge).
+    optionally ``similarity``, ``name0``, ``name1``, ``scene``, ``true_edges`` (bool, one an edge),
+    and ``working0``, ``working1`` (width, height at working size, where that is another).
     """
     data = read_bytes(path, _WANT)
     names = npz_names(data, path, _WANT)
@@ -144,6 +145,7 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
     arrays = read_npz(data, path, _WANT, wanted)
     try:
         sizes = [_size(arrays[name], name) for name in ("size0", "size1")]
+        working = {name: _size(arrays[name], name) for name in _WORKING if name in arrays}
         cameras = [
             Camera.from_matrix(arrays[f"K{side}"].astype(float), *size)
             for side, size in enumerate(sizes)
@@ -167,7 +169,9 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
     except (ValueError, TypeError) as error:
         raise unreadable(path, _WANT, str(error)) from error
     known = {"camera0": cameras[0], "camera1": cameras[1], "size0": sizes[0], "size1": sizes[1]}
-    return PosedGraph.of_pair(pair, seed_index - 1, graph=graph, true_edges=true_edges, **known)
+    return PosedGraph.of_pair(
+        pair, seed_index - 1, graph=graph, true_edges=true_edges, **known, **working
+    )
 
 
 def write_posed_graph(path: object, posed: PosedGraph) -> None:
@@ -179,7 +183,7 @@ def write_posed_graph(path: object, posed: PosedGraph) -> None:
         if camera.distortion:
             raise ValueError(f"{name} must have no distortion to be written, got {camera!r}")
     of_graph = ("points0", "points1", "edges", "rank", "similarity")
-    of_pair = ("R", "t", "size0", "size1", "name0", "name1", "scene", "true_edges")
+    of_pair = ("R", "t", "size0", "size1", "name0", "name1", "scene", "true_edges", *_WORKING)
     values: dict[str, Any] = {
         **{name: getattr(graph, name) for name in of_graph},
         **{name: getattr(posed, name) for name in of_pair},
