@@ -22,6 +22,11 @@ def test_qualitative_has_two_brackets(tmp_path: Path) -> None:
     settings = {"backbone": "efficientnet-lite0", "layer": 10, "against": 7, "debias": 3}
     settings["settings"] = PatchSettings(longest=0, weights="random")
     data = qualitative.run(OneSet(dataset), pair=[0, 1], **settings)
+    assert data["differs_from_paper"][1:4] == [
+        "layer 10 instead of 19",
+        "against 7 instead of 24",
+        "debias 3 instead of 200",
+    ]
     assert len(data["examples"]) == 2
     columns = data["examples"][0]["columns"]
     assert [(c["layer"], c["rank"]) for c in columns] == [(7, 3), (10, 3), (10, 0), (10, 3)]

@@ -75,6 +75,7 @@ def test_teaser_on_images(tmp_path: Path, has_depth: bool) -> None:
     settings = {"backbone": "efficientnet-lite0", "layer": 4, "k": 4, "tau": 10.0, "lines": 3}
     settings["settings"] = PatchSettings(longest=0, weights="random")
     data = teaser.run(OneSet(dataset), **settings)
+    assert "backbone efficientnet-lite0 instead of dinov3-vitl16" in data["differs_from_paper"]
     assert data["judge"] == ("depth" if has_depth else "pose")
     # 20 x 16 patches of 8 pixels; with depth two columns of the first view are not in the second.
     assert data["patches"] == 320

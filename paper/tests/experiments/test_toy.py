@@ -95,3 +95,11 @@ def test_the_gap_to_the_dominant_form_closes_with_delta():
         h = toy.run(delta=delta)["hypotheses"][0]
         gaps.append(h["log_likelihood"] - h["log_dominant"])
     assert gaps[0] > gaps[1] > gaps[2] > 0.0
+
+
+def test_differences_from_the_paper():
+    assert toy.run()["differs_from_paper"] == []
+    assert toy.run(delta=0.1, q=0.5)["differs_from_paper"] == [
+        "delta 0.1 instead of 0.01",
+        "q 0.5 instead of 0.3",
+    ]

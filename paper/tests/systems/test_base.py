@@ -109,7 +109,7 @@ def test_missing_weights_are_said_with_the_command(name, command, monkeypatch, t
     system = load_system(name, offline=True)
     for fetch in (False, True):
         sentence = system.missing(fetch=fetch)
-        assert f"run `{command}`" in sentence
+        assert f"run `{command}" in sentence
         assert "downloads are switched off" in sentence
 
 

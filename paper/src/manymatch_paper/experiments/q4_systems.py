@@ -89,7 +89,7 @@ _OURS = "ours"
 # Beside the journal of a run: in what it was made.
 _ENVIRONMENT = "environment.json"
 _PACKAGES = (
-    "manymatch-paper", "numpy", "torch", "torchvision", "transformers", "timm", "kornia",
+    "numpy", "torch", "torchvision", "transformers", "timm", "kornia",
     "opencv-python", "opencv-python-headless", "vismatch", "tensorflow", "poselib",
 )  # fmt: skip
 # Of the identity of a source: other results may stand beside ours all the same.
@@ -393,7 +393,8 @@ def notes(data: dict[str, Any]) -> list[str]:
     settings = data["settings"]
     sentences = [
         "Images are matched at working size, the longer edge 1024 pixels unless a set says "
-        "otherwise; the pose of a system is PoseLib's, that of our rows the two-stage "
+        "otherwise, by MASt3R at the 512 pixels of its checkpoint; the pose of a system is "
+        "PoseLib's, that of our rows the two-stage "
         f"estimator's, both with {budget_text(settings)} there and {seeds_text(settings)} a pair.",
         "The paper's row of our method is with DINOv3 ViT-L/16 at SuperPoint keypoints; ours are "
         "with the presets that the rows name.",

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from manymatch.evaluate.protocol import unequal
 from manymatch.evaluate.tables import Table
 from manymatch.io.image import load_image
 from manymatch_paper.dense_pairs import (
     PAPER_BACKBONE,
+    PAPER_LAYER,
+    PAPER_RANK,
     Backbone,
     Choice,
     OneSet,
@@ -33,17 +36,20 @@ EXAMPLE = (
     "--layer 10 --against 7 --debias 10"
 )
 
+# The paper's, the last one of its backbone.
+_AGAINST = 24
+
 
 def run(
     one: OneSet,
     *,
     pair: Annotated[Sequence[int], "Number of a pair, from 0; may be repeated."] = (0,),
     backbone: Backbone = PAPER_BACKBONE,
-    layer: Annotated[int, "The selected block, from 1."] = 19,
-    against: Annotated[int, "The block that it is compared with at the same rank."] = 24,
+    layer: Annotated[int, "The selected block, from 1."] = PAPER_LAYER,
+    against: Annotated[int, "The block that it is compared with at the same rank."] = _AGAINST,
     debias: Annotated[
         int, "Rank of the positional subspace, compared with none at the selected block."
-    ] = 200,
+    ] = PAPER_RANK,
     settings: PatchSettings | None = None,
 ) -> dict[str, Any]:
     """Colour pairs of images by one PCA of their features: two layers, then two debias ranks."""
@@ -79,6 +85,13 @@ def run(
             }
         )
     return {
+        "differs_from_paper": [
+            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
+            *unequal("layer", layer, PAPER_LAYER),
+            *unequal("against", against, _AGAINST),
+            *unequal("debias", debias, PAPER_RANK),
+            "pairs of your choice",
+        ],
         "backbone": source.backbone.name,
         "layer": layer,
         "against": against,

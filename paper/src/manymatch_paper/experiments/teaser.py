@@ -9,10 +9,13 @@ import numpy as np
 
 from manymatch._validate import BoolArray, FloatArray, IndexArray, integer
 from manymatch.associate.neighbours import associate
+from manymatch.evaluate.protocol import PAPER, unequal
 from manymatch.evaluate.tables import Table
 from manymatch.io.image import load_image
 from manymatch_paper.dense_pairs import (
     PAPER_BACKBONE,
+    PAPER_LAYER,
+    PAPER_RANK,
     Backbone,
     Debias,
     Layer,
@@ -86,6 +89,13 @@ def run(
     )
     found = _kept(rows, judge, k)
     return {
+        "differs_from_paper": [
+            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
+            *unequal("layer", block, PAPER_LAYER),
+            *unequal("debias", rank, PAPER_RANK),
+            *unequal("k", k, PAPER.association.k),
+            "a pair of your choice",
+        ],
         "title": f"{dataset.title}, {chosen.name0} and {chosen.name1}, "
         f"{angle_deg(chosen):.0f}° apart",
         "backbone": source.backbone.name,

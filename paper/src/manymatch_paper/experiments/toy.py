@@ -15,6 +15,7 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import real
+from manymatch.evaluate.protocol import PAPER, unequal
 from manymatch.evaluate.tables import Cell, Table
 from manymatch_paper.cells import listed
 from manymatch_paper.style import GREY, INK, LIGHT, PAGE_CM, legend_line, new_figure
@@ -39,11 +40,15 @@ _MARK_AT = 0.27
 
 
 def run(
-    eps: Annotated[float, "Inlier threshold, in the unit of the residuals."] = 1.0,
-    delta: Annotated[float, "Chance, in (0, 1), that a false candidate is an inlier."] = 0.01,
+    eps: Annotated[
+        float, "Inlier threshold, in the unit of the residuals."
+    ] = PAPER.options.threshold_px,
+    delta: Annotated[
+        float, "Chance, in (0, 1), that a false candidate is an inlier."
+    ] = PAPER.options.delta,
     q: Annotated[
         float, "Probability, in (0, 1), that the real match is among a keypoint's candidates."
-    ] = 0.3,
+    ] = PAPER.options.q,
 ) -> dict[str, Any]:
     """Enumerate the configurations of a toy graph: likelihood, its approximation, all scores."""
     real(eps, "eps", 0.0)
@@ -78,6 +83,11 @@ def run(
         )
     shown = hypotheses[0]["inlier"]
     return {
+        "differs_from_paper": [
+            *unequal("eps", eps, PAPER.options.threshold_px),
+            *unequal("delta", delta, PAPER.options.delta),
+            *unequal("q", q, PAPER.options.q),
+        ],
         "settings": {"eps": eps, "delta": delta, "q": q},
         "edges": [list(edge) for edge in _EDGES],
         "num_configurations": len(every),
