@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import logging
 import threading
@@ -262,3 +263,56 @@ def test_progress_is_a_line_in_a_log_and_a_bar_on_a_terminal(
     download(server.url, path)
     assert caplog.text == ""
     assert "w.pt" in capsys.readouterr().err
+
+
+@pytest.fixture
+def online(monkeypatch, tmp_path):
+    """Downloads into a cache of our own."""
+    for name in ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TORCH_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "torch" / "hub" / "checkpoints" / "w.pt"
+
+
+@pytest.mark.parametrize("content", ["right", "another network", "noise"])
+def test_only_the_network_that_was_asked_for_is_kept(server, online, monkeypatch, content):
+    torch = pytest.importorskip("torch")
+    from manymatch.features.backbones import vjepa
+    from manymatch.features.registry import models
+    from manymatch.features.weights import WeightsError, random_weights
+
+    name = "vjepa2.1-vitl16"
+    size = vjepa.Size(64, 64, (1, 2, 3, 4))
+    monkeypatch.setitem(vjepa.SIZES, name, size)
+    state = random_weights(vjepa.build_network(size)).state_dict()
+    if content == "another network":
+        state = {"a": torch.zeros(3)}
+    if content != "noise":
+        buffer = io.BytesIO()
+        torch.save({"ema_encoder": state}, buffer)
+        server.data = buffer.getvalue()
+    model = dataclasses.replace(models()[name], url=server.url)
+    if content == "right":
+        vjepa.load_vjepa(model, "ema_encoder")
+        assert online.read_bytes() == server.data
+        vjepa.load_vjepa(model, "ema_encoder")
+        assert len(server.asked) == 1
+    else:
+        with pytest.raises(WeightsError, match="weights must be"):
+            vjepa.load_vjepa(model, "ema_encoder")
+        assert names(online) == []
+
+
+@pytest.mark.usefixtures("online")
+def test_a_wrong_hash_is_one_sentence_of_ours(server):
+    pytest.importorskip("torch")
+    from manymatch.features.registry import models
+    from manymatch.features.weights import WeightsError, find_weights
+
+    model = dataclasses.replace(
+        models()["vjepa2.1-vitl16"], url=server.url, sha256={"w.pt": "0" * 8}
+    )
+    with pytest.raises(WeightsError, match="instead of 00000000, which is not kept") as error:
+        find_weights(model)
+    assert "\n" not in str(error.value)

@@ -258,6 +258,7 @@ class TestMissing:
             assert weights.fetch_command(model)
             text = str(weights._missing(model, "x"))
             assert weights.fetch_command(model) in text
+            assert model.package is not None or (model.published or "") in text
             if model.alternative is not None:
                 other = find_model(model.alternative)
                 assert other.kind == model.kind
