@@ -87,13 +87,17 @@ def working(what: str, *, quiet: bool = False) -> Iterator[None]:
 def clean_exit() -> Iterator[None]:
     """End with one sentence and an exit code, not with a traceback, where the input is at fault.
 
-    A bad value or file and a package that is not installed are exit code 2, Ctrl-C is 130. Other
-    exceptions are programming errors and are not caught. `command_group` runs every command in it.
+    A bad value or file, a package that is not installed and a lack of memory are exit code 2,
+    Ctrl-C is 130. Other exceptions are programming errors and are not caught. `command_group` runs
+    every command in it.
     """
     try:
         yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print_error(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    except MemoryError as error:
+        print_error(f"there is not enough memory{': ' if str(error) else ''}{error}")
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt as stop:
         finished, total = getattr(stop, "finished", None), getattr(stop, "total", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from manymatch.io.matches import PairMatches, PairWriter, graph_from_partners, i
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -186,25 +188,30 @@ class HlocWriter(PairWriter):
             raise refusal("matches_path", "another file than features_path", str(matches_path))
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        # Closed from the last to the first: the matches get their name after the keypoints.
-        self._matches = self._open_file(stack, self._matches_path, MATCHES)
-        self._features = self._open_file(stack, self._features_path, FEATURES)
+        # Closed from the last to the first: both files are complete before one gets its name, and
+        # the matches get theirs after the keypoints.
+        paths = {MATCHES: self._matches_path, FEATURES: self._features_path}
+        beside = [stack.enter_context(_files.whole_file(path)) for path in paths.values()]
+        self._matches_file, self._features_file = (
+            stack.enter_context(self._file(stack, temporary, path, want))
+            for temporary, (want, path) in zip(beside, paths.items(), strict=True)
+        )
+        self._matches = stack.enter_context(self._matches_file.h5(MATCHES))
+        self._features = stack.enter_context(self._features_file.h5(FEATURES))
 
-    def _open_file(self, stack: contextlib.ExitStack, path: Path, want: str) -> Any:
-        """Open a file beside `path`, with what `path` holds, which becomes `path` in the end."""
-        h5py = _h5py()
-        temporary = stack.enter_context(_files.whole_file(path))
-        if self._append and path.exists():
-            with (
-                _files.reading(path, want, ValueError),
-                _files.open_regular(path) as old,
-                temporary.open("xb") as copy,
-            ):
-                shutil.copyfileobj(old, copy)
-            with _files.reading(path, want, OSError):
-                h5py.File(temporary, "r+").close()
-        stack.enter_context(_disk_errors(path))
-        return stack.enter_context(h5py.File(temporary, "a"))
+    def _file(
+        self, stack: contextlib.ExitStack, temporary: Path, path: Path, want: str
+    ) -> _PatientFile:
+        """Open a file beside `path`, with what `path` holds."""
+        if not (self._append and path.exists()):
+            return _PatientFile(stack.enter_context(temporary.open("x+b", buffering=0)), path, "w")
+        with (
+            _files.reading(path, want, ValueError),
+            _files.open_regular(path) as old,
+            temporary.open("xb") as copy,
+        ):
+            shutil.copyfileobj(old, copy)
+        return _PatientFile(stack.enter_context(temporary.open("r+b", buffering=0)), path, "r+")
 
     def add(
         self,
@@ -239,10 +246,11 @@ class HlocWriter(PairWriter):
                     raise refusal(f"size{side}", "a pair (width, height) of whole numbers", size)
                 for value in size:
                     integer(value, f"size{side}", 1)
-        with _changing(self._features_path, FEATURES):
+        with _files.reading(self._features_path, FEATURES, ValueError):
             self._add_image(name0, pair.keypoints0, size0)
             self._add_image(name1, pair.keypoints1, size1)
-        with _changing(self._matches_path, MATCHES):
+        self._features_file.check()
+        with _files.reading(self._matches_path, MATCHES, ValueError):
             for old in (*pair_names(name0, name1), *pair_names(name1, name0)):
                 # A group without matches of its own belongs to pairs of an image of that name.
                 if _files.h5_item(self._matches, f"{old}/matches0") is not None:
@@ -252,6 +260,7 @@ class HlocWriter(PairWriter):
             confidence = pair.partner_confidence()
             if confidence is not None:
                 group["matching_scores0"] = confidence.astype(np.float32)
+        self._matches_file.check()
 
     def _add_image(self, name: str, keypoints: FloatArray, size: tuple[int, int] | None) -> None:
         """Add the group of an image, or check that the file holds the same keypoints of it."""
@@ -266,22 +275,74 @@ class HlocWriter(PairWriter):
             raise ValueError(f"it holds other keypoints of {name!r}, to which matches may refer")
 
 
-@contextlib.contextmanager
-def _changing(path: Path, want: str) -> Iterator[None]:
-    """Give errors of the disk one line, and say which file holds what cannot be added to."""
-    with _disk_errors(path), _files.reading(path, want, ValueError):
-        yield
+class _PatientFile(io.RawIOBase):
+    """A file for h5py that keeps errors of the disk until somebody asks; a context manager.
 
+    HDF5 crashes the process, or forgets what it had to write, when a write fails. It never learns
+    of it here: `check` raises the first error, and so does the end of a block without another one.
+    """
 
-@contextlib.contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    """Give errors of the disk while `path` is written one line."""
-    try:
-        yield
-    except OSError as error:
-        # h5py's own text has several lines and an address in memory.
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise OSError(error.errno, reason, str(path)) from error
-    except RuntimeError as error:
-        # How h5py says that the disk is full when it closes a file.
-        raise OSError(f"{str(path)!r} cannot be written: {error}") from error
+    def __init__(self, raw: io.FileIO, path: Path, mode: str) -> None:
+        self._raw, self._path, self._mode = raw, path, mode
+        self._error: OSError | None = None
+
+    def h5(self, want: str) -> Any:
+        """Return the file that h5py makes of it."""
+        with _files.reading(self._path, want, OSError):
+            return _h5py().File(self, self._mode)
+
+    def check(self) -> None:
+        """Raise the first error that there was."""
+        if self._error is not None:
+            number = self._error.errno
+            raise OSError(number, self._error.strerror, str(self._path)) from self._error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.check()
+
+    def write(self, data: Any) -> int:
+        """Write all of the data."""
+        left = memoryview(data).cast("B")
+        with self._keeping_errors():
+            while left:
+                left = left[self._raw.write(left) :]
+        return len(data)
+
+    def readinto(self, buffer: Any) -> int:
+        """Read; what could not be read, as it could not be written, is zero."""
+        view, done = memoryview(buffer).cast("B"), 0
+        with self._keeping_errors():
+            while done < len(view) and (count := self._raw.readinto(view[done:])):
+                done += count
+        if self._error is not None:
+            view[done:] = bytes(len(view) - done)
+            done = len(view)
+        return done
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place."""
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._raw.tell()
+
+    def truncate(self, size: int | None = None) -> int:
+        """Give the file a length."""
+        with self._keeping_errors():
+            self._raw.truncate(size)
+        return size or 0
+
+    def flush(self) -> None:
+        """Do nothing, as nothing is held back."""
+
+    @contextlib.contextmanager
+    def _keeping_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._error = self._error or error
