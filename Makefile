@@ -7,12 +7,13 @@ SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not 
 CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo street test core-test cross bench compare accuracy lint format wheel clean
+.PHONY: help demo street test core-test cross faults bench compare accuracy lint format wheel clean
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
 	@echo "make street     render the two photographs of the demo again, into the package"
 	@echo "make test       the core's tests under sanitizers, then the Python tests"
+	@echo "make faults     every system call of match and batch fails in turn, in every way; takes an hour"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make compare    what got slower since the committed baseline, by instruction counts"
 	@echo "make accuracy   pose AUC on synthetic scenes and, where present, on real graphs; out/accuracy"
@@ -65,6 +66,10 @@ core-test: $(VENV)/.build
 # The core for 64-bit ARM, compiled and run under qemu where there are a cross compiler and qemu.
 cross: $(VENV)/.build
 	$(BIN)/python tests/cross.py
+
+# Needs g++ and Linux; make test has a share of it.
+faults: $(VENV)/.package $(VENV)/.test
+	$(BIN)/python tests/faults/sweep.py
 
 bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/run.py

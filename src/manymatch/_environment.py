@@ -6,12 +6,21 @@ import importlib
 import os
 from typing import Any
 
+_OPENCV_NO_MEMORY = -4
+
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error is a lack of memory, for which OpenCV and torch have their own."""
+    kind = type(error)
+    opencv = kind.__module__ == "cv2" and getattr(error, "code", None) == _OPENCV_NO_MEMORY
+    return isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError" or opencv
 
 
 def require(module: str, what: str, extra: str, otherwise: str = "") -> Any:

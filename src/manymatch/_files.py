@@ -23,7 +23,7 @@ import numpy as np
 from manymatch._validate import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -218,6 +218,16 @@ def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
 def write_text(path: object, text: str) -> None:
     """Write a text as `write_whole` writes a file."""
     write_whole(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
+    """Write arrays to an .npz file as `write_whole` writes a file, without pickles.
+
+    It is packed in memory: an archive that cannot be finished has somewhere to write to then.
+    """
+    packed = BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    write_whole(path, lambda file: file.write(packed.getbuffer()))
 
 
 def npz_names(data: bytes, path: object, want: str) -> set[str]:

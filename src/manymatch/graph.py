@@ -191,7 +191,7 @@ class AssociationGraph:
             for name, value in {"format": _FORMAT, "version": _VERSION, **fields}.items()
             if value is not None
         }
-        _files.write_whole(path, lambda f: np.savez_compressed(f, allow_pickle=False, **content))
+        _files.write_npz(path, content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AssociationGraph:

@@ -106,6 +106,35 @@ def test_a_torn_last_line_is_dropped_and_computed_again(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "damage",
+    [
+        lambda record: record.pop("trials"),
+        lambda record: record["trials"].pop(),
+        lambda record: record.update(trials=[1, 2]),
+        lambda record: record["trials"][0].pop("error_deg"),
+        lambda record: record["trials"][0].update(error_deg="5"),
+        lambda record: record["trials"][0].update(num_inliers=-1),
+        lambda record: record.update(num_edges=[1]),
+        lambda record: record.update(name0=None),
+    ],
+)
+def test_a_damaged_record_is_computed_again(tmp_path, damage):
+    run_set(SmallSource(3), {"a": CONFIG}, tmp_path)
+    expected = without_seconds(RunResult.load(tmp_path / "a"))
+    path = tmp_path / "a" / "journal.jsonl"
+    lines = path.read_text().splitlines()
+    record = json.loads(lines[2])
+    damage(record)
+    lines[2] = json.dumps(record)
+    path.write_text("\n".join([*lines, ""]))
+    with pytest.raises(ValueError, match=r"must be|is no"):
+        RunResult.load(tmp_path / "a")
+    with pytest.warns(UserWarning, match=r"\(number 3\) were damaged"):
+        result = run_set(SmallSource(3), {"a": CONFIG}, tmp_path)["a"]
+    assert without_seconds(result) == expected
+
+
+@pytest.mark.parametrize(
     ("source", "config", "part"),
     [
         (SmallSource(2), replace(CONFIG, seeds=3), "config.seeds was 2 and is 3"),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
+from manymatch._environment import out_of_memory
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -96,7 +98,9 @@ def clean_exit() -> Iterator[None]:
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print_error(str(error))
         raise typer.Exit(BAD_INPUT) from None
-    except MemoryError as error:
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
         print_error(f"there is not enough memory{': ' if str(error) else ''}{error}")
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt as stop:

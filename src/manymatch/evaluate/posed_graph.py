@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_whole
+from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_npz
 from manymatch._validate import bool_array, read_only
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose import RelativePose
@@ -191,7 +191,7 @@ def write_posed_graph(path: object, posed: PosedGraph) -> None:
         "K1": posed.camera1.K,
     }
     arrays = {name: value for name, value in values.items() if value is not None}
-    write_whole(path, lambda file: np.savez_compressed(file, **arrays))
+    write_npz(path, arrays)
 
 
 def _size(value: Any, name: str) -> tuple[int, int]:

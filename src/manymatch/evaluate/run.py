@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from manymatch.evaluate.protocol import PAPER, RecordedRun, differences
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.geometry.pose_error import FAILURE_DEG
 from manymatch.runs.journal import NAME, Journal, read_journal
+from manymatch.runs.rows import check_value, machine_fault
 from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
 from manymatch.runs.tables import write_json, write_tables
 
@@ -152,8 +155,10 @@ class RunResult:
         if not (place / NAME).is_file():
             raise refusal("run", "the folder of a finished run", str(place))
         header, records = read_journal(place)
-        if "config" not in header or "source" not in header:
+        if not isinstance(header.get("config"), dict) or "source" not in header:
             raise refusal("run", "the folder of an evaluation", str(place))
+        for record in records:
+            _check_record(record, header["config"].get("seeds"))
         return cls(place, header, [r for r in records if limit is None or r["index"] < limit])
 
     def __len__(self) -> int:
@@ -295,9 +300,18 @@ def run_set(
         raise refusal("configs", "at least one configuration", configs)
     with contextlib.ExitStack() as stack:
         journals = {
-            name: stack.enter_context(Journal(target / name, run_header(source, config)))
+            name: stack.enter_context(
+                Journal(
+                    target / name,
+                    run_header(source, config),
+                    functools.partial(_check_record, seeds=config.seeds),
+                )
+            )
             for name, config in configs.items()
         }
+        for journal in journals.values():
+            for note in journal.notes:
+                warnings.warn(f"{str(journal.folder)!r}: {note}", stacklevel=2)
         run = Run(
             journals,
             total,
@@ -341,10 +355,12 @@ def _work(
     """Run configurations on one pair."""
     try:
         posed = source[index]
-    except (OSError, ImportError):
-        # A full disk or a missing package concerns all pairs; unreadable images are ValueErrors.
+    except ImportError:
+        # A missing package concerns all pairs.
         raise
-    except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
+    except Exception as error:  # one pair must not end a run of thousands
+        if isinstance(error, OSError) and machine_fault(error):
+            raise
         sentence = error_sentence(error)
         return {name: _failed(config, index, sentence) for name, config in configs.items()}
     # Configurations often share the association.
@@ -391,6 +407,24 @@ def _failed(config: RunConfig, index: int, sentence: str) -> Record:
         "error": sentence,
         "trials": [missed] * config.seeds,
     }
+
+
+def _check_record(record: Record, seeds: object) -> None:
+    """Raise `ValueError` for what is no record of a run with so many repetitions."""
+    trials = record.get("trials")
+    if not isinstance(trials, list) or len(trials) != seeds:
+        raise ValueError(f"trials of pair {record['index']} must be a list of {seeds}")
+    shared = {name: record.get(name) for name in ("name0", "name1", "scene", "bin", "num_edges")}
+    for row in (shared, *trials):
+        if not isinstance(row, dict):
+            raise refusal("trials", "a list of rows", row)
+        needed = () if row is shared else ("success", "error_deg")
+        for name in {*row, *needed}:
+            value = row.get(name)
+            if name not in COLUMNS:
+                raise ValueError(f"{name!r} is no column")
+            if value is not None or name in needed or row is shared:
+                check_value(name, value, COLUMNS[name])
 
 
 def _first_error(record: Record) -> str:

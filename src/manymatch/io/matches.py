@@ -225,7 +225,7 @@ def write_matches_npz(
         "config": None if config is None else np.array(to_json(config, "config")),
     }
     content = {name: value for name, value in content.items() if value is not None}
-    _files.write_whole(path, lambda f: np.savez_compressed(f, allow_pickle=False, **content))
+    _files.write_npz(path, content)
 
 
 def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:

@@ -6,6 +6,7 @@ import errno
 import math
 from typing import TYPE_CHECKING, Any
 
+from manymatch._environment import out_of_memory
 from manymatch._validate import integer, real
 from manymatch.geometry import pose_error
 from manymatch.matcher.result import mean_probability
@@ -69,7 +70,7 @@ def check_row(row: dict[str, Any], pairs: Sequence[Pair]) -> None:
     for name, value in row.items():
         if name not in known:
             raise ValueError(f"{name!r} is no column")
-        _check_value(name, value, known[name])
+        check_value(name, value, known[name])
     tried = row.get("verdict") != ERROR
     needed = (*_ALWAYS, *(_TRIED if tried else ("error",)))
     if tried and row.get("success"):
@@ -86,7 +87,7 @@ def check_row(row: dict[str, Any], pairs: Sequence[Pair]) -> None:
         raise ValueError(f"pair {row['index']} has other names")
 
 
-def _check_value(name: str, value: object, kind: type) -> None:
+def check_value(name: str, value: object, kind: type) -> None:
     """Check one value of a row; all whole numbers of a row are counts, of 64 bits at most."""
     if kind is float:
         real(value, name)
@@ -194,7 +195,7 @@ def error_row(
 def machine_fault(error: BaseException | None) -> bool:
     """Tell whether an error, or what caused it, is a lack of memory or a failure of the system."""
     while error is not None:
-        if isinstance(error, MemoryError):
+        if out_of_memory(error):
             return True
         if isinstance(error, OSError) and error.errno in _MACHINE_FAULTS:
             return True
