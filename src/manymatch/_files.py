@@ -226,7 +226,13 @@ def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
     It is packed in memory: an archive that cannot be finished has somewhere to write to then.
     """
     packed = BytesIO()
-    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    try:
+        np.savez_compressed(packed, allow_pickle=False, **arrays)
+    except ValueError as error:
+        # NumPy closes the archive on the way, and its complaint hides what went wrong.
+        if isinstance(error.__context__, MemoryError):
+            raise error.__context__ from None
+        raise
     write_whole(path, lambda file: file.write(packed.getbuffer()))
 
 
