@@ -95,9 +95,11 @@ def test_presets_that_cannot_be_loaded_are_listed(opened, tmp_path):
     found = RepresentationSets.from_flags(("scannet1500",), tmp_path)
     assert [s.representation for s in found.sources] == ["dinov2", "vjepa2.1", "superpoint"]
     assert [entry["set"] for entry in found.missing] == ["preset dinov3", "preset siglip2"]
-    # One that was asked for alone is an error.
-    with pytest.raises(ValueError, match="dinov3 must be here"):
+    # One alone is an error, which names a way out unless it was asked for.
+    with pytest.raises(ValueError, match="dinov3 must be here; or name another preset, such as"):
         PoseSets.from_flags(("scannet1500",), tmp_path)
+    with pytest.raises(ValueError, match=r"siglip2 must be here$"):
+        PoseSets.from_flags(("scannet1500",), tmp_path, preset=["siglip2"])
 
 
 def test_without_sets_and_root_there_is_nothing_to_run(tmp_path):

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+import typer
 
 from manymatch import __version__
 from manymatch._validate import suggest
 from manymatch.cli.flags import (
+    SETS_HELP,
     Cache,
     Device,
     Limit,
@@ -21,7 +23,6 @@ from manymatch.cli.flags import (
     Offline,
     Precision,
     Root,
-    Sets,
     Workers,
 )
 from manymatch.evaluate.protocol import PAPER, differences
@@ -44,6 +45,10 @@ Presets = Annotated[
     Sequence[str],
     "A preset or a .toml file for sets of images; may be repeated. By default the paper's: "
     f"{PAPER.preset}, or where representations are compared {', '.join(PAPER.presets)}.",
+]
+PaperSets = Annotated[
+    Sequence[str],
+    typer.Argument(help=f"{SETS_HELP} By default, with --root, the paper's.", show_default=False),
 ]
 Gms = Annotated[
     bool,
@@ -128,7 +133,7 @@ class PoseSets(RunSets):
     @classmethod
     def from_flags(
         cls,
-        sets: Sets = (),  # type: ignore[assignment]
+        sets: PaperSets = (),
         folder: Path = Path(),
         *,
         preset: Presets = (),
@@ -163,12 +168,16 @@ class PoseSets(RunSets):
         if images:
             names = list(dict.fromkeys(preset or cls.presets))
             opened: list[GraphSource] = []
-            _, unloaded = present(
-                names,
-                lambda name: opened.extend(
-                    open_sources(images, [with_precision(name, precision)], **how)
-                ),
-            )
+            try:
+                _, unloaded = present(
+                    names,
+                    lambda name: opened.extend(
+                        open_sources(images, [with_precision(name, precision)], **how)
+                    ),
+                )
+            except ValueError as error:
+                hint = "" if preset else "; or name another preset, such as --preset embedded"
+                raise ValueError(f"{error}{hint}") from error
             sources += opened
             missing += [{**entry, "set": f"preset {entry['set']}"} for entry in unloaded]
         return cls(sources, folder, missing, limit, workers, progress)

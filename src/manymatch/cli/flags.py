@@ -52,14 +52,11 @@ Cache = Annotated[
     Path | None,
     typer.Option(help="Folder in which features are kept.", rich_help_panel=COMMON),
 ]
-Sets = Annotated[
-    list[str],
-    typer.Argument(
-        help="Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of "
-        "pairs, folders of posed graphs, or synthetic:CONFIGURATION.",
-        show_default=False,
-    ),
-]
+SETS_HELP = (
+    "Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of pairs, "
+    "folders of posed graphs, or synthetic:CONFIGURATION."
+)
+Sets = Annotated[list[str], typer.Argument(help=SETS_HELP, show_default=False)]
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets that are given by name only.")
 ]

@@ -83,7 +83,10 @@ if TYPE_CHECKING:
     from manymatch_paper.systems.base import System
 
 QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
-EXAMPLE = "manymatch-paper q4 pairs_folder --system sift-mnn --system aliked-lightglue --limit 3"
+EXAMPLE = (
+    "manymatch-paper q4 pairs_folder --system sift-mnn --system aliked-lightglue --preset embedded "
+    "--limit 3"
+)
 
 _OURS = "ours"
 # Beside the journal of a run: in what it was made.
