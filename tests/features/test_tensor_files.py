@@ -45,6 +45,7 @@ def whole(state, suffix, *, legacy=False):
 
 KINDS = {
     "zip": whole(STATE, ".pth"),
+    "entry": whole({"model": STATE, "epoch": 3}, ".pth"),
     "legacy": whole(STATE, ".pth", legacy=True),
     "safetensors": whole(STATE, ".safetensors"),
 }
@@ -63,7 +64,7 @@ def test_whole_files(tmp_path, kind, suffix):
     path = written(tmp_path, kind, KINDS[kind])
     if kind != "safetensors":
         path = path.rename(path.with_suffix(suffix))
-    got = read_tensors(path)
+    got = read_tensors(path, "model" if kind == "entry" else None)
     assert list(got) == list(STATE) or kind == "safetensors"
     for name, value in STATE.items():
         assert got[name].dtype == value.dtype
@@ -112,10 +113,10 @@ def refused(path, part="weights must be"):
     one_sentence(error)
 
 
-def outcome(path):
+def outcome(path, key):
     """The sentence that refuses a file, or its tensors."""
     try:
-        return "", read_tensors(path)
+        return "", read_tensors(path, key)
     except WeightsError as error:
         return str(error), {}
 
@@ -144,7 +145,7 @@ def test_mutants_are_read_or_refused(folder, kind, data):
         else:
             del mutant[place : place + data.draw(st.integers(1, 40))]
     path = written(folder, kind, bytes(mutant))
-    text, read = outcome(path)
+    text, read = outcome(path, "model" if kind == "entry" else None)
     assert "\n" not in text
     assert len(text) < 900
     held = sum(value.untyped_storage().nbytes() for value in read.values())
@@ -271,6 +272,20 @@ def test_small_files_take_little_memory(tmp_path):
     *refusals, kilobytes = done.stdout.split()
     assert refusals == ["WeightsError"] * len(files)
     assert int(kilobytes) < 64 * 1024
+
+
+def test_an_archive_that_claims_several_disks(tmp_path):
+    """Even asking whether it is an archive raises an error of the library for archives."""
+    data = bytearray(whole({"model": STATE}, ".pth"))
+    locator = data.rindex(b"PK\x06\x07")
+    data[locator + 16 : locator + 20] = struct.pack("<L", 2)
+    path = tmp_path / "x.pth"
+    path.write_bytes(data)
+    with pytest.raises(zipfile.BadZipFile):
+        zipfile.is_zipfile(path)
+    with pytest.raises(WeightsError, match="it is damaged") as error:
+        read_tensors(path, "model")
+    one_sentence(error)
 
 
 def test_deep_and_wide_pickles(tmp_path):
