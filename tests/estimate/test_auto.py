@@ -267,15 +267,6 @@ def test_bits_of_the_core_are_those_of_the_names():
     assert _core.Options().disable == 0
 
 
-@pytest.mark.parametrize("delta", [1e-310, 5e-324])
-def test_the_smallest_delta(delta):
-    synthetic = synthetic_graph(3, 60, candidates=4)
-    options = manymatch.Options(min_iterations=50, max_iterations=300, delta=delta)
-    estimate = manymatch.estimate_relative_pose(synthetic.graph, K, K, "auto", options)
-    assert estimate.success
-    assert np.isfinite(estimate.match_probability).all()
-
-
 def test_points_on_the_normalised_plane_are_filtered_like_pixels():
     scene = make_scene(EASY, seed=3)
     x0, x1 = (

@@ -6,8 +6,14 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import manymatch
+from manymatch import AssociationGraph
+from manymatch._validate import METHODS
 from manymatch.estimate.options import AUTO_PARTS, Options
+from tests.oracles.problems import random_problem
 
 DEFAULTS = Options().to_dict()
 INTEGERS = ("min_iterations", "max_iterations", "pool_size", "seed", "threads")
@@ -32,14 +38,14 @@ def test_integer_field_refuses_floats(name, value):
 
 
 OUT_OF_RANGE = {
-    "threshold_px": [0, -1.0, NAN, INF, -INF, 10**400],
+    "threshold_px": [0, 5e-324, 9e-10, 1.1e9, -1.0, NAN, INF, -INF, 10**400],
     "min_iterations": [0, -1, 100_001, 2**31],
     "max_iterations": [0, -1, 2**31, 2**40],
     "confidence": [0, 1, 1.5, -0.1, NAN, INF],
     "safety": [0, -3.0, NAN, INF],
     "pool_size": [0, -1, 2**31],
-    "q": [0, 1, -0.3, 2, NAN],
-    "delta": [0.0, 1.0, -0.01, NAN],
+    "q": [0, 5e-324, 1e-12, 1, -0.3, 2, NAN],
+    "delta": [0.0, 1e-300, 1e-12, 1.0, -0.01, NAN],
     "guidance": [-0.001, 1.001, NAN, INF],
     "seed": [-1, 2**64],
     "threads": [-1, 2**31],
@@ -57,7 +63,8 @@ def test_out_of_range_names_the_field(name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("threshold_px", 1e-12),
+        ("threshold_px", 1e-9),
+        ("threshold_px", 1e9),
         ("min_iterations", 1),
         ("min_iterations", 100_000),
         ("max_iterations", 2**31 - 1),
@@ -72,6 +79,51 @@ def test_out_of_range_names_the_field(name, value):
 )
 def test_limits_are_legal(name, value):
     assert getattr(Options(**{name: value}), name) == value
+
+
+EXTREMES = {
+    **dict.fromkeys(REALS, (5e-324, 1e-160, 1.1e-12, 1e-9, 1 - 2**-53, 1e9, 1e155, 1e308)),
+    **dict.fromkeys(INTEGERS, (0, 1, 7, 2**31 - 1, 2**64 - 1)),
+    "disable": ((), tuple(AUTO_PARTS)),
+}
+GRAPH = random_problem(np.random.default_rng(1), n=20, max_degree=3)
+
+
+@given(
+    name=st.sampled_from(sorted(EXTREMES)),
+    other=st.sampled_from(sorted(EXTREMES)),
+    method=st.sampled_from(METHODS),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_extremes_give_finite_results_or_name_the_field(name, other, method, data):
+    given_fields = {f: data.draw(st.sampled_from(EXTREMES[f])) for f in {name, other}}
+    try:
+        options = Options(**{"min_iterations": 1, **given_fields})
+    except ValueError as refused:
+        sentence = str(refused)
+    else:
+        sentence = ""
+    if sentence:
+        assert any(field in sentence for field in given_fields)
+        return
+    options = options.replace(min_iterations=20, max_iterations=20)
+    graph = AssociationGraph(
+        800.0 * GRAPH.x0, 800.0 * GRAPH.x1, GRAPH.edges, rank=np.ones(len(GRAPH.edges))
+    )
+    camera = np.diag([800.0, 800.0, 1.0])
+    pose = manymatch.estimate_relative_pose(graph, camera, camera, method, options)
+    for found in (pose, manymatch.estimate_homography(graph, method, options)):
+        numbers = [found.hcm, found.worst_pooled, found.homography, found.match_probability]
+        plain = [np.asarray(x).tolist() for x in numbers if x is not None]
+        json.dumps([plain, found.options.to_dict()], allow_nan=False)
+    if pose.success:
+        json.dumps(
+            [*pose.pose.R.tolist(), *pose.pose.t.tolist(), pose.parallax_deg], allow_nan=False
+        )
+        score = manymatch.score_pose(graph, camera, camera, pose.pose, options)
+        assert np.isfinite(score.hcm)
+        manymatch.assess(pose)
 
 
 @pytest.mark.parametrize("name", INTEGERS)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace manymatch {
@@ -29,8 +28,7 @@ Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<cons
 
 double Levels::weight(int edge, double delta) const {
   const double p = prior[at(edge)];
-  // Finite for the smallest delta too: weights are added and subtracted.
-  return std::log1p(std::min(p / ((1.0 - p) * delta), std::numeric_limits<double>::max()));
+  return std::log1p(p / ((1.0 - p) * delta));
 }
 
 Priors::Priors(const Graph& graph, double q, double delta)

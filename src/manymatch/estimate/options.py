@@ -31,6 +31,11 @@ AUTO_PARTS: dict[str, str] = {
 # More threads than this only cost memory; the result is the same.
 _MOST_THREADS = 256
 
+# Far beyond any image, and well within the numbers that can be squared in the unit of the core.
+_THRESHOLDS_PX = (1e-9, 1e9)
+# No probability is known to be smaller; its logarithm is still an ordinary number.
+_IMPOSSIBLE = 1e-12
+
 _PANEL, _ADVANCED = "Estimation", "Estimation, advanced"
 
 
@@ -55,9 +60,9 @@ class Options:
 
     threshold_px: float = setting(
         1.0,
-        "Inlier threshold in pixels, above 0. For a relative pose it bounds the Sampson error and "
-        "is carried to the normalised plane as 0.5 (1/f0 + 1/f1) threshold_px with the mean focal "
-        "lengths f0 and f1.",
+        "Inlier threshold in pixels, from 1e-9 to 1e9. For a relative pose it bounds the Sampson "
+        "error and is carried to the normalised plane as 0.5 (1/f0 + 1/f1) threshold_px with the "
+        "mean focal lengths f0 and f1.",
         panel=_PANEL,
     )
     min_iterations: int = setting(
@@ -83,15 +88,15 @@ class Options:
     )
     q: float = setting(
         0.3,
-        "Prior probability, in (0, 1), that a keypoint has a true candidate. The methods of the "
-        "paper give an edge the prior q / (2 d_i) + q / (2 d_j) with the degrees d of its two "
+        "Prior probability, in (1e-12, 1), that a keypoint has a true candidate. The methods of "
+        "the paper give an edge the prior q / (2 d_i) + q / (2 d_j) with the degrees d of its two "
         'keypoints. "auto" gives it q / rank, ranks above 5 counting as 5, times 0.3 if the motion '
         "filter does not keep it; without ranks it starts from the prior of the paper.",
         panel=_ADVANCED,
     )
     delta: float = setting(
         0.01,
-        "Probability, in (0, 1), that a wrong candidate agrees with a model by chance.",
+        "Probability, in (1e-12, 1), that a wrong candidate agrees with a model by chance.",
         panel=_ADVANCED,
     )
     guidance: float = setting(
@@ -114,14 +119,14 @@ class Options:
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
-            "threshold_px": real(self.threshold_px, "threshold_px", 0.0),
+            "threshold_px": real(self.threshold_px, "threshold_px", *_THRESHOLDS_PX, closed=True),
             "min_iterations": integer(self.min_iterations, "min_iterations", 1, INT32_MAX),
             "max_iterations": integer(self.max_iterations, "max_iterations", 1, INT32_MAX),
             "confidence": real(self.confidence, "confidence", 0.0, 1.0),
             "safety": real(self.safety, "safety", 0.0),
             "pool_size": integer(self.pool_size, "pool_size", 1, INT32_MAX),
-            "q": real(self.q, "q", 0.0, 1.0),
-            "delta": real(self.delta, "delta", 0.0, 1.0),
+            "q": real(self.q, "q", _IMPOSSIBLE, 1.0),
+            "delta": real(self.delta, "delta", _IMPOSSIBLE, 1.0),
             "guidance": real(self.guidance, "guidance", 0.0, 1.0, closed=True),
             "seed": integer(self.seed, "seed", 0, 2**64 - 1),
             "threads": integer(self.threads, "threads", 0, INT32_MAX),
