@@ -4,15 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not -name '*.so' -not -name '*.pyi' -not -name '*.pyc')
-CPP := $(shell find cpp -name '*.h' -o -name '*.cpp')
+CPP := $(shell find cpp fuzz -name '*.h' -o -name '*.cpp')
+comma := ,
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo street test core-test cross faults bench compare accuracy lint format wheel clean
+.PHONY: help demo street test core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults clean
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
 	@echo "make street     render the two photographs of the demo again, into the package"
 	@echo "make test       the core's tests under sanitizers, then the Python tests"
+	@echo "make sanitized-test  the compiled module in Python under AddressSanitizer"
+	@echo "make thread-test     the core's threads under ThreadSanitizer"
 	@echo "make faults     every system call of match and batch fails in turn, in every way; takes an hour"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make compare    what got slower since the committed baseline, by instruction counts"
@@ -54,14 +57,37 @@ street: $(VENV)/.package
 test: core-test cross $(VENV)/.package $(VENV)/.paper $(VENV)/.test
 	$(BIN)/python -m pytest -n auto
 
+# configure-core(FOLDER, SANITIZERS, with the Python module or not): the core and its tests.
+configure-core = @mkdir -p build; $(BIN)/cmake -S . -B build/$(1) -G Ninja \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DMANYMATCH_PYTHON=$(3) -DMANYMATCH_TESTS=ON -DMANYMATCH_SANITIZE=$(2) > build/$(1).log \
+	  || { cat build/$(1).log; exit 1; }
+
 # The core without Python, under AddressSanitizer and UndefinedBehaviorSanitizer.
 core-test: $(VENV)/.build
-	@mkdir -p build
-	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DMANYMATCH_PYTHON=OFF -DMANYMATCH_TESTS=ON -DMANYMATCH_SANITIZE=ON > build/sanitize.log \
-	  || { cat build/sanitize.log; exit 1; }
+	$(call configure-core,sanitize,address$(comma)undefined,OFF)
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# The same build with the Python module: a copy of the package with it, and the tests that call it
+# most. Leaks are those of the interpreter; what is imported must not bring another C++ library.
+SANITIZED_TESTS := tests/test_graph.py \
+  $(addprefix tests/estimate/test_,difficult_input.py five_point.py options.py refinement.py sampler.py scores.py)
+PRELOADED := $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell $(CXX) -print-file-name=$(name)))
+sanitized-test: core-test $(VENV)/.package $(VENV)/.test
+	$(call configure-core,sanitize,address$(comma)undefined,ON)
+	$(BIN)/cmake --build build/sanitize --target _core
+	rm -rf build/sanitized && mkdir build/sanitized && cp -r src/manymatch build/sanitized/
+	cp build/sanitize/_core*.so build/sanitized/manymatch/
+	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/sanitized $(ISOLATED) \
+	  $(BIN)/python -m pytest -q -n auto -p no:cacheprovider $(SANITIZED_TESTS)
+
+# ThreadSanitizer over the tests that start threads.
+THREADED := estimate homography lo_ransac second_problem selection
+thread-test: $(VENV)/.build
+	$(call configure-core,thread,thread,OFF)
+	$(BIN)/cmake --build build/thread --target $(addprefix test_,$(THREADED))
+	for name in $(THREADED); do build/thread/cpp/tests/test_$$name || exit 1; done
 
 # The core for 64-bit ARM, compiled and run under qemu where there are a cross compiler and qemu.
 cross: $(VENV)/.build
