@@ -8,7 +8,7 @@ CPP := $(shell find cpp fuzz -name '*.h' -o -name '*.cpp')
 comma := ,
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo street test core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults clean
+.PHONY: help demo street test core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults fuzz clean
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
@@ -16,6 +16,7 @@ help:
 	@echo "make test       the core's tests under sanitizers, then the Python tests"
 	@echo "make sanitized-test  the compiled module in Python under AddressSanitizer"
 	@echo "make thread-test     the core's threads under ThreadSanitizer"
+	@echo "make fuzz MINUTES=n  arbitrary input for every reader and function, n minutes each"
 	@echo "make faults     every system call of match and batch fails in turn, in every way; takes an hour"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make compare    what got slower since the committed baseline, by instruction counts"
@@ -88,6 +89,17 @@ thread-test: $(VENV)/.build
 	$(call configure-core,thread,thread,OFF)
 	$(BIN)/cmake --build build/thread --target $(addprefix test_,$(THREADED))
 	for name in $(THREADED); do build/thread/cpp/tests/test_$$name || exit 1; done
+
+# Readers and public functions by atheris, the core by libFuzzer where there is clang. Wrong inputs
+# are kept in fuzz/corpus, which make test runs again.
+MINUTES ?= 1
+fuzz: $(VENV)/.package $(VENV)/.paper $(VENV)/.test $(VENV)/.build $(VENV)/.fuzz
+	@mkdir -p build
+	if command -v clang++ > /dev/null; then $(BIN)/cmake -S . -B build/fuzz -G Ninja \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_CXX_COMPILER=clang++ -DMANYMATCH_PYTHON=OFF \
+	  -DMANYMATCH_FUZZ=ON -DMANYMATCH_SANITIZE=fuzzer-no-link,address,undefined > build/fuzz.log \
+	  && $(BIN)/cmake --build build/fuzz; fi
+	$(ISOLATED) $(BIN)/python -m fuzz.run --minutes $(MINUTES)
 
 # The core for 64-bit ARM, compiled and run under qemu where there are a cross compiler and qemu.
 cross: $(VENV)/.build

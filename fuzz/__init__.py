@@ -1,0 +1,1 @@
+"""Arbitrary bytes for every reader and every public function."""
