@@ -8,7 +8,7 @@ CPP := $(shell find cpp fuzz -name '*.h' -o -name '*.cpp')
 comma := ,
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo street test core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults fuzz clean
+.PHONY: help demo street test core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults fuzz soak clean
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
@@ -17,6 +17,7 @@ help:
 	@echo "make sanitized-test  the compiled module in Python under AddressSanitizer"
 	@echo "make thread-test     the core's threads under ThreadSanitizer"
 	@echo "make fuzz MINUTES=n  arbitrary input for every reader and function, n minutes each"
+	@echo "make soak MINUTES=n  load and killed batches for n minutes: equal results, flat memory"
 	@echo "make faults     every system call of match and batch fails in turn, in every way; takes an hour"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make compare    what got slower since the committed baseline, by instruction counts"
@@ -100,6 +101,9 @@ fuzz: $(VENV)/.package $(VENV)/.paper $(VENV)/.test $(VENV)/.build $(VENV)/.fuzz
 	  -DMANYMATCH_FUZZ=ON -DMANYMATCH_SANITIZE=fuzzer-no-link,address,undefined > build/fuzz.log \
 	  && $(BIN)/cmake --build build/fuzz; fi
 	$(ISOLATED) $(BIN)/python -m fuzz.run --minutes $(MINUTES)
+
+soak: $(VENV)/.package $(VENV)/.test
+	$(ISOLATED) $(BIN)/python -m fuzz.soak --minutes $(MINUTES)
 
 # The core for 64-bit ARM, compiled and run under qemu where there are a cross compiler and qemu.
 cross: $(VENV)/.build

@@ -1,1 +1,1 @@
-"""Arbitrary bytes for every reader and every public function."""
+"""Arbitrary bytes for every reader and every public function; load for hours."""
