@@ -184,6 +184,9 @@ def sweep(images, steps):
                 with contextlib.suppress(Exception):
                     importlib.import_module(module)
             expected = results(place)
+            errors = [row["error"] for row in expected.get("pairs.csv", ()) if row["error"]]
+            if errors:
+                raise RuntimeError(f"without a fault {name} has errors: {errors}")
             shutil.rmtree(place)
             for kinds, mode in [(FILES, m) for m in MODES] + [(MEMORY, "once")]:
                 place.mkdir()
