@@ -9,6 +9,8 @@ import struct
 import subprocess
 import sys
 import zipfile
+from collections import Counter, OrderedDict, deque
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +90,63 @@ def test_modules_parameters_shared_storages_and_entries(tmp_path, legacy):
         got = read_tensors(path, key)
         assert set(got) == set(expected)
         assert all(torch.equal(got[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_protocols_and_what_stands_beside_the_tensors(tmp_path, protocol, legacy):
+    """Sets, objects, bytes and values that contain themselves are passed over."""
+    path = tmp_path / "x.pt"
+    loop: tuple[list[object]] = ([],)
+    loop[0].append(loop)
+    beside = {
+        "objects": [io.BytesIO(b"x"), Path("a"), Counter("ab"), OrderedDict(a=1), deque([1])],
+        "sets": [{1, 2}, frozenset("ab")],
+        "values": [
+            b"x",
+            bytearray(b"y"),
+            2**80,
+            -1,
+            0.5,
+            None,
+            True,
+            (),
+            (1, 2, 3, 4),
+            {(1, 2): 3},
+        ],
+        "loop": loop,
+        "range": range(3),
+    }
+    torch.save(
+        {**beside, "model": STATE},
+        path,
+        pickle_protocol=protocol,
+        _use_new_zipfile_serialization=not legacy,
+    )
+    got = read_tensors(path, "model")
+    assert all(torch.equal(got[name], value) for name, value in STATE.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [(3, "its entry 3"), ((1, 2), "its entry of type tuple"), (0.5, "of type float")],
+)
+def test_names_of_tensors_are_text(tmp_path, key, says):
+    path = tmp_path / "x.pt"
+    torch.save({"a": torch.zeros(1), key: torch.zeros(1)}, path)
+    refused(path, f"{says}.* is no tensor")
+
+
+def test_ordered_dictionaries_of_python_2(tmp_path):
+    """They are called with a list of pairs, and their texts are bytes."""
+    path = tmp_path / "x.pth"
+    tensor = tensor_pickle(1, (1,), (1,)).partition(b"X\x01\x00\x00\x00a")[2]
+    tensor = tensor[2:].removesuffix(b"s.")
+    start = b"\x80\x02ccollections\nOrderedDict\n]]("
+    path.write_bytes(pickle_in_zip(start + b"U\x01b" + tensor + b"ea\x85R.", r0=bytes(4)))
+    assert read_tensors(path)["b"].tolist() == [0.0]
+    path.write_bytes(pickle_in_zip(start + b"U\x01bea\x85R."))
+    refused(path, "a key without a value")
 
 
 def test_packaged_files_are_read_as_torch_reads_them():
@@ -249,7 +308,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 def test_small_files_take_little_memory(tmp_path):
     """Files that announce gigabytes, of every kind, in a process that counts its memory."""
-    files = [tmp_path / name for name in ("a.pth", "b.pth", "c.safetensors", "d.safetensors")]
+    names = ("a.pth", "b.pth", "c.safetensors", "d.safetensors", "e.pth", "f.pth", "g.pth")
+    files = [tmp_path / name for name in names]
     huge = 1 << 31
     files[0].write_bytes(pickle_in_zip(tensor_pickle(huge, (huge,), (1,)), r0=b"1234"))
     legacy = bytearray(whole({"a": torch.zeros(1 << 10)}, ".pth", legacy=True))
@@ -263,6 +323,14 @@ def test_small_files_take_little_memory(tmp_path):
     ).encode()
     files[2].write_bytes(struct.pack("<Q", len(header)) + header + b"1234")
     files[3].write_bytes(struct.pack("<Q", 1 << 60) + header)
+    # Parts that are repeated by reference: long names, and dictionaries made of the same list.
+    text = b"X" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20) + b"q\x00"
+    files[4].write_bytes(pickle_in_zip(b"\x80\x04" + text + b"h\x00h\x00\x93" * 1000 + b"."))
+    pairs = b"](" + b"".join(b"X\x04\x00\x00\x00%04dN\x86" % i for i in range(9999)) + b"e\x85q\x00"
+    call = b"ccollections\nOrderedDict\nh\x00R"
+    files[5].write_bytes(pickle_in_zip(b"\x80\x02" + pairs + call * 1000 + b"."))
+    # Digits of a number that would take a gigabyte.
+    files[6].write_bytes(pickle_in_zip(b"\x80\x02\x8b" + struct.pack("<i", 1 << 30) + b"1."))
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", LIMITED, *map(str, files)],
         capture_output=True,

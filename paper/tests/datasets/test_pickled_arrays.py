@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from manymatch_paper.datasets import pickled_arrays
+from manymatch._pickles import MOST_STEPS
 from manymatch_paper.datasets.pickled_arrays import read_pickle, read_pickled_arrays
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_trees import MEGADEPTH_FILES, objects, published_pickle
@@ -250,7 +250,7 @@ ATTACKS = {
     "text of no characters": (array(b"K\x01\x85", b"C\x04\xff\xff\xff\xff", dtype("U1")), "text"),
     "a type as a value": (dtype(), "a type in place of a value"),
     "a name as a value": (NDARRAY, "a token in place of a value"),
-    "a buffer as a value": (b"\x96" + bytes(8), "a buffer in place of a value"),
+    "a buffer as a value": (b"\x96" + bytes(8), "a bytearray in place of a value"),
     "a large buffer": (b"\x96" + struct.pack("<Q", 1 << 60), "ends in the middle"),
     "a large text": (b"\x8d" + struct.pack("<Q", 1 << 62), "ends in the middle"),
     "large bytes": (b"B\xff\xff\xff\xff", "ends in the middle"),
@@ -262,6 +262,15 @@ ATTACKS = {
     "an instance": (b"(ios\nsystem\n", "opcode INST"),
     "an object": (b"(cos\nsystem\nX\x01\x00\x00\x00xo", "wants to use"),
     "a set": (b"\x8f", "opcode EMPTY_SET"),
+    "an old text": (b"U\x01a", "opcode SHORT_BINSTRING"),
+    "an old number": (b"I1\n", "opcode INT"),
+    "a value that is dropped": (b"NN0", "opcode POP"),
+    "values that are dropped": (b"N(N1", "opcode POP_MARK"),
+    "a frozen set": (b"(N\x91", "opcode FROZENSET"),
+    "a long name": (
+        b"X" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20) + b"\x94h\x00\x93",
+        "a name that is too long",
+    ),
     "a list that contains itself": (b"]\x94h\x00a", "contains itself"),
     "an array that contains itself": (
         EMPTY + b"\x94(K\x01K\x01\x85" + dtype("O8", b"(K\x03\x8c\x01|NNNK\x08K\x08K?tb")
@@ -422,8 +431,8 @@ except ValueError as error:
     print(error)
 """
 MANY_STEPS = {
-    "lists that are remembered": b"]\x94" * (pickled_arrays.MOST_STEPS // 2),
-    "dictionaries": b"}" * pickled_arrays.MOST_STEPS,
+    "lists that are remembered": b"]\x94" * (MOST_STEPS // 2),
+    "dictionaries": b"}" * MOST_STEPS,
 }
 LARGE = {
     attack: ATTACKS[attack][0]

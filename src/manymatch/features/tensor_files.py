@@ -1,9 +1,9 @@
 """Tensors of files, read without executing anything and without more memory than the file fills.
 
-Files of torch are pickles, which torch rebuilds by calling what they name. Here the opcodes are
-interpreted into values of our own instead: text, numbers, lists, dictionaries and descriptions of
-tensors. Anything else that a file names becomes a mark that can be stored but not called. Only the
-tensors that are asked for are made, at the end, each from as many bytes of the file as it needs.
+Files of torch are pickles, which torch rebuilds by calling what they name. Here `_pickles` makes
+text, numbers, lists, dictionaries and descriptions of tensors of them. Anything else that a file
+names becomes a token that can be stored but not called. Only the tensors that are asked for are
+made, at the end, each from as many bytes of the file as it needs.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
-import pickletools
 import struct
-import warnings
 import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
 from manymatch._environment import require
+from manymatch._pickles import LARGEST_PICKLE, Machine, Token
 from manymatch.features.device import require_torch
 
 if TYPE_CHECKING:
@@ -47,25 +45,11 @@ _STORAGES = {
 }
 # First two values of files that torch wrote before it used archives.
 _LEGACY = (0x1950A86A20F9469CFC6C, 1001)
-# The description of a state, without its numbers: a thousandth of this in the largest known file.
-_LARGEST_PICKLE = 1 << 28
 _MOST_AXES = 64
-# What reading a damaged file raises, wherever the damage is.
+# What our checks, the system and the libraries of archives and of torch raise for damaged files.
 _DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RecursionError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    struct.error,
+    *(ValueError, OSError, EOFError, MemoryError, OverflowError, RuntimeError, struct.error),
     zipfile.BadZipFile,
-    zlib.error,
 )
 
 
@@ -84,18 +68,15 @@ def read_tensors(file: Path, key: str | None = None) -> State:
         raise unreadable(file, "there is no such file")
     try:
         if file.suffix.lower() == SAFETENSORS:
-            safetensors = require("safetensors.torch", "reading .safetensors files", "features")
-            content: State = _checked(safetensors.load_file(file, device="cpu"))
+            content = _read_safetensors(file)
         else:
-            with file.open("rb") as opened, warnings.catch_warnings():
-                # Of texts that a damaged file spells strangely.
-                warnings.simplefilter("ignore")
+            with file.open("rb") as opened:
                 read = _read_archive if zipfile.is_zipfile(opened) else _read_legacy
                 opened.seek(0)
                 content = read(opened, file.stat().st_size, key)
     except _NoTensors as error:
         raise unreadable(file, str(error)) from None
-    except _damage() as error:
+    except _DAMAGE as error:
         raise unreadable(file, f"it is damaged: {first_line(error)}") from error
     return content
 
@@ -114,13 +95,16 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".")[:200] if lines else type(error).__name__
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    """Errors of damaged files, with that of safetensors where it is installed."""
+def _read_safetensors(file: Path) -> State:
+    library = require("safetensors.torch", "reading .safetensors files", "features")
+    from safetensors import SafetensorError
+
     try:
-        from safetensors import SafetensorError
-    except ModuleNotFoundError:
-        return _DAMAGE
-    return (*_DAMAGE, SafetensorError)
+        content: State = _checked(library.load_file(file, device="cpu"))
+    except (SafetensorError, AttributeError) as error:
+        # An older torch lacks some types of numbers as attributes.
+        raise ValueError(first_line(error)) from error
+    return content
 
 
 class _NoTensors(Exception):  # noqa: N818 (its text is the end of another sentence)
@@ -128,13 +112,6 @@ class _NoTensors(Exception):  # noqa: N818 (its text is the end of another sente
 
 
 # ----------------------------------------------------------------------------------- torch
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Name:
-    """Something that a file refers to by its name; never looked up."""
-
-    name: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -182,12 +159,12 @@ def _read_archive(file: BinaryIO, length: int, key: str | None) -> State:
         order = entries.get(f"{folder}byteorder")
         if order is not None and archive.read(order).strip() != b"little":
             raise _NoTensors("its numbers are big-endian")
-        if entries[pickles[0]].file_size > _LARGEST_PICKLE:
-            raise ValueError("its list of tensors is too long")
-        content = _interpret(io.BytesIO(archive.read(pickles[0])))
+        content = archive.read(pickles[0])
+        content = _Pickle(io.BytesIO(content), len(content)).run()
 
         def record(storage: _Storage) -> bytes:
-            return archive.read(entries[f"{folder}data/{storage.key}"])
+            name = f"{folder}data/{storage.key}"
+            return archive.read(name) if name in entries else b""
 
         return _made(_chosen(content, key), record)
 
@@ -196,14 +173,18 @@ def _read_legacy(file: BinaryIO, length: int, key: str | None) -> State:
     """Read the older format: pickles one after the other, then all storages."""
     if length == 0:
         raise ValueError("it is empty")
-    if any(_interpret(file) != value for value in _LEGACY):
+
+    def pickle() -> _Pickle:
+        return _Pickle(file, min(length - file.tell(), LARGEST_PICKLE))
+
+    if any(pickle().run() != value for value in _LEGACY):
         raise _NoTensors("it was not written by torch")
-    system = _interpret(file)
+    system = pickle().run()
     if isinstance(system, dict) and system.get("little_endian") is False:
         raise _NoTensors("its numbers are big-endian")
-    storages: dict[str, _Storage] = {}
-    content = _interpret(file, storages)
-    names = _interpret(file)
+    state = pickle()
+    content, storages = state.run(), state.storages
+    names = pickle().run()
     places: dict[str, tuple[int, int]] = {}
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("its list of storages is damaged")
@@ -242,8 +223,8 @@ def _checked(content: Any) -> Any:
         raise _NoTensors("it holds no tensors by name")
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, kinds):
-            shown = repr(name[:80]) if isinstance(name, str) else str(name)[:80]
-            foreign = isinstance(value, _Name)
+            shown = repr(name[:80]) if isinstance(name, str) else name.name
+            foreign = isinstance(value, Token)
             why = f" but {value.name[:80]!r}, and nothing is unpickled" if foreign else ""
             raise _NoTensors(f"its entry {shown} is no tensor{why}")
     return content
@@ -252,7 +233,7 @@ def _checked(content: Any) -> Any:
 def _made(chosen: dict[str, _Tensor], record: Callable[[_Storage], bytes]) -> State:
     """Make the tensors; those of one storage share their memory."""
     torch = require_torch()
-    flat: dict[str, tuple[_Storage, Any]] = {}
+    flat: dict[str, Any] = {}
     state = {}
     for name, tensor in chosen.items():
         storage = tensor.storage
@@ -262,11 +243,8 @@ def _made(chosen: dict[str, _Tensor], record: Callable[[_Storage], bytes]) -> St
             if len(data) != storage.count * _item_size(storage.dtype):
                 raise ValueError(f"the numbers of {name[:80]!r} are not all there")
             made = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
-            flat[storage.key] = (storage, made)
-        first, numbers = flat[storage.key]
-        if (first.dtype, first.count) != (storage.dtype, storage.count):
-            raise ValueError("two tensors take the same numbers for different ones")
-        state[name] = numbers.as_strided(tensor.size, tensor.stride, tensor.offset)
+            flat[storage.key] = made
+        state[name] = flat[storage.key].as_strided(tensor.size, tensor.stride, tensor.offset)
     return state
 
 
@@ -275,161 +253,54 @@ def _item_size(dtype: str) -> int:
     return size
 
 
-def _storage(identity: Any, found: dict[str, _Storage] | None) -> _Storage:
-    """Describe a storage from what torch writes about it."""
-    kind, storage_type, key, _, count, *view = identity
-    if kind != "storage" or not isinstance(storage_type, _Name) or any(view):
-        raise ValueError("a storage is described in an unknown way")
-    module, _, name = storage_type.name.rpartition(".")
-    if module != "torch" or name not in _STORAGES:
-        raise _NoTensors(f"its tensors are of the unknown type {storage_type.name[:80]!r}")
-    if not isinstance(key, str) or type(count) is not int or count < 0:
-        raise ValueError("a storage has no name or no size")
-    storage = _Storage(_STORAGES[name], key, count)
-    if found is not None:
-        known = found.setdefault(key, storage)
-        if (known.dtype, known.count) != (storage.dtype, storage.count):
-            raise ValueError("a storage is described twice")
-    return storage
+class _Pickle(Machine):
+    """Interprets a pickle of torch, and collects the storages that it refers to."""
 
+    lenient = True
 
-def _reduced(called: Any, arguments: Any) -> Any:
-    """Stand in for a call that a file asks for; only those that describe tensors mean anything."""
-    name = called.name if isinstance(called, _Name) else ""
-    if name in {"torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor"}:
-        storage, offset, size, stride, *_ = arguments
-        if not isinstance(storage, _Storage):
-            raise ValueError("a tensor has no storage")
-        return _Tensor(storage, offset, tuple(size), tuple(stride))
-    if name == "torch._utils._rebuild_parameter":
-        return arguments[0]
-    if name == "collections.OrderedDict":
-        made: dict[Any, Any] = {}
-        for pair in arguments[0] if arguments else ():
-            _put(made, *pair)
-        return made
-    if name == "torch.Size":
-        return tuple(arguments[0])
-    return called if isinstance(called, _Name) else _Name("a Python object")
+    def __init__(self, file: BinaryIO, length: int) -> None:
+        super().__init__(file, length)
+        self.storages: dict[str, _Storage] = {}
 
+    def named(self, module: str, name: str) -> Token:
+        """Let a file name anything, as tensors may be beside it."""
+        return Token(f"{module}.{name}")
 
-def _put(target: dict[Any, Any], key: Any, value: Any) -> None:
-    # Hashing nested tuples may take forever, and no state has such keys.
-    if isinstance(key, str | int | float | bytes | None):
-        target[key] = value
+    def called(self, function: Any, arguments: tuple[Any, ...]) -> Any:
+        """Stand in for a call; only those that describe tensors mean anything."""
+        match function, arguments:
+            case (
+                Token("torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor"),
+                (_Storage() as storage, offset, tuple(size), tuple(stride), *_),
+            ):
+                return _Tensor(storage, offset, size, stride)
+            case Token("torch._utils._rebuild_parameter"), (tensor, *_):
+                return tensor
+            case Token("torch.Size"), (tuple(size),):
+                return size
+            case Token("collections.OrderedDict"), ():
+                return {}
+            case Token("collections.OrderedDict"), (list(pairs),):
+                self.spend(100 * len(pairs))
+                if any(type(pair) not in (list, tuple) or len(pair) != 2 for pair in pairs):
+                    raise ValueError("it has a key without a value")
+                return {self.key(key): value for key, value in pairs}
+        return function if isinstance(function, Token) else Token("a Python object")
 
+    def built(self, record: Any, state: Any) -> None:
+        """Drop the state of an object: of a dictionary, torch's notes on layers."""
 
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_SET": list,
-}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_GATHERED = {
-    *("TUPLE", "FROZENSET", "LIST", "APPEND", "APPENDS", "ADDITEMS", "SETITEM", "SETITEMS", "DICT"),
-    "POP_MARK",
-}
-_IGNORED = {"PROTO", "FRAME"}
-_LITERALS = {
-    *("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-    *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
-    *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-}
-
-
-class _Machine:
-    """Interprets the opcodes of one pickle; see the text at the top of this file."""
-
-    def __init__(self, found: dict[str, _Storage] | None) -> None:
-        self.stack: list[Any] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
-        self.found = found
-
-    def since_mark(self) -> list[Any]:
-        start = self.marks.pop()
-        values = self.stack[start:]
-        del self.stack[start:]
-        return values
-
-    def step(self, name: str, argument: Any) -> None:
-        """Do one opcode."""
-        if name in _LITERALS:
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name]())
-        elif name in _TUPLES:
-            count = _TUPLES[name]
-            values = tuple(self.stack[-count:])
-            if len(values) != count:
-                raise ValueError("a tuple lacks values")
-            self.stack[-count:] = [values]
-        elif name == "MARK":
-            self.marks.append(len(self.stack))
-        elif name in {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}:
-            self.memo[len(self.memo) if name == "MEMOIZE" else int(argument)] = self.stack[-1]
-        elif name in {"GET", "BINGET", "LONG_BINGET"}:
-            self.stack.append(self.memo[int(argument)])
-        elif name in _GATHERED:
-            self.gather(name)
-        else:
-            self.refer(name, argument)
-
-    def gather(self, name: str) -> None:
-        """Put the values since a mark, or the last ones, together."""
-        values = [self.stack.pop()] if name == "APPEND" else []
-        if name == "SETITEM":
-            values = self.stack[-2:]
-            del self.stack[-2:]
-        elif name != "APPEND":
-            values = self.since_mark()
-        if name in {"TUPLE", "FROZENSET"}:
-            self.stack.append(tuple(values))
-        elif name == "LIST":
-            self.stack.append(values)
-        elif name in {"APPEND", "APPENDS", "ADDITEMS"}:
-            if isinstance(self.stack[-1], list):
-                self.stack[-1].extend(values)
-        elif name in {"SETITEM", "SETITEMS", "DICT"}:
-            if name == "DICT":
-                self.stack.append({})
-            if isinstance(self.stack[-1], dict):
-                for key, value in zip(values[::2], values[1::2], strict=True):
-                    _put(self.stack[-1], key, value)
-
-    def refer(self, name: str, argument: Any) -> None:
-        """Do an opcode that names or makes something."""
-        if name == "GLOBAL":
-            self.stack.append(_Name(".".join(argument.split(" ", 1))))
-        elif name == "STACK_GLOBAL":
-            attribute, module = self.stack.pop(), self.stack.pop()
-            if not isinstance(attribute, str) or not isinstance(module, str):
-                raise ValueError("a name is no text")
-            self.stack.append(_Name(f"{module}.{attribute}"))
-        elif name == "BINPERSID":
-            self.stack.append(_storage(self.stack.pop(), self.found))
-        elif name in {"REDUCE", "NEWOBJ"}:
-            arguments, called = self.stack.pop(), self.stack.pop()
-            self.stack.append(_reduced(called, arguments))
-        elif name == "NEWOBJ_EX":
-            del self.stack[-2:]
-        elif name in {"POP", "BUILD"}:
-            # What BUILD drops is the state of an object: of a dictionary, torch's notes on layers.
-            self.stack.pop()
-        else:
-            raise ValueError(f"its pickle has the unknown opcode {name}")
-
-
-def _interpret(file: BinaryIO, found: dict[str, _Storage] | None = None) -> Any:
-    """Read one pickle into inert values; `found` collects the storages that it refers to."""
-    machine = _Machine(found)
-    for opcode, argument, _ in pickletools.genops(file):
-        if opcode.name == "STOP":
-            return machine.stack.pop()
-        if opcode.name not in _IGNORED:
-            machine.step(opcode.name, argument)
-    raise ValueError("its pickle does not end")
+    def identified(self, identity: Any) -> _Storage:
+        """Describe a storage from what torch writes about it."""
+        match identity:
+            case ("storage", Token(kind), str(key), _, int(count), *view) if not any(view):
+                module, _, name = kind.rpartition(".")
+            case _:
+                raise ValueError("a storage is described in an unknown way")
+        if module != "torch" or name not in _STORAGES:
+            raise _NoTensors(f"its tensors are of the unknown type {kind[:80]!r}")
+        storage = _Storage(_STORAGES[name], key, count)
+        known = self.storages.setdefault(key, storage)
+        if count < 0 or (known.dtype, known.count) != (storage.dtype, storage.count):
+            raise ValueError("a storage has no size, or two")
+        return known
