@@ -166,7 +166,8 @@ class Machine(abc.ABC):
         if not self.lenient:
             raise ValueError("it has a dictionary with keys other than text")
         # Hashing nested tuples may take for ever, as may numbers that are chosen to collide.
-        return Token(str(key)[:20] if type(key) is int else f"of type {type(key).__name__}")
+        kind = type(key).__name__.strip("_").lower()
+        return Token(str(key)[:20] if type(key) is int else f"of type {kind}")
 
     def put(self, index: int) -> None:
         value = self.pop()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from manymatch._files import limit, name_end, read_bytes, read_npy
+from manymatch.evaluate.sources import FileSource
 from manymatch.graph import AssociationGraph
 from manymatch.io import (
     exif_focal,
@@ -25,6 +26,19 @@ from manymatch.io.pairs import read_pairs
 from manymatch.matcher.cameras import resolve_camera
 from manymatch.matcher.config import MatcherConfig
 
+
+def posed_graphs(path):
+    path.rename(path.with_suffix(".npz"))
+    return FileSource(path.parent, "any").identity
+
+
+def tensors(path):
+    pytest.importorskip("torch")
+    from manymatch.features.tensor_files import read_tensors
+
+    return read_tensors(path.rename(path.with_suffix(".pth")))
+
+
 READERS = {
     "image": load_image,
     "graph": AssociationGraph.load,
@@ -38,6 +52,8 @@ READERS = {
     "images": read_images,
     "list": lambda path: read_pairs(path, path.parent),
     "configuration": MatcherConfig.load,
+    "posed graphs": posed_graphs,
+    "tensors": tensors,
     "camera": lambda path: resolve_camera(str(path), None, (64, 48), "camera0"),
 }
 

@@ -351,6 +351,7 @@ def test_of_very_many_candidates_the_chosen_ones_are_kept(monkeypatch, scene, es
         ({"names": "a"}, "names must be"),
         ({"error_deg": 200}, "error_deg must be"),
         ({"others": [("x", None, None)]}, r"others\[0\] must be an Estimate"),
+        ({"config": {"a": float("nan")}}, "config must be writable as JSON"),
         ({"path": ""}, "path must be"),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manymatch import __version__, datasets
+from manymatch._files import read_bytes
 from manymatch._validate import integer, suggest
 from manymatch.associate.candidates import candidates
 from manymatch.datasets.synthetic import CONFIGS, make_scene
@@ -94,7 +95,8 @@ class FileSource(GraphSource):
         """Everything that decides the graphs: the files' names and contents."""
         digest = hashlib.sha256()
         for path in self._paths:
-            digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+            content = read_bytes(path, "a graph file")
+            digest.update(path.name.encode() + b"\0" + hashlib.sha256(content).digest())
         return {
             "set": self.name,
             "representation": self.representation,

@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import os
 import struct
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 from manymatch._environment import require
+from manymatch._files import open_regular
 from manymatch._pickles import LARGEST_PICKLE, Machine, Token
 from manymatch.features.device import require_torch
 
@@ -64,21 +66,21 @@ def read_tensors(file: Path, key: str | None = None) -> State:
     """
     if file.suffix.lower() not in SUFFIXES:
         raise unreadable(file, "its name does not end so")
-    if not file.is_file():
-        raise unreadable(file, "there is no such file")
     try:
-        if file.suffix.lower() == SAFETENSORS:
-            content = _read_safetensors(file)
-        else:
-            with file.open("rb") as opened:
-                read = _read_archive if zipfile.is_zipfile(opened) else _read_legacy
-                opened.seek(0)
-                content = read(opened, file.stat().st_size, key)
+        opened = open_regular(file)
+    except ValueError as error:
+        raise unreadable(file, str(error)) from error
+    try:
+        with opened:
+            if file.suffix.lower() == SAFETENSORS:
+                return _read_safetensors(file)
+            read = _read_archive if zipfile.is_zipfile(opened) else _read_legacy
+            opened.seek(0)
+            return read(opened, os.fstat(opened.fileno()).st_size, key)
     except _NoTensors as error:
         raise unreadable(file, str(error)) from None
     except _DAMAGE as error:
         raise unreadable(file, f"it is damaged: {first_line(error)}") from error
-    return content
 
 
 def unreadable(path: Path, reason: str) -> WeightsError:

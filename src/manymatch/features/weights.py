@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from manymatch._files import as_path
+from manymatch._files import as_path, read_text
 from manymatch.features import tensor_files
 from manymatch.features.device import require_torch
 from manymatch.features.downloads import CONNECT_S, DownloadError, download, sha256_of
@@ -332,8 +332,8 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / _INDEX
     if index.is_file():
         try:
-            content = json.loads(index.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            content = json.loads(read_text(index, "a list of shards"))
+        except (ValueError, RecursionError):
             return []
         shards = content.get("weight_map") if isinstance(content, dict) else None
         if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):

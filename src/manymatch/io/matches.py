@@ -375,10 +375,13 @@ def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:
         return RelativePose(pose["R"], pose["t"])
 
 
-def to_json(value: object, name: str, indent: int | None = None) -> str:
-    """Write a value as JSON; what has no exact place there is refused under `name`."""
+def to_json(value: object, name: str, indent: int | None = None, **how: Any) -> str:
+    """Write a value as JSON; what has no exact place there is refused under `name`.
+
+    `how` are further arguments of `json.dumps`.
+    """
     try:
-        return json.dumps(value, indent=indent, allow_nan=False, default=_plain)
+        return json.dumps(value, indent=indent, allow_nan=False, **{"default": _plain, **how})
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{name} must be writable as JSON, got a value that is not: {error}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 import math
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from manymatch.estimate.result import Estimate
 from manymatch.geometry.camera import as_camera
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image, require_pillow
+from manymatch.io.matches import to_json
 from manymatch.viz import overlay
 from manymatch.viz.figure import drawable
 from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED
@@ -163,7 +163,7 @@ def write_report(
         times=_times(estimate.timing if timing is None else timing),
         comparison=_comparison(systems),
         settings=list(_flat(config)),
-        config=json.dumps(config, indent=2, default=_plain, ensure_ascii=False),
+        config=to_json(config, "config", 2, default=_plain, ensure_ascii=False),
         command=command,
         python=_python_code(estimate, cameras),
         citation=_CITATION,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manymatch._files import read_bytes
 from manymatch._validate import FloatArray, float_array
 from manymatch.datasets.loading import rigid_inverse, spread
 
@@ -65,4 +66,4 @@ def source(count: int, path: Path, paper: str) -> str:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, as hexadecimal text."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path, "a list of pairs")).hexdigest()

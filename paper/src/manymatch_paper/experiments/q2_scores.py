@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch import _core
-from manymatch._files import write_whole
+from manymatch._files import read_bytes, write_whole
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options, num_threads
@@ -414,8 +414,8 @@ def _microseconds(pair: PreparedPair, R: FloatArray, t: FloatArray, mechanism: s
 
 def _kept(path: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        content = json.loads(read_bytes(path, "a JSON file", "text_mb"))
+    except ValueError:
         return None
     known = isinstance(content, dict) and {"key", "times"} <= content.keys()
     return content if known else None

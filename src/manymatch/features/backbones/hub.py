@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manymatch._files import read_text
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD
 from manymatch.features.backbones.transformers import (
     TokenBackbone,
@@ -205,8 +206,8 @@ def _normalisation(
     file = folder / "preprocessor_config.json"
     if file.is_file():
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            content = json.loads(read_text(file, "a JSON file"))
+        except (ValueError, RecursionError) as error:
             raise _not_understood(name, f"its {file.name} cannot be read: {error}") from None
         if isinstance(content, dict) and not content.get("do_normalize", True):
             return _UNIT
