@@ -28,7 +28,7 @@ from manymatch._files import read_bytes, read_npy, reading
 from manymatch._pickles import PROTO, Machine, Token, allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -292,7 +292,7 @@ def _values(root: Any, limit: int) -> Any:
         if id(record) in made:
             pending.pop()
             continue
-        children = _children(record)
+        children, weight, make = _parts(record)
         missing = [child for child in children if id(child) not in made]
         if missing:
             if any(id(child) in opened for child in missing):
@@ -302,50 +302,33 @@ def _values(root: Any, limit: int) -> Any:
             continue
         pending.pop()
         parts = [made[id(child)] for child in children]
-        weight = _own_weight(record) + sum(weight for _, weight, _ in parts)
+        weight += sum(weight for _, weight, _ in parts)
         if weight > limit:
             raise ValueError("it makes much more of its content by repeating it")
         levels = 1 + max((levels for _, _, levels in parts), default=0)
         if levels > DEEPEST:
             raise ValueError(f"it is nested more than {DEEPEST} levels deep")
-        made[id(record)] = _value(record, [value for value, _, _ in parts]), weight, levels
+        made[id(record)] = make([value for value, _, _ in parts]), weight, levels
     return made[id(root)][0]
 
 
-def _children(record: Any) -> Iterable[Any]:
+def _parts(record: Any) -> tuple[Iterable[Any], int, Callable[[list[Any]], Any]]:
+    """Return the parts of a record, its own weight in bytes, and what makes its value of theirs."""
     match record:
         case list() | tuple():
-            return record
+            return record, 50 + 8 * len(record), type(record)
         case dict():
-            return record.values()
-        case _Array(content=list()):
-            return record.content
-    return ()
-
-
-def _own_weight(record: Any) -> int:
-    match record:
+            return (
+                record.values(),
+                50 + 8 * len(record),
+                lambda made: dict(zip(record, made, strict=True)),
+            )
+        case _Array(content=content):
+            return content if type(content) is list else (), 100 + len(content), record.make
         case str() | bytes():
-            return 50 + len(record)
-        case list() | tuple() | dict():
-            return 50 + 8 * len(record)
-        case _Array():
-            return 100 + len(record.content)
+            return (), 50 + len(record), lambda _: record
         case int():
-            return 30 + record.bit_length() // 8
-    return 30
-
-
-def _value(record: Any, parts: list[Any]) -> Any:
-    match record:
-        case list():
-            return parts
-        case tuple():
-            return tuple(parts)
-        case dict():
-            return dict(zip(record, parts, strict=True))
-        case _Array():
-            return record.make(parts)
-        case None | bool() | int() | float() | str() | bytes():
-            return record
+            return (), 30 + record.bit_length() // 8, lambda _: record
+        case None | float():
+            return (), 30, lambda _: record
     raise ValueError(f"it has a {type(record).__name__.strip('_').lower()} in place of a value")
