@@ -1,6 +1,7 @@
 """The group of commands: listing, help, version, what it imports and how it ends."""
 
 import importlib
+import itertools
 import subprocess
 import sys
 
@@ -30,6 +31,11 @@ def test_help_of_a_command(command):
     # The listing is made without importing the module.
     module = importlib.import_module(f"manymatch.cli.{command}")
     assert module.run.__doc__.splitlines()[0] == COMMANDS[command]
+    # Paragraphs are filled: a line ends where the next word would not fit.
+    lines = result.stdout.partition("╭")[0].splitlines()
+    for line, after in itertools.pairwise(map(str.strip, lines)):
+        if line and after and not line.startswith("Usage"):
+            assert len(f"{line} {after.split()[0]}") > 78
 
 
 def imported(*arguments):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from typing import Annotated, Any
 
@@ -52,7 +53,8 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
             if name in commands:
                 with clean_exit():
                     module = importlib.import_module(f"{package}.{name}")
-                command = _command(name, module.run, epilog=module.EXAMPLE)
+                text = _paragraphs(module.run.__doc__ or "")
+                command = _command(name, module.run, help=text, epilog=module.EXAMPLE)
             return name, command, rest
 
         def invoke(self, ctx: Any) -> Any:
@@ -66,6 +68,12 @@ def _command(name: str, function: Any, **settings: Any) -> Any:
     single = typer.Typer(**SETTINGS)
     single.command(name, **settings)(function)
     return typer.main.get_command(single)
+
+
+def _paragraphs(docstring: str) -> str:
+    """Join the lines of each paragraph, which are then wrapped to the width of the terminal."""
+    parts = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts)
 
 
 def _unloaded() -> None:
