@@ -80,9 +80,21 @@ def too_large(what: str, name: str) -> ValueError:
     return ValueError(f"{what} than {limit(name):,}, the limit that {more} sets")
 
 
-def unreadable(path: object, want: str, reason: str) -> ValueError:
+class MissingFileError(FileNotFoundError, ValueError):
+    """A file or folder that was named is not there.
+
+    Every reader raises it: it is bad input like any other, and what `open` would raise.
+    """
+
+
+def error_type(cause: object) -> type[ValueError]:
+    """Return `MissingFileError` if a missing file is the cause of an error, else `ValueError`."""
+    return MissingFileError if isinstance(cause, FileNotFoundError) else ValueError
+
+
+def unreadable(path: object, want: str, reason: str, cause: object = None) -> ValueError:
     """Make the error "path must be <want>, got <path> (<reason>)"."""
-    return ValueError(f"path must be {want}, got {str(path)!r} ({reason})")
+    return error_type(cause)(f"path must be {want}, got {str(path)!r} ({reason})")
 
 
 def as_path(path: object, name: str = "path") -> Path:
@@ -96,7 +108,8 @@ def as_folder(path: object, name: str = "folder") -> Path:
     """Check that an argument is the name of an existing folder."""
     folder = as_path(path, name)
     if not folder.is_dir():
-        raise ValueError(f"{name} must be an existing folder, got {str(folder)!r}")
+        kind = ValueError if folder.exists() else MissingFileError
+        raise kind(f"{name} must be an existing folder, got {str(folder)!r}")
     return folder
 
 
@@ -110,7 +123,7 @@ def open_regular(path: Path) -> BinaryIO:
         # Between the two calls the name may become another file's; a FIFO must not block then.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise ValueError("there is no such file") from error
+        raise MissingFileError("there is no such file") from error
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
     try:
@@ -159,7 +172,7 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
     try:
         yield
     except errors as error:
-        raise unreadable(path, want, str(error) or type(error).__name__) from error
+        raise unreadable(path, want, str(error) or type(error).__name__, error) from error
 
 
 @contextlib.contextmanager

@@ -338,7 +338,8 @@ def test_nothing_sensible_is_none(tmp_path, tags):
 
 
 def test_files_that_are_no_photographs_are_none(tmp_path):
-    assert exif_focal(tmp_path / "missing.jpg") is None
+    with pytest.raises(FileNotFoundError, match=r"missing\.jpg' \(there is no such file\)"):
+        exif_focal(tmp_path / "missing.jpg")
     (tmp_path / "text.jpg").write_text("no image")
     assert exif_focal(tmp_path / "text.jpg") is None
     assert exif_focal(tmp_path) is None

@@ -1,16 +1,20 @@
 """What is no regular file, and what lies in another file, is refused at once."""
 
 import os
+import pickle
 import socket
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from manymatch import datasets
 from manymatch._files import limit, name_end, read_bytes, read_npy
 from manymatch.evaluate.sources import FileSource
+from manymatch.features.extractor import Extractor
 from manymatch.graph import AssociationGraph
 from manymatch.io import (
+    camera_of_image,
     exif_focal,
     load_graph,
     load_image,
@@ -22,9 +26,11 @@ from manymatch.io import (
     read_pose_json,
     read_superglue,
 )
-from manymatch.io.pairs import read_pairs
+from manymatch.io.image import image_size
+from manymatch.io.pairs import exhaustive_pairs, read_pairs
 from manymatch.matcher.cameras import resolve_camera
 from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.matcher import Matcher
 
 
 def posed_graphs(path):
@@ -78,6 +84,45 @@ def test_what_may_never_end_is_refused(tmp_path, read, kind):
     with pytest.raises(ValueError, match=rf"{kind}|no such file or folder|COLMAP model") as error:
         read(path)
     assert "\n" not in str(error.value)
+
+
+# Everything that takes the name of a file or folder to read.
+NAMED = {
+    **{name: read for name, read in READERS.items() if name not in ("posed graphs", "tensors")},
+    "EXIF": exif_focal,
+    "size": image_size,
+    "matcher": lambda path: Matcher("classic").match(path, path),
+    "features": Extractor("classic").extract,
+    "preset": lambda path: Matcher(path.with_suffix(".toml")),
+    "camera of COLMAP": lambda path: resolve_camera(path.with_suffix(".bin"), None, (64, 48)),
+    "COLMAP image": lambda path: camera_of_image(path, "a.jpg"),
+    "folder": exhaustive_pairs,
+    "images of a list": lambda path: read_pairs(Path(__file__), path),
+    "data set": lambda path: datasets.load("folder", path),
+    "weights": lambda path: Matcher("embedded", weights=str(path)).extractor.backbone,
+    "detector's weights": lambda path: (
+        Matcher("embedded", detector_weights=str(path)).extractor.detector
+    ),
+}
+
+
+@pytest.mark.parametrize("read", NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize("name", ["missing.txt", "missing/a.txt"])
+def test_a_missing_file_is_a_value_error_and_what_open_raises(tmp_path, read, name):
+    for package in ("PIL", "h5py", "cv2", "torch"):
+        pytest.importorskip(package)
+    with pytest.raises(FileNotFoundError, match="missing") as error:
+        read(tmp_path / name)
+    assert isinstance(error.value, ValueError)
+    assert "\n" not in str(error.value)
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # noqa: S301
+
+
+def test_a_folder_that_is_a_file_is_not_missing(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(ValueError, match="an existing folder") as error:
+        exhaustive_pairs(tmp_path / "a")
+    assert not isinstance(error.value, OSError)
 
 
 def test_exif_of_a_fifo_is_unknown(tmp_path):

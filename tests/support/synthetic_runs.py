@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from manymatch._files import MissingFileError
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph
 
@@ -32,7 +33,7 @@ class SmallSource:
     def __getitem__(self, index: int) -> PosedGraph:
         self.asked.append(index)
         if index in self.broken:
-            raise ValueError(f"image {index} must be an image, got noise")
+            raise MissingFileError(f"image {index} must be an image, got no file")
         scene = make_scene(EASY, index)
         return PosedGraph(
             f"{index}a",

@@ -103,10 +103,11 @@ def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> d
     """Run one pair."""
     try:
         posed = source[index]
-    except (OSError, ImportError):
+    except Exception as error:
         # No fault of the pair: a full disk, a missing package. Unreadable images are values.
-        raise
-    except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
+        if isinstance(error, OSError | ImportError) and not isinstance(error, ValueError):
+            raise
+        # One pair must not end a run of thousands.
         return {"index": index, "error": error_sentence(error), "trials": []}
     graph = config.association.apply(posed.graph, **posed.sizes)
     trials = []

@@ -17,7 +17,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 from manymatch._environment import require
-from manymatch._files import open_regular
+from manymatch._files import MissingFileError, open_regular
 from manymatch._pickles import LARGEST_PICKLE, Machine, Token
 from manymatch.features.device import require_torch
 
@@ -59,6 +59,10 @@ class WeightsError(ValueError):
     """Weights are missing, damaged, or those of another network."""
 
 
+class MissingWeightsError(WeightsError, MissingFileError):
+    """A file of weights that was named is not there."""
+
+
 def read_tensors(file: Path, key: str | None = None) -> State:
     """Read the tensors of one file by name, to the CPU; `key` is as in `weights.load_state`.
 
@@ -69,7 +73,7 @@ def read_tensors(file: Path, key: str | None = None) -> State:
     try:
         opened = open_regular(file)
     except ValueError as error:
-        raise unreadable(file, str(error)) from error
+        raise unreadable(file, str(error), error) from error
     try:
         with opened:
             if file.suffix.lower() == SAFETENSORS:
@@ -83,10 +87,11 @@ def read_tensors(file: Path, key: str | None = None) -> State:
         raise unreadable(file, f"it is damaged: {first_line(error)}") from error
 
 
-def unreadable(path: Path, reason: str) -> WeightsError:
+def unreadable(path: Path, reason: str, cause: object = None) -> WeightsError:
     """Make the error of a file or folder that holds no tensors by name."""
     kinds = ", ".join(SUFFIXES[:-1])
-    return WeightsError(
+    missing = isinstance(cause, FileNotFoundError)
+    return (MissingWeightsError if missing else WeightsError)(
         f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
     )
 

@@ -163,7 +163,7 @@ def _explicit(weights: object) -> Path:
             f"got {str(path)!r}"
         )
     if not path.exists():
-        raise WeightsError(
+        raise tensor_files.MissingWeightsError(
             f'weights must be an existing file or folder or "random", got {str(path)!r}'
         )
     return path

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch._files import LIMITS, as_path, limit, open_regular
+from manymatch._files import (
+    LIMITS,
+    MissingFileError,
+    as_path,
+    error_type,
+    limit,
+    open_regular,
+)
 from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:
@@ -95,7 +102,9 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
             reason = "it is in no format that Pillow reads"
         else:
             reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
-        raise ValueError(f"{name} must be {want}, got {given} ({reason})") from error
+        raise error_type(error.__cause__)(
+            f"{name} must be {want}, got {given} ({reason})"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -163,8 +172,8 @@ def load_image(
     Raises
     ------
     ValueError
-        If the file is missing, empty, damaged, no image or too large, or an array has another
-        shape, dtype or range.
+        If the file is missing (then also a FileNotFoundError), empty, damaged, no image or too
+        large, or an array has another shape, dtype or range.
     ModuleNotFoundError
         If a file is given and Pillow is not installed.
     """
@@ -344,11 +353,13 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
     float or None
         From the 35 mm equivalent, by the diagonal: ``f35 * diagonal_px / 43.27``; where it is
         absent, from the focal length in millimetres and the resolution of the sensor. None when
-        the tags are absent or make no sense, or the file cannot be read. The focal length is the
+        the tags are absent or make no sense, or the file is no image. The focal length is the
         same for both axes, so an image that EXIF turns by a quarter keeps it.
 
     Raises
     ------
+    FileNotFoundError
+        If there is no such file.
     ModuleNotFoundError
         If Pillow is not installed.
     """
@@ -361,6 +372,8 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
             size = image.size
             if image.format == "TIFF" and orientation(image) >= 5:
                 size = size[::-1]
+    except MissingFileError:
+        raise
     except ValueError:
         return None
     for focal in (_from_35mm(tags, size), _from_sensor(tags, size)):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from manymatch._files import read_text
+from manymatch._files import error_type, read_text
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.colmap import FoundCamera, find_camera, is_cameras_text
@@ -195,14 +195,14 @@ def _find_in_colmap(path: str, image_path: str | os.PathLike[str] | None, name: 
     try:
         return find_camera(path, image_path)
     except ValueError as error:
-        raise ValueError(name + str(error).removeprefix("path")) from error
+        raise error_type(error)(name + str(error).removeprefix("path")) from error
 
 
 def _from_file(path: Path, name: str) -> Camera:
     try:
         content = read_text(path, "a text file")
     except ValueError as error:
-        raise ValueError(name + str(error).removeprefix("path")) from None
+        raise error_type(error)(name + str(error).removeprefix("path")) from None
     if path.suffix.lower() == ".json":
         try:
             value: Any = json.loads(content)
