@@ -55,29 +55,31 @@ std::vector<int> Subgraph::local(const std::vector<int>& chosen) const {
   return numbers;
 }
 
+std::string counted(std::size_t number, const char* noun, const char* ending) {
+  return std::to_string(number) + " " + noun + (number == 1 ? "" : ending);
+}
+
 std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges, bool one_to_one,
                            int sample_size) {
   if (graph.num_edges() < at(sample_size)) {
-    return "the graph has " + std::to_string(graph.num_edges()) +
-           (graph.num_edges() == 1 ? " edge" : " edges") + needed(sample_size);
+    return "the graph has " + counted(graph.num_edges(), "edge") + needed(sample_size);
   }
   if (edges.size() < at(sample_size)) {
-    return "proposals leave " + std::to_string(edges.size()) + " edges to sample" +
-           needed(sample_size);
+    return "proposals leave " + counted(edges.size(), "edge") + " to sample" + needed(sample_size);
   }
   if (one_to_one) {
     const int matching = matching_of_edges(graph, edges);
     if (matching < sample_size) {
-      return "at most " + std::to_string(matching) +
-             " edges can hold at the same time (one partner per keypoint)" + needed(sample_size);
+      return "at most " + counted(at(matching), "edge") +
+             " can hold at the same time (one partner per keypoint)" + needed(sample_size);
     }
   }
   return {};
 }
 
 std::string why_unsupported(int matches, const char* model, int sample_size) {
-  return std::string("the best ") + model + " has " + std::to_string(matches) +
-         (matches == 1 ? " match" : " matches") + needed(sample_size);
+  return std::string("the best ") + model + " has " + counted(at(matches), "match", "es") +
+         needed(sample_size);
 }
 
 std::vector<int> first_edges(std::size_t count) {

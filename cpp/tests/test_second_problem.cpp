@@ -125,7 +125,7 @@ void test_failures(const Scene& scene) {
   }
   input.edges = star;
   CHECK(run(scene, input, Method::kAuto, options).failure ==
-        "at most 1 edges can hold at the same time (one partner per keypoint), two are needed");
+        "at most 1 edge can hold at the same time (one partner per keypoint), two are needed");
   CHECK(run(scene, input, Method::kCm, options).failure ==
         "the best shift has 1 match, two are needed");
 }

@@ -29,6 +29,12 @@ Method: TypeAlias = Literal["auto", "hcm-mcm", "hcm", "mcm", "cm"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """Return a number with its noun: "1 match", "2,048 matches"."""
+    noun = singular if number == 1 else plural or f"{singular}s"
+    return f"{number:,} {noun}"
+
+
 def describe(value: object) -> str:
     """Say in a few words what a value is, for the "got ..." part of an error."""
     if isinstance(value, np.ndarray) and value.ndim == 0:

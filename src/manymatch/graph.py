@@ -14,6 +14,7 @@ from manymatch._validate import (
     FloatArray,
     IndexArray,
     bool_array,
+    count,
     float_array,
     int_array,
     integer,
@@ -225,8 +226,8 @@ class AssociationGraph:
     def __repr__(self) -> str:
         active = int(np.count_nonzero(self.degrees()[0]))
         parts = [
-            f"{len(self.points0)} x {len(self.points1)} keypoints",
-            f"{len(self)} edges",
+            f"{len(self.points0):,} x {count(len(self.points1), 'keypoint')}",
+            count(len(self), "edge"),
             f"{len(self) / max(active, 1):.2f} candidates per active keypoint",
         ]
         if self.rank is None:

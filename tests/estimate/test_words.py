@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manymatch import assess, estimate_relative_pose
+from manymatch import (
+    AssociationGraph,
+    Options,
+    assess,
+    estimate_homography,
+    estimate_relative_pose,
+)
 from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, make_scene
+from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
+from manymatch.estimate.uncertainty import Planarity, PoseCovariance
 from manymatch.estimate.words import (
     camera_centre,
     describe_pose,
@@ -20,6 +28,7 @@ from manymatch.estimate.words import (
 )
 from manymatch.geometry.pose import RelativePose
 from tests.oracles.geometry import rotation_from_vector
+from tests.support.wording import assert_reads_well, assert_sentence
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +220,150 @@ def test_every_word_is_true(axis, degrees, centre):
     turned = describe_rotation(pose)
     if "close to vertical" in turned:
         assert ("to the right" in turned) == ((camera @ FORWARD)[0] > 0)
+
+
+# ---------------------------------------------------------------- every input reads well
+numbers = st.one_of(
+    st.sampled_from([0.0, -0.0, 1.0, 0.5, 1e-4, 1e-300, 5e-324, 0.9999, math.nan, math.inf]),
+    st.floats(0, 1),
+    st.floats(0, 1e6),
+)
+# A null among the parts of a direction, or two that are equal, is where words go missing.
+directions = st.tuples(
+    *[st.one_of(st.floats(-1, 1), st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0, 1e-9]))] * 3
+).filter(lambda v: np.linalg.norm(v) > 1e-3)
+
+
+@given(directions, st.one_of(st.floats(-180, 180), st.sampled_from([0.0, 1e-9, 180.0])), directions)
+def test_every_pose_reads_well(axis, degrees, centre):
+    pose = pose_of(turn(np.array(axis) / np.linalg.norm(axis), degrees), centre)
+    assert_reads_well(describe_pose(pose))
+    said = describe_rotation(pose), describe_translation(pose)
+    for text in said:
+        assert re.fullmatch(r"(not )?(turned|moved)( [^\s]+)*", text)
+        # As many parts as there are commas and an "and" between them.
+        for part in re.split(r", | and ", text):
+            assert re.search(r"[a-z]", part)
+
+
+def small_graph(first, second):
+    """Graph of that many keypoints, each with at most one edge."""
+    edges = [(i, i) for i in range(min(first, second))]
+    return AssociationGraph(np.zeros((first, 2)), np.zeros((second, 2)), edges)
+
+
+@given(
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(0, 2000),
+    st.one_of(st.none(), st.floats(0, 1)),
+    st.booleans(),
+    st.sampled_from(["pose", "homography", "nothing"]),
+)
+def test_every_estimate_reads_well(estimate, first, second, inliers, probability, low, model):
+    graph = small_graph(first, second)
+    count = graph.num_edges
+    found = dataclasses.replace(
+        estimate,
+        success=model != "nothing",
+        failure="" if model != "nothing" else "the graph has 1 edge, five are needed",
+        pose=estimate.pose if model == "pose" else None,
+        homography=np.eye(3) if model == "homography" else None,
+        matches=graph.edges,
+        match_probability=None if probability is None else np.full(count, probability),
+        num_inliers=inliers,
+        low_parallax=low,
+    )
+    for sentence in words.estimate_sentences(found, graph):
+        assert_sentence(sentence)
+    assert_reads_well(repr(graph))
+    for row in words.comparison_rows([("ours", found)], [None]):
+        for cell in row:
+            assert_reads_well(cell)
+
+
+@given(
+    st.integers(6, 3000), st.integers(0, 3000), numbers, numbers, numbers, numbers, numbers,
+    st.booleans(),
+)  # fmt: skip
+def test_every_reason_reads_well(
+    estimate, number, places, chance, typical, share, deviation, parallax, low
+):
+    found = dataclasses.replace(
+        estimate,
+        matches=np.zeros((number, 2), dtype=np.int64),
+        parallax_deg=parallax if math.isfinite(parallax) else 0.0,
+        low_parallax=low,
+    )
+    verdict, reason = confidence_module._judge(
+        found,
+        min(places, number),
+        min(chance, 1.0),
+        typical if math.isfinite(typical) else 12.0,
+        Planarity(*([min(share, 1.0)] * 3)),
+        PoseCovariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
+    )
+    assert verdict in ("solved", "weak", "degenerate")
+    assert_sentence(reason)
+    assert " unknown" not in reason
+
+
+@given(numbers, numbers, numbers, numbers, numbers)
+def test_every_row_of_a_confidence_reads_well(
+    confidence, chance, typical, share, deviation, parallax
+):
+    changed = dataclasses.replace(
+        confidence,
+        chance=min(chance, 1.0),
+        chance_matches=typical,
+        parallax_deg=parallax,
+        rotation_only=min(share, 1.0),
+        planar=min(share, 1.0),
+        rotation_sd_deg=deviation,
+        translation_sd_deg=2 * deviation,
+        noise_px=parallax,
+    )
+    rows = words.confidence_rows(changed)
+    assert len(rows) == 7
+    for row in rows:
+        for cell in row:
+            assert_reads_well(cell)
+
+
+def test_numbers_have_no_exponent_and_no_false_digits():
+    said = [words.probability_text(p) for p in (1.0, 0.9999, 0.5, 0.031, 0.001, 9e-4, 0.0)]
+    assert said == [
+        "100 %", "100 %", "50 %", "3.1 %", "0.10 %", "1 in 10³", "practically none",
+    ]  # fmt: skip
+    said = [words.angle(a) for a in (0.0, 1e-9, 1e-6, 0.0312, 1.26, 43.6, 123.4, math.nan)]
+    assert said == ["0°", "0°", "0.000001°", "0.031°", "1.3°", "44°", "123°", "unknown"]
+
+
+def failures():
+    """Yield why graphs that have no answer have none, in the words of the core."""
+    camera = [[500.0, 0, 320], [0, 500, 240], [0, 0, 1]]
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0, 480, (40, 2))
+    graphs = [AssociationGraph(points, points, [(i, i) for i in range(n)]) for n in range(6)]
+    graphs += [AssociationGraph(points, points, [(0, i) for i in range(9)])]
+    for graph in graphs:
+        for method in ("auto", "cm"):
+            yield estimate_relative_pose(graph, camera, camera, method)
+        yield estimate_homography(graph)
+    for kept in range(5):
+        graph = graphs[5]
+        yield estimate_relative_pose(graph, camera, camera, proposals=np.arange(5) < kept)
+    # A single sample, of points that no pose fits.
+    graph = AssociationGraph(points[:5], rng.uniform(0, 480, (5, 2)), graphs[5].edges)
+    once = Options(min_iterations=1, max_iterations=1)
+    for seed in range(20):
+        yield estimate_relative_pose(graph, camera, camera, "hcm-mcm", once.replace(seed=seed))
+
+
+def test_every_failure_reads_well():
+    said = {estimate.failure for estimate in failures() if not estimate.success}
+    for failure in said:
+        assert_reads_well(failure)
+        assert_sentence(f"No pose was found: {failure}.")
+    for beginning in ("the graph has 1 edge,", "proposals leave 1 edge ", "at most 1 edge can"):
+        assert any(text.startswith(beginning) for text in said), said

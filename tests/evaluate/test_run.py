@@ -129,7 +129,7 @@ def test_a_damaged_record_is_computed_again(tmp_path, damage):
     path.write_text("\n".join([*lines, ""]))
     with pytest.raises(ValueError, match=r"must be|is no"):
         RunResult.load(tmp_path / "a")
-    with pytest.warns(UserWarning, match=r"\(number 3\) were damaged"):
+    with pytest.warns(UserWarning, match=r"\(number 3\) was damaged"):
         result = run_set(SmallSource(3), {"a": CONFIG}, tmp_path)["a"]
     assert without_seconds(result) == expected
 

@@ -29,7 +29,7 @@ def test_what_was_written_comes_back(tmp_path):
         assert np.array_equal(back[name], array)
         assert back[name].dtype == array.dtype
     assert len(cache) == 1
-    assert "1 entries" in repr(cache)
+    assert "1 entry" in repr(cache)
 
 
 @pytest.mark.parametrize(

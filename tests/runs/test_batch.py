@@ -225,7 +225,7 @@ def test_a_damaged_row_is_done_again(done, pairs, tmp_path, damage):
     path.write_text("\n".join([*lines, ""]))
     summary = run_batch(CONFIG, pairs, folder, workers=1, formats=["npz"])
     assert summary.computed == 1
-    assert any("(number 5) were damaged" in note for note in summary.notes)
+    assert any("(number 5) was damaged" in note for note in summary.notes)
     assert (folder / "journal.damaged").read_text() == lines[4] + "\n"
     assert rows(folder) == rows(done[0])
     assert rows(folder)[index]["index"] == str(index)

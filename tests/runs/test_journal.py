@@ -104,7 +104,7 @@ def test_a_damaged_line_is_set_aside_and_its_pair_done_again(folder, line):
     with Journal(folder, HEADER, check) as journal:
         assert [row["index"] for row in journal.records()] == [3, 7]
         assert len(journal.notes) == 1
-        assert "2 of the lines of journal.jsonl (number 3, 5)" in journal.notes[0]
+        assert "2 lines of journal.jsonl (number 3, 5) were" in journal.notes[0]
         journal.append([record(1)])
     assert (folder / DAMAGED).read_bytes() == line + b"\nonce more\n"
     assert path.read_bytes() == b"".join([*lines[:2], lines[3], lines[2]])

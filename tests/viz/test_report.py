@@ -256,7 +256,7 @@ def test_no_candidates_and_no_keypoints(scene, tmp_path):
     camera = np.diag([500.0, 500.0, 1.0])
     failed = estimate_relative_pose(empty, camera, camera)
     page = report(tmp_path / "b.html", scene, failed, graph=empty, camera0=camera, camera1=camera)
-    assert "0 and 0 keypoints" in page.text
+    assert "0 keypoints in image 0 and 0 in image 1" in page.text
 
 
 def test_a_graph_without_ranks_and_similarities(scene, tmp_path):

@@ -48,6 +48,8 @@ struct Subgraph {
   std::vector<int> local(const std::vector<int>& chosen) const;
 };
 
+// A number with its noun: "1 edge", "2 edges".
+std::string counted(std::size_t number, const char* noun, const char* ending = "s");
 // A sentence that says why no minimal sample can be drawn from these edges, or nothing.
 std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges, bool one_to_one,
                            int sample_size);

@@ -336,7 +336,7 @@ bool Estimator<P>::take_search(const SearchResult<Model>& found, double seconds)
   if (found.found && !found.interrupted) return true;
   out_.failure = (found.interrupted ? std::string("interrupted after ")
                                     : std::string("no sample gave a ") + P::kModelName + " in ") +
-                 std::to_string(found.iterations) + " iterations";
+                 counted(static_cast<std::size_t>(found.iterations), "iteration");
   return false;
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from manymatch import __version__
-from manymatch._validate import suggest
+from manymatch._validate import count, suggest
 from manymatch.cli.flags import (
     SETS_HELP,
     Cache,
@@ -321,7 +321,7 @@ def seeds_text(settings: Mapping[str, Any]) -> str:
 def left_out(data: Mapping[str, Any]) -> list[str]:
     """Say which pairs and sets were not run."""
     limit = data["settings"].get("limit")
-    sentences = [f"Only the first {limit} pairs of each set were run."] if limit else []
+    sentences = [f"Only the first {count(limit, 'pair')} of each set ran."] if limit else []
     return sentences + [f"{e['set']} was not run: {e['why']}." for e in data["missing"]]
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from manymatch._settings import setting, settings
-from manymatch._validate import FloatArray, checked_method, choice, flag, float_array, integer
+from manymatch._validate import (
+    FloatArray,
+    checked_method,
+    choice,
+    count,
+    flag,
+    float_array,
+    integer,
+)
 from manymatch.associate.gms import GmsResult, at_working_size, checked_size, gms_filter
 from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
 from manymatch.graph import AssociationGraph
@@ -151,7 +159,7 @@ class Candidates:
         if self.gms is not None:
             steps.append(f"{c['after_gms']} after GMS")
         steps.append(f"{c['kept']} kept")
-        keypoints = f"{c['keypoints0']} x {c['keypoints1']} keypoints"
+        keypoints = f"{c['keypoints0']} x {count(c['keypoints1'], 'keypoint')}"
         return f"Candidates({keypoints}; edges: {' -> '.join(steps)})"
 
 

@@ -11,6 +11,7 @@ from manymatch import _core
 from manymatch._validate import (
     BoolArray,
     FloatArray,
+    count,
     flag,
     float_array,
     integer,
@@ -54,7 +55,7 @@ class GmsResult:
     rotation: int | None
 
     def __repr__(self) -> str:
-        kept = f"{self.num_kept} of {self.mask.size} edges kept"
+        kept = f"{self.num_kept:,} of {count(self.mask.size, 'edge')} kept"
         if self.scale is None or self.rotation is None:
             return f"GmsResult({kept})"
         return f"GmsResult({kept}; scale {self.scale:.4g}, rotation {45 * self.rotation} deg)"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manymatch._validate import count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -22,7 +23,6 @@ from manymatch.cli.console import (
 )
 from manymatch.datasets import exhaustive_pairs, read_pairs
 from manymatch.estimate.options import Options
-from manymatch.estimate.words import count
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig, default_preset
 from manymatch.matcher.result import RANK_ONE
@@ -138,8 +138,8 @@ def _print(summary: BatchSummary, *, as_json: bool) -> None:
         return
     earlier = summary.finished - summary.computed
     print_plain(
-        f"{summary.finished} of {summary.total} pairs in {time_text(summary.seconds)}"
-        f"{f', {earlier} of them earlier' if earlier else ''}: {counts_text(summary.counts)}."
+        f"{summary.finished:,} of {count(summary.total, 'pair')} in {time_text(summary.seconds)}"
+        f"{f', {earlier:,} of them earlier' if earlier else ''}: {counts_text(summary.counts)}."
     )
     if summary.auc is not None:
         angles = {f"{threshold}°": "right" for threshold in AUC_THRESHOLDS}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from manymatch._environment import out_of_memory
+from manymatch._validate import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,7 +110,8 @@ def clean_exit() -> Iterator[None]:
             print_error("stopped.")
         else:
             print_error(
-                f"stopped with {finished} of {total} pairs finished; the same command continues."
+                f"stopped with {finished:,} of {count(total, 'pair')} finished; the same command "
+                "continues."
             )
         if getattr(stop, "busy", False):
             # An ordinary exit would wait for the pairs in work; what is finished is on the disk.
@@ -161,17 +163,23 @@ class Tracker:
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY or finished == total:
             self._last = now
-            self._console.print(f"{finished}/{total} pairs: {text}", soft_wrap=True)
+            self._console.print(f"{finished:,}/{count(total, 'pair')}: {text}", soft_wrap=True)
 
 
 def counts_text(counts: dict[str, int]) -> str:
     """Say how many pairs have which verdict; verdicts without a pair are left out."""
-    parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    parts = []
+    for verdict, number in counts.items():
+        if number:
+            # The other verdicts are adjectives.
+            parts.append(count(number, verdict, "errors" if verdict == "error" else verdict))
     return ", ".join(parts) or "none yet"
 
 
 def time_text(seconds: float) -> str:
     """Say a time span in hours, minutes and seconds."""
+    if seconds < 1.0:
+        return "less than a second"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._files import as_folder
+from manymatch._validate import count
 from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, print_table, working
 from manymatch.datasets import registry
 
@@ -103,7 +104,7 @@ def _print_all(records: list[dict[str, Any]], root: Path | None) -> None:
 
 
 def _print_one(record: dict[str, Any]) -> None:
-    pairs = "" if record["pairs"] is None else f", {record['pairs']:,} pairs"
+    pairs = "" if record["pairs"] is None else f", {count(record['pairs'], 'pair')}"
     print_plain(f"{record['title']} ({record['name']}{pairs}): {record['about']}\n")
     print_plain(f"{record['get']}\n\nExpected files:\n{record['tree']}")
     if record.get("missing"):

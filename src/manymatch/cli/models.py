@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._validate import suggest
+from manymatch._validate import count, suggest
 from manymatch.cli.console import Json, print_json, print_plain, print_table
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig
 from manymatch.features.registry import ALIASES, find_model, models
@@ -144,7 +144,8 @@ def _print_all(
     print_plain("")
     if len(shown) < len(statuses):
         more = len(statuses) - len(shown)
-        print_plain(f"and {more} more sizes of the same families: manymatch models --all")
+        sizes = count(more, "more size")
+        print_plain(f"and {sizes} of the same families: manymatch models --all")
     print_plain("Any other vision transformer is hf:<id or folder> or timm:<model>.\n")
     by_name = {status.model.name: status for status in statuses}
     rows = []

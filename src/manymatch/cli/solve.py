@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._files import write_text
-from manymatch._validate import choice
+from manymatch._validate import choice, count
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, print_json, print_plain
 from manymatch.estimate.confidence import assess
@@ -105,7 +105,7 @@ def run(
     else:
         for line in estimate_sentences(estimate, candidates, confidence):
             print_plain(line)
-        print_plain(f"{estimate.iterations:,} samples in {estimate.timing['total']:.3f} s.")
+        print_plain(f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s.")
         if out_folder is not None:
             print_plain(f"Written: {out_folder / 'result.json'}, {out_folder / 'matches.npz'}")
     raise typer.Exit(OK if estimate.success else UNSOLVED)

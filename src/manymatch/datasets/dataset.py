@@ -12,6 +12,7 @@ from manymatch._validate import (
     BoolArray,
     FloatArray,
     bool_array,
+    count,
     float_array,
     integer,
     read_only,
@@ -186,7 +187,8 @@ class Dataset(Sequence[Pair]):
             )
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name}: {len(self.pairs):,} pairs{', depth' if self.depth else ''})"
+        depth = ", depth" if self.depth else ""
+        return f"Dataset({self.name}: {count(len(self.pairs), 'pair')}{depth})"
 
 
 def rigid(value: object, name: str) -> FloatArray:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._files import read_bytes, unreadable
-from manymatch._validate import FloatArray, real
+from manymatch._validate import FloatArray, count, real
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset, DepthView, rigid
 from manymatch.datasets.layout import Layout, LayoutPart
-from manymatch.estimate.words import count
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
 from manymatch.io.pairs import read_pairs
@@ -112,7 +111,7 @@ def _list(folder: Path) -> Path:
     texts = sorted(path for path in folder.glob("*.txt") if path.is_file())
     if len(texts) == 1:
         return texts[0]
-    given = f"{len(texts)} other text files" if texts else "no text file"
+    given = count(len(texts), "other text file") if texts else "no text file"
     raise ValueError(f"root must have a list pairs.txt, got {given} in {str(folder)!r}")
 
 

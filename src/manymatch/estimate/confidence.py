@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, IndexArray, checked_method, read_only, refusal
+from manymatch._validate import FloatArray, IndexArray, checked_method, count, read_only, refusal
 from manymatch.estimate.options import core_options, num_threads
 from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.estimate.result import Estimate
 from manymatch.estimate.uncertainty import Planarity, PoseCovariance, planarity, pose_covariance
-from manymatch.estimate.words import angle, confidence_rows, verdict_sentence
+from manymatch.estimate.words import angle, confidence_rows, probability_text, verdict_sentence
 
 if TYPE_CHECKING:
     from manymatch.estimate.prepare import PreparedPair
@@ -121,7 +121,8 @@ class Confidence:
 
     def __repr__(self) -> str:
         return (
-            f"Confidence({self.verdict}: {self.num_matches} matches, chance {self.chance:.1e}, "
+            f"Confidence({self.verdict}: {count(self.num_matches, 'match', 'matches')}, "
+            f"chance {self.chance:.1e}, "
             f"parallax {self.parallax_deg:.2f} deg, sd {self.rotation_sd_deg:.2g} / "
             f"{self.translation_sd_deg:.2g} deg)"
         )
@@ -321,35 +322,39 @@ def _judge(
     spread: PoseCovariance,
 ) -> tuple[Verdict, str]:
     """Return the verdict and its reason; the most serious objection comes first."""
-    count = len(estimate.matches)
+    number = len(estimate.matches)
+    matches = count(number, "match", "matches")
     if estimate.pose is None:
-        return "failed", f"No pose was found: {estimate.failure}."
+        return "failed", f"No pose was found: {estimate.failure.rstrip('.')}."
     if places <= SAMPLE:
         return "weak", (
             f"The number of distinct matches is {places}, and a pose can be fitted to any {SAMPLE}."
         )
     if chance > CHANCE_LIMIT:
         return "weak", (
-            f"{count} matches could arise by chance: about {typical:.0f} do at random, {count} "
-            f"with probability {chance:.1e}."
+            f"{matches} could arise by chance, which gives about {typical:z,.0f}, and {number:,} "
+            f"or more with probability {probability_text(chance)}."
         )
     if estimate.low_parallax or shape.rotation >= DEGENERATE_SHARE:
         return "degenerate", (
             f"The camera hardly moved, the rays of the matches meet at only "
-            f"{estimate.parallax_deg:.2f}°: trust the rotation, not the direction of translation."
+            f"{angle(estimate.parallax_deg)}: trust the rotation, not the direction of translation."
         )
     if shape.plane >= DEGENERATE_SHARE and shape.twin >= DEGENERATE_SHARE:
         return "degenerate", (
             f"{100.0 * shape.plane:.0f} % of the matches lie on one plane, and a second pose "
             f"explains {100.0 * shape.twin:.0f} % of them as well."
         )
-    if not 2.0 * math.degrees(max(spread.rotation_sd, spread.translation_sd)) <= ERROR_LIMIT_DEG:
+    largest_sd = max(spread.rotation_sd, spread.translation_sd)
+    if not math.isfinite(largest_sd):
+        return "weak", f"{matches} agree on one pose but do not determine it."
+    if not 2.0 * math.degrees(largest_sd) <= ERROR_LIMIT_DEG:
         return "weak", (
             f"The matches hardly determine the pose: its standard deviation is "
             f"{angle(math.degrees(spread.rotation_sd))} in rotation and "
             f"{angle(math.degrees(spread.translation_sd))} in the direction of translation."
         )
-    return "solved", f"{count} matches agree on one pose, where about {typical:.0f} do at random."
+    return "solved", f"{matches} agree on one pose, where chance gives about {typical:z,.0f}."
 
 
 def _plain(value: Any) -> Any:

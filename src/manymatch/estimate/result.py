@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import BoolArray, FloatArray, IndexArray, read_only
+from manymatch._validate import BoolArray, FloatArray, IndexArray, count, read_only
 
 if TYPE_CHECKING:
     from manymatch import _core
@@ -103,14 +103,15 @@ class Estimate:
     _working_scale: WorkingScale | None = None
 
     def __repr__(self) -> str:
-        effort = f"{self.iterations} iterations, {1e3 * self.timing['total']:.1f} ms"
+        effort = f"{count(self.iterations, 'iteration')}, {1e3 * self.timing['total']:.1f} ms"
         if not self.success:
             return f"Estimate({self.method}: failed, {self.failure}; {effort})"
         model = "homography" if self.pose is None else repr(self.pose)
         weak = f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
         return (
-            f"Estimate({self.method}: {model}; {self.inliers.size} candidates -> "
-            f"{self.num_inliers} inliers -> {self.cardinality} matches{weak}; {effort})"
+            f"Estimate({self.method}: {model}; {count(self.inliers.size, 'candidate')} -> "
+            f"{count(self.num_inliers, 'inlier')} -> "
+            f"{count(self.cardinality, 'match', 'matches')}{weak}; {effort})"
         )
 
 

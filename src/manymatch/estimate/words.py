@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manymatch._validate import count as count  # noqa: PLC0414 - worded here for others, too
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -38,12 +40,6 @@ _AXES = ("horizontal", "vertical", "the viewing direction")
 # What a positive and a negative turn about x (right), y (down) and z (forward) do to the view.
 _TURNS = (("up", "down"), ("to the right", "to the left"), ("clockwise", "counter-clockwise"))
 _MOVES = (("to the right", "to the left"), ("down", "up"), ("forward", "backward"))
-
-
-def count(number: int, singular: str, plural: str | None = None) -> str:
-    """Return a number with its noun: "1 match", "2,048 matches"."""
-    noun = singular if number == 1 else plural or f"{singular}s"
-    return f"{number:,} {noun}"
 
 
 def verdict_sentence(confidence: Confidence) -> str:
@@ -137,10 +133,15 @@ def estimate_sentences(
         said.append(model_sentence(estimate))
     return [
         *said,
-        f"{len(graph.points0):,} and {count(len(graph.points1), 'keypoint')}, "
-        f"{count(graph.num_edges, 'candidate')}, {count(estimate.num_inliers, 'inlier')}, "
-        f"{matches_text(estimate)}.",
+        f"{keypoints_text(graph)}, {count(graph.num_edges, 'candidate')}, "
+        f"{count(estimate.num_inliers, 'inlier')}, {matches_text(estimate)}.",
     ]
+
+
+def keypoints_text(graph: AssociationGraph) -> str:
+    """Return the numbers of keypoints of either image."""
+    first, second = len(graph.points0), len(graph.points1)
+    return f"{count(first, 'keypoint')} in image 0 and {second:,} in image 1"
 
 
 def confidence_rows(
@@ -154,8 +155,9 @@ def confidence_rows(
         return []
     explained = "that a matching as large arises at random"
     if math.isfinite(confidence.chance_matches):
-        explained += f", where about {confidence.chance_matches:.0f} matches are usual"
-    rows = [("Chance", _chance(confidence.chance), explained)]
+        usual = count(round(confidence.chance_matches), "match", "matches")
+        explained += f"; about {usual} can be expected then"
+    rows = [("Chance", probability_text(confidence.chance), explained)]
     if estimate is not None and estimate.match_probability is not None:
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
         rows.append(("A match", _percent(mean), "mean probability to be right"))
@@ -196,18 +198,22 @@ def comparison_rows(
 
 def angle(degrees: float) -> str:
     """Return an angle with two significant digits and no exponent."""
-    if not math.isfinite(degrees):
-        return "unknown"
-    digits = 2 if degrees <= 0.0 else min(6, max(0, 1 - math.floor(math.log10(degrees))))
-    return f"{degrees:.{digits}f}°"
+    return f"{_two_digits(degrees)}°" if math.isfinite(degrees) else "unknown"
 
 
-def _chance(probability: float) -> str:
+def _two_digits(value: float) -> str:
+    """Round to two significant digits, at most six of them behind the point."""
+    if value < 1e-6:
+        return "0"
+    return f"{value:.{min(6, max(0, 1 - math.floor(math.log10(value))))}f}"
+
+
+def probability_text(probability: float) -> str:
     """Return a probability, however small."""
     if not math.isfinite(probability):
         return "unknown"
     if probability >= 0.001:
-        return f"{100.0 * probability:.2g} %"
+        return f"{_two_digits(100.0 * probability)} %"
     if probability <= 0.0:
         return "practically none"
     power = str(-math.ceil(math.log10(probability))).translate(_SUPERSCRIPTS)
@@ -219,4 +225,4 @@ def _percent(share: float) -> str:
 
 
 def _number(value: float, form: str, unit: str) -> str:
-    return f"{value:{form}}{unit}" if math.isfinite(value) else "unknown"
+    return f"{value:z{form}}{unit}" if math.isfinite(value) else "unknown"

@@ -6,7 +6,7 @@ import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import choice
+from manymatch._validate import choice, count
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.features.config import FEATURE_PRESETS
@@ -257,4 +257,4 @@ def _of_pairs(source: Mapping[str, Any], pairs: int) -> list[str]:
     """Compare the number of pairs with the paper's, or with that of the set."""
     name = _set_name(source)
     wanted = PAPER.pairs.get(name, source.get("pair_count", pairs))
-    return [] if pairs == wanted else [f"{pairs:,} pairs of {name} instead of {wanted:,}"]
+    return [] if pairs == wanted else [f"{count(pairs, 'pair')} of {name} instead of {wanted:,}"]

@@ -21,7 +21,7 @@ import numpy as np
 
 from manymatch._environment import require
 from manymatch._files import Sizes, as_path, h5_item, read_bytes, read_h5, write_whole
-from manymatch._validate import integer, refusal
+from manymatch._validate import count, integer, refusal
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors.base import Keypoints
@@ -86,7 +86,7 @@ class Features:
     def __repr__(self) -> str:
         width, height = self.size
         return (
-            f"Features({len(self)} keypoints, descriptors of length "
+            f"Features({count(len(self), 'keypoint')}, descriptors of length "
             f"{self.descriptors.shape[1]}, image {width} x {height})"
         )
 
@@ -142,7 +142,7 @@ class FeatureCache:
         self.writable = True
 
     def __repr__(self) -> str:
-        return f"FeatureCache({str(self.folder)!r}, {len(self)} entries)"
+        return f"FeatureCache({str(self.folder)!r}, {count(len(self), 'entry', 'entries')})"
 
     def __len__(self) -> int:
         return sum(1 for _ in self.folder.glob("??/*.h5"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import _files
-from manymatch._validate import FloatArray, IndexArray, float_array, int_array, refusal
+from manymatch._validate import FloatArray, IndexArray, count, float_array, int_array, refusal
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 
@@ -71,8 +71,9 @@ class PairMatches:
     config: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
-        sizes = f"{len(self.keypoints0)} x {len(self.keypoints1)} keypoints"
-        return f"PairMatches({sizes}, {len(self.matches)} matches, {self.pose or 'no pose'})"
+        sizes = f"{len(self.keypoints0):,} x {count(len(self.keypoints1), 'keypoint')}"
+        matches = count(len(self.matches), "match", "matches")
+        return f"PairMatches({sizes}, {matches}, {self.pose or 'no pose'})"
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:

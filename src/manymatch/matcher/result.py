@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import refusal
+from manymatch._validate import count, refusal
 from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import ColmapWriter, HlocWriter, PairMatches, write_matches_npz, write_pose_json
@@ -108,8 +108,9 @@ class MatchResult:
     def __repr__(self) -> str:
         return (
             f"MatchResult({self.names[0]} - {self.names[1]}: {self.confidence.verdict}, "
-            f"{self.graph.num_edges} candidates -> {self.estimate.num_inliers} inliers -> "
-            f"{len(self.estimate.matches)} matches)"
+            f"{count(self.graph.num_edges, 'candidate')} -> "
+            f"{count(self.estimate.num_inliers, 'inlier')} -> "
+            f"{count(len(self.estimate.matches), 'match', 'matches')})"
         )
 
     def __str__(self) -> str:

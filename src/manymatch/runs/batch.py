@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import manymatch
 from manymatch._files import as_path, make_folder
-from manymatch._validate import integer, refusal
+from manymatch._validate import count, integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.io.pairs import Pair
@@ -181,7 +181,7 @@ def run_batch(
     if not listed:
         raise refusal("pairs", "at least one pair", listed)
     settings = MatcherConfig.of(config)
-    count = num_workers(workers)
+    parallel = num_workers(workers)
     budget = integer(memory_mb, "memory_mb", 0) * 1_000_000
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
@@ -208,13 +208,13 @@ def run_batch(
                 _match_pair,
                 matcher=matcher,
                 views=Views(matcher, budget, cameras),
-                options=settings.options if count == 1 else settings.options.replace(threads=1),
+                options=settings.options if parallel == 1 else settings.options.replace(threads=1),
                 folder=folder if matches else None,
                 with_rank_one=with_rank_one,
             )
             run.execute(
                 lambda index, _: {_JOURNAL: work(index, listed[index])},
-                workers=count,
+                workers=parallel,
                 order=lambda missing: tiled(missing, listed),
                 progress=progress,
             )
@@ -245,7 +245,7 @@ def _finish(
                 errors[name].append(row[name])
     if guessed:
         notes.append(
-            f"In {guessed} of {run.finished} pairs a focal length is guessed, and the "
+            f"In {guessed:,} of {count(run.finished, 'pair')} a focal length is guessed, and the "
             "pose is only as good as the guess; cameras can be given."
         )
     auc, rank_one_auc = (

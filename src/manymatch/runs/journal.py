@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from manymatch._files import make_folder, open_regular, sync_folder, whole_file, write_whole
-from manymatch._validate import integer
+from manymatch._validate import count, integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -167,9 +167,11 @@ class Journal:
                 for start, end in zip(starts, ends, strict=True):
                     _copy(file, kept, start, end)
         told = ", ".join([*map(str, list(damaged)[:_TOLD]), *["..."][: len(damaged) - _TOLD]])
+        several = len(damaged) > 1
+        were, they = ("were", "they are") if several else ("was", "it is")
         self.notes.append(
-            f"{len(damaged)} of the lines of {NAME} (number {told}) were damaged; they are in "
-            f"{DAMAGED} now, and their pairs are done again."
+            f"{count(len(damaged), 'line')} of {NAME} (number {told}) {were} damaged; {they} in "
+            f"{DAMAGED} now, and {'their pairs are' if several else 'its pair is'} done again."
         )
 
 

@@ -256,7 +256,7 @@ def _funnel(
         ("Resolved matches", len(estimate.matches), "every keypoint at most once"),
     )
     return {
-        "keypoints": f"{len(graph.points0):,} and {words.count(len(graph.points1), 'keypoint')}",
+        "keypoints": words.keypoints_text(graph),
         "bars": [(*row, 100.0 * row[1] / max(graph.num_edges, 1)) for row in rows],
         "drawn": overlay.MOST_EDGES if graph.num_edges > overlay.MOST_EDGES else None,
     }

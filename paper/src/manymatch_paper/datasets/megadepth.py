@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from manymatch._files import reading, unreadable
-from manymatch._validate import integer
+from manymatch._validate import count, integer
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.layout import Layout, LayoutPart
@@ -120,7 +120,10 @@ def _from_loftr(folder: Path, infos: Path) -> Dataset:
         dataclasses.replace(pair, path0=base / pair.name0, path1=base / pair.name1)
         for pair in pairs
     )
-    note = f"{len(pairs):,} pairs from LoFTR's five files; the paper used a list of {NUM_PAIRS:,}"
+    note = (
+        f"{count(len(pairs), 'pair')} from LoFTR's five files; the paper used a list of "
+        f"{NUM_PAIRS:,}"
+    )
     return Dataset(NAME, TITLE, placed, notes=(note,))
 
 

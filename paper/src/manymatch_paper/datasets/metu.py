@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._files import reading, unreadable
-from manymatch._validate import float_array, integer
+from manymatch._validate import count, float_array, integer
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset
 from manymatch.datasets.layout import Layout, LayoutPart
@@ -59,7 +59,10 @@ def load(name: str, root: object = None) -> Dataset:
     pairs: list[Pair] = []
     for scene, path in sorted(scenes.items()):
         _read_scene(path, folder, f"scene_{scene}", pairs)
-    note = f"{len(pairs):,} pairs of {len(scenes)} scenes; thermal frames keep their own size"
+    note = (
+        f"{count(len(pairs), 'pair')} of {count(len(scenes), 'scene')}; thermal frames keep their "
+        "own size"
+    )
     # Thermal frames are small; enlarging them would only invent pixels.
     return Dataset(name, TITLES[name], tuple(pairs), longest1=0, notes=(note,))
 

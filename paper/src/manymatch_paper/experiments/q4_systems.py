@@ -21,6 +21,7 @@ import numpy as np
 import typer
 
 from manymatch import __version__
+from manymatch._validate import count
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import (
     Cache,
@@ -322,7 +323,7 @@ def _kept(
     if differing is not None:
         return None, f"its kept results are of another run, where {differing}"
     if len(result) < total:
-        return None, f"its kept results are of {len(result)} of {total} pairs only"
+        return None, f"its kept results are of {len(result):,} of {count(total, 'pair')} only"
     return result, ""
 
 
@@ -512,7 +513,7 @@ def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
         rows.append(cells)
     pairs = next((row["sets"][entry["name"]]["pairs"] for row in here), 0)
     return Table(
-        f"Q4: {entry['title']}, {pairs} pairs",
+        f"Q4: {entry['title']}, {count(pairs, 'pair')}",
         header,
         rows,
         [
