@@ -8,6 +8,7 @@ replays what they keep.
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,17 @@ def _scene() -> dict[str, Any]:
         "model": "PINHOLE",
         "params": (400.0, 400.0, 250.0, 250.0),
         **dict.fromkeys(("width", "height"), 500),
+        "keypoints0": points[0],
+        "keypoints1": points[1],
+        "matches": graph.edges,
+        **{
+            f"image{side}": rng.integers(0, 256, (40, 40 + 8 * side)).repeat(2, 1)
+            for side in (0, 1)
+        },
+        "name0": "a.jpg",
+        "name1": "b/c.jpg",
+        "errors_deg": np.linspace(0.0, 40.0, 24),
+        "thresholds": (5, 10, 20),
     }
 
 
@@ -91,6 +103,13 @@ ODD = (
         np.zeros((2, 2, 2)),
     ),
     *(np.full((24, 2), 1e-320), np.array(["a"] * 24), np.arange(48).reshape(24, 2)),
+    *("../a.jpg", "/a.jpg", "a/../b.jpg", "a\0b", "a b\nc", "=a.jpg", "\udc80", "x" * 300, "a.jpg"),
+    *(
+        np.zeros((1, 1), np.uint8),
+        np.zeros((40, 0)),
+        np.full((40, 40, 4), 300),
+        np.ones((40, 40, 3)),
+    ),
 )
 
 
@@ -125,6 +144,36 @@ def _check(result: object) -> None:
                 assert array is None or np.isfinite(array).all()
         if isinstance(found, manymatch.Score):
             assert np.isfinite(found.hcm)
+
+
+def _matched(**images: Any) -> object:
+    """Match two images with few keypoints; the result must also go into words and JSON."""
+    matcher = manymatch.Matcher("classic", longest=80, max_keypoints=60)
+    options = _scene()["options"]
+    result = matcher.match(**images, options=options)
+    json.dumps([str(result), result.to_dict()], allow_nan=False)
+    return result.estimate
+
+
+def _written(name0: Any, name1: Any, **parts: Any) -> object:
+    """Write matches in all formats; reading gives the same ones, and only in the folder."""
+    pair = io.PairMatches(**parts)
+    with tempfile.TemporaryDirectory() as outer:
+        folder = Path(outer, "folder")
+        folder.mkdir()
+        io.write_matches_npz(folder / "a.npz", **parts)
+        again = [io.read_matches_npz(folder / "a.npz").matches]
+        try:
+            files = (folder / "features.h5", folder / "matches.h5")
+            with io.HlocWriter(*files) as hloc, io.ColmapWriter(folder) as colmap:
+                hloc.add(name0, name1, pair)
+                colmap.add(name0, name1, pair)
+            again.append(io.read_hloc(*files, name0, name1).edges)
+        finally:
+            assert [path.name for path in Path(outer).iterdir()] == ["folder"]
+    for matches in again:
+        assert sorted(matches.tolist()) == sorted(pair.matches.tolist())
+    return pair
 
 
 _PAIR = ("graph", "camera0", "camera1", "method", "options")
@@ -193,6 +242,15 @@ TARGETS: dict[str, Target] = {
     "estimate_homography": _call(manymatch.estimate_homography, "graph", "method", "options"),
     "score_pose": _call(manymatch.score_pose, "graph", "camera0", "camera1", "pose", "options"),
     "assess": _call(manymatch.assess, "estimate"),
+    "match": _call(_matched, "image0", "image1", "camera0", "camera1"),
+    "writers": _call(_written, "name0", "name1", "keypoints0", "keypoints1", "matches"),
+    "pose_error_deg": _call(
+        lambda pose, R, t: manymatch.evaluate.pose_error_deg(pose, R, t), "pose", "R", "t"
+    ),
+    "pose_auc": _call(manymatch.evaluate.pose_auc, "errors_deg", "thresholds"),
+    "bootstrap_interval": _call(
+        lambda errors_deg: manymatch.evaluate.bootstrap_interval(errors_deg, np.mean), "errors_deg"
+    ),
 }
 
 

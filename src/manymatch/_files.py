@@ -256,11 +256,17 @@ def npz_names(data: bytes, path: object, want: str) -> set[str]:
 
 
 def read_npz(
-    data: bytes, path: object, want: str, names: Iterable[str], optional: Iterable[str] = ()
+    data: bytes,
+    path: object,
+    want: str,
+    names: Iterable[str],
+    optional: Iterable[str] = (),
+    objects: Callable[[bytes], NDArray[Any]] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Read the named arrays of an .npz file, without pickles.
 
-    All of `names` must be there; those of `optional` are left out where they are not.
+    All of `names` must be there; those of `optional` are left out where they are not. `objects`
+    reads what an array of Python objects consists of; without it such an array is refused.
     """
     with reading(path, want, ValueError, MemoryError):
         archive = _open_zip(data)
@@ -270,7 +276,7 @@ def read_npz(
                 raise ValueError(f"it lacks the array {name!r}")
         wanted += [name for name in optional if name in present]
         sizes = Sizes()
-        return {name: _read_member(archive, name, sizes) for name in wanted}
+        return {name: _read_member(archive, name, sizes, objects) for name in wanted}
 
 
 def as_text(array: NDArray[Any]) -> str:
@@ -298,10 +304,16 @@ class Sizes:
 
 def read_npy(data: bytes) -> NDArray[Any]:
     """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
-    return _read_array(BytesIO(data), len(data), "its array", Sizes())
+    return _read_array(BytesIO(data), len(data), "its array", Sizes(), None)
 
 
-def _read_array(file: Any, size: int, what: str, sizes: Sizes) -> NDArray[Any]:
+def _read_array(
+    file: Any,
+    size: int,
+    what: str,
+    sizes: Sizes,
+    objects: Callable[[bytes], NDArray[Any]] | None,
+) -> NDArray[Any]:
     """Read an array of a stream that has, or is said to have, `size` bytes."""
     head = BytesIO(file.read(min(size, _LONGEST_HEADER)))
     try:
@@ -321,7 +333,10 @@ def _read_array(file: Any, size: int, what: str, sizes: Sizes) -> NDArray[Any]:
     ) as error:
         raise ValueError(f"{what} has a damaged header: {error}") from error
     if dtype.hasobject:
-        raise ValueError(f"{what} holds Python objects, which are not read")
+        if objects is None or dtype != object:
+            raise ValueError(f"{what} holds Python objects, which are not read")
+        sizes.add((size // 8,), dtype, what)
+        return objects(head.read() + file.read(size))
     if any(length < 0 for length in shape):
         raise ValueError(f"{what} has a damaged header: its shape is {shape}")
     declared, there = math.prod(shape) * dtype.itemsize, size - head.tell()
@@ -359,14 +374,19 @@ def _array_names(archive: zipfile.ZipFile) -> set[str]:
     return {name.removesuffix(".npy") for name in names if name.endswith(".npy")}
 
 
-def _read_member(archive: zipfile.ZipFile, name: str, sizes: Sizes) -> NDArray[Any]:
+def _read_member(
+    archive: zipfile.ZipFile,
+    name: str,
+    sizes: Sizes,
+    objects: Callable[[bytes], NDArray[Any]] | None,
+) -> NDArray[Any]:
     """Read one array of an archive; a damaged one is a `ValueError`."""
     entry, what = archive.getinfo(f"{name}.npy"), f"the array {name!r}"
     if entry.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise ValueError(f"{what} is compressed in a way that NumPy does not use")
     try:
         with archive.open(entry) as file:
-            array = _read_array(file, entry.file_size, what, sizes)
+            array = _read_array(file, entry.file_size, what, sizes, objects)
             # The checksum is compared when the end is reached.
             file.read(1)
             return array

@@ -152,7 +152,7 @@ def test_a_file_and_its_entries(tmp_path):
         with pytest.raises(ValueError, match=says):
             read(path, "w")
     np.savez(path, v=1)
-    with pytest.raises(ValueError, match="lacks the entry 'w'"):
+    with pytest.raises(ValueError, match="lacks the array 'w'"):
         read(path, "v", "w")
     raw_npz(path, "v", pickle.dumps([1]))
     with pytest.raises(ValueError, match="holds a list instead of an array"):

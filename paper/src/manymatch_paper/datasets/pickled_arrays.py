@@ -18,13 +18,11 @@ import dataclasses
 import io
 import math
 import re
-import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import read_bytes, read_npy, reading
+from manymatch._files import read_bytes, read_npz, reading
 from manymatch._pickles import PROTO, Machine, Token, allowance
 
 if TYPE_CHECKING:
@@ -64,6 +62,9 @@ def read_pickled_arrays(path: object, want: str, names: Iterable[str]) -> dict[s
         would need more memory than the limits of this module allow.
     """
     data = read_bytes(path, want)
+    if data[:2] == b"PK":
+        most = allowance(len(data))
+        return read_npz(data, path, want, names, objects=lambda part: _read_objects(part, most))
     with reading(path, want, ValueError):
         if data[:1] == PROTO:
             found = read_pickle(data)
@@ -73,9 +74,7 @@ def read_pickled_arrays(path: object, want: str, names: Iterable[str]) -> dict[s
             if lacks is not None:
                 raise ValueError(f"it lacks the entry {lacks!r}")
             return {name: found[name] for name in names}
-        if data[:2] != b"PK":
-            raise ValueError("it is neither an archive of arrays nor a pickle of protocol 2 to 5")
-        return _read_archive(data, names)
+        raise ValueError("it is neither an archive of arrays nor a pickle of protocol 2 to 5")
 
 
 def read_pickle(data: bytes) -> Any:
@@ -84,39 +83,15 @@ def read_pickle(data: bytes) -> Any:
     return _values(machine.run(), machine.limit)
 
 
-def _read_archive(data: bytes, names: Iterable[str]) -> dict[str, Any]:
-    found = {}
-    left = allowance(len(data))
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(data))
-        for name in names:
-            if f"{name}.npy" not in archive.namelist():
-                raise ValueError(f"it lacks the entry {name!r}")
-            entry = archive.getinfo(f"{name}.npy")
-            left -= entry.file_size
-            if left < 0:
-                raise ValueError(f"its entry {name!r} is too large for a file of its size")
-            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"its entry {name!r} is compressed in a way that NumPy does not")
-            found[name] = _read_member(archive.read(entry), name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        # A RuntimeError says that a member is encrypted.
-        raise ValueError(str(error)) from error
-    return found
-
-
-def _read_member(content: bytes, name: str) -> NDArray[Any]:
-    """Read an .npy file. One of objects has a pickle of the whole array after its header."""
-    version = content[6:7]
-    start = 10 if version == b"\x01" else 12
-    end = start + int.from_bytes(content[8:start], "little")
-    if not re.search(rb"'descr': *'\|O'", content[start:end]):
-        return read_npy(content)
-    array = read_pickle(content[end:])
+def _read_objects(content: bytes, most: int) -> NDArray[Any]:
+    """Read an array of objects of an archive, which is one pickle."""
+    if len(content) > most:
+        raise ValueError("it has an array of objects that is too large for a file of its size")
+    array = read_pickle(content)
     if not isinstance(array, np.ndarray):
         # One kind of error for all files that are not what they should be.
         raise ValueError(  # noqa: TRY004
-            f"its entry {name!r} holds a {type(array).__name__} instead of an array"
+            f"it holds a {type(array).__name__} instead of an array of objects"
         )
     return array
 
