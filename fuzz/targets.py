@@ -81,7 +81,7 @@ def _scene() -> dict[str, Any]:
         "keypoints1": points[1],
         "matches": graph.edges,
         **{
-            f"image{side}": rng.integers(0, 256, (40, 40 + 8 * side)).repeat(2, 1)
+            f"image{side}": rng.integers(0, 256, (40, 40 + 8 * side), np.uint8).repeat(2, 1)
             for side in (0, 1)
         },
         "name0": "a.jpg",
@@ -168,7 +168,7 @@ def _written(name0: Any, name1: Any, **parts: Any) -> object:
             with io.HlocWriter(*files) as hloc, io.ColmapWriter(folder) as colmap:
                 hloc.add(name0, name1, pair)
                 colmap.add(name0, name1, pair)
-            again.append(io.read_hloc(*files, name0, name1).edges)
+            again.append(io.read_hloc(*files[::-1], name0, name1).edges)
         finally:
             assert [path.name for path in Path(outer).iterdir()] == ["folder"]
     for matches in again:
@@ -177,7 +177,7 @@ def _written(name0: Any, name1: Any, **parts: Any) -> object:
 
 
 _PAIR = ("graph", "camera0", "camera1", "method", "options")
-TARGETS: dict[str, Target] = {
+READERS: dict[str, Target] = {
     "load_graph_npz": _file("a.npz", io.load_graph),
     "read_associations_csv": _file("a.csv", io.read_associations_csv),
     "read_matches_npz": _file("a.npz", io.read_matches_npz),
@@ -197,6 +197,8 @@ TARGETS: dict[str, Target] = {
     "weights_pth": _file("a.pth", read_tensors),
     "pickle": read_pickle,
     "pickled_index": _file("a.npz", lambda path: read_pickled_arrays(path, "an index", ["a"])),
+}
+FUNCTIONS: dict[str, Target] = {
     "AssociationGraph": _call(
         manymatch.AssociationGraph, "points0", "points1", "edges", "similarity", "rank"
     ),
@@ -242,7 +244,7 @@ TARGETS: dict[str, Target] = {
     "estimate_homography": _call(manymatch.estimate_homography, "graph", "method", "options"),
     "score_pose": _call(manymatch.score_pose, "graph", "camera0", "camera1", "pose", "options"),
     "assess": _call(manymatch.assess, "estimate"),
-    "match": _call(_matched, "image0", "image1", "camera0", "camera1"),
+    "match": _call(_matched, "image0", "image1"),
     "writers": _call(_written, "name0", "name1", "keypoints0", "keypoints1", "matches"),
     "pose_error_deg": _call(
         lambda pose, R, t: manymatch.evaluate.pose_error_deg(pose, R, t), "pose", "R", "t"
@@ -252,6 +254,7 @@ TARGETS: dict[str, Target] = {
         lambda errors_deg: manymatch.evaluate.bootstrap_interval(errors_deg, np.mean), "errors_deg"
     ),
 }
+TARGETS = {**READERS, **FUNCTIONS}
 
 
 def run(name: str, data: bytes) -> None:

@@ -19,6 +19,9 @@ def usable_cores() -> int:
 def out_of_memory(error: BaseException) -> bool:
     """Tell whether an error is a lack of memory, for which OpenCV and torch have their own."""
     kind = type(error)
+    if kind is SystemError and error.__cause__ is not None:
+        # Of a function in C that does not see the lack and returns a result.
+        return out_of_memory(error.__cause__)
     opencv = kind.__module__ == "cv2" and getattr(error, "code", None) == _OPENCV_NO_MEMORY
     return isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError" or opencv
 

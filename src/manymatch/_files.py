@@ -333,7 +333,7 @@ def _read_array(
     ) as error:
         raise ValueError(f"{what} has a damaged header: {error}") from error
     if dtype.hasobject:
-        if objects is None or dtype != object:
+        if objects is None or dtype.kind != "O":
             raise ValueError(f"{what} holds Python objects, which are not read")
         sizes.add((size // 8,), dtype, what)
         return objects(head.read() + file.read(size))

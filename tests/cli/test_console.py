@@ -27,7 +27,14 @@ def test_an_end_is_one_line_and_a_code(capsys, error, code, says):
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("error", [RuntimeError, TypeError, KeyError])
+def test_a_lack_of_memory_that_a_function_in_c_overlooked_is_one_line(capsys):
+    with pytest.raises(typer.Exit) as end, clean_exit():
+        raise SystemError("a result with an exception set") from MemoryError()
+    assert end.value.exit_code == 2
+    assert capsys.readouterr().err.startswith("manymatch: there is not enough memory")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, TypeError, KeyError, SystemError])
 def test_a_programming_error_is_not_hidden(error):
     with pytest.raises(error), clean_exit():
         raise error("broken")

@@ -157,5 +157,7 @@ def test_bootstrap_names_what_is_wrong(keywords, message):
 def test_bootstrap_refuses_nothing_and_unequal_lists():
     with pytest.raises(ValueError, match=r"^values must be"):
         bootstrap_interval([], np.mean)
+    with pytest.raises(ValueError, match=r"^values must be an array of numbers, got"):
+        bootstrap_interval({"a": 1}, np.mean)
     with pytest.raises(ValueError, match=r"^second must have the shape of first"):
         paired_bootstrap_interval([1.0, 2.0], [1.0], np.mean)

@@ -55,6 +55,8 @@ def test_pose_error_is_the_larger_of_the_two():
 
 def test_no_pose_counts_as_half_a_turn():
     assert pose_error_deg(None, np.eye(3), [0, 0, 1]) == 180.0 == pose_error.FAILURE_DEG
+    with pytest.raises(ValueError, match=r"^pose must be a RelativePose or None, got"):
+        pose_error_deg(np.eye(4), np.eye(3), [0, 0, 1])
 
 
 def test_auc_of_hand_made_errors():

@@ -88,7 +88,10 @@ def paired_bootstrap_interval(
 
 
 def _values(values: ArrayLike, name: str) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise refusal(name, "an array of numbers", values) from None
     if array.ndim == 0 or len(array) == 0:
         raise refusal(name, "an array with at least one entry", array)
     return array

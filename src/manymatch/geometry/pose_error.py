@@ -50,6 +50,8 @@ def pose_error_deg(pose: RelativePose | None, R_true: ArrayLike, t_true: ArrayLi
         _rotation(R_true, "R_true")
         _direction(t_true, "t_true")
         return FAILURE_DEG
+    if not isinstance(pose, RelativePose):
+        raise refusal("pose", "a RelativePose or None", pose)
     return max(rotation_error_deg(pose.R, R_true), translation_error_deg(pose.t, t_true))
 
 
