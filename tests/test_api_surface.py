@@ -30,12 +30,13 @@ SIGNATURES = {
         "operator='mutual', max_edges=2048, gms=None, keep='method', owners0=None, "
         "owners1=None, working0=None, working1=None"
     ),
-    "estimate_homography": "graph, method='auto', options=None, proposals=None",
+    "estimate_homography": "graph, method='auto', options=None, proposals=None, settings",
     "estimate_relative_pose": (
-        "graph, camera0, camera1, method='auto', options=None, proposals=None, working_scale=None"
+        "graph, camera0, camera1, method='auto', options=None, proposals=None, "
+        "working_scale=None, settings"
     ),
-    "estimate_relative_poses": "problems, method='auto', options=None, threads=0",
-    "score_pose": "graph, camera0, camera1, pose, options=None",
+    "estimate_relative_poses": "problems, method='auto', options=None, threads=0, settings",
+    "score_pose": "graph, camera0, camera1, pose, options=None, settings",
     "AssociationGraph": "points0, points1, edges, similarity=None, rank=None",
     "RelativePose": "R, t",
     "Options": (

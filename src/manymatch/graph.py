@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from manymatch._validate import (
     int_array,
     integer,
     read_only,
+    refusal,
     within,
 )
 
@@ -242,6 +243,27 @@ class AssociationGraph:
         # Arrays come back from a pickle writeable; rebuilding makes them read-only again.
         fields = (getattr(self, field.name) for field in dataclasses.fields(self))
         return _make, tuple(np.array(f) if isinstance(f, np.ndarray) else f for f in fields)
+
+
+@runtime_checkable
+class HasGraph(Protocol):
+    """What holds a graph, such as the `Candidates` of `manymatch.candidates`."""
+
+    @property
+    def graph(self) -> AssociationGraph:
+        """Keypoints and candidates."""
+
+
+#: What functions take as a graph, see `as_graph`.
+GraphLike: TypeAlias = AssociationGraph | HasGraph
+
+
+def as_graph(value: object, name: str = "graph") -> AssociationGraph:
+    """Return a graph, or the graph of `Candidates`, a `MatchResult` or a data set's pair."""
+    graph = value.graph if isinstance(value, HasGraph) else value
+    if not isinstance(graph, AssociationGraph):
+        raise refusal(name, "an AssociationGraph or what candidates() returns", value)
+    return graph
 
 
 def _fill(graph: AssociationGraph, *values: Any) -> None:

@@ -266,7 +266,7 @@ LINE = np.column_stack([np.linspace(0, 400, 30), np.linspace(50, 250, 30)])
 @pytest.mark.parametrize(
     ("points0", "points1", "reason"),
     [
-        (np.zeros((0, 2)), np.zeros((0, 2)), "0 edges"),
+        (np.zeros((0, 2)), np.zeros((0, 2)), "no keypoints in image 0 and image 1"),
         (LINE[:3], LINE[:3], "3 edges"),
         (LINE, 2 * LINE, "no sample gave a homography"),
         (np.full((20, 2), 7.0), np.full((20, 2), 9.0), "no sample gave a homography"),

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import pickle
+from collections.abc import Iterable
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 import manymatch
 from manymatch import AssociationGraph
 from manymatch._validate import METHODS
-from manymatch.estimate.options import AUTO_PARTS, Options
+from manymatch.estimate.options import AUTO_PARTS, OptionChanges, OptionKeywords, Options
 from tests.oracles.problems import random_problem
 
 DEFAULTS = Options().to_dict()
@@ -194,6 +196,28 @@ def test_replace_keeps_the_rest_and_checks_the_whole():
     assert options.replace(seed=3) == Options(q=0.4, max_iterations=5_000, seed=3)
     with pytest.raises(ValueError, match=r"^min_iterations"):
         options.replace(max_iterations=10)
+
+
+def test_a_budget_below_the_default_of_min_iterations_lowers_it():
+    assert Options().changed(max_iterations=10, seed=2) == Options(
+        min_iterations=10, max_iterations=10, seed=2
+    )
+    assert Options().changed(max_iterations=5_000) == Options(max_iterations=5_000)
+    for options, changes in (
+        (Options(min_iterations=500), {"max_iterations": 10}),
+        (Options(), {"max_iterations": 10, "min_iterations": 20}),
+    ):
+        with pytest.raises(ValueError, match=r"^min_iterations must be at most max_iterations"):
+            options.changed(**changes)
+    with pytest.raises(ValueError, match=r"^max_iterations must be an integer"):
+        Options().changed(max_iterations=0)
+
+
+def test_keywords_of_functions_are_typed_as_the_fields():
+    hints, fields = get_type_hints(OptionKeywords), get_type_hints(Options)
+    assert hints.pop("disable") == Iterable[str]
+    assert hints == {name: kind for name, kind in fields.items() if name != "disable"}
+    assert get_type_hints(OptionChanges).keys() == fields.keys() - {"threads"}
 
 
 def test_frozen_hashable_and_picklable():

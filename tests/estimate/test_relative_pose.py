@@ -4,6 +4,7 @@ import itertools
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -114,6 +115,71 @@ def test_guidance_needs_ranks():
     manymatch.estimate_relative_pose(RANKED, K, K, options=guided)
 
 
+def same(first, second):
+    """Whether two estimates are equal to the last bit."""
+    return (
+        np.array_equal(first.pose.R, second.pose.R)
+        and np.array_equal(first.pose.t, second.pose.t)
+        and np.array_equal(first.matches, second.matches)
+        and first.options == second.options
+    )
+
+
+def test_what_holds_a_graph_is_taken_for_it():
+    graph, size = (
+        AssociationGraph.from_matches(*np.random.default_rng(0).random((2, 20, 2))),
+        (9, 9),
+    )
+    found = manymatch.Candidates(RANKED, {})
+    estimate = manymatch.estimate_relative_pose(RANKED, K, K, options=QUICK)
+    assert same(manymatch.estimate_relative_pose(found, K, K, options=QUICK), estimate)
+    assert same(manymatch.estimate_relative_poses([(found, K, K)], options=QUICK)[0], estimate)
+    assert manymatch.score_pose(found, K, K, POSE).hcm == (
+        manymatch.score_pose(RANKED, K, K, POSE).hcm
+    )
+    plane = manymatch.Candidates(graph, {})
+    for function in (manymatch.estimate_homography, manymatch.merge_coincident):
+        assert repr(function(plane))[:30] == repr(function(graph))[:30]
+    assert repr(manymatch.gms_filter(plane, size, size)) == repr(
+        manymatch.gms_filter(graph, size, size)
+    )
+    with pytest.raises(ValueError, match=r"what candidates\(\) returns, got a value of type"):
+        manymatch.estimate_relative_pose(SimpleNamespace(graph="g.npz" * 20), K, K)
+
+
+def test_fields_of_options_are_keywords():
+    problem, budget = (RANKED, K, K), {"seed": 3, "max_iterations": 40, "threshold_px": 2.0}
+    wanted = Options(seed=3, min_iterations=40, max_iterations=40, threshold_px=2.0)
+    for estimate in (
+        manymatch.estimate_relative_pose(*problem, **budget),
+        *manymatch.estimate_relative_poses([problem], **budget),
+        *manymatch.estimate_relative_poses([problem], options=[Options(seed=9)], **budget),
+        manymatch.estimate_homography(RANKED, **budget),
+        manymatch.estimate_relative_pose(*problem, options=Options(seed=9), **budget),
+    ):
+        assert estimate.options == wanted
+    reference = manymatch.estimate_relative_pose(*problem, options=wanted)
+    assert same(manymatch.estimate_relative_pose(*problem, **budget), reference)
+    wide = manymatch.score_pose(*problem, POSE, threshold_px=50.0)
+    assert wide.hcm == manymatch.score_pose(*problem, POSE, Options(threshold_px=50.0)).hcm
+    assert wide.hcm != manymatch.score_pose(*problem, POSE).hcm
+
+
+@pytest.mark.parametrize(
+    ("keyword", "meant"),
+    [("sead", "seed"), ("max_iteration", "max_iterations"), ("methd", "method")],
+)
+def test_a_misspelt_keyword_is_one_sentence(keyword, meant):
+    for call in (
+        lambda **given: manymatch.estimate_relative_pose(GRAPH, K, K, **given),
+        lambda **given: manymatch.estimate_relative_poses([(GRAPH, K, K)], **given),
+        lambda **given: manymatch.estimate_homography(GRAPH, **given),
+        lambda **given: manymatch.score_pose(GRAPH, K, K, POSE, **given),
+    ):
+        with pytest.raises(ValueError, match=f"^{keyword} is no .*did you mean '{meant}'"):
+            call(**{keyword: 3})
+
+
 def equal_points(count):
     """A graph whose keypoints are all at one pixel."""
     points = np.full((count, 2), 100.0)
@@ -158,6 +224,23 @@ def test_unsolvable_graphs_fail_with_a_reason(name, method):
     assert not estimate.inliers.any()
     assert estimate.matches.shape == (0, 2)
     assert (estimate.hcm, estimate.cardinality, estimate.num_inliers) == (0.0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ((0, 5), "no keypoints in image 0"),
+        ((5, 0), "no keypoints in image 1"),
+        ((0, 0), "no keypoints in image 0 and image 1"),
+        ((5, 1), "no candidates between 5 keypoints in image 0 and 1 keypoint in image 1"),
+    ],
+)
+def test_images_without_keypoints_are_named(counts, reason):
+    graph = AssociationGraph(*(np.zeros((count, 2)) for count in counts), [])
+    estimate = manymatch.estimate_relative_pose(graph, K, K)
+    assert estimate.failure == manymatch.estimate_homography(graph).failure == reason
+    assert manymatch.assess(estimate).reason == f"No pose was found: {reason}."
+    assert reason in repr(estimate)
 
 
 def test_too_few_proposals_fail_with_a_reason():

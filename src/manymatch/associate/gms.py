@@ -20,7 +20,7 @@ from manymatch._validate import (
     refusal,
     within,
 )
-from manymatch.graph import AssociationGraph
+from manymatch.graph import AssociationGraph, GraphLike, as_graph
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -62,7 +62,7 @@ class GmsResult:
 
 
 def gms_filter(
-    graph: AssociationGraph,
+    graph: GraphLike,
     size0: ArrayLike,
     size1: ArrayLike,
     threshold: float = 4.0,
@@ -86,7 +86,7 @@ def gms_filter(
 
     Parameters
     ----------
-    graph : AssociationGraph
+    graph : AssociationGraph or Candidates
         Candidates between the two images. The filter counts in its pixels, and lays one margin in
         pixels around both images: they should be those at working size, at which the keypoints
         were found, and not those of files of other resolutions (`at_working_size` converts).
@@ -123,8 +123,7 @@ def gms_filter(
     Cell indices are computed in single precision, step by step as the paper's implementation does,
     so that masks are equal also where keypoints lie on the border of a cell.
     """
-    if not isinstance(graph, AssociationGraph):
-        raise refusal("graph", "an AssociationGraph", graph)
+    graph = as_graph(graph)
     sizes = checked_size(size0, "size0"), checked_size(size1, "size1")
     limit = real(threshold, "threshold", 0.0, closed=True)
     cells = integer(grid, "grid", 2, _LARGEST_GRID)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import FloatArray, IndexArray, real, refusal
-from manymatch.graph import AssociationGraph
+from manymatch._validate import FloatArray, IndexArray, real
+from manymatch.graph import AssociationGraph, GraphLike, as_graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 def merge_coincident(
-    graph: AssociationGraph, tolerance_px: float = 0.0
+    graph: GraphLike, tolerance_px: float = 0.0
 ) -> tuple[AssociationGraph, IndexArray, IndexArray]:
     """Make one vertex of keypoints at the same place, with the union of their candidates.
 
@@ -23,7 +23,7 @@ def merge_coincident(
 
     Parameters
     ----------
-    graph : AssociationGraph
+    graph : AssociationGraph or Candidates
     tolerance_px : float
         Keypoints of an image are grouped if a chain of keypoints connects them whose steps are at
         most this many pixels long; 0 groups equal positions. The groups are the connected
@@ -45,8 +45,7 @@ def merge_coincident(
     ValueError
         If ``graph`` is no AssociationGraph or the tolerance is negative or not finite.
     """
-    if not isinstance(graph, AssociationGraph):
-        raise refusal("graph", "an AssociationGraph", graph)
+    graph = as_graph(graph)
     tolerance = real(tolerance_px, "tolerance_px", 0.0, closed=True)
     points0, index0 = _merge_points(graph.points0, tolerance)
     points1, index1 = _merge_points(graph.points1, tolerance)

@@ -9,25 +9,28 @@ import numpy as np
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, read_only
 from manymatch.estimate.match_probability import HOMOGRAPHY, match_probability
-from manymatch.estimate.options import core_options, num_threads
-from manymatch.estimate.prepare import PreparedPair, checked_graph, checked_options
+from manymatch.estimate.options import checked_options, core_options, num_threads
+from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import Estimate, common_fields
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.options import Options
-    from manymatch.graph import AssociationGraph
+    from manymatch.estimate.options import OptionKeywords, Options
+    from manymatch.graph import AssociationGraph, GraphLike
 
 # H[2, 2] relative to the norm of H below which it counts as zero.
 _ZERO = 1e-12
 
 
 def estimate_homography(
-    graph: AssociationGraph,
+    graph: GraphLike,
     method: Method = "auto",
     options: Options | None = None,
     proposals: ArrayLike | None = None,
+    **settings: Unpack[OptionKeywords],
 ) -> Estimate:
     """Estimate the homography between two images from candidate correspondences.
 
@@ -35,7 +38,7 @@ def estimate_homography(
 
     Parameters
     ----------
-    graph : AssociationGraph
+    graph : AssociationGraph or Candidates
         Candidates, several per keypoint if there are, in pixels.
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         As in `estimate_relative_pose`.
@@ -45,6 +48,9 @@ def estimate_homography(
         1 px is that of a relative pose.
     proposals : (E,) bool array, optional
         Draw minimal samples from these edges only; everything else sees the whole graph.
+    **settings
+        Fields of `Options` by keyword, such as ``threshold_px=3`` or ``seed=7``, in place of those
+        of `options`.
 
     Returns
     -------
@@ -70,7 +76,7 @@ def estimate_homography(
     >>> np.allclose(estimate.homography, [[2, 0, 10], [0, 2, 10], [0, 0, 1]])
     True
     """
-    checked = checked_options(options)
+    checked = checked_options(options, settings)
     pair, frame = prepare(graph, checked, proposals)
     result = _core.estimate_homography(
         [pair.for_core()],
@@ -79,11 +85,11 @@ def estimate_homography(
         num_threads(checked.threads),
     )[0]
     common = common_fields(pair, result, method)
-    if result.success and _on_a_line(graph, common["matches"], checked.threshold_px):
+    if result.success and _on_a_line(pair.graph, common["matches"], checked.threshold_px):
         common |= {
             "success": False,
             "failure": "the matches lie on a line in one of the images",
-            "inliers": read_only(np.zeros(graph.num_edges, dtype=np.bool_)),
+            "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
             "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
             **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
         }

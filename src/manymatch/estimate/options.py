@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from manymatch import _core
 from manymatch._environment import usable_cores
@@ -165,6 +165,72 @@ class Options:
     def replace(self, **changes: Any) -> Options:
         """Return a copy with some fields changed, checked again as a whole."""
         return dataclasses.replace(self, **changes)
+
+    def changed(self, **changes: Any) -> Options:
+        """Return a copy with the fields that a user gave, to which a default gives way.
+
+        Fewer iterations than `min_iterations` at most are as many at least, if nobody chose
+        `min_iterations`.
+        """
+        most = changes.get("max_iterations")
+        chosen = "min_iterations" in changes or self.min_iterations != Options.min_iterations
+        if not chosen and isinstance(most, int) and 0 < most < self.min_iterations:
+            changes["min_iterations"] = most
+        return self.replace(**changes)
+
+
+class OptionChanges(TypedDict, total=False):
+    """Types of the fields of `Options` where they are keywords of a function, all but `threads`."""
+
+    threshold_px: float
+    min_iterations: int
+    max_iterations: int
+    confidence: float
+    safety: float
+    pool_size: int
+    q: float
+    delta: float
+    guidance: float
+    seed: int
+    disable: Iterable[str]
+
+
+class OptionKeywords(OptionChanges, total=False):
+    """Types of all fields of `Options` where they are keywords of a function."""
+
+    threads: int
+
+
+def checked_options(
+    options: object, changes: Mapping[str, object] | None = None, name: str = "options"
+) -> Options:
+    """Return the given options, or the defaults for None, with some fields changed.
+
+    `changes` are the keywords that a function was called with. One that is no field may be a
+    misspelt argument of the function itself, so that those are suggested too.
+    """
+    known = [field.name for field in dataclasses.fields(Options)]
+    for keyword in changes or ():
+        if keyword not in known:
+            hint = suggest(keyword, [*known, "method", "options", "proposals"])
+            raise ValueError(
+                f"{keyword} is no argument of this function and no field of Options{hint}; the "
+                f"fields are {', '.join(known)}"
+            )
+    if options is not None and not isinstance(options, Options):
+        raise refusal(name, "an Options or None", options)
+    return (options or Options()).changed(**(changes or {}))
+
+
+def options_for_each(
+    options: object, count: int, changes: Mapping[str, object] | None = None
+) -> list[Options]:
+    """Spread one Options over `count` problems, or check that there is one for each."""
+    if options is None or isinstance(options, Options):
+        return [checked_options(options, changes)] * count
+    if not isinstance(options, Sequence) or isinstance(options, str) or len(options) != count:
+        raise refusal("options", f"an Options, None or a sequence of {count} Options", options)
+    return [checked_options(entry, changes, f"options[{i}]") for i, entry in enumerate(options)]
 
 
 def _auto_parts(names: object) -> tuple[str, ...]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import BoolArray, FloatArray, bool_array, refusal
+from manymatch._validate import BoolArray, FloatArray, bool_array, count, refusal
 from manymatch.associate.gms import LARGEST_COORDINATE, at_working_size
-from manymatch.estimate.options import Options
-from manymatch.graph import AssociationGraph
+from manymatch.graph import AssociationGraph, as_graph
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from manymatch.estimate.options import Options
     from manymatch.geometry.camera import Camera
 
     # Of either image, (x, y).
@@ -28,14 +28,24 @@ _SMALLEST_IMAGE, _ENLARGED_SPAN = 32.0, 1000.0
 
 def checked_graph(graph: object, options: Options, where: str = "") -> AssociationGraph:
     """Check that a graph has what the options need; `where` begins the error sentence."""
-    if not isinstance(graph, AssociationGraph):
-        raise refusal(f"{where}graph", "an AssociationGraph", graph)
-    if options.guidance > 0 and graph.rank is None:
+    checked = as_graph(graph, f"{where}graph")
+    if options.guidance > 0 and checked.rank is None:
         raise ValueError(
             f"{where}graph must have ranks when options.guidance is above 0, got a graph "
             f"without ranks and guidance={options.guidance:g}"
         )
-    return graph
+    return checked
+
+
+def nothing_to_match(graph: AssociationGraph) -> str:
+    """Say why a graph has no candidates; empty if it has any."""
+    if graph.num_edges:
+        return ""
+    without = [side for side in (0, 1) if not len((graph.points0, graph.points1)[side])]
+    if without:
+        return f"no keypoints in image {' and image '.join(map(str, without))}"
+    first, second = (count(len(points), "keypoint") for points in (graph.points0, graph.points1))
+    return f"no candidates between {first} in image 0 and {second} in image 1"
 
 
 class PreparedPair:
@@ -97,15 +107,6 @@ def _filter_points(
     return points0 * (_ENLARGED_SPAN / span), points1 * (_ENLARGED_SPAN / span)
 
 
-def checked_options(options: object, name: str = "options") -> Options:
-    """Return the given options, or the defaults for None."""
-    if options is None:
-        return Options()
-    if not isinstance(options, Options):
-        raise refusal(name, "an Options or None", options)
-    return options
-
-
 def checked_problems(problems: object) -> list[tuple[Any, Any, Any, Any]]:
     """List the pairs as (graph, camera0, camera1, proposals or None)."""
     want = "an iterable of (graph, camera0, camera1) or (graph, camera0, camera1, proposals)"
@@ -117,12 +118,3 @@ def checked_problems(problems: object) -> list[tuple[Any, Any, Any, Any]]:
             raise refusal(f"problems[{i}]", want.removeprefix("an iterable of "), problem)
         listed.append((*problem, None) if len(problem) == 3 else tuple(problem))
     return listed
-
-
-def options_for_each(options: object, count: int) -> list[Options]:
-    """Spread one Options over all pairs, or check that there is one for each."""
-    if options is None or isinstance(options, Options):
-        return [checked_options(options)] * count
-    if not isinstance(options, Sequence) or isinstance(options, str) or len(options) != count:
-        raise refusal("options", f"an Options, None or a sequence of {count} Options", options)
-    return [checked_options(entry, f"options[{i}]") for i, entry in enumerate(options)]

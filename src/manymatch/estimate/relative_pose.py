@@ -9,26 +9,26 @@ import numpy as np
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, integer, read_only, refusal
 from manymatch.estimate.match_probability import match_probability
-from manymatch.estimate.options import core_options, num_threads
-from manymatch.estimate.prepare import (
-    PreparedPair,
-    checked_graph,
+from manymatch.estimate.options import (
     checked_options,
-    checked_problems,
+    core_options,
+    num_threads,
     options_for_each,
 )
+from manymatch.estimate.prepare import PreparedPair, checked_graph, checked_problems
 from manymatch.estimate.result import Estimate, Score, common_fields
 from manymatch.geometry.camera import as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Unpack
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.options import Options
+    from manymatch.estimate.options import OptionChanges, OptionKeywords, Options
     from manymatch.estimate.prepare import WorkingScale
-    from manymatch.graph import AssociationGraph
+    from manymatch.graph import GraphLike
 
 # Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
 CameraLike: TypeAlias = object
@@ -39,7 +39,7 @@ _LOW_PARALLAX = 4.0
 
 
 def estimate_relative_pose(
-    graph: AssociationGraph,
+    graph: GraphLike,
     camera0: CameraLike,
     camera1: CameraLike,
     method: Method = "auto",
@@ -47,12 +47,13 @@ def estimate_relative_pose(
     proposals: ArrayLike | None = None,
     *,
     working_scale: WorkingScale | None = None,
+    **settings: Unpack[OptionKeywords],
 ) -> Estimate:
     """Estimate the relative pose of two cameras from candidate correspondences.
 
     Parameters
     ----------
-    graph : AssociationGraph
+    graph : AssociationGraph or Candidates
         Candidates, several per keypoint if there are, in pixels.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         Intrinsics, in the pixel convention of the graph's points.
@@ -72,6 +73,9 @@ def estimate_relative_pose(
         For either image, its width and height at working size, at which the keypoints were found,
         over those in pixels of the graph. The motion filter of "auto" counts in pixels at working
         size; by default the graph's are taken to be those. Nothing else depends on it.
+    **settings
+        Fields of `Options` by keyword, such as ``seed=3`` or ``max_iterations=5000``, in place of
+        those of `options`.
 
     Returns
     -------
@@ -91,8 +95,10 @@ def estimate_relative_pose(
     >>> estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
     >>> estimate.success
     True
+    >>> estimate_relative_pose(scene.graph, scene.camera0, scene.camera1, seed=3).options.seed
+    3
     """
-    checked = checked_options(options)
+    checked = checked_options(options, settings)
     pair = prepare(graph, camera0, camera1, checked, proposals, working_scale=working_scale)
     return _estimate([pair], checked_method(method), checked.threads)[0]
 
@@ -102,6 +108,7 @@ def estimate_relative_poses(
     method: Method = "auto",
     options: Options | Sequence[Options] | None = None,
     threads: int = 0,
+    **settings: Unpack[OptionChanges],
 ) -> list[Estimate]:
     """Estimate many relative poses at once, one pair per thread.
 
@@ -115,6 +122,8 @@ def estimate_relative_poses(
         One for all pairs, or one for each.
     threads : int
         Pairs worked on at the same time, 0 for all cores (`options.threads` is not used).
+    **settings
+        Other fields of `Options` by keyword, for all pairs.
 
     Returns
     -------
@@ -123,7 +132,7 @@ def estimate_relative_poses(
     """
     listed = checked_problems(problems)
     method = checked_method(method)
-    checked = options_for_each(options, len(listed))
+    checked = options_for_each(options, len(listed), settings)
     count = integer(threads, "threads", 0)
     pairs = [
         prepare(graph, camera0, camera1, settings, proposals, f"problems[{i}]: ")
@@ -135,17 +144,18 @@ def estimate_relative_poses(
 
 
 def score_pose(
-    graph: AssociationGraph,
+    graph: GraphLike,
     camera0: CameraLike,
     camera1: CameraLike,
     pose: RelativePose,
     options: Options | None = None,
+    **settings: Unpack[OptionKeywords],
 ) -> Score:
     """Score a given pose on a graph, exactly and in float64.
 
     Parameters
     ----------
-    graph : AssociationGraph
+    graph : AssociationGraph or Candidates
         Candidates, in pixels.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         Intrinsics.
@@ -153,13 +163,15 @@ def score_pose(
         Maps camera-0 to camera-1 coordinates.
     options : Options, optional
         `threshold_px`, `q` and `delta` are used.
+    **settings
+        Fields of `Options` by keyword, in place of those of `options`.
 
     Returns
     -------
     Score
         HCM, matching cardinality and inlier edges.
     """
-    checked = checked_options(options)
+    checked = checked_options(options, settings)
     pair = prepare(graph, camera0, camera1, checked)
     if not isinstance(pose, RelativePose):
         raise refusal("pose", "a RelativePose", pose)

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import BoolArray, FloatArray, IndexArray, count, read_only
+from manymatch.estimate.prepare import nothing_to_match
 
 if TYPE_CHECKING:
     from manymatch import _core
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 # Fields of an `Estimate` that are taken from the result of the core as they are.
 _FIELDS_OF_CORE = (
-    *("success", "failure", "hcm", "cardinality", "num_inliers"),
+    *("success", "hcm", "cardinality", "num_inliers"),
     *("iterations", "refinements", "pooled", "worst_pooled"),
 )
 
@@ -147,6 +148,7 @@ def common_fields(prepared: PreparedPair, result: _core.Estimate, method: str) -
     """Take the fields of an `Estimate` that all problems have from the result of the core."""
     return {
         **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
+        "failure": nothing_to_match(prepared.graph) or result.failure,
         "inliers": read_only(result.inliers),
         "matches": read_only(prepared.graph.edges[result.matched]),
         "method": method,

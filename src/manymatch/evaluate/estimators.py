@@ -16,7 +16,7 @@ import numpy as np
 
 from manymatch._environment import require
 from manymatch._validate import METHODS, checked_method, suggest
-from manymatch.estimate.prepare import checked_options
+from manymatch.estimate.options import checked_options
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose

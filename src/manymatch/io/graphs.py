@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from manymatch import _files
-from manymatch._validate import IndexArray, refusal
-from manymatch.graph import AssociationGraph
+from manymatch.graph import AssociationGraph, GraphLike, as_graph
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
     MATCHES_ARRAYS,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from manymatch._validate import FloatArray
+    from manymatch._validate import FloatArray, IndexArray
 
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
@@ -169,7 +168,7 @@ def read_associations_csv(
     return (graph, ids0, ids1) if with_ids else graph
 
 
-def write_associations_csv(graph: AssociationGraph, path: str | os.PathLike[str]) -> None:
+def write_associations_csv(graph: GraphLike, path: str | os.PathLike[str]) -> None:
     """Write the edges of a graph, in order, as an association CSV.
 
     Every number comes back exactly when the file is read. Keypoints without an edge are not in the
@@ -182,8 +181,7 @@ def write_associations_csv(graph: AssociationGraph, path: str | os.PathLike[str]
     path
         File to write, in an existing folder.
     """
-    if not isinstance(graph, AssociationGraph):
-        raise refusal("graph", "an AssociationGraph", graph)
+    graph = as_graph(graph)
     if graph.similarity is None or graph.rank is None:
         lacking = "similarity" if graph.similarity is None else "rank"
         raise ValueError(f"graph must have similarities and ranks, got {lacking}=None")

@@ -92,7 +92,7 @@ class MatcherConfig:
             base,
             features=base.features.replace(**parts["features"]),
             association=dataclasses.replace(base.association, **parts["association"]),
-            options=(options or base.options).replace(**parts["options"]),
+            options=(options or base.options).changed(**parts["options"]),
             method=method,
         )
 
