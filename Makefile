@@ -13,7 +13,7 @@ ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
-	@echo "make street     render the two photographs of the demo again, into the package"
+	@echo "make street     render the photographs of the demo and the examples again"
 	@echo "make test       the core's tests under sanitizers, then the Python tests"
 	@echo "make sanitized-test  the compiled module in Python under AddressSanitizer"
 	@echo "make thread-test     the core's threads under ThreadSanitizer"
@@ -51,9 +51,10 @@ $(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
 demo: $(VENV)/.package
 	$(BIN)/manymatch demo
 
-# The photographs that the demo ships: the same bits on every run.
+# The photographs of the demo and of the examples: the same bits on every run.
 street: $(VENV)/.package
 	$(BIN)/python -m tools.street --demo
+	$(BIN)/python -m tools.street --examples
 
 # Installs Python packages only. Tests that need a browser or a cross compiler are skipped where
 # there is none, and say so.

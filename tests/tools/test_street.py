@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from manymatch import datasets
-from manymatch.io.image import load_image
-from tools.street import RenderedScene, render_scene
-from tools.street.__main__ import DEMO_SEED, main
+from manymatch.io.image import exif_focal, load_image
+from manymatch.io.pairs import read_pairs
+from tools.street import RenderedScene, render_scene, render_walk
+from tools.street.__main__ import DEMO_SEED, WALK_COUNT, WALK_SEED, main
 from tools.street.noise import Noise, hashed
 from tools.street.photograph import blurred
 from tools.street.shapes import BALL, BOX, CYLINDER, NOTHING, Leaves, Rays, Solids, cast
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from manymatch.geometry.camera import Camera
 
 
@@ -171,25 +172,44 @@ class TestCommand:
         with pytest.raises(SystemExit) as stop:
             main([])
         assert stop.value.code == 2
-        assert "--out FOLDER or --demo" in capsys.readouterr().err
+        assert "--out FOLDER, --demo or --examples" in capsys.readouterr().err
 
     def test_the_shipped_photographs_are_those_of_the_renderer(self) -> None:
         """A smaller rendering has the same pose, and nearly the same picture at its size."""
-        pillow = pytest.importorskip("PIL.Image")
         pair = datasets.demo_pair()
         scene = render_scene(DEMO_SEED, (160, 120))
         np.testing.assert_allclose(pair.R, scene.pose.R, atol=1e-12)
         np.testing.assert_allclose(pair.t, scene.baseline * scene.pose.t, rtol=1e-12)
-        for path, image in ((pair.path0, scene.image0), (pair.path1, scene.image1)):
-            with pillow.open(path) as photograph:
-                assert photograph.size == (960, 720)
-                small = np.asarray(photograph.resize((160, 120), pillow.Resampling.BOX), float)
-            # Lens blur, grain and exposure depend on the size, so the two are not equal;
-            # another scene of the same kind correlates by 0.6 at most.
-            soft = [blurred(picture.astype(np.float32), 1.0) for picture in (image, small)]
-            assert np.corrcoef(soft[0].ravel(), soft[1].ravel())[0, 1] > 0.97
+        same_picture(pair.path0, scene.image0)
+        same_picture(pair.path1, scene.image1)
         size = pair.path0.stat().st_size + pair.path1.stat().st_size
         assert size < 400_000
+
+    def test_the_photographs_of_the_examples_are_those_of_the_renderer(self) -> None:
+        folder = Path(__file__).parents[2] / "examples/photos"
+        walk = render_walk(WALK_SEED, (160, 120), count=WALK_COUNT)
+        for number, image in enumerate(walk.images):
+            same_picture(folder / f"street{number}.jpg", image)
+            focal = exif_focal(folder / f"street{number}.jpg")
+            assert focal == pytest.approx(6 * walk.camera.focal)
+        pairs = list(read_pairs(folder / "pairs.txt", folder))
+        for pair, (i, j) in zip(pairs, itertools.combinations(range(4), 2), strict=True):
+            assert (pair.name0, pair.name1) == (f"street{i}.jpg", f"street{j}.jpg")
+            pose, baseline = walk.between(i, j)
+            np.testing.assert_allclose(pair.R, pose.R, atol=1e-12)
+            np.testing.assert_allclose(pair.t, baseline * pose.t, rtol=1e-12)
+
+
+def same_picture(path: Path, image: np.ndarray) -> None:
+    """Assert that a photograph is nearly a rendering of a sixth of its size."""
+    pillow = pytest.importorskip("PIL.Image")
+    with pillow.open(path) as photograph:
+        assert photograph.size == (960, 720)
+        small = np.asarray(photograph.resize((160, 120), pillow.Resampling.BOX), float)
+    # Lens blur, grain and exposure depend on the size, so the two are not equal;
+    # another scene of the same kind correlates by 0.6 at most.
+    soft = [blurred(picture.astype(np.float32), 1.0) for picture in (image, small)]
+    assert np.corrcoef(soft[0].ravel(), soft[1].ravel())[0, 1] > 0.97
 
 
 def one(kind: int, centre: tuple[float, ...], half: tuple[float, ...], axes: np.ndarray) -> Solids:

@@ -1,7 +1,8 @@
-"""Write rendered pairs as a folder data set, or the two photographs of ``manymatch demo``.
+"""Write rendered pairs as a folder data set, or the photographs of the demo and the examples.
 
     python -m tools.street --out out/street --pairs 20     a data set: manymatch eval out/street
     python -m tools.street --demo                          the demo's photographs, in the package
+    python -m tools.street --examples                      the photographs of the examples
 
 A data set is a folder with ``pairs.txt`` (SuperGlue's format, translations in metres), ``images/``
 and ``depth/`` (16-bit PNG, millimetres, 0 in the sky).
@@ -10,26 +11,42 @@ and ``depth/`` (16-bit PNG, millimetres, 0 in the sky).
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from tools.street.scene import RenderedScene, render_scene
+from tools.street.scene import render_scene, render_walk
+
+if TYPE_CHECKING:
+    from manymatch.geometry.camera import Camera
+    from manymatch.geometry.pose import RelativePose
 
 # The demo's scene, and a JPEG quality that keeps both photographs together below 400 KB.
 DEMO_SEED, DEMO_SIZE, DEMO_QUALITY = 15, (960, 720), 90
+# The walk of the examples, an easy scene; four photographs of about 150 KB.
+WALK_SEED, WALK_COUNT, WALK_QUALITY = 3, 4, 85
 # In the sources, not in an installed package.
 _DEMO_FOLDER = Path(__file__).parents[2] / "src/manymatch/datasets/demo_photos"
+_EXAMPLES_FOLDER = Path(__file__).parents[2] / "examples/photos"
+# EXIF: the block of the camera, and in it focal length in millimetres, width and height in pixels,
+# pixels of the sensor per unit of length, and that unit, centimetres.
+_CAMERA_BLOCK, _FOCAL, _WIDTH, _HEIGHT = 0x8769, 0x920A, 0xA002, 0xA003
+_DENSITY_X, _DENSITY_Y, _DENSITY_UNIT, _CENTIMETRES = 0xA20E, 0xA20F, 0xA210, 3
+_MILLIMETRES = 5.0
 _LARGEST_DEPTH = 65534
 
 
-def pair_line(scene: RenderedScene, name0: str, name1: str) -> str:
+def pair_line(
+    camera: Camera, relative: RelativePose, baseline: float, name0: str, name1: str
+) -> str:
     """Return the line of a SuperGlue list of pairs: names, turns, K0, K1 and the 4x4 pose."""
     pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = scene.pose.R, scene.baseline * scene.pose.t
-    numbers = np.concatenate([scene.camera0.K.ravel(), scene.camera1.K.ravel(), pose.ravel()])
+    pose[:3, :3], pose[:3, 3] = relative.R, baseline * relative.t
+    numbers = np.concatenate([camera.K.ravel(), camera.K.ravel(), pose.ravel()])
     return f"{name0} {name1} 0 0 {' '.join(repr(float(number)) for number in numbers)}\n"
 
 
@@ -47,7 +64,7 @@ def write_data_set(folder: Path, pairs: int, size: tuple[int, int]) -> None:
             millimetres = np.where(np.isfinite(depth), np.rint(1000.0 * depth), 0.0)
             millimetres[millimetres > _LARGEST_DEPTH] = 0.0
             Image.fromarray(millimetres.astype(np.uint16)).save(folder / "depth" / name)
-        lines.append(pair_line(scene, *names))
+        lines.append(pair_line(scene.camera0, scene.pose, scene.baseline, *names))
     (folder / "pairs.txt").write_text("".join(lines), encoding="utf-8")
 
 
@@ -58,7 +75,35 @@ def write_demo(folder: Path) -> None:
     for name, image in zip(names, (scene.image0, scene.image1), strict=True):
         save_options = {"quality": DEMO_QUALITY, "optimize": True, "progressive": True}
         Image.fromarray(image).save(folder / name, **save_options)
-    (folder / "pairs.txt").write_text(pair_line(scene, *names), encoding="utf-8")
+    line = pair_line(scene.camera0, scene.pose, scene.baseline, *names)
+    (folder / "pairs.txt").write_text(line, encoding="utf-8")
+
+
+def write_examples(folder: Path) -> None:
+    """Write the photographs of the examples, with a focal length in EXIF, and all their pairs."""
+    walk = render_walk(WALK_SEED, DEMO_SIZE, count=WALK_COUNT)
+    exif = Image.Exif()
+    density = 10.0 * walk.camera.focal / _MILLIMETRES
+    exif.get_ifd(_CAMERA_BLOCK).update(
+        {
+            _FOCAL: _MILLIMETRES,
+            _WIDTH: DEMO_SIZE[0],
+            _HEIGHT: DEMO_SIZE[1],
+            _DENSITY_X: density,
+            _DENSITY_Y: density,
+            _DENSITY_UNIT: _CENTIMETRES,
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"street{number}.jpg" for number in range(WALK_COUNT)]
+    for name, image in zip(names, walk.images, strict=True):
+        save_options = {"quality": WALK_QUALITY, "optimize": True, "progressive": True}
+        Image.fromarray(image).save(folder / name, exif=exif, **save_options)
+    lines = [
+        pair_line(walk.camera, *walk.between(i, j), names[i], names[j])
+        for i, j in itertools.combinations(range(WALK_COUNT), 2)
+    ]
+    (folder / "pairs.txt").write_text("".join(lines), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,13 +114,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=12, help="number of scenes")
     parser.add_argument("--size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
     parser.add_argument("--demo", action="store_true", help="write the demo's photographs")
+    parser.add_argument("--examples", action="store_true", help="write the examples' photographs")
     given = parser.parse_args(arguments)
     if given.demo:
         write_demo(_DEMO_FOLDER)
+    elif given.examples:
+        write_examples(_EXAMPLES_FOLDER)
     elif given.out is not None:
         write_data_set(given.out, given.pairs, tuple(given.size))
     else:
-        parser.error("give --out FOLDER or --demo")
+        parser.error("give --out FOLDER, --demo or --examples")
     return 0
 
 

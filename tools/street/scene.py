@@ -195,17 +195,82 @@ def render_scene(
     variety : float
         How much the windows of the front differ from each other, 0 (not at all) to 1.
     """
+    streams = _streams(seed)
+    views = draw_views(streams[1])
+    images, depths, camera = _render(views, streams, size, supersample, variety)
+    pose, baseline = _between(*views)
+    return RenderedScene(*images, camera, camera, pose, baseline, *depths, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class RenderedWalk:
+    """Photographs (H, W, 3) of one street, the camera of all, and the view of each."""
+
+    images: list[NDArray[np.uint8]]
+    camera: Camera
+    views: list[View]
+
+    def between(self, i: int, j: int) -> tuple[RelativePose, float]:
+        """Relative pose of photographs i and j, and their distance in metres."""
+        return _between(self.views[i], self.views[j])
+
+
+def render_walk(
+    seed: int = 0,
+    size: Sequence[int] = (960, 720),
+    *,
+    count: int = 4,
+    supersample: int = 2,
+    variety: float = 0.35,
+) -> RenderedWalk:
+    """Render a walk along a street, `count` photographs within a minute; arguments as above.
+
+    Each photograph is about a metre from the one before, and turned towards the front.
+    """
+    integer(count, "count", 2, 16)
+    streams = _streams(seed)
+    rng = streams[1]
+    first, second = draw_views(rng)
+    # Aside more than forward, so that triangles of all pairs are wide.
+    step = np.array([1.1, -0.02, 0.3])
+    views = [first]
+    for i in range(1, count):
+        centre = first.centre + i * step + rng.uniform(-0.1, 0.1, 3)
+        aim = np.array([1.0 + 0.5 * i, -5.0 + rng.uniform(-0.4, 0.4), 0.0])
+        views.append(View(centre, _look(centre, aim, rng), first.weather, second.film))
+    images, _, camera = _render(views, streams, size, supersample, variety)
+    return RenderedWalk(images, camera, views)
+
+
+def _streams(seed: int) -> list[np.random.Generator]:
+    """One stream each for town, views, noise and film: a change of one leaves the others."""
     integer(seed, "seed", 0)
+    parts = np.random.SeedSequence(seed).spawn(4)
+    return [np.random.Generator(np.random.PCG64(part)) for part in parts]
+
+
+def _between(first: View, second: View) -> tuple[RelativePose, float]:
+    """Relative pose of two views, and their distance in metres."""
+    R = np.stack([(second.R[k] * first.R).sum(axis=1) for k in range(3)])
+    t = (second.R * (first.centre - second.centre)).sum(axis=1)
+    return RelativePose(R, t), float(np.sqrt((t**2).sum()))
+
+
+def _render(
+    views: Sequence[View],
+    streams: list[np.random.Generator],
+    size: Sequence[int],
+    supersample: int,
+    variety: float,
+) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.float32]], Camera]:
+    """Photographs, depths and the camera of some views of one street."""
     if np.shape(size) != (2,):
         raise refusal("size", "a pair (width, height)", size)
     width, height = (integer(n, "size", _SMALLEST, _LARGEST) for n in size)
     integer(supersample, "supersample", 1, 4)
     real(variety, "variety", 0.0, 1.0, closed=True)
-    # One stream each, so that a change of the scene leaves the cameras as they are.
-    streams = [np.random.PCG64(part) for part in np.random.SeedSequence(seed).spawn(4)]
-    town_rng, view_rng, noise_rng, film_rng = map(np.random.Generator, streams)
+    town_rng, _, noise_rng, film_rng = streams
     solids, leaves = build_town(town_rng, variety)
-    views = draw_views(view_rng)
     world = World(solids, leaves, Noise(noise_rng), SkyLight(solids, *BOUNDS))
     focal = _FOCAL * max(width, height)
     K = np.array([[focal, 0.0, (width - 1) / 2], [0.0, focal, (height - 1) / 2], [0.0, 0.0, 1.0]])
@@ -219,11 +284,7 @@ def render_scene(
         light = fine.mean(axis=(1, 3), dtype=np.float32)
         images.append(develop(light, view.film, film_rng))
         depths.append(cast(_rays(view, K, (width, height), 1)[0], solids, leaves)[0])
-    camera = Camera.from_matrix(K, width, height)
-    R = np.stack([(views[1].R[k] * views[0].R).sum(axis=1) for k in range(3)])
-    t = (views[1].R * (views[0].centre - views[1].centre)).sum(axis=1)
-    baseline = float(np.sqrt((t**2).sum()))
-    return RenderedScene(*images, camera, camera, RelativePose(R, t), baseline, *depths, seed)
+    return images, depths, Camera.from_matrix(K, width, height)
 
 
 def _rays(view: View, K: FloatArray, size: tuple[int, int], supersample: int) -> tuple[Rays, float]:
