@@ -33,6 +33,13 @@ def test_demo_json_is_one_document_with_both_errors(tmp_path):
         assert record[name] == pytest.approx(pose_error_deg(pose, true.R, true.t), abs=1e-9)
 
 
+def test_demo_without_torch_finds_the_pose(tmp_path):
+    """The shortest path of README must not end in a weak pose, whatever is installed."""
+    record = json.loads(run("demo", "--json", "--out", tmp_path, "--preset", "classic").stdout)
+    assert record["confidence"]["verdict"] == "solved"
+    assert record["error_deg"] < 3.0
+
+
 def test_demo_without_matplotlib_still_reports(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = run("demo", "--out", tmp_path, *QUICK)

@@ -17,6 +17,7 @@ from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.matcher.config import default_preset
 from manymatch.matcher.matcher import Matcher
 from manymatch.matcher.result import RANK_ONE
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: manymatch demo --preset classic --out out/demo"
 _RIGHT_DEG = 5.0
+# SIFT needs more keypoints than the preset has to find the pose of this street with every seed.
+_SIFT_KEYPOINTS = 6000
 
 
 @flags.setting_flags(FeatureConfig, Association, Options, only=("method", "seed", "precision"))
@@ -43,6 +46,8 @@ def run(
     one. Shown side by side: rank-one matches with plain consensus, and several candidates per
     keypoint that geometry resolves.
     """
+    if settings.get("preset", default_preset()[0]) == "classic":
+        settings = {"max_keypoints": _SIFT_KEYPOINTS, **settings}
     matcher = Matcher(**settings, **runtime)
     pair = demo_pair()
     true = RelativePose(pair.R, pair.t)  # type: ignore[arg-type] # this pair has its true pose
