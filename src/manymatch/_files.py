@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import math
 import os
 import stat
@@ -113,6 +114,48 @@ def as_folder(path: object, name: str = "folder") -> Path:
     return folder
 
 
+def output_folder(path: object, name: str = "out") -> Path:
+    """Check that files can be written to a folder, or that it can be made; nothing is left there.
+
+    This is for the time before a long computation, whose result is to be written afterwards.
+    """
+    folder = as_path(path, name)
+    reason = _why_unwritable(folder)
+    if reason:
+        want = "a folder that can be written to"
+        raise ValueError(f"{name} must be {want}, got {str(folder)!r} ({reason})")
+    return folder
+
+
+def output_file(path: object, name: str) -> Path:
+    """Check that a file can be written, its folder made where there is none, before the work."""
+    target = as_path(path, name)
+    if target.is_dir():
+        raise ValueError(f"{name} must be a file, got the folder {str(target)!r}")
+    output_folder(target.parent, f"the folder of {name}")
+    return target
+
+
+def _why_unwritable(folder: Path) -> str:
+    """Say why nothing can be written to a folder; empty if something can."""
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
+        return os.strerror(errno.ENAMETOOLONG)
+    place = folder
+    try:
+        # A link that leads nowhere is in the way as well.
+        while not (place.exists() or place.is_symlink()):
+            place = place.parent
+        if not place.is_dir():
+            return f"{str(place)!r} is a file"
+        # Only trying it tells: permissions do not bind everyone, and there are quotas.
+        probe = place / f".{os.urandom(16).hex()}.tmp"
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading; a `ValueError` says why there is nothing to read, without its name.
 
@@ -194,6 +237,60 @@ def whole_file(path: object) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
+    """Give a folder to write files to, which all move to `folder` when the block ends well.
+
+    `folder` is made if needed. Files that go then are named in `replaced`, by their paths in
+    `folder`; those that the block did not write stay as they are if it fails.
+    """
+    make_folder(folder)
+    with _locked(folder):
+        # Of runs that were killed; nobody else is here now.
+        for left in folder.glob(f".{'[0-9a-f]' * 32}.tmp/"):
+            _remove_tree(left)
+        place = folder / f".{os.urandom(16).hex()}.tmp"
+        place.mkdir()
+        try:
+            yield place
+            _move_files(place, folder, replaced)
+        finally:
+            _remove_tree(place)
+    sync_folder(folder)
+
+
+def _move_files(place: Path, folder: Path, replaced: Iterable[str]) -> None:
+    """Move all files of a folder to another one in the place of others."""
+    for name in replaced:
+        (folder / name).unlink(missing_ok=True)
+        for parent in Path(name).parents[:-1]:
+            with contextlib.suppress(OSError):  # it has other files
+                (folder / parent).rmdir()
+    for source in sorted(path for path in place.rglob("*") if path.is_file()):
+        target = folder / source.relative_to(place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder of our own; unlike `shutil.rmtree` also when no file can be opened."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    folder.rmdir()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in this block with the same folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # not on every network file system
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

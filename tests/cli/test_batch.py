@@ -56,6 +56,11 @@ def test_without_a_single_pose(tmp_path):
         (["none.txt"], "there is no such file"),
         (["views", "--images", "views"], "--images must be left out"),
         (["views", "--out", "file", "--json"], "out must be a folder"),
+        (["views", "--out", "file/deep", "--json"], "'file' is a file"),
+        (["views", "--out", "/proc/manymatch", "--json"], "out must be a folder that can be"),
+        (["views", "--cameras", "800,800", "--json"], "cameras must be four numbers"),
+        (["views", "--cameras", "views", "--json"], "cameras must be a COLMAP model"),
+        (["views", "--cameras", "none.json", "--json"], "cameras must be a text file"),
         (["views", "--format", "png", "--json"], "formats must be among npz, h5, colmap"),
     ],
 )

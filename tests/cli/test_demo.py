@@ -8,7 +8,9 @@ import pytest
 from manymatch.datasets import demo_pair
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
-from tests.support.command import run
+from manymatch.matcher.matcher import Matcher
+from manymatch.matcher.result import MatchResult
+from tests.support.command import one_sentence, run
 
 pytest.importorskip("cv2")
 pytest.importorskip("PIL")
@@ -46,3 +48,21 @@ def test_demo_without_matplotlib_still_reports(tmp_path, monkeypatch):
     assert result.exit_code in (0, 1)
     assert (tmp_path / "report.html").is_file()
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_a_folder_is_refused_before_anything_is_matched(tmp_path, monkeypatch):
+    monkeypatch.delattr(Matcher, "match")
+    (tmp_path / "file").write_text("in the way")
+    sentence = one_sentence(run("demo", "--out", tmp_path / "file", *QUICK))
+    assert "--out must be a folder that can be written to" in sentence
+
+
+def test_demo_prints_what_it_cannot_write(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(MatchResult, "save", full)
+    result = run("demo", "--out", tmp_path, "--json", *QUICK)
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["files"] == {}
+    assert "No space left" in result.stderr

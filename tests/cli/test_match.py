@@ -2,12 +2,18 @@
 
 import errno
 import json
+import re
 import struct
+import sys
 import zlib
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from manymatch import _files
+from manymatch.cli.match import pair_folder
 from manymatch.matcher.matcher import Matcher
 from tests.support import command
 from tests.support.command import one_sentence
@@ -128,7 +134,8 @@ def test_bad_flags_are_named(photos, tmp_path, arguments, words):
     assert not out.exists()
 
 
-def test_no_space_left(photos, tmp_path, monkeypatch):
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_result_that_cannot_be_written_is_printed(photos, tmp_path, monkeypatch, as_json):
     folder, _ = photos
 
     def full(_):
@@ -136,9 +143,133 @@ def test_no_space_left(photos, tmp_path, monkeypatch):
 
     monkeypatch.setattr(_files.os, "fsync", full)
     out = tmp_path / "out"
-    sentence = one_sentence(run(folder / "a.png", folder / "b.png", "--out", out, *QUICK))
-    assert "No space left on device" in sentence
+    out.mkdir()
+    flags = ("--out", out, *QUICK, *(["--json"] if as_json else []))
+    result = run(folder / "a.png", folder / "b.png", *flags)
+    assert result.exit_code == 2
+    assert result.stderr == "manymatch: [Errno 28] No space left on device\n"
+    if as_json:
+        record = json.loads(result.stdout)
+        assert record["pose"]
+        assert record["files"] == {}
+    else:
+        assert "Camera 1 is turned" in result.stdout
+        assert str(out) not in result.stdout
     assert list(out.iterdir()) == []
+
+
+def test_a_folder_that_becomes_a_file_meanwhile(photos, tmp_path, monkeypatch):
+    out, match = tmp_path / "out", Matcher.match
+
+    def slow(*arguments, **settings):
+        out.write_text("in the way")
+        return match(*arguments, **settings)
+
+    monkeypatch.setattr(Matcher, "match", slow)
+    result = run(photos[0] / "a.png", photos[0] / "b.png", "--out", out, *QUICK)
+    assert result.exit_code == 2
+    assert "Camera 1 is turned" in result.stdout
+    assert "is a file" in result.stderr
+    assert out.read_text() == "in the way"
+
+
+# Flags that are wrong for a reason of their own, images that have no file, and what is said.
+REFUSED = {
+    "an unknown format": (["--format", "npz,h5p"], "a.png", "did you mean 'h5'"),
+    "a missing package": (["--format", "h5"], "a.png", "needs h5py: pip install"),
+    "a missing package for a picture": (["--picture"], "a.png", "needs matplotlib: pip install"),
+    "a file": (["--out", "file"], "a.png", "--out must be a folder that can be written to"),
+    "below a file": (["--out", "file/deep/out"], "a.png", "'file' is a file"),
+    "a link to nothing": (["--out", "nowhere"], "a.png", "'nowhere' is a file"),
+    "no place to write to": (["--out", "/proc/manymatch/out"], "a.png", "--out must be a folder"),
+    "a long name": (["--out", "o" * 300], "a.png", "File name too long"),
+    "a space": (["--format", "colmap"], "my a.png", "must have no spaces"),
+    "a line end": (["--format", "h5"], "a\nb.png", "must be the name of an image"),
+    "three numbers": (["--camera1", "800,800,3"], "a.png", "camera1 must be four numbers"),
+    "no such file": (["--camera0", "none.txt"], "a.png", "camera0 must be a text file"),
+    "no such model": (["--camera0", "empty"], "a.png", "holds no cameras.bin"),
+    "a setting": (["--method", "best"], "a.png", "method must be one of"),
+}
+
+
+@pytest.mark.parametrize(("flags", "image", "says"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_before_an_image_is_read(tmp_path, monkeypatch, flags, image, says):
+    """The images are missing, too, which is found out later."""
+    monkeypatch.chdir(tmp_path)
+    if "needs" in says:
+        monkeypatch.setitem(sys.modules, "h5py", None)
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    sentence = one_sentence(run(image, "b.png", *QUICK, *flags))
+    assert says in sentence
+    assert "there is no such file" not in sentence.replace("none.txt' (there is no such file", "")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_earlier_result_goes_and_other_files_stay(photos, tmp_path):
+    folder, _ = photos
+    out = tmp_path / "out"
+    Image.open(folder / "b.png").save(tmp_path / "c.png")
+    first = run(folder / "a.png", folder / "b.png", "--out", out, "--format", "npz,colmap", *QUICK)
+    assert "replace" not in first.stdout
+    assert {"b.png.txt", "report.html", "matches.png"} <= {path.name for path in out.iterdir()}
+    own = {"notes.txt": "mine", "a.png.txt.old": "mine", "c.png.txt": "mine"}
+    for name, text in own.items():
+        (out / name).write_text(text)
+    result = run(folder / "a.png", tmp_path / "c.png", "--out", out, "--no-report",
+                 "--no-picture", *QUICK)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "They replace the result of a.png and b.png." in result.stdout
+    assert {path.name for path in out.iterdir()} == {
+        "result.json", "config.toml", "matches.npz", *own,
+    }  # fmt: skip
+    assert all((out / name).read_text() == text for name, text in own.items())
+    assert json.loads((out / "result.json").read_text())["images"] == ["a.png", "c.png"]
+
+
+def test_the_default_folder_is_named_after_the_pair(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).symlink_to(photos[0] / name)
+    result = run("a.png", "b.png", "--no-picture", "--no-report", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "out/a_b/result.json" in result.stdout
+    assert (tmp_path / "out" / "a_b" / "matches.npz").is_file()
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=90)
+
+
+@given(st.lists(names, min_size=1, max_size=4), names)
+def test_any_image_gives_a_usable_name(folders, name):
+    image = Path("/", *folders, f"{name}.jpg")
+    folder = pair_folder(image, Path("b.jpg"))
+    assert folder.parent == Path("out")
+    assert len(folder.name.encode()) <= 255
+    assert re.fullmatch(r"[\w-][\w.-]*", folder.name)
+    others = {
+        pair_folder(Path("/", *folders, "one", f"{name}.jpg"), Path("b.jpg")),
+        pair_folder(Path("/", *folders, "two", f"{name}.jpg"), Path("b.jpg")),
+        folder,
+    }
+    assert len(others) == 3
+
+
+@pytest.mark.parametrize(
+    ("images", "name"),
+    [
+        (("a.jpg", "b.jpg"), "a_b"),
+        (("x/a.jpg", "y/a.jpg"), "x-a_y-a"),
+        (("./x/../a.jpg", "b.tar.jpg"), "a_b.tar"),
+        (("my photo (1).jpg", ".hidden.png"), "my-photo-1-_hidden"),
+        (("/data/a.jpg", "/data/b.jpg"), "data-a_data-b"),
+    ],
+)
+def test_names_of_folders(images, name):
+    assert pair_folder(*map(Path, images)) == Path("out") / name
 
 
 def test_ctrl_c(photos, tmp_path, monkeypatch):
@@ -152,11 +283,3 @@ def test_ctrl_c(photos, tmp_path, monkeypatch):
     )
     assert "stopped" in sentence
     assert not out.exists()
-
-
-def test_a_folder_that_cannot_be_made(photos, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    out = tmp_path / "file" / "out"
-    assert "file" in one_sentence(
-        run(photos[0] / "a.png", photos[0] / "b.png", "--out", out, *QUICK)
-    )

@@ -67,3 +67,18 @@ def test_bad_flags_are_named(pair, tmp_path, arguments, says):
     weights = ("--longest", 0, "--weights", "random", "--out", tmp_path / "pca.png")
     assert re.search(says, one_sentence(run("pca", *pair, *arguments, *weights)))
     assert not (tmp_path / "pca.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--out", "."), "--out must be a file, got the folder"),
+        (("--out", "file/pca.png"), "'file' is a file"),
+        (("--out", "pca.doc"), "--out must be a picture whose name ends in one of"),
+        (("--layer", "x"), "--layer must be whole numbers"),
+    ],
+)
+def test_it_is_refused_before_an_image_is_read(tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    assert says in one_sentence(run("pca", "none.png", "none.png", *arguments))

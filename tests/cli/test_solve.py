@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from manymatch import AssociationGraph, Options, estimate_relative_pose
+from manymatch.cli import solve
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.estimate.options import AUTO_PARTS
 from manymatch.geometry.pose_error import pose_error_deg
@@ -94,6 +95,8 @@ def test_solve_finds_a_homography(tmp_path):
     np.testing.assert_allclose(record["homography"], H, atol=1e-6)
     assert (record["problem"], record["pose"], record["matches"]) == ("homography", None, 60)
     written = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert set(record.pop("files")) == {"json", "npz"}
+    assert written.pop("files") == ["result.json", "matches.npz"]
     assert written == {"convention": written["convention"], **record}
     assert "homography" in written["convention"]
     assert len(load_graph(tmp_path / "out" / "matches.npz").edges) == 60
@@ -146,3 +149,26 @@ def test_solve_of_a_missing_or_damaged_file_is_one_sentence(tmp_path):
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(b"not a graph")
     assert "damaged.npz" in one_sentence(run("solve", damaged, *cameras), 2)
+
+
+@pytest.mark.parametrize("out", ["file", "file/out", "/proc/manymatch"])
+def test_solve_refuses_a_folder_before_it_reads_the_graph(tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    flags = ("--camera0", CAMERA, "--camera1", CAMERA, "--out", out)
+    assert "--out must be a folder" in one_sentence(run("solve", "none.npz", *flags))
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_solve_prints_what_it_cannot_write(graph_file, tmp_path, monkeypatch, flags):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(solve, "write_matches_npz", full)
+    cameras = ("--camera0", CAMERA, "--camera1", CAMERA, *flags)
+    result = run("solve", graph_file, *cameras, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "No space left" in result.stderr
+    assert json.loads(result.stdout)["pose"] if flags else "Camera 1 is" in result.stdout
+    assert list((tmp_path / "out").iterdir()) == []

@@ -1,7 +1,9 @@
 """Two images in, a pose out."""
 
 import dataclasses
+import errno
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import manymatch
 from manymatch.evaluate import pose_error_deg
 from manymatch.matcher.matcher import Matcher, match
-from manymatch.matcher.result import RANK_ONE
+from manymatch.matcher.result import FORMATS, RANK_ONE, MatchResult
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")
@@ -201,9 +203,79 @@ def test_nothing_is_written_for_what_cannot_be(result, tmp_path):
     with pytest.raises(ValueError, match="formats must be"):
         result.save(tmp_path / "a", formats=("npz", "xml"))
     spaced = dataclasses.replace(result, names=("my photo.jpg", "b.jpg"))
-    with pytest.raises(ValueError, match="must have no spaces for COLMAP"):
+    with pytest.raises(ValueError, match="names of images must have no spaces"):
         spaced.save(tmp_path / "a", formats=("colmap",))
     assert not (tmp_path / "a").exists()
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ValueError, match="folder must be a folder that can be written to"):
+        result.save(tmp_path / "file" / "a")
+
+
+def test_every_file_of_an_earlier_result_goes(result, tmp_path):
+    pytest.importorskip("h5py")
+    written = result.save(tmp_path / "a", FORMATS)
+    assert {"picture", "report", "npz", "colmap"} <= set(written)
+    assert all(path.is_file() for path in written.values())
+    nested = dataclasses.replace(result, names=("x/a.jpg", "y/a.jpg"))
+    nested.save(tmp_path / "a", ["colmap"], picture=False, report=False)
+    assert (tmp_path / "a" / "x" / "a.jpg.txt").is_file()
+    result.save(tmp_path / "a", (), picture=False, report=False)
+    assert {path.name for path in (tmp_path / "a").rglob("*")} == {"result.json", "config.toml"}
+
+
+def test_files_that_are_not_ours_are_not_believed_to_be(result, tmp_path):
+    folder, victim = tmp_path / "a", tmp_path / "victim.txt"
+    victim.write_text("mine")
+    for content in (
+        {"files": ["../victim.txt", "notes.txt", "/etc/passwd"], "images": ["a.jpg"]},
+        {"files": ["../victim.txt"], "images": ["../victim"]},
+        {"files": [["matches.npz"], None, 3], "images": 3},
+        {"files": 3},
+        [],
+        "no JSON",
+    ):
+        folder.mkdir(exist_ok=True)
+        for name in ("notes.txt", "report.html"):
+            (folder / name).write_text("mine")
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / "result.json").write_text(text)
+        result.save(folder, (), picture=False, report=False)
+        assert victim.read_text() == "mine"
+        assert {path.name for path in folder.iterdir()} == {
+            "notes.txt", "report.html", "result.json", "config.toml",
+        }  # fmt: skip
+
+
+def test_a_failure_leaves_the_earlier_result_as_it_was(result, tmp_path, monkeypatch):
+    result.save(tmp_path, ("npz", "colmap"), picture=False)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    other = dataclasses.replace(result, names=("c.jpg", "d.jpg"))
+    monkeypatch.setattr(MatchResult, "report", full)
+    with pytest.raises(OSError, match="No space"):
+        other.save(tmp_path, ("npz", "colmap"), picture=False)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_a_killed_run_left_goes(result, tmp_path):
+    left = tmp_path / f".{'0a' * 16}.tmp"
+    (left / "x").mkdir(parents=True)
+    (left / "x" / "a.jpg.txt").write_text("half")
+    (tmp_path / ".mine.tmp").mkdir()
+    result.save(tmp_path, (), picture=False, report=False)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {".mine.tmp", "result.json", "config.toml"}
+
+
+def test_without_matplotlib_there_is_no_picture(result, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "picture" not in result.save(tmp_path / "a", ())
+    with pytest.raises(ModuleNotFoundError, match="a picture needs matplotlib"):
+        result.save(tmp_path / "b", (), picture=True)
+    assert not (tmp_path / "b").exists()
 
 
 def test_features_that_are_there_already(pair, matcher, result):

@@ -15,7 +15,8 @@ from manymatch._environment import out_of_memory
 from manymatch._validate import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -73,6 +74,19 @@ def print_json(value: Any) -> None:
 def print_error(sentence: str) -> None:
     """Print one line on standard error."""
     typer.echo(f"manymatch: {' '.join(sentence.split())}", err=True)
+
+
+def deliver(write: Callable[[], dict[str, Path]], show: Callable[[dict[str, Path]], None]) -> None:
+    """Write the files of a result, then show it with them.
+
+    A result that cannot be written after all, as on a full disk, is shown before the error.
+    """
+    try:
+        written = write()
+    except Exception:
+        show({})
+        raise
+    show(written)
 
 
 @contextlib.contextmanager

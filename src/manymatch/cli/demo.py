@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manymatch._files import output_folder
+from manymatch._validate import count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, print_json, print_plain, working
+from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_json, print_plain, working
 from manymatch.cli.match import print_comparison
 from manymatch.datasets.demo import demo_pair
 from manymatch.estimate.options import Options
@@ -48,6 +50,7 @@ def run(
     """
     if settings.get("preset", default_preset()[0]) == "classic":
         settings = {"max_keypoints": _SIFT_KEYPOINTS, **settings}
+    output_folder(out_folder, "--out")
     matcher = Matcher(**settings, **runtime)
     pair = demo_pair()
     true = RelativePose(pair.R, pair.t)  # type: ignore[arg-type] # this pair has its true pose
@@ -56,28 +59,38 @@ def run(
             pair.path0, pair.path1, pair.camera0, pair.camera1, with_rank_one=True
         )
     errors = [pose_error_deg(estimate.pose, true.R, true.t) for _, estimate in result.systems()]
-    with working("Drawing", quiet=as_json):
-        out_folder.mkdir(parents=True, exist_ok=True)
-        files = {p.name: Path(shutil.copy(p, out_folder)) for p in (pair.path0, pair.path1)}
-        files |= _write(result, out_folder, true, errors[1])
-    if as_json:
-        record = {
-            "error_deg": errors[0],
-            "rank_one_error_deg": errors[1],
-            **result.to_dict(),
-            "files": {name: str(path) for name, path in files.items()},
-        }
-        print_json(record)
-    else:
+
+    def write() -> dict[str, Path]:
+        with working("Drawing", quiet=as_json):
+            out_folder.mkdir(parents=True, exist_ok=True)
+            photos = (pair.path0, pair.path1)
+            copies = {path.name: Path(shutil.copy(path, out_folder)) for path in photos}
+            return copies | _write(result, out_folder, true, errors[1])
+
+    def show(files: dict[str, Path]) -> None:
+        if as_json:
+            record = {
+                "error_deg": errors[0],
+                "rank_one_error_deg": errors[1],
+                **result.to_dict(),
+                "files": {name: str(path) for name, path in files.items()},
+            }
+            print_json(record)
+            return
         for line in result.lines():
             print_plain(line)
         print_plain("")
         print_comparison(result, errors)
-        print_plain(f"\n{_summary(result, *errors)}\n")
+        print_plain(f"\n{_summary(result, *errors)}")
+        if not files:
+            return
+        print_plain("")
         for name, path in files.items():
             print_plain(f"{name:<11} {path}")
         print_plain("\nNext: open the report, hover a keypoint and see its candidates. Then:")
         print_plain("  manymatch match your0.jpg your1.jpg --with-rank-one\n  manymatch models")
+
+    deliver(write, show)
     raise typer.Exit(OK if result.estimate.success else UNSOLVED)
 
 
@@ -110,8 +123,9 @@ def _summary(result: MatchResult, own: float, rank_one: float) -> str:
         return "Both ways find the pose with these settings."
     first = {tuple(edge) for edge in result.graph.up_to_rank(1).edges.tolist()}
     beyond = sum(tuple(match) not in first for match in result.estimate.matches.tolist())
+    resolved = count(len(result.estimate.matches), "resolved match", "resolved matches")
     return (
         f"Taking each keypoint's best match gives a wrong pose here; keeping several candidates "
-        f"gives the right one: {beyond} of the {len(result.estimate.matches)} resolved matches "
-        f"were not each other's first choice."
+        f"gives the right one: {beyond:,} of the {resolved} "
+        f"{'was' if beyond == 1 else 'were'} not the first choice of both keypoints."
     )

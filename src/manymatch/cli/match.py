@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -9,17 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manymatch._files import name_end
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, print_json, print_plain, print_table, working
+from manymatch.cli.console import (
+    OK,
+    UNSOLVED,
+    Json,
+    deliver,
+    print_json,
+    print_plain,
+    print_table,
+    working,
+)
 from manymatch.estimate.options import Options
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
 from manymatch.features.config import FeatureConfig
-from manymatch.matcher.matcher import Matcher
-from manymatch.matcher.result import FORMATS
+from manymatch.matcher.matcher import Matcher, image_names
+from manymatch.matcher.result import FORMATS, check_output, earlier_result
 
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult
+
+# Of either image in the name of the folder; the system limits the whole to 255.
+_LABEL_BYTES = 80
 
 EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --with-rank-one"
 
@@ -37,8 +53,13 @@ def run(
     ] = None,
     camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
     out_folder: Annotated[
-        Path, typer.Option("--out", help="Folder for the picture, the report and the files.")
-    ] = Path("out/match"),
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for the picture, the report and the files; by default out/<image0>_"
+            "<image1>. An earlier result in it is replaced.",
+        ),
+    ] = None,
     formats: Annotated[
         str,
         typer.Option("--format", help=f"Matches as {', '.join(FORMATS)}; several by commas."),
@@ -47,7 +68,12 @@ def run(
         bool,
         typer.Option("--with-rank-one", help="Also match with rank-one edges and plain consensus."),
     ] = False,
-    picture: Annotated[bool, typer.Option(help="Write matches.png.")] = True,
+    picture: Annotated[
+        bool | None,
+        typer.Option(
+            "--picture/--no-picture", help="Write matches.png; by default if matplotlib is there."
+        ),
+    ] = None,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     longest0: flags.Longest0 = None,
     longest1: flags.Longest1 = None,
@@ -56,7 +82,19 @@ def run(
     settings: dict[str, Any],
     runtime: dict[str, Any],
 ) -> None:
-    """Find the relative pose of two images and their one-to-one matches."""
+    """Find the relative pose of two images and their one-to-one matches.
+
+    Exit codes: 0 with a pose, 1 without one, 2 if the input is bad or the result, which is printed
+    all the same, cannot be written.
+    """
+    folder, chosen = check_output(
+        pair_folder(image0, image1) if out_folder is None else out_folder,
+        flags.split_list(formats),
+        image_names(image0, image1),
+        picture=picture,
+        argument="--out",
+    )
+    earlier = earlier_result(folder).images
     matcher = Matcher(**settings, **runtime)
     with working("Matching", quiet=as_json):
         result = matcher.match(
@@ -68,20 +106,47 @@ def run(
             longest1=longest1,
             with_rank_one=with_rank_one,
         )
-    with working("Writing", quiet=as_json):
-        written = result.save(
-            out_folder,
-            flags.split_list(formats),
-            picture=picture,
-            report=report,
-            command=shlex.join(["manymatch", *sys.argv[1:]]),
-        )
-    if as_json:
-        files = {name: str(path) for name, path in written.items()}
-        print_json({**result.to_dict(), "files": files})
-    else:
+
+    def write() -> dict[str, Path]:
+        command = shlex.join(["manymatch", *sys.argv[1:]])
+        with working("Writing", quiet=as_json):
+            return result.save(folder, chosen, picture=picture, report=report, command=command)
+
+    def show(written: dict[str, Path]) -> None:
+        if as_json:
+            files = {name: str(path) for name, path in written.items()}
+            print_json({**result.to_dict(), "files": files})
+            return
         _print(result, written)
+        if written and earlier not in ((), result.names):
+            print_plain(f"They replace the result of {' and '.join(earlier)}.")
+        if written and picture is None and "picture" not in written:
+            print_plain('There is no picture, which needs matplotlib: pip install "manymatch[viz]"')
+
+    deliver(write, show)
     raise typer.Exit(OK if result.estimate.success else UNSOLVED)
+
+
+def pair_folder(image0: Path, image1: Path) -> Path:
+    """Return the folder for the result of two images, with a name made of theirs.
+
+    Images of the same name in different folders have different ones, and the name is one that
+    every file system takes.
+    """
+    return Path("out") / "_".join(_label(image) for image in (image0, image1))
+
+
+def _label(image: Path) -> str:
+    """Make a name of the path of an image, from the current folder if it is below it."""
+    path = Path(os.path.abspath(image))  # noqa: PTH100 - resolve() would follow links
+    inside = path.is_relative_to(Path.cwd())
+    parts = path.relative_to(Path.cwd()).parts if inside else path.parts[1:]
+    whole = "/".join((*parts[:-1], path.stem))
+    name = re.sub(r"[^\w.-]+", "-", whole.replace("/", "-")).lstrip(".") or "image"
+    if len(name.encode()) <= _LABEL_BYTES:
+        return name
+    digits = hashlib.sha256(os.fsencode(whole)).hexdigest()[:8]
+    return f"{digits}-{name_end(name, _LABEL_BYTES)}"
 
 
 def _print(result: MatchResult, written: dict[str, Path]) -> None:
@@ -100,7 +165,8 @@ def _print(result: MatchResult, written: dict[str, Path]) -> None:
     if result.rank_one is not None:
         print_plain("")
         print_comparison(result)
-    print_plain("")
+    if written:
+        print_plain("")
     for name, path in written.items():
         print_plain(f"{name:<11} {path}")
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from manymatch._environment import require
+from manymatch._files import output_file
+from manymatch._validate import refusal
 from manymatch.cli import flags
 from manymatch.cli.console import Json, print_json, print_plain, working
 from manymatch.features.config import NATIVE, FeatureConfig
@@ -66,13 +69,14 @@ def run(
     config = config.replace(**settings)
     if config.descriptor == NATIVE:
         raise ValueError("--preset must be one with dense features, got one without a network")
-    images = [load_image(path) for path in (image0, image1)]
     ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
+    chosen = None if layer is None else _numbers(layer, "--layer")
+    _check_picture(picture)
+    images = [load_image(path, name) for path, name in ((image0, "image0"), (image1, "image1"))]
     with working("Computing", quiet=as_json):
         backbone = load_backbone(config.descriptor, weights=config.weights, offline=offline)
         backbone.module.to(choose_device(device))
-        wanted = [config.layer or backbone.num_layers]
-        layers = checked_layers(wanted if layer is None else _numbers(layer, "--layer"), backbone)
+        layers = checked_layers(chosen or [config.layer or backbone.num_layers], backbone)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", SpectrumExhaustedWarning)
             maps = [_maps(image, backbone, config, layers, ranks) for image in images]
@@ -95,6 +99,15 @@ def run(
     for note in notes:
         print_plain(f"Note: {note}")
     print_plain(f"Picture: {picture}")
+
+
+def _check_picture(path: Path) -> None:
+    """Check, before anything is computed, that a picture can be written to a file."""
+    output_file(path, "--out")
+    agg = require("matplotlib.backends.backend_agg", "a picture", "viz")
+    form, known = path.suffix[1:].lower() or "png", agg.FigureCanvasAgg.filetypes
+    if form not in known:
+        raise refusal("--out", f"a picture whose name ends in one of {', '.join(known)}", str(path))
 
 
 def _numbers(text: str, name: str) -> list[int]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import write_text
+from manymatch._files import output_folder, whole_files, write_text
 from manymatch._validate import choice, count
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, print_json, print_plain
+from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_json, print_plain
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.options import Options
@@ -20,7 +20,7 @@ from manymatch.io import load_graph, write_matches_npz, write_pose_json
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.result import estimate_record
+from manymatch.matcher.result import earlier_result, estimate_record
 
 if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
@@ -59,11 +59,17 @@ def run(
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Estimate the relative pose or homography of two images from candidates of your own."""
+    """Estimate the relative pose or homography of two images from candidates of your own.
+
+    Exit codes: 0 with a result, 1 if there is none, 2 if the input is bad or the result, which is
+    printed all the same, cannot be written.
+    """
     choice(problem, "--problem", _PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
     method: Any = config.method
     cameras = _cameras(problem, camera0=camera0, camera1=camera1)
+    if out_folder is not None:
+        output_folder(out_folder, "--out")
     candidates = load_graph(graph)
     if max_edges is not None:
         candidates = candidates.head(max_edges)
@@ -82,32 +88,43 @@ def run(
     record = {**estimate_record(estimate, candidates), **how}
     if confidence is not None:
         record["confidence"] = confidence.to_dict()
-    if out_folder is not None:
-        out_folder.mkdir(parents=True, exist_ok=True)
-        if problem == "homography":
-            text = to_json({"convention": _CONVENTION, **record}, "result", indent=2)
-            write_text(out_folder / "result.json", f"{text}\n")
-        else:
-            rest = {name: value for name, value in record.items() if name != "pose"}
-            write_pose_json(out_folder / "result.json", estimate.pose, rest)
-        write_matches_npz(
-            out_folder / "matches.npz",
-            candidates.points0,
-            candidates.points1,
-            estimate.matches,
-            confidence=estimate.match_probability,
-            pose=estimate.pose,
-            inliers=candidates.edges[estimate.inliers],
-            config=how,
-        )
-    if as_json:
-        print_json(record)
-    else:
+
+    def write() -> dict[str, Path]:
+        if out_folder is None:
+            return {}
+        files = {"json": "result.json", "npz": "matches.npz"}
+        with whole_files(out_folder, earlier_result(out_folder).files) as place:
+            content = {**record, "files": list(files.values())}
+            if problem == "homography":
+                text = to_json({"convention": _CONVENTION, **content}, "result", indent=2)
+                write_text(place / files["json"], f"{text}\n")
+            else:
+                del content["pose"]
+                write_pose_json(place / files["json"], estimate.pose, content)
+            write_matches_npz(
+                place / files["npz"],
+                candidates.points0,
+                candidates.points1,
+                estimate.matches,
+                confidence=estimate.match_probability,
+                pose=estimate.pose,
+                inliers=candidates.edges[estimate.inliers],
+                config=how,
+            )
+        return {name: out_folder / file for name, file in files.items()}
+
+    def show(written: dict[str, Path]) -> None:
+        if as_json:
+            files = {name: str(path) for name, path in written.items()}
+            print_json({**record, "files": files})
+            return
         for line in estimate_sentences(estimate, candidates, confidence):
             print_plain(line)
         print_plain(f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s.")
-        if out_folder is not None:
-            print_plain(f"Written: {out_folder / 'result.json'}, {out_folder / 'matches.npz'}")
+        if written:
+            print_plain(f"Written: {', '.join(map(str, written.values()))}")
+
+    deliver(write, show)
     raise typer.Exit(OK if estimate.success else UNSOLVED)
 
 

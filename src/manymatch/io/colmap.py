@@ -125,6 +125,13 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
     return {key: _to_camera(record, source) for key, record in _camera_records(source).items()}
 
 
+def check_cameras(path: str | os.PathLike[str]) -> None:
+    """Check that cameras of a COLMAP model can be looked up; those that are not used may be any."""
+    source = model_file(path, "cameras", CAMERAS)
+    if not _camera_records(source):
+        raise _files.unreadable(source, CAMERAS, "it holds no camera")
+
+
 def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
     """Read names, camera ids and poses of all images of a COLMAP model.
 

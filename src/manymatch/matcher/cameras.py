@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from manymatch._files import error_type, read_text
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.colmap import FoundCamera, find_camera, is_cameras_text
+from manymatch.io.colmap import FoundCamera, check_cameras, find_camera, is_cameras_text
 from manymatch.io.image import exif_focal, open_image, orientation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Focal length of a guessed camera, as a multiple of the longer edge: about 45 degrees of view.
 GUESSED_FOCAL = 1.2
@@ -68,14 +72,25 @@ def resolve_camera(
     if np.shape(size) != (2,):
         raise refusal("size", "a pair (width, height) of whole numbers", size)
     width, height = (integer(value, "size", 1) for value in size)
-    if camera is None:
+    given = camera if isinstance(camera, GivenCamera) else read_camera(camera, image_path, name)
+    if given is None:
         return _uncalibrated(image_path, (width, height), name)
-    found, source, origin = _read(camera, image_path, name)
+    found, source, origin = given
     _check_size(found, (width, height), image_path, name)
     if found.width is None:
         found = dataclasses.replace(found, width=width, height=height)
     sentence = f"{name} is {origin}: {found.model}, focal length {found.focal:.0f} px."
     return ResolvedCamera(found, source, sentence)
+
+
+def check_camera(camera: object, name: str) -> None:
+    """Check a camera argument as far as it is not about an image; None is one."""
+    if isinstance(camera, str | os.PathLike) and _is_colmap(Path(camera)):
+        # Which of its cameras an image has, if any, is a question for each image.
+        with _about(name):
+            check_cameras(camera)
+    else:
+        read_camera(camera, None, name)
 
 
 def parse_camera(text: str, name: str) -> Camera:
@@ -116,12 +131,25 @@ def _uncalibrated(
     return ResolvedCamera(camera, "exif", sentence)
 
 
-def _read(
+class GivenCamera(NamedTuple):
+    """A camera as the user gave it, where it is from, and that in words."""
+
+    camera: Camera
+    source: Source
+    origin: str
+
+
+def read_camera(
     camera: object, image_path: str | os.PathLike[str] | None, name: str
-) -> tuple[Camera, Source, str]:
-    """Camera of a given argument, where it is from, and that in words."""
+) -> GivenCamera | None:
+    """Read a camera argument as `resolve_camera` takes it, for an image that is not read yet.
+
+    The result can be given to `resolve_camera` in place of the argument. None stays None.
+    """
+    if camera is None:
+        return None
     if not isinstance(camera, str | os.PathLike):
-        return as_camera(camera, name), "given", "given"
+        return GivenCamera(as_camera(camera, name), "given", "given")
     text = os.fspath(camera)
     if not isinstance(text, str) or not text.strip():
         raise refusal(name, "a camera or the name of a file with one", camera)
@@ -129,9 +157,10 @@ def _read(
         found = _find_in_colmap(text, image_path, name)
         which = "its only one" if found.image is None else f"that of {found.image!r}"
         origin = f"camera {found.camera_id} of the COLMAP model {text!r}, {which}"
-        return found.camera, "colmap", origin
+        return GivenCamera(found.camera, "colmap", origin)
     is_file = Path(text).suffix.lower() in _TEXT_FILES
-    return parse_camera(text, name), "given", f"read from {text!r}" if is_file else "given"
+    origin = f"read from {text!r}" if is_file else "given"
+    return GivenCamera(parse_camera(text, name), "given", origin)
 
 
 def _check_size(
@@ -192,17 +221,22 @@ def _is_colmap(path: Path) -> bool:
 
 
 def _find_in_colmap(path: str, image_path: str | os.PathLike[str] | None, name: str) -> FoundCamera:
-    try:
+    with _about(name):
         return find_camera(path, image_path)
+
+
+@contextlib.contextmanager
+def _about(name: str) -> Iterator[None]:
+    """Let errors about a path begin with the name of the argument."""
+    try:
+        yield
     except ValueError as error:
         raise error_type(error)(name + str(error).removeprefix("path")) from error
 
 
 def _from_file(path: Path, name: str) -> Camera:
-    try:
+    with _about(name):
         content = read_text(path, "a text file")
-    except ValueError as error:
-        raise error_type(error)(name + str(error).removeprefix("path")) from None
     if path.suffix.lower() == ".json":
         try:
             value: Any = json.loads(content)

@@ -17,7 +17,7 @@ from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.image import load_image
-from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
+from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
 from manymatch.matcher.config import MatcherConfig, default_preset
 from manymatch.matcher.result import MatchResult, RankOneResult
 
@@ -120,10 +120,13 @@ class Matcher:
             ``result.estimate.success`` is False.
         """
         start = time.perf_counter()
+        # Before the images, which take longer to read.
+        given0 = read_camera(camera0, _path(image0), "camera0")
+        given1 = read_camera(camera1, _path(image1), "camera1")
         images = (load_image(image0, "image0"), load_image(image1, "image1"))
         cameras = (
-            resolve_camera(camera0, _path(image0), images[0].shape[1::-1], "camera0"),
-            resolve_camera(camera1, _path(image1), images[1].shape[1::-1], "camera1"),
+            resolve_camera(given0, _path(image0), images[0].shape[1::-1], "camera0"),
+            resolve_camera(given1, _path(image1), images[1].shape[1::-1], "camera1"),
         )
         loaded = time.perf_counter()
         features = self.extractor.extract_many(images, longest=(longest0, longest1))
@@ -138,7 +141,7 @@ class Matcher:
             "total": time.perf_counter() - start,
         }
         result.images = images
-        result.names = _names(image0, image1)
+        result.names = image_names(image0, image1)
         return result
 
     def match_features(
@@ -233,7 +236,7 @@ def _path(source: object) -> Path | None:
     return Path(source) if isinstance(source, str | os.PathLike) else None
 
 
-def _names(image0: object, image1: object) -> tuple[str, str]:
+def image_names(image0: object, image1: object) -> tuple[str, str]:
     """Return short names that tell the two images apart, as files of matches need it."""
     paths = (_path(image0), _path(image1))
     first, second = ("image0" if p is None else p.name for p in paths)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import platform
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manymatch._validate import count, refusal
+from manymatch._environment import require
+from manymatch._files import output_folder, read_text, whole_files
+from manymatch._validate import count, refusal, suggest
 from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import ColmapWriter, HlocWriter, PairMatches, write_matches_npz, write_pose_json
+from manymatch.io.colmap_import import colmap_name
+from manymatch.io.matches import image_name
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -29,6 +35,12 @@ if TYPE_CHECKING:
 
 #: Formats in which matches can be written.
 FORMATS = ("npz", "h5", "colmap")
+_RESULT = "result.json"
+# Names of the files of a result, beside one text of keypoints for each image.
+_FILES = frozenset(
+    {_RESULT, "config.toml", "matches.npz", "features.h5", "matches.h5", "matches.txt"}
+    | {"database.db", "matches.png", "report.html"}
+)
 #: Name of the rank-one result in tables.
 RANK_ONE = "rank-one, plain consensus"
 
@@ -184,7 +196,7 @@ class MatchResult:
         folder: str | os.PathLike[str],
         formats: Iterable[str] = ("npz",),
         *,
-        picture: bool = True,
+        picture: bool | None = None,
         report: bool = True,
         command: str | None = None,
         true_pose: RelativePose | None = None,
@@ -194,13 +206,16 @@ class MatchResult:
         Parameters
         ----------
         folder : path
-            Made if needed. Files of earlier results in it are replaced.
+            Made if needed. The files of an earlier result in it go, of whatever pair and format;
+            other files stay. If something cannot be written, all is as it was.
         formats : iterable of {"npz", "h5", "colmap"}
             ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; COLMAP's ``matches.txt``
             with one text of keypoints per image. The first two have the probabilities of the
             matches, where the method gives them.
-        picture, report : bool
-            Write ``matches.png`` and ``report.html``.
+        picture : bool, optional
+            Write ``matches.png``; by default if what draws it is installed.
+        report : bool
+            Write ``report.html``.
         command, true_pose
             For the report.
 
@@ -208,32 +223,32 @@ class MatchResult:
         -------
         dict of str to Path
             What was written. ``result.json`` and ``config.toml`` always are.
+
+        Raises
+        ------
+        ValueError, ModuleNotFoundError
+            Before anything is written, if the folder cannot be, a format is unknown, cannot hold
+            the names of the images or needs a package that is not there.
         """
-        chosen = list(dict.fromkeys(formats))
-        for form in chosen:
-            if form not in FORMATS:
-                raise refusal("formats", f"among {', '.join(FORMATS)}", form)
-        if "colmap" in chosen and any(" " in name for name in self.names):
-            raise ValueError(
-                f"names of images must have no spaces for COLMAP, which splits at them, got "
-                f"{self.names[0]!r} and {self.names[1]!r}"
-            )
-        root = Path(folder)
-        root.mkdir(parents=True, exist_ok=True)
+        root, chosen = check_output(folder, formats, self.names, picture=picture)
         record = self.to_dict()
         del record["pose"]
-        written = {"json": root / "result.json", "config": root / "config.toml"}
-        write_pose_json(written["json"], self.estimate.pose, record)
-        self.config.save(written["config"])
-        for form in chosen:
-            written.update(self._save_matches(root, form))
-        if picture:
-            written["picture"] = root / "matches.png"
-            self.plot(written["picture"])
-        if report:
-            written["report"] = root / "report.html"
-            self.report(written["report"], command=command, true_pose=true_pose)
-        return written
+        with whole_files(root, earlier_result(root).files) as place:
+            written = {"json": place / _RESULT, "config": place / "config.toml"}
+            self.config.save(written["config"])
+            for form in chosen:
+                written.update(self._save_matches(place, form))
+            if picture is not False:
+                with contextlib.suppress(*([ModuleNotFoundError] if picture is None else [])):
+                    self.plot(place / "matches.png")
+                    written["picture"] = place / "matches.png"
+            if report:
+                written["report"] = place / "report.html"
+                self.report(written["report"], command=command, true_pose=true_pose)
+            names = {name: path.relative_to(place) for name, path in written.items()}
+            record["files"] = [path.as_posix() for path in names.values()]
+            write_pose_json(written["json"], self.estimate.pose, record)
+        return {name: root / path for name, path in names.items()}
 
     def _save_matches(self, root: Path, form: str) -> dict[str, Path]:
         probability = self.estimate.match_probability
@@ -292,6 +307,67 @@ class MatchResult:
             "timing_s": {stage: float(value) for stage, value in self.timing.items()},
             "config": self.provenance(),
         }
+
+
+def check_formats(
+    formats: Iterable[str], names: Iterable[str] = (), argument: str = "names"
+) -> tuple[str, ...]:
+    """Check, before anything is computed, that matches of named images can be written in formats.
+
+    Returns the formats, each once. An error about a name begins with `argument`.
+    """
+    chosen = tuple(dict.fromkeys([formats] if isinstance(formats, str) else formats))
+    for form in chosen:
+        if form not in FORMATS:
+            wrong = refusal("formats", f"among {', '.join(FORMATS)}", form)
+            raise ValueError(f"{wrong}{suggest(form, FORMATS)}")
+    if "h5" in chosen:
+        require("h5py", "writing hloc files", "io")
+    if set(chosen) - {"npz"}:
+        check = colmap_name if "colmap" in chosen else image_name
+        for name in names:
+            check(name, argument)
+    return chosen
+
+
+def check_output(
+    folder: object,
+    formats: Iterable[str],
+    names: Iterable[str],
+    *,
+    picture: bool | None = None,
+    argument: str = "folder",
+) -> tuple[Path, tuple[str, ...]]:
+    """Check, before anything is computed, what `MatchResult.save` would refuse.
+
+    Returns the folder, which an error calls `argument`, and the formats.
+    """
+    chosen = check_formats(formats, names, "names of images")
+    if picture:
+        require("matplotlib.figure", "a picture", "viz")
+    return output_folder(folder, argument), chosen
+
+
+class EarlierResult(NamedTuple):
+    """Images of a result in a folder, and its files there by name; both empty without one."""
+
+    images: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def earlier_result(folder: Path) -> EarlierResult:
+    """Read which files of a folder an earlier result consists of, of `match` or `solve`.
+
+    Its ``result.json`` names them. Names that no result has are not believed.
+    """
+    try:
+        record = json.loads(read_text(folder / _RESULT, "a result"))
+        images = tuple(image_name(name, "images") for name in record.get("images", ()))
+        files = tuple(record["files"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return EarlierResult()
+    ours = {*_FILES, *(f"{name}.txt" for name in images)}
+    return EarlierResult(images, tuple(name for name in files if name in ours))
 
 
 def mean_probability(estimate: Estimate) -> float | None:

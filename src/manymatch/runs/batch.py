@@ -11,11 +11,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import manymatch
-from manymatch._files import as_path, make_folder
+from manymatch._files import make_folder, output_folder
 from manymatch._validate import count, integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.io.pairs import Pair
+from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.journal import Journal
@@ -189,7 +190,8 @@ def run_batch(
     header = _header(
         settings, listed, device, cameras, with_rank_one=with_rank_one, matches=matches
     )
-    folder = as_path(out_folder, "out")
+    folder = output_folder(out_folder, "out")
+    check_camera(cameras, "cameras")
     with Journal(folder, header, functools.partial(check_row, pairs=listed)) as journal:
         run = Run(
             {_JOURNAL: journal},

@@ -11,14 +11,12 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from manymatch._environment import require
 from manymatch._files import make_folder, name_end
-from manymatch._validate import refusal
 from manymatch.io.colmap_import import ColmapWriter, colmap_name
 from manymatch.io.hloc import HlocWriter
 from manymatch.io.image import image_size
 from manymatch.io.matches import image_name, read_matches_npz
-from manymatch.matcher.result import FORMATS
+from manymatch.matcher.result import check_formats
 from manymatch.runs.journal import remove_left_overs
 from manymatch.runs.rows import ERROR
 
@@ -39,12 +37,7 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
     therefore be paths below a folder, each of one file and one quarter turn, and no two images may
     be paired twice.
     """
-    chosen = tuple(dict.fromkeys([formats] if isinstance(formats, str) else formats))
-    for form in chosen:
-        if form not in FORMATS:
-            raise refusal("formats", f"among {', '.join(FORMATS)}", form)
-    if "h5" in chosen:
-        require("h5py", "writing hloc files", "io")
+    chosen = check_formats(formats)
     if not set(chosen) - {"npz"}:
         return chosen
     images: dict[str, tuple[Path, int]] = {}
