@@ -17,6 +17,7 @@ import numpy as np
 
 import manymatch
 from manymatch import io
+from manymatch.datasets.registry import read_set_file
 from manymatch.features.tensor_files import read_tensors
 from manymatch.io.pairs import read_pairs
 from manymatch.runs.journal import NAME, read_journal
@@ -192,6 +193,7 @@ READERS: dict[str, Target] = {
     "load_image": _file("a.png", io.load_image),
     "exif_focal": _file("a.jpg", io.exif_focal),
     "config_toml": _file("a.toml", manymatch.MatcherConfig.load),
+    "set_toml": _file("a.toml", read_set_file),
     "read_journal": _file(NAME, lambda path: read_journal(path.parent)),
     "weights_safetensors": _file("a.safetensors", read_tensors),
     "weights_pth": _file("a.pth", read_tensors),

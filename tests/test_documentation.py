@@ -77,7 +77,7 @@ def test_a_command_exists_with_its_flags(words):
         "manymatch evaluate synthetic:easy",
         "manymatch eval synthetic:easy --no-such-flag",
         "manymatch eval synthetic:easy --seeds many",
-        "manymatch compare only-one",
+        "manymatch compare one two three",
         "manymatch-paper q2 synthetic:easy --iterations 5",
     ],
 )

@@ -111,8 +111,14 @@ def test_unreadable_pairs_are_counted(tmp_path, fake):
     source = SmallSource(3, broken=frozenset({1}))
     found = run_matches(source, quick_config(), tmp_path)
     assert (found.pairs, found.unreadable) == (3, 1)
+    assert [reason.sentence for reason in found.not_run] == [
+        "image 1 must be an image, got no file"
+    ]
     assert set(found.pair.tolist()) == {0, 2}
     assert len(fake) == 2
+    again = run_matches(SmallSource(3), quick_config(), tmp_path, retry_errors=True)
+    assert again.not_run == []
+    assert set(again.pair.tolist()) == {0, 1, 2}
 
 
 def test_estimates_without_matches(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from manymatch.evaluate.posed_graph import write_posed_graph
 from manymatch.evaluate.protocol import PAPER
 from manymatch_paper import pose_runs
 from manymatch_paper.command import app
@@ -100,6 +101,37 @@ def test_presets_that_cannot_be_loaded_are_listed(opened, tmp_path):
         PoseSets.from_flags(("scannet1500",), tmp_path)
     with pytest.raises(ValueError, match=r"siglip2 must be here$"):
         PoseSets.from_flags(("scannet1500",), tmp_path, preset=["siglip2"])
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("q3", ["--max-iterations", 100, "--min-iterations", 50]),
+        ("calibration", ["--max-iterations", 100, "--min-iterations", 50]),
+    ],
+)
+def test_pairs_that_could_not_be_run_are_told_and_end_with_one(name, given, tmp_path):
+    folder = tmp_path / "graphs" / "sift" / "small"
+    folder.mkdir(parents=True)
+    for index in range(3):
+        write_posed_graph(folder / f"{index}.npz", SmallSource()[index])
+    whole = (folder / "1.npz").read_bytes()
+    (folder / "1.npz").write_bytes(whole[:100])
+    arguments = [name, folder, "--seeds", 1, *given, "--out", tmp_path / "out"]
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 1, result.output
+    said = "sift, small: 1 of 3 pairs could not be run: path must be a posed graph, got"
+    assert said in " ".join(result.stdout.split())
+    data = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+    assert [(entry["set"], entry["pairs"]) for entry in data["not_run"]] == [("sift, small", 1)]
+    assert said in (tmp_path / "out" / f"{name}.md").read_text()
+
+
+def test_the_folder_of_results_is_checked_first(tmp_path):
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, ["q2", "no-such-set", "--out", str(tmp_path / "file")])
+    assert result.exit_code == 2
+    assert "--out must be a folder that can be written to, got" in result.stderr
 
 
 def test_without_sets_and_root_there_is_nothing_to_run(tmp_path):

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import math
 import os
+import re
 import stat
 import tokenize
 import zipfile
@@ -312,6 +313,11 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for place in missing:
         sync_folder(place.parent)
+
+
+def safe_name(text: str) -> str:
+    """Turn any text into the name of a file or folder: letters, digits and ``._+-``."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._") or "set"
 
 
 def name_end(name: str, most_bytes: int) -> str:

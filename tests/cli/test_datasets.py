@@ -4,6 +4,7 @@ import json
 
 from manymatch.datasets import registry
 from tests.support.command import one_sentence, run
+from tests.support.synthetic_trees import write_image
 
 
 def test_the_list():
@@ -44,7 +45,7 @@ def test_ticks_for_the_parts_of_a_set(tmp_path):
     assert "✗ images" in text
     assert "– depth" in text
     parts = json.loads(run("datasets", "folder", "--root", tmp_path, "--json").stdout)["parts"]
-    assert [part["found"] is not None for part in parts] == [True, False, False, False]
+    assert [part["found"] is not None for part in parts] == [True] + [False] * 4
     assert parts[0]["found"] == str(tmp_path / "pairs.txt")
     assert "found" not in json.loads(run("datasets", "folder", "--json").stdout)["parts"][0]
     assert not any(mark in run("datasets", "folder").stdout for mark in "✓✗–")
@@ -61,3 +62,21 @@ def test_which_sets_a_folder_has(tmp_path):
     assert "✓" not in text
     record = json.loads(run("datasets", "--root", tmp_path, "--json").stdout)["datasets"]
     assert [e["name"] for e in record if e["parts"][0]["found"]] == ["folder"]
+
+
+def test_a_folder_a_list_or_a_set_file_is_checked_by_its_name(tmp_path):
+    write_image(tmp_path / "x" / "a.jpg")
+    (tmp_path / "x" / "pairs.txt").write_text("a.jpg a.jpg\n")
+    (tmp_path / "s.toml").write_text('root = "x"\nlongest1 = 0\n')
+    for spec in ("x", "x/pairs.txt", "s.toml"):
+        result = run("datasets", tmp_path / spec)
+        assert result.exit_code == 0, result.output
+        assert f"Complete in {tmp_path / 'x'}" in result.stdout
+    assert "longest1 0 by" in result.stdout
+    assert run("datasets", f"folder:{tmp_path / 'x'}").exit_code == 0
+    (tmp_path / "x" / "pairs.txt").unlink()
+    lacking = run("datasets", tmp_path / "x")
+    assert lacking.exit_code == 2
+    assert "Not complete: root must have a list pairs.txt, got no text file" in lacking.stdout
+    both = run("datasets", tmp_path / "x", "--root", tmp_path)
+    assert "--root must come with the name of a data set" in one_sentence(both)

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from manymatch import datasets
+from manymatch.datasets import registry
 from manymatch.datasets.folder import register, scene_of
 from manymatch.geometry.camera import Camera
 from tests.support.data_folder import data_folder
@@ -76,6 +77,23 @@ def test_any_only_text_file(tmp_path):
     (tmp_path / "mine.txt").unlink()
     (tmp_path / "more.txt").unlink()
     assert "got no text file" in datasets.check("folder", tmp_path)
+
+
+def test_the_set_file_says_where_things_are(tmp_path):
+    root = tmp_path / "photos"
+    make_folder(root, "shots")
+    (root / "pairs.txt").rename(root / "posed.txt")
+    (root / "other.txt").write_text("x")
+    (root / "set.toml").write_text('name = "mine"\npairs = "posed.txt"\nimages = "shots"\n')
+    dataset = datasets.load("folder", root)
+    assert (dataset.title, dataset.set_name, len(dataset)) == ("mine", "mine", 1)
+    assert dataset[0].path0 == root / "shots" / "seq_0001.jpg"
+    assert datasets.check("folder", root) is None
+    # From elsewhere, with other settings.
+    (tmp_path / "b.toml").write_text('root = "photos"\npairs = "posed.txt"\nimages = "shots"\n')
+    assert registry.find(str(tmp_path / "b.toml")).load().title == "photos-posed"
+    (root / "set.toml").unlink()
+    assert registry.find(str(root / "posed.txt")).load().title == "photos-posed"
 
 
 def test_missing_things(tmp_path):

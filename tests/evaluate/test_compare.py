@@ -48,6 +48,65 @@ def test_several_sets_have_a_macro_row(tmp_path):
     assert comparison_table(found).rows[-1][0] == "macro"
 
 
+class NamedSource(SmallSource):
+    """Says also in its header what its candidates come from."""
+
+    @property
+    def identity(self):
+        return {**super().identity, "representation": self.representation}
+
+
+def test_a_method_and_a_preset_are_chosen(tmp_path):
+    shared = [NamedSource(2, title="A"), NamedSource(3, name="other", title="Other")]
+    for representation, sources in (("one", shared), ("two", [*shared, NamedSource(2, name="x")])):
+        named = [replace(source, representation=representation) for source in sources]
+        run_sets(named, {"m": QUICK, "n": OTHER}, tmp_path)
+    with pytest.raises(
+        ValueError, match=r"two on other: .*; --method chooses one of m, n, --preset"
+    ):
+        compare_runs(tmp_path, tmp_path)
+    with pytest.raises(ValueError, match="--preset chooses one of one, two"):
+        compare_runs(tmp_path, tmp_path, methods=("m", "n"))
+    with pytest.raises(ValueError, match="method of second must be one of 'm', 'n', got 'k'"):
+        compare_runs(tmp_path, tmp_path, methods=("m", "k"), presets=("one", "two"))
+    with pytest.raises(ValueError, match="preset of first must be one of 'one', 'two'"):
+        compare_runs(tmp_path, tmp_path, presets=("three", "one"))
+    found = compare_runs(tmp_path, tmp_path, methods=("m", "n"), presets=("one", "two"))
+    assert [one.title for one in found.sets] == ["Other", "A"]
+    assert (found.only_first, found.only_second) == ((), ("Small",))
+    paths = [tmp_path / "one" / "small" / "m", tmp_path / "two" / "small" / "n"]
+    (alone,) = compare_runs(*paths).sets
+    assert alone.difference == found.sets[1].difference
+    assert "only the second has it: Small." in comparison_table(found).markdown()
+    assert found.to_dict()["only_second"] == ["Small"]
+
+
+def test_comparisons_print_short_and_as_a_table(tmp_path):
+    run_set(SmallSource(40), {"a": QUICK, "b": OTHER}, tmp_path)
+    found = compare_runs(tmp_path / "a", tmp_path / "b")
+    assert len(repr(found)) < 250
+    assert "1 set, 40 pairs; AUC@5/10/20 " in repr(found)
+    assert repr(found.sets[0]).startswith("SetComparison(Small: 40 pairs; AUC@5/10/20 ")
+    lines = str(found).splitlines()
+    assert lines[0] == f"{tmp_path / 'a'} (synthetic; a) minus {tmp_path / 'b'} (synthetic; b)"
+    assert lines[1].split()[:2] == ["set", "pairs"]
+    assert lines[2].split()[:2] == ["Small", "40"]
+    assert all(len(line) < 240 for line in lines)
+
+
+def test_a_pair_that_one_run_could_not_read_is_compared(tmp_path):
+    run_set(SmallSource(3), {"a": QUICK}, tmp_path)
+    run_set(SmallSource(3, broken=frozenset({1})), {"b": OTHER}, tmp_path)
+    (one,) = compare_runs(tmp_path / "a", tmp_path / "b").sets
+    assert (len(one.names), one.left_out) == (3, 0)
+    assert one.second[:, 1].tolist() == [180.0, 180.0]
+    # Other names are another list.
+    path = tmp_path / "b" / "journal.jsonl"
+    path.write_text(path.read_text().replace('"2a"', '"other"'))
+    (one,) = compare_runs(tmp_path / "a", tmp_path / "b").sets
+    assert (len(one.names), one.left_out) == (2, 2)
+
+
 def test_counts_by_hand():
     one = SetComparison(
         "x",

@@ -161,6 +161,48 @@ def test_a_pair_that_cannot_be_read_counts_180_and_says_why(tmp_path):
     assert result.summary()["failed_trials"] == 2
 
 
+def test_reasons_are_counted_and_the_pairs_keep_their_names(tmp_path):
+    source = SmallSource(4, broken=frozenset({1, 3}), bins=("near", "near", "far", "far"))
+    result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    (reason,) = result.not_run
+    assert (reason.count, reason.same) == (2, False)
+    assert result.fault_sentences() == [
+        "Small: 2 of 4 pairs could not be run: image 1 must be an image, got no file "
+        "(and others alike)."
+    ]
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert [r["count"] for r in summary["reasons_not_run"]] == [2]
+    assert result.names[1] == ("1a", "1b")
+    # A pair that could not be run counts in its bin.
+    assert {name: one["pairs"] for name, one in summary["bins"].items()} == {"near": 2, "far": 2}
+
+
+def test_trials_without_a_pose_have_reasons_too(tmp_path):
+    nothing = Association(5, max_edges=4, gms=False, keep=None)
+    result = run_set(SmallSource(2), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
+    assert result.not_run == []
+    (reason,) = result.without_pose
+    assert reason.count == 4
+    assert "4 of 4 trials found no pose: " in result.fault_sentences()[0]
+
+
+def test_pairs_that_could_not_be_run_are_tried_again_when_asked(tmp_path):
+    run_set(SmallSource(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)
+    healed = SmallSource(3)
+    assert run_set(healed, {"a": CONFIG}, tmp_path)["a"].not_run
+    assert healed.asked == []
+    result = run_set(healed, {"a": CONFIG}, tmp_path, retry_errors=True)["a"]
+    assert healed.asked == [1]
+    assert result.not_run == []
+    expected = run_set(SmallSource(3), {"a": CONFIG}, tmp_path / "new")["a"]
+    assert without_seconds(result) == without_seconds(expected)
+
+
+def test_a_result_prints_in_one_line(tmp_path):
+    result = run_set(SmallSource(3), {"a": CONFIG}, tmp_path)["a"]
+    assert repr(result) == f"RunResult(Small: hcm-mcm, 3 pairs, 2 seeds; {str(result.folder)!r})"
+
+
 def test_a_pair_without_pose_counts_180(tmp_path):
     nothing = Association(5, max_edges=0, gms=False, keep=None)
     result = run_set(SmallSource(1), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]

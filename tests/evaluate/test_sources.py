@@ -22,6 +22,7 @@ from manymatch.evaluate.sources import (
 from manymatch.io.pairs import Pair
 from manymatch.matcher.matcher import Matcher
 from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_trees import words, write_image
 from tests.support.synthetic_views import image_pair
 
 
@@ -161,7 +162,7 @@ def test_an_unknown_set_is_one_sentence(spec, sentence):
 
 
 def test_an_empty_folder_is_one_sentence(tmp_path):
-    with pytest.raises(ValueError, match="in which there is neither"):
+    with pytest.raises(ValueError, match=r"root must have a list .*, got no text file"):
         open_sources([str(tmp_path)])
     with pytest.raises(ValueError, match="at least one set"):
         open_sources([])
@@ -203,3 +204,28 @@ def test_images_are_filtered_and_thresholded_at_working_size(tmp_path):
     write_posed_graph(tmp_path / "posed.npz", stored)
     assert read_posed_graph(tmp_path / "posed.npz").sizes == stored.sizes
     assert again["error_deg"] == pytest.approx(row["error_deg"], abs=1e-3)
+
+
+def test_a_set_below_a_folder_may_also_be_named_with_its_settings(tmp_path):
+    pytest.importorskip("cv2")
+    for name in ("day", "night"):
+        write_image(tmp_path / "sets" / name / "a.png")
+        text = f"a.png a.png 0 0 {words(np.eye(3), np.eye(3), np.eye(4) + np.eye(4, k=3))}\n"
+        (tmp_path / "sets" / name / "pairs.txt").write_text(text)
+    (tmp_path / "n.toml").write_text('root = "sets/night"\nlongest1 = 0\n')
+    found = open_sources([str(tmp_path / "sets"), str(tmp_path / "n.toml")], ["classic"])
+    sizes = {source.name: source.identity["longest"] for source in found}
+    assert sizes == {"day": [None, None], "night": [None, 0]}
+    assert [source.notes[1:] for source in found] == [
+        (),
+        (f"night: longest1 0 by {tmp_path / 'n.toml'}",),
+    ]
+    with pytest.raises(ValueError, match="sets must have different names"):
+        open_sources([str(tmp_path / "n.toml"), str(tmp_path / "sets" / "night")], ["classic"])
+
+
+def test_truth_is_asked_for_before_any_network_is_loaded(tmp_path, monkeypatch):
+    (tmp_path / "pairs.txt").write_text("a.png b.png\n")
+    monkeypatch.setattr("manymatch.evaluate.sources.Matcher", None)
+    with pytest.raises(ValueError, match="set must have the true pose of every pair"):
+        open_sources([str(tmp_path)], ["classic"])

@@ -10,6 +10,7 @@ import pytest
 
 from manymatch import datasets
 from manymatch._files import limit, name_end, read_bytes, read_npy
+from manymatch.datasets.registry import read_set_file
 from manymatch.evaluate.sources import FileSource
 from manymatch.features.extractor import Extractor
 from manymatch.graph import AssociationGraph
@@ -58,6 +59,7 @@ READERS = {
     "images": read_images,
     "list": lambda path: read_pairs(path, path.parent),
     "configuration": MatcherConfig.load,
+    "settings of a set": read_set_file,
     "posed graphs": posed_graphs,
     "tensors": tensors,
     "camera": lambda path: resolve_camera(str(path), None, (64, 48), "camera0"),

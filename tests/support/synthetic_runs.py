@@ -50,6 +50,10 @@ class SmallSource:
             self.bins[index] if self.bins else "",
         )
 
+    def about(self, index: int) -> dict[str, str]:
+        names = {"name0": f"{index}a", "name1": f"{index}b", "scene": f"scene {index}"}
+        return {**names, "bin": self.bins[index] if self.bins else ""}
+
     def order(self, indices):
         return list(reversed(indices))
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch.evaluate.statistics import THRESHOLDS
-from manymatch.evaluate.tables import Cell
-from manymatch_paper.pose_runs import seeds_text
+from manymatch.evaluate.tables import Cell, seeds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manymatch._files import output_folder
 from manymatch.cli.console import (
+    UNSOLVED,
     Json,
     Tracker,
     clean_exit,
@@ -65,12 +67,15 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
             require_matplotlib()
             tracker = Tracker()
             checked_protocol(given["protocol"])
+            output_folder(given["folder"], "--out")
             values = {key: flags[key].convert(value) for key, value in given.items()}
             with working("Opening the sets", quiet=values["as_json"]):
                 found = arguments({**values, "progress": tracker})
             with tracker:
                 data = module.run(**found or {})
             _finish(name, data, values["folder"], as_json=values["as_json"])
+            if data.get("not_run"):
+                raise typer.Exit(UNSOLVED)
 
     command.__signature__ = signature_of(flags)  # type: ignore[attr-defined]
     command.__annotations__ = {key: flag.annotation for key, flag in flags.items()}

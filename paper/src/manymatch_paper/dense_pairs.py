@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import numpy as np
 
 import manymatch
+from manymatch._files import safe_name
 from manymatch._settings import setting, settings
 from manymatch._validate import FloatArray, integer, refusal
 from manymatch._validate import choice as checked_choice
@@ -38,7 +39,7 @@ from manymatch.runs.runner import Run, num_pairs
 from manymatch.runs.views import turned_back
 from manymatch_paper.flags import whole_numbers
 from manymatch_paper.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
-from manymatch_paper.pose_runs import RunSets, folder_name
+from manymatch_paper.pose_runs import RunSets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -336,7 +337,7 @@ class DepthSets(RunSets):
         name = source.backbone.name
         found = pair_curves(
             dataset,
-            self.folder / "runs" / folder_name(dataset.title) / folder_name(name),
+            self.folder / "runs" / safe_name(dataset.title) / safe_name(name),
             {**source.header(), **settings},
             curves_of,
             notes=source.notes,

@@ -14,6 +14,7 @@ from manymatch.evaluate.run import run_header
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.runs.journal import Journal
 from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
+from manymatch.runs.tables import Reason, count_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,8 +41,8 @@ class SetMatches:
     ----------
     pairs : int
         Pairs that were run.
-    unreadable : int
-        Pairs of them that could not be read.
+    not_run : list of Reason
+        Why pairs of them could not be read.
     unmatched : int
         Repetitions of the others that have no match.
     pair : (M,) int64
@@ -58,7 +59,7 @@ class SetMatches:
     """
 
     pairs: int
-    unreadable: int
+    not_run: list[Reason]
     unmatched: int
     pair: IndexArray
     error_deg: FloatArray
@@ -69,6 +70,11 @@ class SetMatches:
     def __len__(self) -> int:
         return len(self.pair)
 
+    @property
+    def unreadable(self) -> int:
+        """Number of pairs that could not be read."""
+        return sum(reason.count for reason in self.not_run)
+
 
 def run_matches(
     source: GraphSource,
@@ -78,6 +84,7 @@ def run_matches(
     workers: int = 0,
     limit: int | None = None,
     progress: Callable[[RunProgress], object] | None = None,
+    retry_errors: bool = False,
 ) -> SetMatches:
     """Estimate every pair of a set and keep its matches, or go on where an earlier run ended.
 
@@ -89,7 +96,12 @@ def run_matches(
     threads = 1 if count > 1 else 0
     header = {**run_header(source, config), "kept": "matches"}
     with Journal(folder, header) as journal:
-        run = Run({"matches": journal}, total, label=f"{source.representation}, {source.title}")
+        run = Run(
+            {"matches": journal},
+            total,
+            repeat=lambda record: retry_errors and "error" in record,
+            label=f"{source.representation}, {source.title}",
+        )
         run.execute(
             lambda index, _: {"matches": _work(source, config, index, threads)},
             workers=count,
@@ -161,7 +173,7 @@ def _collected(records: Sequence[dict[str, Any]]) -> SetMatches:
     distance = joined("distance_px", np.float64)
     return SetMatches(
         pairs=len(records),
-        unreadable=sum("error" in record for record in records),
+        not_run=count_reasons(r["error"] for r in records if "error" in r),
         unmatched=sizes.count(0),
         pair=np.repeat(np.array([index for index, _ in trials], dtype=np.int64), sizes),
         error_deg=np.repeat(np.array([trial["error_deg"] for _, trial in trials]), sizes),

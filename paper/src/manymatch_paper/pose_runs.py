@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -12,6 +11,7 @@ import numpy as np
 import typer
 
 from manymatch import __version__
+from manymatch._files import safe_name
 from manymatch._validate import count, suggest
 from manymatch.cli.flags import (
     SETS_HELP,
@@ -22,6 +22,7 @@ from manymatch.cli.flags import (
     Longest1,
     Offline,
     Precision,
+    RetryErrors,
     Root,
     Workers,
 )
@@ -30,12 +31,14 @@ from manymatch.evaluate.run import run_set
 from manymatch.evaluate.sources import FileSource, open_datasets, open_sources
 from manymatch.evaluate.statistics import THRESHOLDS
 from manymatch.matcher.config import MatcherConfig
+from manymatch.runs.tables import reasons_sentence
 from manymatch_paper.flags import SHARED
 
 if TYPE_CHECKING:
     from manymatch.estimate.options import Options
     from manymatch.evaluate.run import PaperRun, RunConfig, RunResult
     from manymatch.evaluate.sources import GraphSource
+    from manymatch.runs.tables import Reason
 
     #: Results of one set by configuration.
     Results = Mapping[str, RunResult]
@@ -74,7 +77,7 @@ class RunSets:
         Where the runs are kept; one that was stopped goes on there.
     missing : sequence of {"set", "why"}
         Sets that were asked for and are not here.
-    limit, workers, progress
+    limit, workers, progress, retry_errors
         As in `run_set`.
     """
 
@@ -84,6 +87,7 @@ class RunSets:
     limit: int | None = None
     workers: int = 0
     progress: Any = None
+    retry_errors: bool = False
 
     def run_set(
         self,
@@ -100,11 +104,12 @@ class RunSets:
             limit=self.limit,
             progress=self.progress,
             paper=paper,
+            retry_errors=self.retry_errors,
         )
 
     def run_folder(self, source: GraphSource) -> Path:
         """Where the runs of a source are kept."""
-        place = folder_name(source.representation), folder_name(source.name)
+        place = safe_name(source.representation), safe_name(source.name)
         return self.folder.joinpath("runs", *place)
 
     def settings(self, options: Options, seeds: int, **more: Any) -> dict[str, Any]:
@@ -143,6 +148,7 @@ class PoseSets(RunSets):
         workers: Workers = 0,
         longest0: Longest0 = None,
         longest1: Longest1 = None,
+        retry_errors: RetryErrors = False,
         device: Device = "auto",
         offline: Offline = False,
         cache: Cache = None,
@@ -180,7 +186,7 @@ class PoseSets(RunSets):
                 raise ValueError(f"{error}{hint}") from error
             sources += opened
             missing += [{**entry, "set": f"preset {entry['set']}"} for entry in unloaded]
-        return cls(sources, folder, missing, limit, workers, progress)
+        return cls(sources, folder, missing, limit, workers, progress, retry_errors)
 
     def run(
         self,
@@ -195,7 +201,7 @@ class PoseSets(RunSets):
         Returns `settings`, ``runs`` (one a representation, with ``sets``: name, title, number of
         pairs and what `of_set` measures, and with what `of_all` measures on its sets together) and
         ``missing``, as JSON types. With `paper`, what the paper's protocol has for each of the
-        configurations, also ``differs_from_paper``.
+        configurations, also ``differs_from_paper``; and ``not_run`` of `not_run`.
         """
         found: dict[str, list[Entry]] = {}
         recorded = []
@@ -230,6 +236,14 @@ class PoseSets(RunSets):
                 for representation, entries in found.items()
             ],
             "missing": [dict(entry) for entry in self.missing],
+            "not_run": [
+                entry
+                for entries in found.values()
+                for source, results in entries
+                # To read a pair fails for all configurations alike.
+                for result in list(results.values())[:1]
+                for entry in not_run(source, result.not_run, len(result))
+            ],
         }
 
     def checked(self, names: Sequence[str], name: str) -> list[str]:
@@ -246,11 +260,6 @@ def paper_sets(sets: Sequence[str], root: object) -> list[str]:
 def with_precision(preset: str | None, precision: str | None) -> object:
     """Return a preset, or the default one, in another precision if one is given."""
     return preset if precision is None else MatcherConfig.of(preset, precision=precision)
-
-
-def folder_name(text: str) -> str:
-    """Turn the name of a set or a representation into one of a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "set"
 
 
 def present(
@@ -293,36 +302,25 @@ def checked_names(given: Sequence[str], known: Sequence[str], name: str) -> list
     return list(dict.fromkeys(given))
 
 
-def association_text(association: Mapping[str, Any]) -> str:
-    """Say what the estimator sees of the candidates, from the settings of an `Association`."""
-    parts = [f"mutual {association['k']} nearest neighbours"]
-    if association["max_edges"] is not None:
-        parts.append(f"the first {association['max_edges']} edges")
-    parts.append("many-to-many GMS" if association["gms"] else "no GMS")
-    if association["keep"] is not None:
-        parts.append(f"the first {association['keep']}")
-    return ", ".join(parts)
-
-
-def budget_text(settings: Mapping[str, Any]) -> str:
-    """Say iterations and threshold of a run."""
-    options = settings["options"]
-    return (
-        f"{options['min_iterations']:,} to {options['max_iterations']:,} iterations at "
-        f"{options['threshold_px']:g} px"
-    )
-
-
-def seeds_text(settings: Mapping[str, Any]) -> str:
-    """Say how many seeds a run has."""
-    return f"{settings['seeds']} seed{'s' if settings['seeds'] > 1 else ''}"
+def not_run(source: GraphSource, reasons: Sequence[Reason], pairs: int) -> list[dict[str, Any]]:
+    """Record how many of the pairs of a set could not be run, and why; nothing if all could."""
+    if not reasons:
+        return []
+    return [
+        {
+            "set": f"{source.representation}, {source.title}",
+            "pairs": sum(reason.count for reason in reasons),
+            "why": reasons_sentence(reasons, "could not be run", pairs),
+        }
+    ]
 
 
 def left_out(data: Mapping[str, Any]) -> list[str]:
     """Say which pairs and sets were not run."""
     limit = data["settings"].get("limit")
     sentences = [f"Only the first {count(limit, 'pair')} of each set ran."] if limit else []
-    return sentences + [f"{e['set']} was not run: {e['why']}." for e in data["missing"]]
+    sentences += [f"{e['set']} was not run: {e['why']}." for e in data["missing"]]
+    return sentences + [f"{e['set']}: {e['why']}" for e in data.get("not_run", ())]
 
 
 def about_paper(data: Mapping[str, Any]) -> list[str]:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 OK, UNSOLVED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-# Columns of a table that goes to a file or a pipe.
-_WIDE = 240
 # Between two lines of progress where there is no terminal, in seconds.
 _LINE_EVERY = 10.0
 
@@ -59,8 +57,10 @@ def show_table(table: Table) -> None:
     """Print a table of results and its notes; where there is no terminal, no line is broken."""
     from rich.console import Console
 
+    from manymatch.evaluate.tables import WIDE
+
     target = console()
-    wide = target if target.is_terminal else Console(highlight=False, width=_WIDE)
+    wide = target if target.is_terminal else Console(highlight=False, width=WIDE)
     wide.print(table.rich())
     for note in table.notes:
         target.print(note, style="dim", markup=False)

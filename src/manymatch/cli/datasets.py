@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,13 +14,16 @@ from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, prin
 from manymatch.datasets import registry
 
 if TYPE_CHECKING:
-    from manymatch.datasets.registry import DatasetInfo
+    from manymatch.datasets.registry import DatasetInfo, SetSettings
 
 EXAMPLE = "Example: manymatch datasets folder --root photos"
 
 
 def run(
-    name: Annotated[str | None, typer.Argument(help="A data set, for all about it.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A data set, for all about it; or a folder or set to check."),
+    ] = None,
     root: Annotated[
         Path | None,
         typer.Option(
@@ -43,24 +47,42 @@ def run(
         else:
             _print_all(records, root)
         return
-    entry = registry.info(name)
+    chosen = _chosen(name, root)
+    entry = registry.info(chosen.dataset)
     if splits is not None and "splits" not in entry.options:
         raise ValueError(f"--splits must come with a NAVI data set, got {name}")
-    if root is None:
+    if chosen.root is None:
         record = _record(entry)
     else:
-        options = {} if splits is None else {"splits": splits}
-        with working(f"looking at {root}", quiet=as_json):
-            missing = registry.check(name, root, **options)
-            notes = [] if missing else list(registry.load(name, root, **options).notes)
-            record = _record(entry, *(path for path in (root, splits) if path is not None))
-        record |= {"root": str(root), "missing": missing, "notes": notes}
+        place = Path(str(chosen.root))
+        if splits is not None:
+            chosen = dataclasses.replace(chosen, options={**chosen.options, "splits": splits})
+        with working(f"looking at {place}", quiet=as_json):
+            missing = chosen.check()
+            notes = [] if missing else list(chosen.load().notes)
+            record = _record(entry, *(path for path in (place, splits) if path is not None))
+        record |= {"root": str(place), "missing": missing, "notes": notes}
     if as_json:
         print_json(record)
     else:
         _print_one(record)
     if record.get("missing"):
         raise typer.Exit(BAD_INPUT)
+
+
+def _chosen(name: str, root: Path | None) -> SetSettings:
+    """Take a data set by its name, or a set by what ``manymatch eval`` takes it by."""
+    if name in registry.names():
+        return registry.settings_of(name, root)
+    found = registry.find(name)
+    if found is None:
+        # A folder without a list is one whose parts are told; any other name is refused.
+        found = registry.settings_of("folder" if Path(name).is_dir() else name, Path(name))
+    if root is not None:
+        raise ValueError(
+            f"--root must come with the name of a data set, got {str(root)!r} with {name!r}"
+        )
+    return found
 
 
 def _record(entry: DatasetInfo, *roots: Path | None) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import write_text
+from manymatch._files import LONGEST_NAME, output_folder, safe_name, write_text
+from manymatch._validate import count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -30,6 +32,8 @@ from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from manymatch.evaluate.run import RunResult
 
     #: Results by representation and set, then by method.
@@ -63,6 +67,7 @@ def run(
     ] = Path("out/eval"),
     longest0: flags.Longest0 = None,
     longest1: flags.Longest1 = None,
+    retry_errors: flags.RetryErrors = False,
     memory_mb: flags.MemoryMb = 512,
     as_json: Json = False,
     *,
@@ -78,7 +83,11 @@ def run(
     any case a line says in which points the run differs from the paper's protocol.
 
     Pair i, from 1, has the seed i + b in repetition b, from 0; a pair without a pose counts 180
-    degrees. The same command continues after an interruption.
+    degrees. Working sizes are those of the preset, of the set's own file, or of --longest0 and
+    --longest1, the last ones strongest.
+
+    The same command continues after an interruption. The exit code is 1 if pairs could not be run,
+    such as for a missing image, or if none has a pose.
     """
     make = MatcherConfig.of if protocol is None else flags.protocol(protocol, settings).matcher
     config = make(**settings)
@@ -92,6 +101,7 @@ def run(
         )
         for name in method or [config.method]
     }
+    output_folder(out_folder, "--out")
     with working("Opening the sets", quiet=as_json):
         sources = open_sources(
             sets,
@@ -104,40 +114,64 @@ def run(
         )
     with Tracker() as tracker:
         found = run_sets(
-            sources, configs, out_folder, workers=workers, limit=limit, progress=tracker
+            sources,
+            configs,
+            out_folder,
+            workers=workers,
+            limit=limit,
+            progress=tracker,
+            retry_errors=retry_errors,
         )
-    tables = {
-        label: run_table(
-            _title(one),
+    files = {}
+    for label in configs:
+        table = run_table(
             {key: results[label] for key, results in found.items()},
             protocol_sentence(_differences(found, label)),
         )
-        for label, one in configs.items()
-    }
-    files = {}
-    for label, table in tables.items():
-        files.update({f"{label}.md": table.markdown(), f"{label}.tex": table.latex()})
+        name = _table_name(label, list(found), limit)
+        files.update({f"{name}.md": table.markdown(), f"{name}.tex": table.latex()})
+        if not as_json:
+            show_table(table)
+    every = [one for results in found.values() for one in results.values()]
+    not_run = sum(_num_not_run(results.values()) for results in found.values())
+    if as_json:
+        written = [str(out_folder / name) for name in files]
+        print_json(_record(configs, found, out_folder) | {"not_run": not_run, "files": written})
     for name, text in files.items():
         write_text(out_folder / name, text)
-    if as_json:
-        print_json(_record(configs, found, out_folder))
-    else:
-        for table in tables.values():
-            show_table(table)
+    if not as_json:
         for note in dict.fromkeys(note for source in sources for note in source.notes):
             print_plain(note, style="dim")
         for name in files:
             print_plain(f"Written: {out_folder / name}")
-        print_plain(f"Every pair: {out_folder}/<representation>/<set>/<method>/pairs.parquet")
-    every = (one for results in found.values() for one in results.values())
+        places = [one.folder for one in every]
+        place = places[0] if len(places) == 1 else out_folder / "<preset>" / "<set>" / "<method>"
+        print_plain(f"Every pair: {place / 'pairs.csv'}")
+        if not_run:
+            print_plain(
+                f"{count(not_run, 'pair')} could not be run, for the reasons above; "
+                "--retry-errors tries them again.",
+                style="red",
+            )
     solved = any((one.column("success") > 0).any() for one in every)
-    raise typer.Exit(OK if solved else UNSOLVED)
+    raise typer.Exit(OK if solved and not not_run else UNSOLVED)
 
 
-def _title(config: RunConfig) -> str:
-    association = config.association
-    seen = "rank-one" if association.k == 1 else f"mutual {association.k}-nearest"
-    return f"{config.estimator} on {seen} candidates{', GMS' if association.gms else ''}"
+def _num_not_run(results: Iterable[RunResult]) -> int:
+    """Count the pairs of a set that could not be run, by whatever method."""
+    return len({r["index"] for one in results for r in one.records if "error" in r})
+
+
+def _table_name(label: str, keys: list[tuple[str, str]], limit: int | None) -> str:
+    """Name the files of a table by what it holds: features, sets, method, and how many pairs."""
+    representations, names = ("+".join(dict.fromkeys(part)) for part in zip(*keys, strict=True))
+    first = "" if limit is None else f"-first{limit}"
+    name = safe_name(f"{representations}-{names}-{label}{first}")
+    # Room for the ending.
+    if len(name) <= LONGEST_NAME - 8:
+        return name
+    digest = hashlib.sha256(names.encode()).hexdigest()[:8]
+    return safe_name(f"{representations}-{len(keys)}_sets_{digest}-{label}{first}")
 
 
 def _differences(found: _Found, label: str) -> list[str]:

@@ -54,7 +54,7 @@ Cache = Annotated[
 ]
 SETS_HELP = (
     "Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of pairs, "
-    "folders of posed graphs, or synthetic:CONFIGURATION."
+    "TOML files of sets, folders of posed graphs, or synthetic:CONFIGURATION."
 )
 Sets = Annotated[list[str], typer.Argument(help=SETS_HELP, show_default=False)]
 Root = Annotated[
@@ -64,6 +64,9 @@ Seeds = Annotated[int, typer.Option(help="Repetitions with other seeds.", min=1)
 Limit = Annotated[int | None, typer.Option(help="Only the first pairs of a set.", min=1)]
 Workers = Annotated[
     int, typer.Option(help="Pairs worked on at the same time; 0 is one per core.", min=0)
+]
+RetryErrors = Annotated[
+    bool, typer.Option("--retry-errors", help="Try pairs again that could not be run.")
 ]
 MemoryMb = Annotated[int, typer.Option(help="Features that are kept in memory, in MB.", min=0)]
 Longest0 = Annotated[

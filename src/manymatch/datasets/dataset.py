@@ -179,11 +179,12 @@ class Dataset(Sequence[Pair]):
 
     def require_truth(self) -> None:
         """Raise `ValueError` unless every pair has its true pose."""
-        without = next((pair for pair in self.pairs if not pair.has_truth), None)
-        if without is not None:
+        without = [pair for pair in self.pairs if not pair.has_truth]
+        if without:
             raise ValueError(
                 f"set must have the true pose of every pair, got {self.set_name!r} without that of "
-                f"{without.name0} and {without.name1}"
+                f"{len(without):,} of {len(self.pairs):,}, the first {without[0].name0} and "
+                f"{without[0].name1}; manymatch batch needs none"
             )
 
     def __repr__(self) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import read_bytes, unreadable
-from manymatch._validate import FloatArray, count, real
+from manymatch._files import as_path, read_bytes, safe_name, unreadable
+from manymatch._validate import FloatArray, count, real, refusal
 from manymatch.datasets import loading
 from manymatch.datasets.dataset import Dataset, DepthView, rigid
 from manymatch.datasets.layout import Layout, LayoutPart
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from manymatch.io.pairs import Pair
 
 NAME, TITLE, NUM_PAIRS = "folder", "Folder", None
+#: Name of a set's own file of settings.
+SET_FILE = "set.toml"
+#: What `load` takes besides the root.
+OPTIONS = ("pairs", "images", "name")
+LIST = "pairs.txt"
 ABOUT = "any folder with a list of pairs; depth if it has some"
 GET = "Yours: a list as SuperGlue writes them, images beside it; see `manymatch batch --help`."
 LAYOUT = Layout(
@@ -44,6 +49,11 @@ LAYOUT = Layout(
             "depth: 16 bits, millimetres, of the image's size", ("depth/*.png",), optional=True
         ),
         LayoutPart(
+            "settings of the set: name, pairs, images, longest0, longest1",
+            (SET_FILE,),
+            optional=True,
+        ),
+        LayoutPart(
             "the depth's camera, if it is another one: K_depth, T_depth_to_rgb, depth_unit_m",
             ("cameras.json",),
             optional=True,
@@ -51,17 +61,37 @@ LAYOUT = Layout(
     ),
 )
 
+# Of the name of a set in characters.
+_LONGEST = 100
 _MILLIMETRE = 0.001
 _SATURATED = 65535
 _WANT_DEPTH = "a 16-bit depth image"
 
 
-def load(root: object = None) -> Dataset:
-    """Read the list; pairs need no pose."""
+def load(
+    root: object = None, pairs: object = None, images: object = None, name: object = None
+) -> Dataset:
+    """Read the list; pairs need no pose.
+
+    `pairs` and `images` are the list and the folder of the images where they are not where they are
+    looked for, as paths from the root; `name` is what results call the set, by default the name of
+    the folder.
+    """
     folder = loading.root_folder(root, NAME)
-    path = _list(folder)
-    images = folder / "images" if (folder / "images").is_dir() else folder
-    pairs = read_pairs(path, images)
+    path = list_of(folder) if pairs is None else folder / as_path(pairs, "pairs")
+    if images is not None:
+        place = folder / as_path(images, "images")
+    else:
+        place = folder / "images" if (folder / "images").is_dir() else folder
+    title = folder.resolve().name or NAME
+    if name is not None:
+        title = _checked_name(name)
+    elif pairs is not None and path.name != LIST:
+        title = safe_name(f"{title}-{path.stem}")
+    return _dataset(folder, title, path, read_pairs(path, place))
+
+
+def _dataset(folder: Path, title: str, path: Path, pairs: list[Pair]) -> Dataset:
     source = _DepthFolder(folder) if (folder / "depth").is_dir() else None
     found = []
     for i, pair in enumerate(pairs):
@@ -78,18 +108,25 @@ def load(root: object = None) -> Dataset:
     if source is not None:
         notes.append(f"{sum(pair.extra['depth'] for pair in found):,} of them with depth")
     depth = None if source is None else source.view
-    name = folder.resolve().name or NAME
-    return Dataset(NAME, name, tuple(found), depth=depth, notes=tuple(notes))
+    return Dataset(NAME, title, tuple(found), depth=depth, notes=tuple(notes))
 
 
-def check(root: object) -> str | None:
+def _checked_name(name: object) -> str:
+    """Check a name that becomes one of folders and files."""
+    if not isinstance(name, str) or not name or safe_name(name) != name or len(name) > _LONGEST:
+        want = f"at most {_LONGEST} letters, digits and ._+-, with a letter or digit at either end"
+        raise refusal("name", want, name)
+    return name
+
+
+def check(root: object, **options: object) -> str | None:
     """Name the first missing thing, or None."""
 
     def depth(dataset: Dataset) -> str | None:
         with_depth = tuple(pair for pair in dataset if pair.extra.get("depth"))
         return loading.missing_depth(dataclasses.replace(dataset, pairs=with_depth))
 
-    return loading.first_fault(lambda: load(root), loading.missing_image, depth)
+    return loading.first_fault(lambda: load(root, **options), loading.missing_image, depth)
 
 
 def scene_of(name: str) -> str:
@@ -105,14 +142,15 @@ def scene_of(name: str) -> str:
     return before.strip("_-. ") if number else ""
 
 
-def _list(folder: Path) -> Path:
-    if (folder / "pairs.txt").is_file():
-        return folder / "pairs.txt"
+def list_of(folder: Path) -> Path:
+    """Return the list of pairs of a folder: pairs.txt, or else its only text file."""
+    if (folder / LIST).is_file():
+        return folder / LIST
     texts = sorted(path for path in folder.glob("*.txt") if path.is_file())
     if len(texts) == 1:
         return texts[0]
     given = count(len(texts), "other text file") if texts else "no text file"
-    raise ValueError(f"root must have a list pairs.txt, got {given} in {str(folder)!r}")
+    raise ValueError(f"root must have a list {LIST}, got {given} in {str(folder)!r}")
 
 
 class _DepthFolder:

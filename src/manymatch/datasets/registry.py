@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import tomllib
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import suggest
+from manymatch._files import as_path, read_text, reading
+from manymatch._validate import integer, refusal, suggest
 from manymatch.datasets import folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from manymatch.datasets.dataset import Dataset
     from manymatch.datasets.layout import Layout
@@ -53,8 +56,12 @@ class DatasetInfo:
 
 
 _GROUP = "manymatch.datasets"
+_SIZES = ("longest0", "longest1")
+_WANT = "the settings of a set"
+# Of a file of settings in characters.
+_LONGEST = 100_000
 _TEXTS = (folder.NAME, folder.TITLE, folder.ABOUT, folder.GET, folder.LAYOUT)
-_FOLDER = DatasetInfo(*_TEXTS, folder.load, folder.check, folder.NUM_PAIRS)
+_FOLDER = DatasetInfo(*_TEXTS, folder.load, folder.check, folder.NUM_PAIRS, folder.OPTIONS)
 
 
 @functools.cache
@@ -113,7 +120,8 @@ def load(name: str, root: object = None, **options: Any) -> Dataset:
     name : str
         One of `names`.
     root : path, optional
-        The folder it is in.
+        The folder it is in. If that has a file of settings for this set (see `SetSettings`), they
+        apply.
     **options
         What the data set takes besides; see ``info(name).options``.
 
@@ -134,12 +142,7 @@ def load(name: str, root: object = None, **options: Any) -> Dataset:
     >>> pairs[0].extra["bin"]                                        # doctest: +SKIP
     '0-40'
     """
-    entry = info(name)
-    for option in options:
-        if option not in entry.options:
-            known = f"the options {', '.join(entry.options)}" if entry.options else "no option"
-            raise ValueError(f"{entry.name} takes {known}, got {option}")
-    return entry.load(root, **options)
+    return settings_of(name, root, options).load()
 
 
 def check(name: str, root: object, **options: Any) -> str | None:
@@ -148,4 +151,128 @@ def check(name: str, root: object, **options: Any) -> str | None:
     All lists are read; of the images a spread over the whole data set is looked for, of the depth
     a few are read.
     """
-    return info(name).check(root, **options)
+    info(name)
+    try:
+        return settings_of(name, root, options).check()
+    except ValueError as error:
+        return str(error)
+
+
+@dataclasses.dataclass(frozen=True)
+class SetSettings:
+    """A set and the settings that are its own, as a TOML file holds them.
+
+    Such a file is called ``set.toml`` in the folder of a set, or has any name and says by ``root``
+    where the set is. Its keys are the attributes below and the options of the data set.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the data set; by default any folder with a list of pairs.
+    root : path or None
+        Its folder, in a file from the folder of the file; by default that one.
+    longest0, longest1 : int or None
+        Working size of the first and second images where it is not the preset's; 0 keeps the
+        images' own size.
+    options : mapping
+        What the data set takes besides, such as ``pairs``, ``images`` (paths from the root) and
+        ``name`` of a folder.
+    path : Path or None
+        The file.
+    """
+
+    dataset: str = folder.NAME
+    root: object = None
+    longest0: int | None = None
+    longest1: int | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        entry = info(self.dataset)
+        for option in self.options:
+            if option not in entry.options:
+                known = f"the options {', '.join(entry.options)}" if entry.options else "no option"
+                raise ValueError(f"{entry.name} takes {known}, got {option}")
+        for name in _SIZES:
+            if getattr(self, name) is not None:
+                integer(getattr(self, name), name, 0)
+
+    def load(self) -> Dataset:
+        """Read the set."""
+        dataset = info(self.dataset).load(self.root, **self.options)
+        own = {name: v for name in _SIZES if (v := getattr(self, name)) is not None}
+        if not own:
+            return dataset
+        said = ", ".join(f"{name} {value}" for name, value in own.items())
+        note = f"{dataset.set_name}: {said} by {self.path}"
+        return dataclasses.replace(dataset, **own, notes=(*dataset.notes, note))
+
+    def check(self) -> str | None:
+        """Name the first missing thing, or None."""
+        return info(self.dataset).check(self.root, **self.options)
+
+
+def read_set_file(path: object) -> SetSettings:
+    """Read a file of settings of a set; unknown keys are errors.
+
+    Raises
+    ------
+    ValueError
+        If it is no such file, in one sentence that names the key.
+    """
+    source = as_path(path)
+    text = read_text(source, _WANT)
+    with reading(source, _WANT, ValueError, RecursionError):
+        if len(text) > _LONGEST:
+            raise ValueError(f"it is longer than {_LONGEST:,} characters")
+        values = tomllib.loads(text)
+        name = values.pop("dataset", folder.NAME)
+        options = info(name).options
+        root = values.pop("root", ".")
+        own = {key: values.pop(key) for key in _SIZES if key in values}
+        known = ["dataset", "root", *_SIZES, *options]
+        for key, value in {"root": root, **values}.items():
+            if key not in known:
+                raise ValueError(
+                    f"its keys must be among {', '.join(known)}{suggest(key, known)}, got {key!r}"
+                )
+            if isinstance(value, dict | list) or "\0" in str(value):
+                raise refusal(key, "a text or a number", value)
+        if not isinstance(root, str):
+            raise refusal("root", "the name of a folder", root)
+        return SetSettings(name, source.parent / root, **own, options=values, path=source)
+
+
+def settings_of(name: str, root: object, options: Mapping[str, Any] | None = None) -> SetSettings:
+    """Take a set by its name and root; a file of settings in the root applies if it is for it."""
+    plain = SetSettings(name, root, options=options or {})
+    if not isinstance(root, str | Path) or not (Path(root) / folder.SET_FILE).is_file():
+        return plain
+    own = read_set_file(Path(root) / folder.SET_FILE)
+    if own.dataset != name:
+        return plain
+    return dataclasses.replace(own, options={**own.options, **plain.options})
+
+
+def find(spec: str | Path, root: object = None) -> SetSettings | None:
+    """Take a set by what a user calls it; None for a text that names none.
+
+    That is the name of a data set, with its `root` or as ``NAME:FOLDER``; a file of settings; a
+    list of pairs; or a folder that has one of these two. A `Path` is never a name.
+    """
+    if isinstance(spec, str):
+        name, colon, place = spec.partition(":")
+        if colon and name in names():
+            return settings_of(name, place)
+        if spec in names():
+            own = None if root is None else Path(str(root)) / spec
+            return settings_of(spec, own if own is not None and own.is_dir() else root)
+    path = Path(spec)
+    if path.is_file():
+        if path.suffix == ".toml":
+            return read_set_file(path)
+        return SetSettings(root=path.parent, options={"pairs": path.name})
+    if (path / folder.SET_FILE).is_file():
+        return read_set_file(path / folder.SET_FILE)
+    return SetSettings(root=path) if (path / folder.LIST).is_file() else None

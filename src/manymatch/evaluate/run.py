@@ -12,7 +12,7 @@ import numpy as np
 
 import manymatch
 from manymatch._files import as_path
-from manymatch._validate import integer, refusal
+from manymatch._validate import count, integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
@@ -22,7 +22,7 @@ from manymatch.geometry.pose_error import FAILURE_DEG
 from manymatch.runs.journal import NAME, Journal, read_journal
 from manymatch.runs.rows import check_value, machine_fault
 from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
-from manymatch.runs.tables import write_json, write_tables
+from manymatch.runs.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -130,7 +130,7 @@ class PaperRun:
     presets: tuple[str, ...] = (PAPER.preset,)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RunResult:
     """Trials of one configuration on one set, as they are in a folder.
 
@@ -163,6 +163,14 @@ class RunResult:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __repr__(self) -> str:
+        config = self.header["config"]
+        seeds = count(config["seeds"], "seed")
+        return (
+            f"RunResult({self.header['title']}: {config['estimator']}, "
+            f"{count(len(self), 'pair')}, {seeds}; {str(self.folder)!r})"
+        )
 
     @property
     def indices(self) -> list[int]:
@@ -197,6 +205,32 @@ class RunResult:
         ]
         seeds = self.header["config"]["seeds"]
         return np.array(values, dtype=np.float64).reshape(len(self.records), seeds).T
+
+    @property
+    def not_run(self) -> list[Reason]:
+        """Why pairs could not be run, such as an image that is missing; counts are of pairs."""
+        return count_reasons(r["error"] for r in self.records if "error" in r)
+
+    @property
+    def without_pose(self) -> list[Reason]:
+        """Why no pose was found in pairs that could be run; counts are of trials."""
+        return count_reasons(
+            trial.get("failure") or "the estimator found none"
+            for record in self.records
+            if "error" not in record
+            for trial in record["trials"]
+            if not trial["success"]
+        )
+
+    def fault_sentences(self) -> list[str]:
+        """Say how many pairs could not be run and how many trials have no pose, and why."""
+        trials = len(self) * self.header["config"]["seeds"]
+        said = (
+            (self.not_run, "could not be run", len(self), "pair"),
+            (self.without_pose, "found no pose", trials, "trial"),
+        )
+        title = self.header["title"]
+        return [f"{title}: {reasons_sentence(*one)}" for one in said if one[0]]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Go through all trials as flat rows of a table."""
@@ -243,7 +277,9 @@ class RunResult:
             "auc": auc_spread(errors).to_dict(),
             "bins": by_bin,
             "failed_trials": int((~success).sum()),
-            "unreadable_pairs": sum("error" in record for record in self.records),
+            "unreadable_pairs": sum(reason.count for reason in self.not_run),
+            "reasons_not_run": [dataclasses.asdict(reason) for reason in self.not_run],
+            "reasons_without_pose": [dataclasses.asdict(reason) for reason in self.without_pose],
             "median_error_deg": float(np.median(errors)),
             "median_edges": float(np.median(self.num_edges)),
             "mean_seconds": float(seconds[known].mean()) if known.any() else None,
@@ -260,6 +296,7 @@ def run_set(
     limit: int | None = None,
     progress: Callable[[RunProgress], object] | None = None,
     paper: Mapping[str, PaperRun] | None = None,
+    retry_errors: bool = False,
 ) -> dict[str, RunResult]:
     """Run several configurations on a set, or continue a run that was interrupted.
 
@@ -285,6 +322,8 @@ def run_set(
         Called with a `RunProgress`.
     paper : mapping of str to PaperRun, optional
         What the summaries compare with, by the names of the configurations.
+    retry_errors : bool
+        Try pairs again that could not be run before.
 
     Raises
     ------
@@ -295,7 +334,7 @@ def run_set(
     """
     target = as_path(folder, "out")
     total = num_pairs(len(source), limit)
-    count = num_workers(workers)
+    threads = num_workers(workers)
     if not configs:
         raise refusal("configs", "at least one configuration", configs)
     with contextlib.ExitStack() as stack:
@@ -317,6 +356,7 @@ def run_set(
             total,
             category=_first_error,
             categories=_ERROR_RANGES,
+            repeat=lambda record: retry_errors and "error" in record,
             label=f"{source.representation}, {source.title}",
         )
         run.execute(
@@ -324,9 +364,9 @@ def run_set(
                 source,
                 index,
                 {name: configs[name] for name in names},
-                threads=1 if count > 1 else 0,
+                threads=1 if threads > 1 else 0,
             ),
-            workers=count,
+            workers=threads,
             order=source.order,
             progress=progress,
         )
@@ -362,7 +402,8 @@ def _work(
         if isinstance(error, OSError) and machine_fault(error):
             raise
         sentence = error_sentence(error)
-        return {name: _failed(config, index, sentence) for name, config in configs.items()}
+        about = source.about(index)
+        return {name: _failed(config, index, about, sentence) for name, config in configs.items()}
     # Configurations often share the association.
     graphs = {
         association: association.apply(posed.graph, **posed.sizes)
@@ -397,12 +438,12 @@ def _trials(
     return trials
 
 
-def _failed(config: RunConfig, index: int, sentence: str) -> Record:
+def _failed(config: RunConfig, index: int, about: Mapping[str, str], sentence: str) -> Record:
     """Make the record of a pair that cannot be read."""
     missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
     return {
         "index": index,
-        **dict.fromkeys(("name0", "name1", "scene", "bin"), ""),
+        **about,
         "num_edges": 0,
         "error": sentence,
         "trials": [missed] * config.seeds,

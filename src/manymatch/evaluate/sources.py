@@ -9,10 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch import __version__, datasets
+from manymatch import __version__
 from manymatch._files import read_bytes
 from manymatch._validate import integer, suggest
 from manymatch.associate.candidates import candidates
+from manymatch.datasets import registry
+from manymatch.datasets.folder import SET_FILE, list_of
+from manymatch.datasets.registry import SetSettings
 from manymatch.datasets.synthetic import CONFIGS, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
 from manymatch.features.device import PRECISIONS
@@ -32,9 +35,11 @@ if TYPE_CHECKING:
 NUM_SCENES = 100
 
 _SYNTHETIC = "synthetic:"
+# What a record says of a pair.
+_ABOUT = ("name0", "name1", "scene", "bin")
 _FORMS = (
-    "the name of a data set (manymatch datasets), NAME:FOLDER, a folder with a list of pairs, a "
-    "folder of posed graphs, or synthetic:CONFIGURATION"
+    "the name of a data set (manymatch datasets), NAME:FOLDER, a folder with a list of pairs, such "
+    "a list, a set's TOML file, a folder of posed graphs, or synthetic:CONFIGURATION"
 )
 
 
@@ -60,6 +65,11 @@ class GraphSource(abc.ABC):
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> PosedGraph: ...
+
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names, scene and bin of a pair, also of one that cannot be read."""
+        del index
+        return dict.fromkeys(_ABOUT, "")
 
     def order(self, indices: Sequence[int]) -> Sequence[int]:
         """Return the pairs in the order in which they should be processed."""
@@ -109,6 +119,11 @@ class FileSource(GraphSource):
 
     def __getitem__(self, index: int) -> PosedGraph:
         return read_posed_graph(self._paths[index], index + 1)
+
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names that a file without any has, by its own."""
+        stem = self._paths[index].stem
+        return {**super().about(index), "name0": f"{stem}-0", "name1": f"{stem}-1"}
 
 
 def _has_graphs(folder: Path) -> bool:
@@ -251,9 +266,19 @@ class ImageSource(GraphSource):
             )
         return graph
 
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names, scene and bin of a pair."""
+        return about_pair(self._dataset.pairs[index])
+
     def order(self, indices: Sequence[int]) -> Sequence[int]:
         """Put pairs of the same images close to each other, as features are kept for a while."""
         return tiled(indices, self._dataset.pairs)
+
+
+def about_pair(pair: Pair) -> dict[str, str]:
+    """Return the names, scene and bin of a pair of a data set, as `GraphSource.about` does."""
+    values = (pair.name0, pair.name1, pair.scene, str(pair.extra.get("bin", "")))
+    return dict(zip(_ABOUT, values, strict=True))
 
 
 def open_sources(
@@ -273,9 +298,9 @@ def open_sources(
     Parameters
     ----------
     specs : sequence of str
-        Each the name of a data set, ``NAME:FOLDER``, a folder with a list of pairs, a folder of
-        posed graphs (or of folders of them, by set or by representation and set), or
-        ``synthetic:CONFIGURATION``.
+        Each the name of a data set, ``NAME:FOLDER``, a folder with a list of pairs or such a list,
+        a file of settings of a set, a folder of posed graphs (or of folders of them, by set or by
+        representation and set), or ``synthetic:CONFIGURATION``.
     presets : sequence
         Presets, configurations or .toml files, as `Matcher` takes them, for sets of images.
     root : path, optional
@@ -286,8 +311,8 @@ def open_sources(
     device, offline, cache, memory_mb
         As in `run_batch`.
     longest : (int or None, int or None)
-        Another working size of the first and of the second images, as in `Matcher.match`, for
-        sets that do not say it themselves.
+        Working size of the first and of the second images, as in `Matcher.match`, instead of what
+        the sets say themselves; None leaves it to them.
 
     Raises
     ------
@@ -299,14 +324,24 @@ def open_sources(
     if not specs:
         raise ValueError(f"sets must name at least one set, got none; a set is {_FORMS}")
     sources: list[GraphSource] = []
-    images: list[Dataset] = []
-    for spec in specs:
+    named: list[SetSettings] = []
+    below: list[SetSettings] = []
+    for spec in dict.fromkeys(specs):
         if spec.startswith(_SYNTHETIC):
             sources.append(SyntheticSource(spec.removeprefix(_SYNTHETIC), k))
         elif folders := FileSource.find(spec):
             sources += folders
         else:
-            images += open_datasets(spec, root, longest)
+            found = _find(spec, root)
+            (named if len(found) == 1 else below).extend(found)
+    # A set that is named itself, maybe with settings, is not also one of those below a folder.
+    places = {_place(one) for one in named}
+    chosen = [one for one in below if _place(one) not in places] + named
+    images = [_resized(one.load(), longest) for one in chosen]
+    for dataset in images:
+        dataset.require_truth()
+    refuse_namesakes([(source.representation, source.name) for source in sources])
+    refuse_namesakes([("", dataset.set_name) for dataset in images])
     if images:
         for preset in presets:
             matcher = Matcher(preset, device=device, offline=offline, cache=cache)
@@ -323,34 +358,50 @@ def open_datasets(
 
     Parameters are those of `open_sources`.
     """
-    found = []
-    for dataset in _datasets(spec, root):
-        own = (dataset.longest0, dataset.longest1)
-        first, second = (b if a is None else a for a, b in zip(own, longest, strict=True))
-        found.append(dataclasses.replace(dataset, longest0=first, longest1=second))
-    return found
+    return [_resized(one.load(), longest) for one in _find(spec, root)]
 
 
-def _datasets(spec: str, root: object) -> list[Dataset]:
-    name, colon, place = spec.partition(":")
-    if colon and name in datasets.names():
-        return [datasets.load(name, place)]
-    if spec in datasets.names():
-        if root is None:
-            return [datasets.load(spec, None)]
-        own = Path(str(root)) / spec
-        return [datasets.load(spec, own if own.is_dir() else root)]
+def _resized(dataset: Dataset, longest: tuple[int | None, int | None]) -> Dataset:
+    """Give a set the working sizes that a caller wants; notes say which they replace."""
+    given: dict[str, Any] = {
+        f"longest{side}": value for side, value in enumerate(longest) if value is not None
+    }
+    replaced = [
+        f"{dataset.set_name}: {name} {value} as asked for, instead of the set's own {own}"
+        for name, value in given.items()
+        if (own := getattr(dataset, name)) not in (None, value)
+    ]
+    return dataclasses.replace(dataset, **given, notes=(*dataset.notes, *replaced))
+
+
+def _find(spec: str, root: object) -> list[SetSettings]:
+    found = registry.find(spec, root)
+    if found is not None:
+        return [found]
     folder = Path(spec)
-    if folder.is_dir():
-        below = [folder] if _has_list(folder) else sorted(filter(_has_list, folder.iterdir()))
-        if below:
-            return [datasets.load("folder", path) for path in below]
-        raise ValueError(
-            f"set must be {_FORMS}, got the folder {spec!r}, in which there is neither"
-        )
-    known = [*datasets.names(), *(f"{_SYNTHETIC}{name}" for name in CONFIGS)]
-    raise ValueError(f"set must be {_FORMS}, got {spec!r}{suggest(spec, known)}")
+    if not folder.is_dir():
+        known = [*registry.names(), *(f"{_SYNTHETIC}{name}" for name in CONFIGS)]
+        raise ValueError(f"set must be {_FORMS}, got {spec!r}{suggest(spec, known)}")
+    below = (registry.find(path) for path in sorted(folder.iterdir()) if path.is_dir())
+    if several := [one for one in below if one is not None]:
+        return several
+    try:
+        # A list by another name, if it is the only text.
+        list_of(folder)
+    except ValueError as error:
+        raise ValueError(f"set must be {_FORMS}, got the folder {spec!r} ({error})") from error
+    return [SetSettings(root=folder)]
 
 
-def _has_list(folder: Path) -> bool:
-    return (folder / "pairs.txt").is_file()
+def _place(found: SetSettings) -> tuple[str, Path]:
+    return found.dataset, Path(str(found.root)).resolve()
+
+
+def refuse_namesakes(keys: Sequence[tuple[str, str]]) -> None:
+    """Refuse two sets whose results would be kept in one folder."""
+    for place, (_, name) in enumerate(keys):
+        if keys[place] in keys[:place]:
+            raise ValueError(
+                "sets must have different names, by which their results are kept, got two called "
+                f"{name!r}; a file {SET_FILE} can give another (docs/datasets.md)"
+            )

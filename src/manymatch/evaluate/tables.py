@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import io
+from typing import TYPE_CHECKING, Any
 
+from manymatch._validate import count
 from manymatch.evaluate.statistics import THRESHOLDS, Spread, auc_spread, macro_spread
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 _HEADER = [f"AUC@{limit}°" for limit in THRESHOLDS]
 _INTERVAL = "In brackets the 95 % interval when pairs are resampled; "
+# Columns of a table that goes to a file, a pipe or a text.
+WIDE = 240
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -125,6 +129,14 @@ class Table:
             table.add_row(*(Text(cell.text, style=_style(cell)) for cell in row))
         return Group(Text(self.title, style="italic"), table)
 
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        Console(file=text, width=WIDE, highlight=False, color_system=None).print(self.rich())
+        lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        return "\n".join([*lines, *self.notes])
+
 
 def _style(cell: Cell) -> str:
     words = [name for name in ("bold", "underline", "dim") if getattr(cell, name)]
@@ -163,10 +175,14 @@ def _latex(cell: Cell) -> str:
     return rf"\textit{{{text}}}" if cell.dim and text else text
 
 
-def run_table(title: str, runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
-    """Pose AUC of runs by (representation, set), with bins below their set and macro averages."""
+def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
+    """Pose AUC of one configuration by (representation, set), with bins and macro averages.
+
+    Title and notes say what was run: features, method, iterations and seeds, and what failed.
+    """
     rows: list[list[str | Cell]] = []
-    several = len({representation for representation, _ in runs}) > 1
+    representations = list(dict.fromkeys(representation for representation, _ in runs))
+    several = len(representations) > 1
     for (representation, _), run in runs.items():
         label = run.header["title"]
         summary = run.summary()
@@ -188,7 +204,7 @@ def run_table(title: str, runs: Mapping[tuple[str, str], RunResult], *notes: str
                 + [Cell(text, dim=True) for text in _intervals(spread)]
                 + ["", ""]
             )
-    for representation in dict.fromkeys(representation for representation, _ in runs):
+    for representation in representations:
         own = [run for (other, _), run in runs.items() if other == representation]
         if len(own) > 1:
             spread = macro_spread([run.errors for run in own])
@@ -196,10 +212,88 @@ def run_table(title: str, runs: Mapping[tuple[str, str], RunResult], *notes: str
             rows.append(
                 [label, str(sum(map(len, own))), *(Cell(t) for t in _intervals(spread)), "", ""]
             )
-    seeds = next(iter(runs.values())).header["config"]["seeds"]
+    config = next(iter(runs.values())).header["config"]
+    seeds = config["seeds"]
+    title = f"{_candidates_text(config)} of {', '.join(representations)}"
     note = f"mean over {seeds} repetitions." if seeds > 1 else "one repetition."
     header = ["set", "pairs", *_HEADER, "failed", "ms a pair"]
-    return Table(title, header, rows, [_INTERVAL + note, *notes])
+    faults = [sentence for run in runs.values() for sentence in run.fault_sentences()]
+    about = _run_notes(list(runs.values()))
+    return Table(title, header, rows, [*faults, *about, _INTERVAL + note, *notes])
+
+
+def _candidates_text(config: Mapping[str, Any]) -> str:
+    association = config["association"]
+    seen = "rank-one" if association["k"] == 1 else f"mutual {association['k']}-nearest"
+    return f"{config['estimator']} on {seen} candidates{', GMS,' if association['gms'] else ''}"
+
+
+def _run_notes(runs: Sequence[RunResult]) -> list[str]:
+    """Say with what runs of one configuration were made, from their headers."""
+    config = runs[0].header["config"]
+    sources = [run.header["source"] for run in runs]
+    sizes = [f"{_side_text(s['longest'])} in {s['set']}" for s in sources if _any_size(s)]
+    return [
+        *dict.fromkeys(map(_features_text, sources)),
+        f"Method {config['estimator']}: {association_text(config['association'])}; "
+        f"{budget_text(config)}; {seeds_text(config)}.",
+        *([f"Working size by set: {'; '.join(dict.fromkeys(sizes))}."] if sizes else []),
+    ]
+
+
+def _features_text(source: Mapping[str, Any]) -> str:
+    """Say where the candidates of a run come from; a source of a user's own may hold anything."""
+    name = source.get("representation", "another source")
+    if "scene" in source:
+        return "Candidates of synthetic scenes."
+    features = source.get("features")
+    if features is None:
+        return f"Candidates of {name}."
+    parts = [f"{features['detector']} + {features['descriptor']}"]
+    parts += [] if features["layer"] is None else [f"layer {features['layer']}"]
+    parts += [f"at most {count(features['max_keypoints'], 'keypoint')}"]
+    longest = features["longest"]
+    parts += [f"longer edge {longest} px" if longest else "images in their own size"]
+    return f"Preset {name}: {', '.join(parts)}."
+
+
+def _any_size(source: Mapping[str, Any]) -> bool:
+    """Whether a set has another working size than its preset."""
+    return any(length is not None for length in source.get("longest", ()))
+
+
+def _side_text(longest: Sequence[int | None]) -> str:
+    """Say the working sizes of images 0 and 1 where they are not the preset's."""
+    return " and ".join(
+        f"image {side} {f'{length} px' if length else 'as it is'}"
+        for side, length in enumerate(longest)
+        if length is not None
+    )
+
+
+def association_text(association: Mapping[str, Any]) -> str:
+    """Say what the estimator sees of the candidates, from the settings of an `Association`."""
+    parts = [f"mutual {association['k']} nearest neighbours"]
+    if association["max_edges"] is not None:
+        parts.append(f"the first {association['max_edges']} edges")
+    parts.append("many-to-many GMS" if association["gms"] else "no GMS")
+    if association["keep"] is not None:
+        parts.append(f"the first {association['keep']}")
+    return ", ".join(parts)
+
+
+def budget_text(settings: Mapping[str, Any]) -> str:
+    """Say iterations and threshold of a run."""
+    options = settings["options"]
+    return (
+        f"{options['min_iterations']:,} to {options['max_iterations']:,} iterations at "
+        f"{options['threshold_px']:g} px"
+    )
+
+
+def seeds_text(settings: Mapping[str, Any]) -> str:
+    """Say how many seeds a run has."""
+    return count(settings["seeds"], "seed")
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -228,7 +322,18 @@ def comparison_table(comparison: Comparison) -> Table:
         "median error moves by more than 1°."
     )
     title = f"{comparison.first} minus {comparison.second}"
-    return Table(title, header, rows, [_INTERVAL + note])
+    alone = [
+        f"Left out, as only the {which} has {'it' if len(names) == 1 else 'them'}: "
+        f"{', '.join(names)}."
+        for which, names in (("first", comparison.only_first), ("second", comparison.only_second))
+        if names
+    ]
+    unpaired = [
+        f"{one.title}: {count(one.left_out, 'pair')} left out, which only one of the two has."
+        for one in comparison.sets
+        if one.left_out
+    ]
+    return Table(title, header, rows, [*alone, *unpaired, _INTERVAL + note])
 
 
 def _triplet(spread: Spread) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import itertools
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from manymatch._environment import require
 from manymatch._files import write_whole
+from manymatch._validate import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 # Rows that are held in memory at once.
 _CHUNK = 1024
+# What differs between sentences that say the same about several pairs: names in quotes, numbers.
+_PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
 
 
 def write_tables(
@@ -103,3 +108,50 @@ def _text(value: Any) -> str:
 def csv_text(cell: str) -> str:
     """Return the text that a cell of `write_csv` stands for."""
     return cell.removeprefix("'")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """Why pairs failed: what is said of the first, of how many, and whether of all in these words.
+
+    Sentences that differ only in names in quotes and in numbers are one reason.
+    """
+
+    sentence: str
+    count: int
+    same: bool = True
+
+    def __str__(self) -> str:
+        return self.sentence if self.same else f"{self.sentence} (and others alike)"
+
+
+def count_reasons(sentences: Iterable[str]) -> list[Reason]:
+    """Group what is said of pairs that failed, the most frequent reason first.
+
+    Examples
+    --------
+    >>> [(str(r), r.count) for r in count_reasons(["no match", "no file 'a'", "no file 'b'"])]
+    [("no file 'a' (and others alike)", 2), ('no match', 1)]
+    """
+    groups: dict[str, list[str]] = {}
+    for sentence in sentences:
+        groups.setdefault(_PARTICULARS.sub("", sentence), []).append(sentence)
+    found = [Reason(group[0], len(group), len(set(group)) == 1) for group in groups.values()]
+    return sorted(found, key=lambda reason: -reason.count)
+
+
+def reasons_sentence(reasons: Sequence[Reason], failed: str, total: int, noun: str = "pair") -> str:
+    """Say how many of a number of pairs failed, in what, and why.
+
+    Examples
+    --------
+    >>> reasons_sentence(count_reasons(["no match", "no file"]), "could not be run", 5)
+    '2 of 5 pairs could not be run; 1 pair: no match; 1 pair: no file.'
+    """
+    number = sum(reason.count for reason in reasons)
+    begin = f"{number:,} of {count(total, noun)} {failed}"
+    if len(reasons) == 1:
+        text = f"{begin}: {reasons[0]}"
+    else:
+        text = f"{begin}; {'; '.join(f'{count(r.count, noun)}: {r}' for r in reasons)}"
+    return text if text.endswith(("?", ".")) else f"{text}."

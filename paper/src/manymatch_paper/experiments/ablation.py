@@ -10,7 +10,7 @@ from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import AUTO_PARTS, Options, num_threads
 from manymatch.evaluate.run import RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, macro_difference, macro_spread
-from manymatch.evaluate.tables import Cell, Table
+from manymatch.evaluate.tables import Cell, Table, association_text, budget_text, seeds_text
 from manymatch_paper.cells import (
     DEGREES,
     auc_texts,
@@ -21,17 +21,7 @@ from manymatch_paper.cells import (
     signed,
 )
 from manymatch_paper.experiments.q3_rank_one import pipelines
-from manymatch_paper.pose_runs import (
-    Gms,
-    PoseSets,
-    TunedOn,
-    association_text,
-    budget_text,
-    checked_names,
-    left_out,
-    mean_column,
-    seeds_text,
-)
+from manymatch_paper.pose_runs import Gms, PoseSets, TunedOn, checked_names, left_out, mean_column
 from manymatch_paper.style import gain_panels
 
 if TYPE_CHECKING:

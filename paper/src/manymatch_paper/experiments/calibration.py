@@ -13,11 +13,11 @@ from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.estimate.options import Options
 from manymatch.evaluate.run import RunConfig
-from manymatch.evaluate.tables import Cell, Table
+from manymatch.evaluate.tables import Cell, Table, budget_text, seeds_text
 from manymatch_paper.cells import dim, listed, missing_rows
 from manymatch_paper.match_runs import run_matches
 from manymatch_paper.measures.reliability import reliability
-from manymatch_paper.pose_runs import PoseSets, TunedOn, budget_text, left_out, seeds_text
+from manymatch_paper.pose_runs import PoseSets, TunedOn, left_out, not_run
 from manymatch_paper.style import COLOURS, GREY, INK, LIGHT, PAGE_CM, legend_above, new_figure
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def run(
             workers=sets.workers,
             limit=sets.limit,
             progress=sets.progress,
+            retry_errors=sets.retry_errors,
         )
         found.setdefault(source.representation, []).append((source, matches))
     every = [entry for entries in found.values() for entry in entries]
@@ -115,6 +116,11 @@ def run(
         ],
         "all": _all(every, tuned, truth_px, bins),
         "missing": [dict(entry) for entry in sets.missing],
+        "not_run": [
+            one
+            for source, matches in every
+            for one in not_run(source, matches.not_run, matches.pairs)
+        ],
     }
 
 
@@ -339,11 +345,8 @@ def _verdict(run: dict[str, Any]) -> str:
 def _not_judged(data: dict[str, Any]) -> list[str]:
     """Count what could not be judged."""
     entries = [entry for run in data["runs"] for entry in run["sets"]]
-    unreadable = sum(entry["unreadable"] for entry in entries)
     unmatched = sum(entry["unmatched"] for entry in entries)
     sentences = []
-    if unreadable:
-        sentences.append(f"Pairs that could not be read and are left out: {unreadable}.")
     if unmatched:
         sentences.append(f"Estimates without a match, about which nothing is said: {unmatched}.")
     return sentences

@@ -18,7 +18,7 @@ from manymatch.estimate.relative_pose import prepare
 from manymatch.evaluate.protocol import PAPER
 from manymatch.evaluate.run import PaperRun, RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
-from manymatch.evaluate.tables import Cell, Table
+from manymatch.evaluate.tables import Cell, Table, association_text, budget_text
 from manymatch_paper.cells import (
     DEGREES,
     MACRO,
@@ -37,14 +37,7 @@ from manymatch_paper.cells import (
     with_intervals,
 )
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.pose_runs import (
-    Gms,
-    PoseSets,
-    about_paper,
-    association_text,
-    budget_text,
-    mean_column,
-)
+from manymatch_paper.pose_runs import Gms, PoseSets, about_paper, mean_column
 from manymatch_paper.style import (
     COLOURS,
     COLUMN_CM,

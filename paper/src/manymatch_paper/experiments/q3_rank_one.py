@@ -11,7 +11,7 @@ from manymatch.estimate.options import Options
 from manymatch.evaluate.protocol import PAPER
 from manymatch.evaluate.run import PaperRun, RunConfig
 from manymatch.evaluate.statistics import macro_difference, macro_spread
-from manymatch.evaluate.tables import Cell, Table
+from manymatch.evaluate.tables import Cell, Table, association_text, budget_text, seeds_text
 from manymatch_paper.cells import (
     DEGREES,
     auc_texts,
@@ -26,14 +26,7 @@ from manymatch_paper.cells import (
     with_intervals,
 )
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.pose_runs import (
-    Gms,
-    PoseSets,
-    about_paper,
-    association_text,
-    budget_text,
-    seeds_text,
-)
+from manymatch_paper.pose_runs import Gms, PoseSets, about_paper
 from manymatch_paper.style import gain_panels
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from manymatch.cli.flags import (
     Longest1,
     Offline,
     Precision,
+    RetryErrors,
     Root,
     Seeds,
     Workers,
@@ -38,9 +39,9 @@ from manymatch.cli.flags import (
 from manymatch.estimate.options import Options
 from manymatch.evaluate.protocol import PAPER, differences
 from manymatch.evaluate.run import PaperRun, RunConfig, RunResult, run_header
-from manymatch.evaluate.sources import ImageSource, open_datasets
+from manymatch.evaluate.sources import ImageSource, open_datasets, refuse_namesakes
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
-from manymatch.evaluate.tables import Cell, Table
+from manymatch.evaluate.tables import Cell, Table, budget_text, seeds_text
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.journal import NAME as JOURNAL
 from manymatch.runs.journal import difference
@@ -51,11 +52,10 @@ from manymatch_paper.numbers import paper_numbers
 from manymatch_paper.pose_runs import (
     Presets,
     RunSets,
-    budget_text,
     left_out,
+    not_run,
     paper_sets,
     present,
-    seeds_text,
     with_precision,
 )
 from manymatch_paper.style import (
@@ -132,6 +132,7 @@ class ImageSets(RunSets):
         workers: Workers = 0,
         longest0: Longest0 = None,
         longest1: Longest1 = None,
+        retry_errors: RetryErrors = False,
         progress: Any = None,
     ) -> ImageSets:
         """Open the sets that are here, and list those that are not."""
@@ -140,7 +141,8 @@ class ImageSets(RunSets):
             paper_sets(sets, root),
             lambda name: opened.extend(open_datasets(name, root, (longest0, longest1))),
         )
-        return cls(opened, folder, missing, limit, workers, progress)
+        refuse_namesakes([("", dataset.set_name) for dataset in opened])
+        return cls(opened, folder, missing, limit, workers, progress, retry_errors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +191,7 @@ def run(
     plain, own = _configs(options, seeds)
     papers = [PaperRun(config) for config in _configs(PAPER.options, PAPER.seeds)]
     recorded: list[RecordedRun] = []
+    failed: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
 
     def add(row: dict[str, Any], sources: Sequence[Any], why: str | None, kind: int) -> None:
@@ -200,6 +203,7 @@ def run(
                 lacking += [why, reason and f"{reason} ({source.title})"]
                 continue
             recorded.append(result.recorded(papers[kind]))
+            failed.extend(not_run(source, result.not_run, len(result)))
             row["sets"][source.name] = {
                 "auc": auc_spread(result.errors).to_dict(),
                 "median_matches": float(np.median(result.num_edges)),
@@ -254,6 +258,7 @@ def run(
         ],
         "rows": rows,
         "missing": [dict(entry) for entry in sets.missing],
+        "not_run": failed,
     }
 
 

@@ -13,10 +13,10 @@ from manymatch.estimate.options import Options
 from manymatch.evaluate.protocol import PAPER, unequal
 from manymatch.evaluate.run import PaperRun, RunConfig
 from manymatch.evaluate.statistics import THRESHOLDS, macro_spread
-from manymatch.evaluate.tables import Cell, Table
+from manymatch.evaluate.tables import Cell, Table, association_text, budget_text
 from manymatch_paper.cells import DEGREES, MACRO, dim, missing_rows, of_name, triplet
 from manymatch_paper.numbers import paper_numbers
-from manymatch_paper.pose_runs import Gms, PoseSets, about_paper, association_text, budget_text
+from manymatch_paper.pose_runs import Gms, PoseSets, about_paper
 from manymatch_paper.style import (
     INK,
     THRESHOLD_COLOURS,

@@ -19,7 +19,7 @@ from manymatch._files import as_path, read_bytes, read_npz, write_whole
 from manymatch._validate import FloatArray, float_array, read_only, refusal
 from manymatch.associate.candidates import candidates
 from manymatch.evaluate.posed_graph import PosedGraph
-from manymatch.evaluate.sources import GraphSource
+from manymatch.evaluate.sources import GraphSource, about_pair
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import find_model, load_detector
 from manymatch.features.resize import Resize, resize_image
@@ -352,6 +352,10 @@ class SystemSource(GraphSource):
             working0=self._resize(dataset.longest0).plan(sizes[0]).content,
             working1=self._resize(dataset.longest1).plan(sizes[1]).content,
         )
+
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names, scene and bin of a pair."""
+        return about_pair(self._dataset.pairs[index])
 
     @staticmethod
     def _resize(longest: int | None = None) -> Resize:
