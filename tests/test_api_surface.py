@@ -124,7 +124,8 @@ def test_data_set_names():
 
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
-        "ColmapImage", "ColmapWriter", "HlocWriter", "PairMatches", "camera_of_image",
+        "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter", "ImageRecord",
+        "PairMatches", "camera_of_image",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
         "read_cameras", "read_hloc", "read_images", "read_matches_npz", "read_pose_json",
         "read_superglue", "relative_pose", "write_associations_csv", "write_colmap_features",

@@ -227,7 +227,8 @@ def test_an_earlier_result_goes_and_other_files_stay(photos, tmp_path):
         "result.json", "config.toml", "matches.npz", *own,
     }  # fmt: skip
     assert all((out / name).read_text() == text for name, text in own.items())
-    assert json.loads((out / "result.json").read_text())["images"] == ["a.png", "c.png"]
+    images = json.loads((out / "result.json").read_text())["images"]
+    assert images == [f"{folder.name}/a.png", f"{tmp_path.name}/c.png"]
 
 
 def test_the_default_folder_is_named_after_the_pair(photos, tmp_path, monkeypatch):

@@ -37,11 +37,12 @@ TIMES = ("seconds", "estimate_seconds")
 def commands(images, place):
     """Return the arguments of each command, which write into a folder."""
     first, second = sorted(images.glob("*.png"))[:2]
-    every = ["--format", "npz,h5,colmap", "--out", str(place / "out")]
+    out = ["--out", str(place / "out"), "--format", "npz,h5,colmap"]
+    every = [*out[:-1], f"{out[-1]},colmap-db"]
     batch = [part for part in SETTINGS if part not in ("--threads", "1")]
     cached = ["--cache", str(place / "cache")]
     return {
-        "match": ["match", str(first), str(second), "--no-picture", *every, *SETTINGS],
+        "match": ["match", str(first), str(second), "--no-picture", *out, *SETTINGS],
         "batch": ["batch", str(images / "list.txt"), "--workers", "1", *every, *batch],
         "batch with cache": [
             *("batch", str(images / "list.txt"), "--workers", "1", *cached),
@@ -99,6 +100,8 @@ def content(path):
     """Read a file as what it is, without what differs between two runs; damage raises."""
     import h5py
 
+    from tests.support.importers import database_content
+
     data = path.read_bytes()
     if path.suffix == ".npz":
         with np.load(path) as arrays:
@@ -112,6 +115,8 @@ def content(path):
                 else None
             )
         return found
+    if path.suffix == ".db":
+        return database_content(path)
     if path.suffix == ".csv":
         rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
         assert data.endswith(b"\n")
@@ -153,7 +158,7 @@ def trouble(arguments, place, expected, kinds, number, mode):
         results(place)
     except Exception as error:  # noqa: BLE001 - any error means half a file
         return f"left half a file: {type(error).__name__}: {error}"
-    if mode != "killed" and list((place / "out").rglob("*.tmp")):
+    if mode != "killed" and list((place / "out").rglob("*.tmp*")):
         return "left a temporary file"
     code, said, _, _ = run(arguments, place)
     if code not in (0, 1):

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("cv2")
 pytest.importorskip("h5py")
 pytest.importorskip("pyarrow")
+pytest.importorskip("pycolmap")
 if shutil.which("g++") is None or not sys.platform.startswith("linux"):
     pytest.skip("the shim needs g++ and Linux", allow_module_level=True)
 

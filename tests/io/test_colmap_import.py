@@ -1,9 +1,12 @@
 """Text for COLMAP's importers: pixels, grammar, many pairs, nothing half-written."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from manymatch.io import ColmapWriter, PairMatches, write_colmap_features
+from manymatch import _files
+from manymatch.io import ColmapWriter, PairMatches, colmap_import, write_colmap_features
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -42,40 +45,30 @@ def test_colmap_matches(tmp_path):
     with ColmapWriter(tmp_path) as writer:
         writer.add("a.jpg", "in/b.jpg", PairMatches(P0, P1, MATCHES))
     assert (writer.path, path.read_text()) == (path, "a.jpg in/b.jpg\n3 1\n0 2\n4 0\n\n")
-    with ColmapWriter(tmp_path, append=True) as writer:
-        writer.add("a.jpg", "c.jpg", PairMatches(P0, P1, []))
-        writer.add("b.jpg", "c.jpg", PairMatches(P1, P1, [[0, 0], [1, 0]]))
+    with ColmapWriter(tmp_path) as writer:
+        assert writer.add("a.jpg", "in/b.jpg", PairMatches(P0, P1, MATCHES))
+        assert writer.add("a.jpg", "c.jpg", PairMatches(P0, P1, []))
+        assert writer.add("b.jpg", "c.jpg", PairMatches(P1, P1, [[0, 0], [1, 0]]))
+        assert not writer.add("c.jpg", "b.jpg", PairMatches(P1, P1, []))
+        # Nothing has changed yet.
+        assert path.read_text().count("jpg") == 2
     np.testing.assert_allclose(read_features(tmp_path / "in/b.jpg.txt")[:, :2], P1 + 0.5)
     assert read_raw_matches(path.read_text()) == {
         ("a.jpg", "in/b.jpg"): MATCHES.tolist(),
         ("a.jpg", "c.jpg"): [],
         ("b.jpg", "c.jpg"): [[0, 0], [1, 0]],
     }
-    with ColmapWriter(tmp_path) as writer:
-        writer.add("x", "y", PairMatches(P0, P1, []))
-    assert read_raw_matches(path.read_text()) == {("x", "y"): []}
     assert no_leftovers(tmp_path)
 
 
-@pytest.mark.parametrize("ending", ["", "\n", "\n\n"])
-def test_colmap_matches_are_added_to_any_file(tmp_path, ending):
-    path = tmp_path / "matches.txt"
-    path.write_text("a b\n1 2" + ending)
-    with ColmapWriter(tmp_path, append=True) as writer:
-        writer.add("c", "d", PairMatches(P0, P1, [[4, 3]]))
-    assert read_raw_matches(path.read_text()) == {("a", "b"): [[1, 2]], ("c", "d"): [[4, 3]]}
-
-
-@pytest.mark.parametrize("append", [True, False])
-def test_colmap_refuses_other_keypoints_of_an_image(tmp_path, append):
+def test_colmap_refuses_other_keypoints_of_an_image(tmp_path):
     with ColmapWriter(tmp_path) as writer:
         writer.add("a", "b", PairMatches(P0, P1, MATCHES))
     before = (tmp_path / "matches.txt").read_bytes()
 
     def add_others():
-        with ColmapWriter(tmp_path, append=append) as writer:
-            if not append:
-                writer.add("a", "c", PairMatches(P0, P1, []))
+        with ColmapWriter(tmp_path) as writer:
+            writer.add("a", "c", PairMatches(P0, P1, []))
             writer.add("a", "d", PairMatches(P1, P1, []))
 
     with pytest.raises(ValueError, match=r"^pair must have the keypoints of 'a' that were written"):
@@ -84,10 +77,31 @@ def test_colmap_refuses_other_keypoints_of_an_image(tmp_path, append):
     assert no_leftovers(tmp_path)
 
 
+def test_colmap_a_pair_costs_the_same_however_many_there_are(tmp_path, monkeypatch):
+    """Keypoints are written once per image, and nothing is read."""
+    texts = []
+
+    def write(folder, name, points, real=colmap_import.write_colmap_features):
+        texts.append(name)
+        return real(folder, name, points)
+
+    monkeypatch.setattr(colmap_import, "write_colmap_features", write)
+    monkeypatch.setattr(Path, "exists", None)
+    monkeypatch.setattr(_files, "open_regular", None)
+    size = [0]
+    with ColmapWriter(tmp_path) as writer:
+        for i in range(12):
+            for j in range(i + 1, 12):
+                writer.add(f"{i:02d}", f"{j:02d}", PairMatches(P0, P0, [[0, 0]]))
+                size.append(writer._file.tell())
+    assert sorted(texts) == [f"{i:02d}" for i in range(12)]
+    assert set(np.diff(size)) == {len("00 11\n0 0\n\n")}
+
+
 @pytest.mark.parametrize("name", ["a b", "", " a", "a\tb", "../a", "a\n", "a\u00a0b", "matches"])
 def test_colmap_matches_refuse_names_that_colmap_would_split(tmp_path, name):
     pair = PairMatches(P0, P1, MATCHES)
-    with pytest.raises(ValueError, match=r"^name1 must "), ColmapWriter(tmp_path) as writer:
+    with pytest.raises(ValueError, match=r"^image1 must "), ColmapWriter(tmp_path) as writer:
         writer.add("a", name, pair)
     assert list(tmp_path.iterdir()) == []
 

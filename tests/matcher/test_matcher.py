@@ -142,9 +142,15 @@ def test_names_tell_images_apart(pair, matcher, tmp_path):
     for path in (tmp_path / "x.png", tmp_path / "b" / "x.png"):
         Image.fromarray(pair.image0[:64, :64]).save(path)
     outer, inner = tmp_path / "x.png", tmp_path / "b" / "x.png"
-    assert matcher.match(outer, inner).names == (f"{tmp_path.name}/x.png", "b/x.png")
+    assert matcher.match(outer, inner).names == ("x.png", "b/x.png")
     assert len(set(matcher.match(outer, outer).names)) == 2
     assert matcher.match(outer, pair.image1).names == ("x.png", "image1")
+    below = matcher.match(outer, inner, images_folder=tmp_path.parent).names
+    assert below == (f"{tmp_path.name}/x.png", f"{tmp_path.name}/b/x.png")
+    with pytest.raises(ValueError, match=r"^image0 must be below the folder of images '.*/b', got"):
+        matcher.match(outer, inner, images_folder=tmp_path / "b")
+    with pytest.raises(ValueError, match=r"^images must be an existing folder, got '.*absent'"):
+        matcher.match(outer, inner, images_folder=tmp_path / "absent")
 
 
 def test_the_result_does_not_depend_on_threads_or_history(pair, result):

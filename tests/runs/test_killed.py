@@ -15,18 +15,20 @@ from manymatch.datasets import read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.batch import run_batch
 from manymatch.runs.runner import RunInterrupted
+from tests.support.importers import database_content
 from tests.support.small_batch import rows
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
 pytest.importorskip("PIL")
+pytest.importorskip("pycolmap")
 h5py = pytest.importorskip("h5py")
 
 COMMAND = [sys.executable, "-c", "from manymatch.cli.app import main; main()", "batch"]
 CONFIG = MatcherConfig.of("classic", max_keypoints=100, longest=160, max_iterations=1000)
 SETTINGS = ["--preset", "classic", "--max-keypoints", "100", "--set", "longest=160"]
 SETTINGS += ["--set", "max_iterations=1000", "--workers", "2"]
-FORMATS = ["npz", "h5", "colmap"]
+FORMATS = ["npz", "h5", "colmap", "colmap-db"]
 WITH_MATCHES = [*SETTINGS, "--format", ",".join(FORMATS)]
 IMAGES = 30
 PAIRS = 29
@@ -126,6 +128,9 @@ def test_killed_again_and_again(pair_list, whole, tmp_path):
             assert path.read_bytes() == (tmp_path / folder / path.name).read_bytes()
     for name in ("features.h5", "matches.h5"):
         assert content(tmp_path / name) == content(whole / name)
+    database = database_content(tmp_path / "database.db")
+    assert len(database) == IMAGES + PAIRS
+    assert database == database_content(whole / "database.db")
 
 
 def test_ctrl_c_keeps_what_is_finished(pair_list, whole, tmp_path):

@@ -144,11 +144,10 @@ def renamed(pair, name):
         (lambda p: [renamed(p[0], "a b")], "have no spaces, which COLMAP splits at, got 'a b'"),
         (lambda p: [renamed(p[0], "matches")], "leave the file matches.txt to the matches"),
         (lambda p: [renamed(p[0], "語" * 84)], "leave room for .txt in a file name of 255 bytes"),
-        (lambda p: [renamed(p[0], os.fsdecode(b"\xff"))], "names that are text"),
+        (lambda p: [renamed(p[0], os.fsdecode(b"\xff"))], "a name that is text"),
         (lambda p: [p[0], renamed(p[8], "view000.png")], "one file and one quarter turn by the"),
         (lambda p: [p[0], dataclasses.replace(p[1], rot0=1)], "one file and one quarter turn"),
-        (lambda p: [p[0], p[1], p[0]], "'view000.png' and 'view001.png' twice"),
-        (lambda p: [renamed(p[0], "a/b"), renamed(p[0], "a-b")], "'view001.png' twice"),
+        (lambda p: [p[0], renamed(p[0], "view001.png")], "two images to be .*'view001.png' twice"),
     ],
 )
 def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, says):

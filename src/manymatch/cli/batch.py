@@ -72,7 +72,8 @@ def run(
         str,
         typer.Option(
             "--format",
-            help="Also write the matches: npz (one file a pair), h5, colmap; several by commas.",
+            help="Also write the matches: npz (one file a pair), h5 (hloc), colmap (text), "
+            "colmap-db (a database for COLMAP's mappers); several by commas.",
         ),
     ] = "",
     retry_errors: Annotated[

@@ -52,6 +52,13 @@ def run(
         ),
     ] = None,
     camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of images that names in files for hloc and COLMAP are relative to; by "
+            "default the one that holds both images."
+        ),
+    ] = None,
     out_folder: Annotated[
         Path | None,
         typer.Option(
@@ -90,7 +97,7 @@ def run(
     folder, chosen = check_output(
         pair_folder(image0, image1) if out_folder is None else out_folder,
         flags.split_list(formats),
-        image_names(image0, image1),
+        image_names(image0, image1, images),
         picture=picture,
         argument="--out",
     )
@@ -105,6 +112,7 @@ def run(
             longest0=longest0,
             longest1=longest1,
             with_rank_one=with_rank_one,
+            images_folder=images,
         )
 
     def write() -> dict[str, Path]:

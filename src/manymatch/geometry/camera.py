@@ -272,6 +272,43 @@ class Camera:
         height = None if self.height is None else max(1, round(self.height * sy))
         return Camera(model, width, height, (*focal, *principal, *distortion), self.skew * sx)
 
+    def turned(self, axes: ArrayLike) -> Camera:
+        """Return the camera of the image after quarter turns and mirroring.
+
+        Parameters
+        ----------
+        axes : (2, 2) array_like
+            Maps directions (x, y) in this image to directions in the other one: 0 and 1 or -1 in
+            every row and column.
+
+        Raises
+        ------
+        ValueError
+            If the camera has no size, or a skew that would stand below the diagonal.
+        """
+        A = float_array(axes, "axes", "a 2x2 signed permutation", (2, 2))
+        if np.abs(A).tolist() not in ([[1, 0], [0, 1]], [[0, 1], [1, 0]]):
+            raise refusal("axes", "a 2x2 signed permutation", A.tolist())
+        if self.width is None or self.height is None:
+            raise ValueError("camera must have a size to be turned, got None")
+        swapped, (width, height) = not A[0, 0], (self.width, self.height)
+        if self.skew and swapped:
+            raise ValueError(f"camera must have no skew to be turned, got skew={self.skew:g}")
+        flips = A.sum(axis=0) < 0  # of x and y of this image
+        cx = width - 1 - self.cx if flips[0] else self.cx
+        cy = height - 1 - self.cy if flips[1] else self.cy
+        params = list(self.params)
+        n = MODELS[self.model].num_focal
+        params[n : n + 2] = (cy, cx) if swapped else (cx, cy)
+        if n == 2 and swapped:
+            params[:2] = self.fy, self.fx
+        if "p1" in MODELS[self.model].fields:
+            # The tangential distortion moves x by r^2 q + 2 (q x) x, where q is (p2, p1).
+            at = MODELS[self.model].fields.index("p1")
+            params[at + 1], params[at] = (A @ (params[at + 1], params[at])).tolist()
+        size = (height, width) if swapped else (width, height)
+        return Camera(self.model, *size, params, self.skew * float(A[0, 0] * A[1, 1]))
+
     def __repr__(self) -> str:
         size = "size unknown" if self.width is None else f"{self.width}x{self.height}"
         fields = MODELS[self.model].fields

@@ -11,11 +11,13 @@ from manymatch.io.colmap import (
     read_images,
     relative_pose,
 )
+from manymatch.io.colmap_database import ColmapDatabaseWriter
 from manymatch.io.colmap_import import ColmapWriter, write_colmap_features
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image
 from manymatch.io.matches import (
+    ImageRecord,
     PairMatches,
     graph_from_matches,
     read_matches_npz,
@@ -26,9 +28,11 @@ from manymatch.io.matches import (
 )
 
 __all__ = [
+    "ColmapDatabaseWriter",
     "ColmapImage",
     "ColmapWriter",
     "HlocWriter",
+    "ImageRecord",
     "PairMatches",
     "camera_of_image",
     "exif_focal",

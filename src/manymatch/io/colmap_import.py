@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING
 
 from manymatch import _files
 from manymatch._validate import FloatArray, float_array
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE
-from manymatch.io.matches import PairMatches, PairWriter, image_name
+from manymatch.io.matches import ImageRecord, PairMatches, PairWriter, image_name
 
 if TYPE_CHECKING:
     import contextlib
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 _DESCRIPTOR_SIZE = 128
 _SCALE, _ORIENTATION = 1.0, 0.0
 _MATCHES = "matches.txt"
-_BLOCK_BYTES = 1_000_000
 
 
 class ColmapWriter(PairWriter):
@@ -29,18 +27,17 @@ class ColmapWriter(PairWriter):
 
     ``matches.txt`` is for ``colmap matches_importer --match_type raw``: per pair a line
     ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt`` is for
-    ``colmap feature_importer``, see `write_colmap_features`; it is written once per image.
+    ``colmap feature_importer``, see `write_colmap_features`; it is written once per image, in
+    pixels of the image as it is stored, which is how COLMAP reads it whatever EXIF says. COLMAP
+    splits lines at spaces, so names have none.
 
-    Use it in a ``with`` statement. ``matches.txt`` gets its name when the block ends without an
-    error; until then, an older one stays as it was.
+    Use it in a ``with`` statement, once for all pairs. ``matches.txt`` gets its name when the
+    block ends without an error; until then, an older one stays as it was.
 
     Parameters
     ----------
     folder
         An existing folder.
-    append
-        Keep the pairs that ``matches.txt`` has. Then the keypoints of an image whose text is there
-        already must be the same.
 
     Examples
     --------
@@ -48,71 +45,49 @@ class ColmapWriter(PairWriter):
     ...     writer.add("a.jpg", "b.jpg", PairMatches(keypoints0, keypoints1, matches))
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, append: bool = False) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
         self._folder = _files.as_folder(folder)
-        self._append = append
-        # Of the keypoints that were written, by image; they themselves may not fit into memory.
-        self._features: dict[str, bytes] = {}
 
     @property
     def path(self) -> Path:
         """The file of matches."""
         return self._folder / _MATCHES
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files by what they are."""
+        return {"colmap": self.path}
+
     def _open(self, stack: contextlib.ExitStack) -> None:
         temporary = stack.enter_context(_files.whole_file(self.path))
         self._file = stack.enter_context(temporary.open("xb"))
-        if self._append and self.path.exists():
-            end = b""
-            with (
-                _files.reading(self.path, "a file of matches", ValueError),
-                _files.open_regular(self.path) as old,
-            ):
-                while block := old.read(_BLOCK_BYTES):
-                    self._file.write(block)
-                    end = (end + block)[-2:]
-            # A file from elsewhere may lack the empty line that ends its last pair.
-            there = len(end) - len(end.rstrip(b"\n"))
-            self._file.write(b"\n" * (2 - there) if end else b"")
 
-    def add(self, name0: str, name1: str, pair: PairMatches) -> None:
-        """Add one pair.
+    def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
+        write_colmap_features(self._folder, image.name, points)
 
-        Parameters
-        ----------
-        name0, name1
-            Names of the images as in COLMAP's database: paths below the folder of images. COLMAP
-            splits lines at spaces, so names have none.
-        pair
-            Keypoints and matches; nothing else of it is written.
+    def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
+        lines = [f"{image0.name} {image1.name}"]
+        lines += [f"{i} {j}" for i, j in pair.matches.tolist()]
+        self._file.write("\n".join([*lines, "", ""]).encode("utf-8"))
 
-        Raises
-        ------
-        ValueError
-            If a name has spaces, or other keypoints of an image were written before.
-        """
-        names = colmap_name(name0, "name0"), colmap_name(name1, "name1")
-        for name, points in zip(names, (pair.keypoints0, pair.keypoints1), strict=True):
-            self._add_features(name, points)
-        lines = [" ".join(names), *(f"{i} {j}" for i, j in pair.matches.tolist()), "", ""]
-        self._file.write("\n".join(lines).encode("utf-8"))
-
-    def _add_features(self, name: str, points: FloatArray) -> None:
-        """Write the keypoints of an image, or check that they are those written before."""
-        path = self._folder / f"{name}.txt"
-        digest = hashlib.sha256(points.tobytes()).digest()
-        if name in self._features:
-            same = self._features[name] == digest
-        else:
-            same = not (self._append and path.exists()) or _has(path, _text(points))
-        if not same:
+    @staticmethod
+    def check_name(name: str, argument: str) -> str:
+        """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
+        if len(image_name(name, argument).split()) != 1 or name != name.strip():
             raise ValueError(
-                f"pair must have the keypoints of {name!r} that were written before, to which "
-                "other matches refer, got others"
+                f"{argument} must have no spaces, which COLMAP splits at, got {name!r}"
             )
-        if name not in self._features:
-            write_colmap_features(self._folder, name, points)
-            self._features[name] = digest
+        if any(len(os.fsencode(part)) > _files.LONGEST_NAME for part in f"{name}.txt".split("/")):
+            raise ValueError(
+                f"{argument} must leave room for .txt in a file name of {_files.LONGEST_NAME} "
+                f"bytes, got {name!r}"
+            )
+        if f"{name}.txt" == _MATCHES:
+            raise ValueError(
+                f"{argument} must leave the file {_MATCHES} to the matches, got {name!r}"
+            )
+        return name
 
 
 def write_colmap_features(folder: str | os.PathLike[str], name: str, points: ArrayLike) -> Path:
@@ -144,28 +119,8 @@ def write_colmap_features(folder: str | os.PathLike[str], name: str, points: Arr
     return target
 
 
-def _has(path: Path, text: bytes) -> bool:
-    """Tell whether a file holds exactly this text."""
-    with _files.reading(path, "a text of keypoints", ValueError), _files.open_regular(path) as file:
-        return file.read(len(text) + 1) == text
-
-
 def _text(points: FloatArray) -> bytes:
     rest = f" {_SCALE:g} {_ORIENTATION:g}" + " 0" * _DESCRIPTOR_SIZE
     lines = [f"{len(points)} {_DESCRIPTOR_SIZE}"]
     lines += [f"{x!r} {y!r}{rest}" for x, y in (points + COLMAP_PIXEL_CENTRE).tolist()]
     return ("\n".join(lines) + "\n").encode("ascii")
-
-
-def colmap_name(name: str, argument: str) -> str:
-    """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
-    if len(image_name(name, argument).split()) != 1 or name != name.strip():
-        raise ValueError(f"{argument} must have no spaces, which COLMAP splits at, got {name!r}")
-    if any(len(os.fsencode(part)) > _files.LONGEST_NAME for part in f"{name}.txt".split("/")):
-        raise ValueError(
-            f"{argument} must leave room for .txt in a file name of {_files.LONGEST_NAME} bytes, "
-            f"got {name!r}"
-        )
-    if f"{name}.txt" == _MATCHES:
-        raise ValueError(f"{argument} must leave the file {_MATCHES} to the matches, got {name!r}")
-    return name

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _files
 from manymatch._environment import require
-from manymatch._validate import FloatArray, integer, refusal
-from manymatch.io.matches import PairMatches, PairWriter, graph_from_partners, image_name
+from manymatch._validate import FloatArray, refusal
+from manymatch.io.matches import (
+    UNMATCHED,
+    ImageRecord,
+    PairMatches,
+    PairWriter,
+    graph_from_partners,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,27 +149,27 @@ class HlocWriter(PairWriter):
     """Writes keypoints and matches of any number of pairs as hloc's two files.
 
     The file of features has one group per image, ``<name>``, with ``keypoints`` (N, 2) float32
-    and, where given, ``image_size`` (2,) int64, width and height.
+    and, where given, ``image_size`` (2,) int64, width and height. hloc reads images as they are
+    stored, whatever EXIF says, so both are for the image as it is stored.
     hloc's keypoints have the centre of the top-left pixel at (0, 0), like ours; it adds half a
     pixel itself when it fills COLMAP's database. The file of matches has one group per pair,
     ``<name0>/<name1>`` with "-" for "/" in the names, with ``matches0`` (N0,) int32, the index
-    into the keypoints of image 1 or -1, and, where there is a confidence, ``matching_scores0``
-    (N0,) float32. `read_hloc` reads both.
+    into the keypoints of image 1 or -1, and ``matching_scores0`` (N0,) float32, the confidence or,
+    where there is none, 1 for every match. `read_hloc` reads both.
 
-    Use it in a ``with`` statement. Both files get their names when the block ends without an
-    error, the features before the matches; until then, older ones stay as they were.
+    Use it in a ``with`` statement, once for all pairs. Both files get their names when the block
+    ends without an error, the features before the matches; until then, older ones stay as they
+    were.
 
     Parameters
     ----------
     features_path, matches_path
         Two files, in existing folders.
-    append
-        Keep what the files hold. A pair that they have is replaced.
 
     Raises
     ------
     ValueError
-        If the paths do not fit or, with `append`, an existing file is no .h5 file.
+        If the paths do not fit.
     ImportError
         If h5py is not installed.
 
@@ -175,104 +180,55 @@ class HlocWriter(PairWriter):
     """
 
     def __init__(
-        self,
-        features_path: str | os.PathLike[str],
-        matches_path: str | os.PathLike[str],
-        *,
-        append: bool = False,
+        self, features_path: str | os.PathLike[str], matches_path: str | os.PathLike[str]
     ) -> None:
+        super().__init__()
         self._features_path = _files.as_path(features_path, "features_path")
         self._matches_path = _files.as_path(matches_path, "matches_path")
-        self._append = append
+        self._groups: dict[str, str] = {}
         if self._features_path.resolve() == self._matches_path.resolve():
             raise refusal("matches_path", "another file than features_path", str(matches_path))
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files by what they are."""
+        return {"h5 features": self._features_path, "h5 matches": self._matches_path}
+
     def _open(self, stack: contextlib.ExitStack) -> None:
+        h5py = _h5py()
         # Closed from the last to the first: both files are complete before one gets its name, and
         # the matches get theirs after the keypoints.
-        paths = {MATCHES: self._matches_path, FEATURES: self._features_path}
-        beside = [stack.enter_context(_files.whole_file(path)) for path in paths.values()]
+        paths = self._matches_path, self._features_path
+        beside = [stack.enter_context(_files.whole_file(path)) for path in paths]
         self._matches_file, self._features_file = (
-            stack.enter_context(self._file(stack, temporary, path, want))
-            for temporary, (want, path) in zip(beside, paths.items(), strict=True)
+            stack.enter_context(
+                _PatientFile(stack.enter_context(temporary.open("x+b", buffering=0)), path)
+            )
+            for temporary, path in zip(beside, paths, strict=True)
         )
-        self._matches = stack.enter_context(self._matches_file.h5(MATCHES))
-        self._features = stack.enter_context(self._features_file.h5(FEATURES))
+        self._matches = stack.enter_context(h5py.File(self._matches_file, "w"))
+        self._features = stack.enter_context(h5py.File(self._features_file, "w"))
 
-    def _file(
-        self, stack: contextlib.ExitStack, temporary: Path, path: Path, want: str
-    ) -> _PatientFile:
-        """Open a file beside `path`, with what `path` holds."""
-        if not (self._append and path.exists()):
-            return _PatientFile(stack.enter_context(temporary.open("x+b", buffering=0)), path, "w")
-        with (
-            _files.reading(path, want, ValueError),
-            _files.open_regular(path) as old,
-            temporary.open("xb") as copy,
-        ):
-            shutil.copyfileobj(old, copy)
-        return _PatientFile(stack.enter_context(temporary.open("r+b", buffering=0)), path, "r+")
-
-    def add(
-        self,
-        name0: str,
-        name1: str,
-        pair: PairMatches,
-        *,
-        size0: tuple[int, int] | None = None,
-        size1: tuple[int, int] | None = None,
-    ) -> None:
-        """Add one pair.
-
-        Parameters
-        ----------
-        name0, name1
-            Names of the images: paths below the folder of images, with "/".
-        pair
-            Keypoints, matches and confidence; nothing else of it is written.
-        size0, size1 : (int, int), optional
-            Width and height of the images in pixels.
-
-        Raises
-        ------
-        ValueError
-            If an argument does not fit, or the file holds other keypoints of one of the images,
-            to which other matches refer.
-        """
-        for side, name, size in (("0", name0, size0), ("1", name1, size1)):
-            image_name(name, f"name{side}")
-            if size is not None:
-                if np.shape(size) != (2,):
-                    raise refusal(f"size{side}", "a pair (width, height) of whole numbers", size)
-                for value in size:
-                    integer(value, f"size{side}", 1)
-        with _files.reading(self._features_path, FEATURES, ValueError):
-            self._add_image(name0, pair.keypoints0, size0)
-            self._add_image(name1, pair.keypoints1, size1)
+    def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
+        flat = image.name.replace("/", "-")
+        if self._groups.setdefault(flat, image.name) != image.name:
+            raise ValueError(
+                f"pairs must have names that differ where hloc has - for /, got {image.name!r} and "
+                f"{self._groups[flat]!r}"
+            )
+        group = self._features.require_group(image.name)
+        group["keypoints"] = points.astype(np.float32)
+        if image.size is not None:
+            group["image_size"] = np.array(image.size, dtype=np.int64)
         self._features_file.check()
-        with _files.reading(self._matches_path, MATCHES, ValueError):
-            for old in (*pair_names(name0, name1), *pair_names(name1, name0)):
-                # A group without matches of its own belongs to pairs of an image of that name.
-                if _files.h5_item(self._matches, f"{old}/matches0") is not None:
-                    del self._matches[old]
-            group = self._matches.create_group(pair_names(name0, name1)[0])
-            group["matches0"] = pair.partners().astype(np.int32)
-            confidence = pair.partner_confidence()
-            if confidence is not None:
-                group["matching_scores0"] = confidence.astype(np.float32)
-        self._matches_file.check()
 
-    def _add_image(self, name: str, keypoints: FloatArray, size: tuple[int, int] | None) -> None:
-        """Add the group of an image, or check that the file holds the same keypoints of it."""
-        points = keypoints.astype(np.float32)
-        there = _dataset(self._features, name, "keypoints")
-        if there is None:
-            group = self._features.require_group(name)
-            group["keypoints"] = points
-            if size is not None:
-                group["image_size"] = np.array(size, dtype=np.int64)
-        elif not np.array_equal(there[..., :2], points):
-            raise ValueError(f"it holds other keypoints of {name!r}, to which matches may refer")
+    def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
+        group = self._matches.create_group(pair_names(image0.name, image1.name)[0])
+        partner, confidence = pair.partners(), pair.partner_confidence()
+        group["matches0"] = partner.astype(np.int32)
+        scores = partner != UNMATCHED if confidence is None else confidence
+        group["matching_scores0"] = scores.astype(np.float32)
+        self._matches_file.check()
 
 
 class _PatientFile(io.RawIOBase):
@@ -282,14 +238,9 @@ class _PatientFile(io.RawIOBase):
     of it here: `check` raises the first error, and so does the end of a block without another one.
     """
 
-    def __init__(self, raw: io.FileIO, path: Path, mode: str) -> None:
-        self._raw, self._path, self._mode = raw, path, mode
+    def __init__(self, raw: io.FileIO, path: Path) -> None:
+        self._raw, self._path = raw, path
         self._error: OSError | None = None
-
-    def h5(self, want: str) -> Any:
-        """Return the file that h5py makes of it."""
-        with _files.reading(self._path, want, OSError):
-            return _h5py().File(self, self._mode)
 
     def check(self) -> None:
         """Raise the first error that there was."""

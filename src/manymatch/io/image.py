@@ -62,6 +62,9 @@ _PILLOW_ERRORS = (
 )
 
 _ORIENTATION = 0x0112
+# Orientations whose files have the columns or rows of the upright image in reverse; those from 5 on
+# exchange columns and rows after that.
+_FLIPPED_X, _FLIPPED_Y = (2, 3, 6, 7), (3, 4, 7, 8)
 _SUB_IFD = 0x8769
 _FOCAL_LENGTH = 0x920A
 _FOCAL_35MM = 0xA405
@@ -212,11 +215,38 @@ def orientation(image: Any) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
+def stored_orientation(source: object) -> int:
+    """EXIF orientation by which `load_image` turns an image; 1 for arrays and unreadable files.
+
+    Pixels (x, y) of what `load_image` returns are those of the file as it is stored after
+    `orientation_axes`; COLMAP and hloc read images as they are stored.
+    """
+    pillow = sys.modules.get("PIL.Image")
+    if pillow is not None and isinstance(source, pillow.Image):
+        return orientation(source)
+    if not isinstance(source, str | os.PathLike):
+        return 1
+    try:
+        # Before it is decoded, when TIFF loses the tag.
+        with open_image(source) as image:
+            return orientation(image)
+    except ValueError:
+        return 1
+
+
+def orientation_axes(turn: int) -> NDArray[np.float64]:
+    """Matrix (2, 2) from directions in an upright image to those in the file of an orientation."""
+    flips = np.diag([-1.0 if turn in _FLIPPED_X else 1.0, -1.0 if turn in _FLIPPED_Y else 1.0])
+    return flips[::-1] if turn >= 5 else flips
+
+
 def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Read width and height of an image file as it is shown, turned as EXIF says."""
     with open_image(path, want="an image") as image:
         width, height = image.size
-        return (height, width) if orientation(image) >= 5 else (width, height)
+        # TIFF is turned by Pillow, in its size already.
+        turned = orientation(image) >= 5 and image.format != "TIFF"
+        return (height, width) if turned else (width, height)
 
 
 def _too_large(most: int) -> str:
@@ -251,8 +281,8 @@ def _as_stored(upright: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
 
     The orientation says which edges of the scene row 0 and column 0 show.
     """
-    rows = slice(None, None, -1) if turn in (3, 4, 7, 8) else slice(None)
-    columns = slice(None, None, -1) if turn in (2, 3, 6, 7) else slice(None)
+    rows = slice(None, None, -1) if turn in _FLIPPED_Y else slice(None)
+    columns = slice(None, None, -1) if turn in _FLIPPED_X else slice(None)
     view = upright[rows, columns]
     return view.swapaxes(0, 1) if turn >= 5 else view
 

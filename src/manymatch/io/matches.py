@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -16,11 +17,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import _files
-from manymatch._validate import FloatArray, IndexArray, count, float_array, int_array, refusal
+from manymatch._validate import (
+    FloatArray,
+    IndexArray,
+    count,
+    float_array,
+    int_array,
+    integer,
+    refusal,
+)
+from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
+from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -136,19 +149,156 @@ class PairMatches:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class ImageRecord:
+    """An image as files of other tools know it.
+
+    COLMAP and hloc read images as they are stored. Everything here is for the image as it is shown,
+    turned as EXIF says, and writers convert it by `orientation`.
+
+    Parameters
+    ----------
+    name : str
+        Path below the folder of images, with "/".
+    size : (int, int), optional
+        Width and height in pixels; by default those of the camera.
+    camera : Camera, optional
+        Its intrinsics.
+    focal_known : bool
+        Whether the focal length is known, not guessed.
+    orientation : int
+        EXIF orientation of the file, 1 to 8; see `manymatch.io.image.stored_orientation`.
+
+    Raises
+    ------
+    ValueError
+        If an argument does not fit, or the image is turned and its size is not known.
+    """
+
+    name: str
+    size: tuple[int, int] | None = None
+    camera: Camera | None = None
+    focal_known: bool = True
+    orientation: int = 1
+
+    def __post_init__(self) -> None:
+        image_name(self.name, "name")
+        integer(self.orientation, "orientation", 1, 8)
+        if not isinstance(self.camera, Camera | None):
+            raise refusal("camera", "a Camera or None", self.camera)
+        size = self.size
+        if size is None and self.camera is not None and self.camera.width is not None:
+            size = (self.camera.width, self.camera.height)  # type: ignore[assignment]
+        if size is not None:
+            if np.shape(size) != (2,):
+                raise refusal("size", "a pair (width, height) of whole numbers", size)
+            size = (integer(size[0], "size", 1), integer(size[1], "size", 1))
+        elif self.orientation != 1:
+            raise ValueError("size must be given for an image that EXIF turns, got None")
+        object.__setattr__(self, "size", size)
+
+    @property
+    def axes(self) -> FloatArray:
+        """Matrix (3, 3) from camera coordinates of the image as shown to those of its file."""
+        axes = np.eye(3)
+        axes[:2, :2] = orientation_axes(self.orientation)
+        return axes
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the file holds the mirror image of what is shown."""
+        return self.orientation in (2, 4, 5, 7)
+
+    def stored(self, points: FloatArray) -> tuple[ImageRecord, FloatArray]:
+        """Convert the image and its keypoints (N, 2) to the pixels of the file."""
+        if self.orientation == 1 or self.size is None:
+            return self, points
+        axes = self.axes[:2, :2]
+        last = np.array(self.size) - 1.0
+        turned = np.where(axes.sum(axis=0) < 0, last - points, points) @ np.abs(axes).T
+        width, height = self.size
+        camera = None if self.camera is None else self.camera.turned(axes)
+        size = (height, width) if self.orientation >= 5 else self.size
+        return ImageRecord(self.name, size, camera, self.focal_known), turned
+
+
 class PairWriter(abc.ABC):
     """Writes any number of pairs in the format of another tool; used in a ``with`` statement.
 
-    Files get their names when the block ends without an error.
+    Files get their names when the block ends without an error. What a pair costs does not depend
+    on how many were written before: nothing is read again.
     """
+
+    def __init__(self) -> None:
+        self._pairs: set[frozenset[str]] = set()
+        # Of the keypoints that were written, by image; they themselves may not fit into memory.
+        self._digests: dict[str, bytes] = {}
+
+    @property
+    @abc.abstractmethod
+    def files(self) -> dict[str, Path]:
+        """The files by what they are."""
 
     @abc.abstractmethod
     def _open(self, stack: contextlib.ExitStack) -> None:
         """Open files, to be closed by `stack`."""
 
     @abc.abstractmethod
-    def add(self, name0: str, name1: str, pair: PairMatches) -> None:
-        """Add the keypoints and matches of two named images."""
+    def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
+        """Write a new image, in the pixels of its file."""
+
+    @abc.abstractmethod
+    def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
+        """Write a new pair; its keypoints and its pose are still those of the images as shown."""
+
+    def add(self, image0: ImageRecord | str, image1: ImageRecord | str, pair: PairMatches) -> bool:
+        """Add one pair.
+
+        Parameters
+        ----------
+        image0, image1 : ImageRecord or str
+            The images, or their names: paths below the folder of images, with "/".
+        pair
+            Keypoints, in pixels of the images as shown, matches, and what else the format holds.
+
+        Returns
+        -------
+        bool
+            False for two images that were added before, in whatever order: the first pair stays.
+
+        Raises
+        ------
+        ValueError
+            If an argument does not fit, or other keypoints of one of the images were added
+            before, to which other matches refer.
+        """
+        images = [
+            _record(image, argument, self.check_name)
+            for image, argument in ((image0, "image0"), (image1, "image1"))
+        ]
+        names = frozenset(image.name for image in images)
+        if len(names) == 1:
+            raise ValueError(f"image1 must be another image than image0, got {images[1].name!r}")
+        if names in self._pairs:
+            return False
+        for image, points in zip(images, (pair.keypoints0, pair.keypoints1), strict=True):
+            digest = hashlib.sha256(points.tobytes()).digest()
+            if image.name not in self._digests:
+                self._add_image(*image.stored(points))
+                self._digests[image.name] = digest
+            elif self._digests[image.name] != digest:
+                raise ValueError(
+                    f"pair must have the keypoints of {image.name!r} that were written before, to "
+                    "which other matches refer, got others"
+                )
+        self._add_pair(images[0], images[1], pair)
+        self._pairs.add(names)
+        return True
+
+    @staticmethod
+    def check_name(name: str, argument: str) -> str:
+        """Check the name of an image; an error begins with `argument`."""
+        return image_name(name, argument)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -165,10 +315,24 @@ class PairWriter(abc.ABC):
         self._stack.__exit__(kind, error, traceback)
 
 
+def _record(image: object, argument: str, check_name: Callable[[str, str], str]) -> ImageRecord:
+    if isinstance(image, str):
+        check_name(image, argument)
+        return ImageRecord(image)
+    if not isinstance(image, ImageRecord):
+        raise refusal(argument, "the name of an image or an ImageRecord", image)
+    check_name(image.name, argument)
+    return image
+
+
 def image_name(name: object, argument: str) -> str:
     """Check the name of an image: a relative path with "/", which stays below its folder."""
     if not isinstance(name, str) or not name or "\0" in name or "\n" in name:
         raise refusal(argument, "the name of an image", name)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{argument} must be a name that is text, got {name!r}") from None
     if any(part in {"", ".", ".."} for part in name.split("/")):
         want = 'the path of an image below its folder, without leading "/", "." and ".."'
         raise refusal(argument, want, name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch._files import as_folder
 from manymatch._validate import refusal
 from manymatch.associate.candidates import candidates
 from manymatch.estimate.confidence import assess
@@ -16,7 +17,7 @@ from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features
 from manymatch.geometry.camera import working_pixel
-from manymatch.io.image import load_image
+from manymatch.io.image import load_image, stored_orientation
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
 from manymatch.matcher.config import MatcherConfig, default_preset
 from manymatch.matcher.result import MatchResult, RankOneResult
@@ -94,6 +95,7 @@ class Matcher:
         longest1: int | None = None,
         with_rank_one: bool = False,
         options: Options | None = None,
+        images_folder: str | os.PathLike[str] | None = None,
     ) -> MatchResult:
         """Match two images.
 
@@ -112,6 +114,9 @@ class Matcher:
             Also match with rank-one edges and plain consensus.
         options : Options, optional
             Of the estimator for this pair, instead of the configuration's.
+        images_folder : path, optional
+            The folder of images that names in files are relative to, as hloc and COLMAP have
+            them; by default the one that holds both files, in whatever folders below it.
 
         Returns
         -------
@@ -120,6 +125,7 @@ class Matcher:
             ``result.estimate.success`` is False.
         """
         start = time.perf_counter()
+        names = image_names(image0, image1, images_folder)
         # Before the images, which take longer to read.
         given0 = read_camera(camera0, _path(image0), "camera0")
         given1 = read_camera(camera1, _path(image1), "camera1")
@@ -141,7 +147,8 @@ class Matcher:
             "total": time.perf_counter() - start,
         }
         result.images = images
-        result.names = image_names(image0, image1)
+        result.names = names
+        result.orientations = (stored_orientation(image0), stored_orientation(image1))
         return result
 
     def match_features(
@@ -192,6 +199,7 @@ class Matcher:
             size1=features1.size,
             config=config,
             notes=[*self.notes, first.sentence, second.sentence],
+            camera_sources=(first.source, second.source),
             rank_one=rank_one,
             timing=dict(zip(stages, np.diff(times).tolist(), strict=True)),
         )
@@ -236,12 +244,22 @@ def _path(source: object) -> Path | None:
     return Path(source) if isinstance(source, str | os.PathLike) else None
 
 
-def image_names(image0: object, image1: object) -> tuple[str, str]:
-    """Return short names that tell the two images apart, as files of matches need it."""
-    paths = (_path(image0), _path(image1))
-    first, second = ("image0" if p is None else p.name for p in paths)
-    if paths[1] is None:
-        second = "image1"
-    if first == second and paths[0] is not None and paths[1] is not None:
-        first, second = (f"{p.resolve().parent.name}/{p.name}" for p in paths if p is not None)
+def image_names(image0: object, image1: object, images_folder: object = None) -> tuple[str, str]:
+    """Return the names of the two images, different ones: paths below a folder of images."""
+    # Links are kept, as they are names that the user chose.
+    given = (_path(image0), _path(image1))
+    paths = [None if path is None else Path(os.path.abspath(path)) for path in given]  # noqa: PTH100
+    root = Path(os.path.abspath(as_folder(images_folder, "images"))) if images_folder else None  # noqa: PTH100
+    for side, path in enumerate(paths):
+        if root is not None and path is not None and not path.is_relative_to(root):
+            raise ValueError(
+                f"image{side} must be below the folder of images {str(root)!r}, got {str(path)!r}"
+            )
+    if root is None:
+        parents = [path.parent for path in paths if path is not None]
+        root = Path(os.path.commonpath(parents)) if parents else Path()
+    first, second = (
+        f"image{side}" if path is None else path.relative_to(root).as_posix()
+        for side, path in enumerate(paths)
+    )
     return first, second if first != second else f"{second}.1"

@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from manymatch._environment import require
 from manymatch._files import output_folder, read_text, whole_files
 from manymatch._validate import count, refusal, suggest
+from manymatch.estimate.confidence import CHANCE_LIMIT
 from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.pose_error import pose_error_deg
-from manymatch.io import ColmapWriter, HlocWriter, PairMatches, write_matches_npz, write_pose_json
-from manymatch.io.colmap_import import colmap_name
+from manymatch.io import (
+    ColmapDatabaseWriter,
+    ColmapWriter,
+    HlocWriter,
+    ImageRecord,
+    PairMatches,
+    write_matches_npz,
+    write_pose_json,
+)
+from manymatch.io.colmap_database import require_pycolmap
 from manymatch.io.matches import image_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import numpy as np
@@ -31,10 +40,18 @@ if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
+    from manymatch.io.matches import PairWriter
+    from manymatch.matcher.cameras import Source
     from manymatch.matcher.config import MatcherConfig
 
+#: Writers of files that hold any number of pairs, by format; they are given a folder.
+WRITERS: dict[str, Callable[[Path], PairWriter]] = {
+    "h5": lambda folder: HlocWriter(folder / "features.h5", folder / "matches.h5"),
+    "colmap": ColmapWriter,
+    "colmap-db": lambda folder: ColmapDatabaseWriter(folder / "database.db"),
+}
 #: Formats in which matches can be written.
-FORMATS = ("npz", "h5", "colmap")
+FORMATS = ("npz", *WRITERS)
 _RESULT = "result.json"
 # Names of the files of a result, beside one text of keypoints for each image.
 _FILES = frozenset(
@@ -83,7 +100,11 @@ class MatchResult:
     images : pair of (H, W, 3) uint8 arrays or None
         The images, for the picture and the report.
     names : (str, str)
-        Their names.
+        Their names: paths below the folder of images.
+    camera_sources : (str, str)
+        Where the cameras are from: "given", "colmap", "exif" or "guessed".
+    orientations : (int, int)
+        EXIF orientations of the files, 1 to 8, by which the images were turned.
     """
 
     graph: AssociationGraph
@@ -100,6 +121,8 @@ class MatchResult:
     rank_one: RankOneResult | None = None
     images: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
     names: tuple[str, str] = ("image0", "image1")
+    camera_sources: tuple[Source, Source] = ("given", "given")
+    orientations: tuple[int, int] = (1, 1)
 
     @property
     def keypoints0(self) -> FloatArray:
@@ -208,10 +231,11 @@ class MatchResult:
         folder : path
             Made if needed. The files of an earlier result in it go, of whatever pair and format;
             other files stay. If something cannot be written, all is as it was.
-        formats : iterable of {"npz", "h5", "colmap"}
+        formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
             ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; COLMAP's ``matches.txt``
-            with one text of keypoints per image. The first two have the probabilities of the
-            matches, where the method gives them.
+            with one text of keypoints per image; ``database.db`` for COLMAP's mappers. The first
+            two have the probabilities of the matches, where the method gives them. Files for
+            hloc and COLMAP are in pixels of the images as they are stored, whatever EXIF says.
         picture : bool, optional
             Write ``matches.png``; by default if what draws it is installed.
         report : bool
@@ -251,20 +275,35 @@ class MatchResult:
         return {name: root / path for name, path in names.items()}
 
     def _save_matches(self, root: Path, form: str) -> dict[str, Path]:
-        probability = self.estimate.match_probability
-        pair = PairMatches(self.keypoints0, self.keypoints1, self.estimate.matches, probability)
         if form == "npz":
             self.write_npz(root / "matches.npz")
             return {"npz": root / "matches.npz"}
-        if form == "h5":
-            paths = root / "features.h5", root / "matches.h5"
-            with HlocWriter(*paths) as hloc:
-                hloc.add(*self.names, pair, size0=self.size0, size1=self.size1)
-            return {"h5 features": paths[0], "h5 matches": paths[1]}
-        with ColmapWriter(root) as colmap:
-            colmap.add(*self.names, pair)
-        keypoints = {f"colmap {name}": root / f"{name}.txt" for name in self.names}
-        return {"colmap": colmap.path, **keypoints}
+        estimate = self.estimate
+        pair = PairMatches(
+            self.keypoints0,
+            self.keypoints1,
+            estimate.matches,
+            estimate.match_probability,
+            trusted_pose(estimate.pose, self.confidence.chance),
+        )
+        with WRITERS[form](root) as writer:
+            writer.add(*self._records(), pair)
+        if form != "colmap":
+            return writer.files
+        return {**writer.files, **{f"colmap {name}": root / f"{name}.txt" for name in self.names}}
+
+    def _records(self) -> tuple[ImageRecord, ImageRecord]:
+        """Return the images as files of other tools know them."""
+        sides = zip(
+            self.names,
+            (self.size0, self.size1),
+            (self.camera0, self.camera1),
+            (source != "guessed" for source in self.camera_sources),
+            self.orientations,
+            strict=True,
+        )
+        first, second = (ImageRecord(*side) for side in sides)
+        return first, second
 
     def write_npz(self, path: Path) -> None:
         """Write keypoints, matches, their probabilities and the pose to one .npz file."""
@@ -286,6 +325,7 @@ class MatchResult:
         return {
             **self.config.to_dict(),
             "cameras": [self.camera0.to_dict(), self.camera1.to_dict()],
+            "orientations": list(self.orientations),
             "versions": {
                 "manymatch": __version__,
                 "python": platform.python_version(),
@@ -323,8 +363,10 @@ def check_formats(
             raise ValueError(f"{wrong}{suggest(form, FORMATS)}")
     if "h5" in chosen:
         require("h5py", "writing hloc files", "io")
+    if "colmap-db" in chosen:
+        require_pycolmap()
     if set(chosen) - {"npz"}:
-        check = colmap_name if "colmap" in chosen else image_name
+        check = ColmapWriter.check_name if "colmap" in chosen else image_name
         for name in names:
             check(name, argument)
     return chosen
@@ -368,6 +410,11 @@ def earlier_result(folder: Path) -> EarlierResult:
         return EarlierResult()
     ours = {*_FILES, *(f"{name}.txt" for name in images)}
     return EarlierResult(images, tuple(name for name in files if name in ours))
+
+
+def trusted_pose(pose: RelativePose | None, chance: float | None) -> RelativePose | None:
+    """Return the pose for a model of many images; None where chance may have found its matches."""
+    return pose if chance is not None and chance <= CHANCE_LIMIT else None
 
 
 def mean_probability(estimate: Estimate) -> float | None:

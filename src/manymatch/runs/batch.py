@@ -142,11 +142,12 @@ def run_batch(
         `Matcher.match` takes them. By default from EXIF, else guessed.
     with_rank_one : bool
         Also match the plain way, in further columns.
-    formats : iterable of {"npz", "h5", "colmap"}
+    formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
         Also write keypoints and matches: ``matches/<index>_<name0>_<name1>.npz`` per pair as it is
-        finished, of which, when all pairs are, hloc's ``features.h5`` and ``matches.h5`` and
-        COLMAP's ``colmap/matches.txt`` with one text of keypoints per image are made. The latter
-        two can also be asked for later, for a batch that has .npz files.
+        finished, of which, when all pairs are, hloc's ``features.h5`` and ``matches.h5``,
+        COLMAP's ``colmap/matches.txt`` with one text of keypoints per image, and ``database.db``
+        for COLMAP's mappers are made. The latter three can also be asked for later, for a batch
+        that has .npz files; of two images that are paired twice they have the first pair.
     limit : int, optional
         Only the first pairs; a later run without it continues with the others.
     retry_errors : bool
@@ -306,6 +307,7 @@ def _match_pair(
             view0.features, view1.features, *cameras, with_rank_one=with_rank_one, options=options
         )
         if folder is not None:
+            result.orientations = (view0.orientation, view1.orientation)
             _write_matches(result, matches_path(folder, index, pair))
         return result_row(index, pair, result, cameras, time.perf_counter() - start)
     except (_CannotWriteError, ImportError):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._files import make_folder, open_regular, sync_folder, whole_file, write_whole
 from manymatch._validate import count, integer
+from manymatch.io.colmap_database import SIDE_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ _LOCK = ".lock"
 _LONGEST_LINE = 16_000_000
 # Lines whose numbers are told.
 _TOLD = 5
-_LEFT_OVER = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_LEFT_OVER = re.compile(rf"\.[0-9a-f]{{32}}\.tmp({'|'.join(SIDE_FILES)})?")
 
 
 class Journal:
@@ -274,6 +275,6 @@ def remove_left_overs(folder: Path, *patterns: str) -> None:
     at its end.
     """
     for pattern in patterns:
-        for path in folder.glob(f"{pattern}.*.tmp"):
+        for path in folder.glob(f"{pattern}.*.tmp*"):
             if _LEFT_OVER.fullmatch(path.name):
                 path.unlink(missing_ok=True)

@@ -8,20 +8,21 @@ well, so that a batch that was killed neither loses nor doubles a pair there.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from manymatch._files import make_folder, name_end
-from manymatch.io.colmap_import import ColmapWriter, colmap_name
-from manymatch.io.hloc import HlocWriter
-from manymatch.io.image import image_size
-from manymatch.io.matches import image_name, read_matches_npz
-from manymatch.matcher.result import check_formats
+from manymatch._files import make_folder, name_end, reading
+from manymatch.geometry.camera import Camera
+from manymatch.io.colmap_database import check_mirrored
+from manymatch.io.image import stored_orientation
+from manymatch.io.matches import MATCHES_NPZ, ImageRecord, PairMatches, read_matches_npz
+from manymatch.matcher.result import WRITERS, check_formats, trusted_pose
 from manymatch.runs.journal import remove_left_overs
 from manymatch.runs.rows import ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from manymatch.io.pairs import Pair
@@ -33,48 +34,69 @@ _NAME_BYTES = 80
 def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
     """Check in which formats matches are written, and whether these can hold the pairs.
 
-    Files of hloc and COLMAP know an image by its name and have its keypoints once. The names must
-    therefore be paths below a folder, each of one file and one quarter turn, and no two images may
-    be paired twice.
+    Files of hloc and COLMAP know an image by its name and have its keypoints and its camera once.
+    The names must therefore be paths below a folder, each of one file, one quarter turn and one
+    camera.
     """
-    chosen = check_formats(formats)
+    names = dict.fromkeys(name for pair in pairs for name in (pair.name0, pair.name1))
+    chosen = check_formats(formats, names, "pairs")
     if not set(chosen) - {"npz"}:
         return chosen
+    told = f"to be written as {' and '.join(chosen)}"
     images: dict[str, tuple[Path, int]] = {}
-    seen: set[frozenset[str]] = set()
+    cameras: dict[str, Camera | None] = {}
     for pair in pairs:
-        for name, image in (
-            (pair.name0, (pair.path0, pair.rot0)),
-            (pair.name1, (pair.path1, pair.rot1)),
+        if pair.name0 == pair.name1:
+            raise ValueError(f"pairs must have two images {told}, got {pair.name0!r} twice")
+        for name, image, camera in (
+            (pair.name0, (pair.path0, pair.rot0), pair.camera0),
+            (pair.name1, (pair.path1, pair.rot1), pair.camera1),
         ):
-            _check_name(name, chosen)
             if images.setdefault(name, image) != image:
                 raise ValueError(
-                    f"pairs must have one file and one quarter turn by the name {name!r} to be "
-                    f"written as {' and '.join(chosen)}, got several"
+                    f"pairs must have one file and one quarter turn by the name {name!r} {told}, "
+                    "got several"
                 )
-        # hloc has "-" for "/" in the names of a pair.
-        key = frozenset(name.replace("/", "-") for name in (pair.name0, pair.name1))
-        if key in seen:
+            if "colmap-db" in chosen and cameras.setdefault(name, camera) != camera:
+                raise ValueError(
+                    f"pairs must have one camera of {name!r} {told}, got {camera} after "
+                    f"{cameras[name]}"
+                )
+    flat: dict[str, str] = {}
+    for name in images if "h5" in chosen else ():
+        if flat.setdefault(name.replace("/", "-"), name) != name:
             raise ValueError(
-                f"pairs must have any two images once to be written as {' and '.join(chosen)}, "
-                f"got {pair.name0!r} and {pair.name1!r} twice"
+                f"pairs must have names that differ where hloc has - for / {told}, got {name!r} "
+                f"and {flat[name.replace('/', '-')]!r}"
             )
-        seen.add(key)
+    if "colmap-db" in chosen:
+        _check_database(pairs, images, cameras)
     return chosen
 
 
-def _check_name(name: str, formats: Sequence[str]) -> None:
-    image_name(name, "pairs")
-    if "colmap" in formats:
-        colmap_name(name, "pairs")
+def _check_database(
+    pairs: Sequence[Pair], images: dict[str, tuple[Path, int]], cameras: dict[str, Camera | None]
+) -> None:
+    """Refuse cameras that COLMAP does not have, and pairs that it has no pose for."""
+    for name, camera in cameras.items():
+        if camera is not None:
+            with _about(name):
+                camera.to_colmap()
+    stored = {
+        name: ImageRecord(name, (1, 1), orientation=stored_orientation(path))
+        for name, (path, _) in images.items()
+    }
+    for pair in pairs:
+        check_mirrored(stored[pair.name0], stored[pair.name1])
+
+
+@contextlib.contextmanager
+def _about(name: str) -> Iterator[None]:
+    """Say to which image an error belongs."""
     try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"pairs must have names that are text to be written as {' and '.join(formats)}, got "
-            f"{name!r}"
-        ) from None
+        yield
+    except ValueError as error:
+        raise ValueError(f"pairs must have cameras that fit, but of {name!r}: {error}") from error
 
 
 def matches_path(folder: Path, index: int, pair: Pair) -> Path:
@@ -89,34 +111,47 @@ def write_outputs(
 ) -> list[Path]:
     """Write the files that hold the matches of all finished pairs, and return their names.
 
-    The folder of the batch gets ``features.h5`` and ``matches.h5`` for hloc, and ``colmap/`` with
-    ``matches.txt`` and one text of keypoints per image. Rows that are errors have no matches.
+    The folder of the batch gets ``features.h5`` and ``matches.h5`` for hloc, ``colmap/`` with
+    ``matches.txt`` and one text of keypoints per image, and ``database.db`` for COLMAP's mappers.
+    Rows that are errors have no matches.
     """
     files: list[Path] = []
-    sizes: dict[Path, tuple[int, int]] = {}
     with contextlib.ExitStack() as stack:
-        hloc = colmap = None
-        if "h5" in formats:
-            files += [folder / "features.h5", folder / "matches.h5"]
-            hloc = stack.enter_context(HlocWriter(*files))
-        if "colmap" in formats:
-            make_folder(folder / "colmap")
-            remove_left_overs(folder, "colmap/**/")
-            colmap = stack.enter_context(ColmapWriter(folder / "colmap"))
-            files.append(colmap.path)
-        if not files:
-            return files
-        for row in rows:
+        writers = []
+        for form in formats:
+            if form == "colmap":
+                make_folder(folder / "colmap")
+                remove_left_overs(folder, "colmap/**/")
+            if form in WRITERS:
+                writer = WRITERS[form](folder / "colmap" if form == "colmap" else folder)
+                writers.append(stack.enter_context(writer))
+                files += writer.files.values()
+        for row in rows if writers else ():
             if row["verdict"] == ERROR:
                 continue
             pair = pairs[row["index"]]
-            found = read_matches_npz(matches_path(folder, row["index"], pair))
-            if hloc is not None:
-                for path in (pair.path0, pair.path1):
-                    if path not in sizes:
-                        sizes[path] = image_size(path)
-                size0, size1 = sizes[pair.path0], sizes[pair.path1]
-                hloc.add(pair.name0, pair.name1, found, size0=size0, size1=size1)
-            if colmap is not None:
-                colmap.add(pair.name0, pair.name1, found)
+            path = matches_path(folder, row["index"], pair)
+            found = read_matches_npz(path)
+            found = dataclasses.replace(found, pose=trusted_pose(found.pose, row.get("chance")))
+            images = _images(pair, row, found, path)
+            for writer in writers:
+                writer.add(*images, found)
     return files
+
+
+def _images(
+    pair: Pair, row: dict[str, Any], found: PairMatches, path: Path
+) -> tuple[ImageRecord, ImageRecord]:
+    """Make the records of the images of a pair of its row and its .npz file."""
+    config = found.config or {}
+    with reading(path, MATCHES_NPZ, ValueError, LookupError, TypeError):
+        first, second = (
+            ImageRecord(
+                name,
+                camera=Camera.from_dict(config["cameras"][side]),
+                focal_known=row.get(f"camera{side}_source") != "guessed",
+                orientation=config["orientations"][side],
+            )
+            for side, name in enumerate((pair.name0, pair.name1))
+        )
+        return first, second

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch.features.extractor import Extractor
-from manymatch.io.image import load_image
+from manymatch.io.image import load_image, stored_orientation
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _TILE = 30
 class View:
     """Features of one image, in its own pixels, and the camera it has if none is given.
 
+    `orientation` is the one of EXIF by which the image was turned.
     There is no `camera` where the one that all images share does not fit this image, which matters
     only for pairs that have no camera of their own.
     """
@@ -39,6 +40,7 @@ class View:
     features: Features
     camera: ResolvedCamera | None
     why_no_camera: str = ""
+    orientation: int = 1
 
     def camera_in(self, pair: Pair, side: int) -> ResolvedCamera:
         """Camera of this image as image 0 or 1 of a pair: the pair's own, else that of the image.
@@ -123,8 +125,8 @@ class Views:
         try:
             camera = resolve_camera(self._cameras, path, (width, height), "camera")
         except ValueError as error:
-            return View(turned, None, str(error))
-        return View(turned, camera)
+            return View(turned, None, str(error), stored_orientation(path))
+        return View(turned, camera, orientation=stored_orientation(path))
 
     @property
     def _extractor(self) -> Extractor:

@@ -1,0 +1,197 @@
+"""Cameras, images, keypoints, matches and two-view geometries as a database that COLMAP maps."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch import _files
+from manymatch._environment import require
+from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
+from manymatch.io.matches import ImageRecord, PairMatches, PairWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from manymatch._validate import FloatArray
+
+#: Beside an open database SQLite has files of these endings.
+SIDE_FILES = ("-wal", "-shm", "-journal")
+# The model that COLMAP itself takes for photographs of unknown cameras: it can refine distortion.
+_UNCALIBRATED = {"SIMPLE_PINHOLE": "SIMPLE_RADIAL"}
+
+
+class ColmapDatabaseWriter(PairWriter):
+    """Writes any number of pairs as a database from which COLMAP's mappers make a model.
+
+    Per image it holds the keypoints and a frame of its own, in a rig that is nothing but the
+    camera; COLMAP has the centre of the top-left pixel at (0.5, 0.5), so half a pixel is added.
+    COLMAP reads images as they are stored, whatever EXIF says: keypoints, cameras and poses are for
+    the image as it is stored. Images of equal cameras share one, unless the focal length is
+    guessed; then the camera is marked as one without prior focal length, which mappers refine.
+
+    Per pair it holds the matches and, where the pair has a pose, the two-view geometry with the
+    pose, E, F (without distortion) and the matches as inliers. Its configuration is *calibrated*,
+    or *uncalibrated* where a focal length is guessed. A pair without pose is marked as degenerate,
+    which mappers pass over.
+
+    Use it in a ``with`` statement, once for all pairs. The file gets its name when the block ends
+    without an error; until then, an older one stays as it was.
+
+    Parameters
+    ----------
+    path
+        File to write, in an existing folder.
+
+    Raises
+    ------
+    ImportError
+        If pycolmap is not installed.
+
+    Examples
+    --------
+    >>> with ColmapDatabaseWriter("database.db") as writer:           # doctest: +SKIP
+    ...     images = [ImageRecord(name, camera=camera) for name in ("a.jpg", "b.jpg")]
+    ...     writer.add(*images, PairMatches(keypoints0, keypoints1, matches, pose=pose))
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self._path = _files.as_path(path)
+        self._colmap = require_pycolmap()
+        self._images: dict[str, tuple[int, Any]] = {}
+        self._shown: dict[str, tuple[Camera | None, bool, int]] = {}
+        self._cameras: dict[Any, Any] = {}
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files by what they are."""
+        return {"colmap-db": self._path}
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        temporary = stack.enter_context(_files.whole_file(self._path))
+        stack.enter_context(_closed(temporary, self._path))
+        # Not in one transaction: pycolmap ends the process where that cannot be completed.
+        with self._writing():
+            self._database = self._colmap.Database.open(os.fspath(temporary))
+        stack.callback(self._database.close)
+
+    def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
+        camera = image.camera
+        if camera is None or camera.width is None:
+            raise ValueError(
+                f"camera of {image.name!r} must be one with a size for COLMAP's database, got "
+                f"{camera}"
+            )
+        with self._writing():
+            own = self._camera(camera, None if image.focal_known else image.name)
+            number = len(self._images) + 1
+            record = self._colmap.Image(name=image.name, camera_id=own.camera_id)
+            record.image_id = number
+            frame = self._colmap.Frame()
+            frame.frame_id, frame.rig_id = number, own.camera_id
+            frame.add_data_id(record.data_id)
+            pixels = (points + COLMAP_PIXEL_CENTRE).astype(np.float32)
+            self._database.write_image(record, use_image_id=True)
+            self._database.write_frame(frame, use_frame_id=True)
+            self._database.write_keypoints(number, pixels.reshape(-1, 2))
+        self._images[image.name] = number, own
+
+    def _camera(self, camera: Camera, guessed_of: str | None) -> Any:
+        """Camera of the database; one that is equal or, with a guess, one of the image alone."""
+        values = camera.to_colmap()
+        if values["model"] in _UNCALIBRATED:
+            values["model"] = _UNCALIBRATED[values["model"]]
+            values["params"] = [*values["params"], 0.0]
+        key = (guessed_of, values["model"], camera.width, camera.height, *values["params"])
+        if key not in self._cameras:
+            number = len(self._cameras) + 1
+            own = self._colmap.Camera(**values, camera_id=number)
+            own.has_prior_focal_length = guessed_of is None
+            rig = self._colmap.Rig()
+            rig.rig_id = number
+            rig.add_ref_sensor(own.sensor_id)
+            self._database.write_camera(own, use_camera_id=True)
+            self._database.write_rig(rig, use_rig_id=True)
+            self._cameras[key] = own
+        return self._cameras[key]
+
+    def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
+        for image in (image0, image1):
+            shown = (image.camera, image.focal_known, image.orientation)
+            if self._shown.setdefault(image.name, shown) != shown:
+                raise ValueError(
+                    f"camera of {image.name!r} must be the same in all pairs for COLMAP's "
+                    f"database, got {image.camera} after {self._shown[image.name][0]}"
+                )
+        (id0, camera0), (id1, camera1) = (self._images[i.name] for i in (image0, image1))
+        matches = pair.matches.astype(np.uint32)
+        kinds = self._colmap.TwoViewGeometryConfiguration
+        geometry = self._colmap.TwoViewGeometry()
+        geometry.config = kinds.DEGENERATE.value
+        if pair.pose is not None:
+            check_mirrored(image0, image1)
+            axes0, axes1 = image0.axes, image1.axes
+            R, t = axes1 @ pair.pose.R @ axes0.T, axes1 @ pair.pose.t
+            pose = self._colmap.Rigid3d(self._colmap.Rotation3d(R), t)
+            known = image0.focal_known and image1.focal_known
+            geometry.config = (kinds.CALIBRATED if known else kinds.UNCALIBRATED).value
+            geometry.cam2_from_cam1 = pose
+            geometry.E = E = self._colmap.essential_matrix_from_pose(pose)
+            if camera0.is_undistorted() and camera1.is_undistorted():
+                K0, K1 = (np.linalg.inv(c.calibration_matrix()) for c in (camera0, camera1))
+                F = K1.T @ E @ K0
+                geometry.F = F / np.linalg.norm(F)
+            geometry.inlier_matches = matches
+        with self._writing():
+            self._database.write_matches(id0, id1, matches)
+            self._database.write_two_view_geometry(id0, id1, geometry)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn what SQLite reports into an error of the file."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise OSError(errno.EIO, str(error), str(self._path)) from error
+
+
+def check_mirrored(image0: ImageRecord, image1: ImageRecord) -> None:
+    """Refuse two images between which there is no pose as they are stored."""
+    if image0.mirrored != image1.mirrored:
+        mirrored, other = (image0, image1) if image0.mirrored else (image1, image0)
+        raise ValueError(
+            f"image {mirrored.name!r} must not be stored mirrored (EXIF orientation "
+            f"{mirrored.orientation}) where {other.name!r} is not, as COLMAP ignores EXIF and "
+            "has no pose between a scene and its mirror image: save it upright"
+        )
+
+
+def require_pycolmap() -> Any:
+    """Import pycolmap of a version that has rigs and frames, or say how to get it."""
+    pycolmap = require("pycolmap", "writing COLMAP's database", "colmap")
+    if not hasattr(pycolmap.Database, "write_frame"):
+        raise ImportError(
+            "writing COLMAP's database needs pycolmap 4 or later, got "
+            f'{pycolmap.__version__}: pip install "manymatch[colmap]"'
+        )
+    return pycolmap
+
+
+@contextlib.contextmanager
+def _closed(temporary: Path, path: Path) -> Iterator[None]:
+    """Check, when a database was closed, that it is one complete file; remove what is beside."""
+    sides = [temporary.with_name(temporary.name + end) for end in SIDE_FILES]
+    try:
+        yield
+        if any(side.exists() and side.stat().st_size for side in sides):
+            # SQLite does not say that it failed to write at the end, but keeps what is missing.
+            raise OSError(errno.EIO, "the database could not be completed", str(path))
+    finally:
+        for side in sides:
+            side.unlink(missing_ok=True)
