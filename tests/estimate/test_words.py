@@ -260,7 +260,9 @@ def small_graph(first, second):
     st.booleans(),
     st.sampled_from(["pose", "homography", "nothing"]),
 )
-def test_every_estimate_reads_well(estimate, first, second, inliers, probability, low, model):
+def test_every_estimate_reads_well(
+    estimate, confidence, first, second, inliers, probability, low, model
+):
     graph = small_graph(first, second)
     count = graph.num_edges
     found = dataclasses.replace(
@@ -276,6 +278,13 @@ def test_every_estimate_reads_well(estimate, first, second, inliers, probability
     )
     for sentence in words.estimate_sentences(found, graph):
         assert_sentence(sentence)
+    for verdict in ("solved", "weak", "degenerate", "failed"):
+        judged = dataclasses.replace(confidence, verdict=verdict)
+        first_said, others = words.headline(found, judged)
+        for sentence in (first_said, *others):
+            assert_sentence(sentence)
+        # A pose that is not to be relied on is never said first.
+        assert ("turned" in first_said) == (model == "pose" and verdict == "solved")
     assert_reads_well(repr(graph))
     for row in words.comparison_rows([("ours", found)], [None]):
         for cell in row:

@@ -284,6 +284,15 @@ def test_without_matplotlib_there_is_no_picture(result, tmp_path, monkeypatch):
     assert not (tmp_path / "b").exists()
 
 
+def test_a_notebook_shows_the_images_or_the_text(result, monkeypatch):
+    shown = result._repr_html_()
+    assert shown.startswith("<iframe ")
+    assert "data:image/jpeg;base64," in shown
+    assert "rank-one, plain consensus" in shown
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    assert result._repr_html_() is None
+
+
 def test_features_that_are_there_already(pair, matcher, result):
     features = matcher.extractor.extract_many([pair.image0, pair.image1])
     found = matcher.match_features(*features, pair.camera, pair.camera)

@@ -1,6 +1,7 @@
 """Headless Chromium without any further package, through DevTools messages over two pipes."""
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -136,14 +137,30 @@ class Browser:
         self.page("Page.navigate", url=url)
         self.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
-    def evaluate(self, expression):
-        """Value of a JavaScript expression."""
-        answer = self.page(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+    def evaluate(self, expression, session=None):
+        """Value of a JavaScript expression, in the page or in the session of a frame."""
+        answer = self.call(
+            "Runtime.evaluate",
+            session=session or self._session,
+            expression=expression,
+            returnByValue=True,
+            awaitPromise=True,
         )
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def frames(self):
+        """Return for each sandboxed frame of the page a function like `evaluate`, in any order."""
+        how = {"waitForDebuggerOnStart": False, "flatten": True}
+        self.page("Target.setAutoAttach", autoAttach=True, **how)
+        self.evaluate("1")
+        attached = [e["params"] for e in self.events if e["method"] == "Target.attachedToTarget"]
+        sessions = [p["sessionId"] for p in attached if p["targetInfo"]["type"] == "iframe"]
+        for session in sessions:
+            for domain in ("Runtime", "Log"):
+                self.call(f"{domain}.enable", session=session)
+        return [functools.partial(self.evaluate, session=session) for session in sessions]
 
     def wait_for(self, expression):
         """Wait until a JavaScript expression is true, and return its value."""
@@ -158,22 +175,47 @@ class Browser:
         """Move the mouse to a place of the window, in CSS pixels."""
         self.page("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def click(self, x, y):
-        """Move there and press the left button once."""
+    def click(self, x, y, count=1):
+        """Move there and press the left button, for the `count`-th time in a row."""
         self.move_mouse(x, y)
+        left = {"button": "left", "clickCount": count}
         for kind in ("mousePressed", "mouseReleased"):
-            self.page("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            self.page("Input.dispatchMouseEvent", type=kind, x=x, y=y, **left)
 
-    def press(self, key):
+    def drag(self, start, end, steps=4):
+        """Press the left button at one place of the window, move to another and let go."""
+        self.move_mouse(*start)
+        left = {"button": "left", "clickCount": 1}
+        self.page("Input.dispatchMouseEvent", type="mousePressed", x=start[0], y=start[1], **left)
+        for k in range(1, steps + 1):
+            x, y = (a + (b - a) * k / steps for a, b in zip(start, end, strict=True))
+            self.page("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, buttons=1)
+        self.page("Input.dispatchMouseEvent", type="mouseReleased", x=end[0], y=end[1], **left)
+
+    def wheel(self, x, y, delta):
+        """Turn the wheel at a place of the window; a negative delta is away from the user."""
+        self.page("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=delta)
+
+    def touch(self, *moves):
+        """Put fingers down, move and lift them; a move is a list of their places (x, y)."""
+        self.page("Emulation.setTouchEmulationEnabled", enabled=True)
+        for number, places in enumerate((*moves, [])):
+            kind = "touchStart" if number == 0 else "touchMove" if places else "touchEnd"
+            points = [{"x": x, "y": y, "id": k} for k, (x, y) in enumerate(places)]
+            self.page("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+        self.page("Emulation.setTouchEmulationEnabled", enabled=False)
+
+    def press(self, key, *, shift=False):
         """Press a key by its DOM name."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
-        codes |= {"ArrowRight": 39, "ArrowDown": 40}
+        codes |= {"ArrowRight": 39, "ArrowDown": 40, "+": 187, "-": 189, "0": 48}
         for kind in ("rawKeyDown", "keyUp"):
             self.page(
                 "Input.dispatchKeyEvent",
                 type=kind,
                 key=key,
                 code=key,
+                modifiers=8 if shift else 0,
                 windowsVirtualKeyCode=codes[key],
             )
 

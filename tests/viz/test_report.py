@@ -1,8 +1,12 @@
+import base64
 import dataclasses
+import functools
+import io
 import json
 import re
 import subprocess
 import sys
+import tracemalloc
 from html.parser import HTMLParser
 
 import numpy as np
@@ -10,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manymatch import AssociationGraph, assess, estimate_relative_pose
+from manymatch import AssociationGraph, Options, assess, estimate_relative_pose
 from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.geometry.camera import Camera
 from manymatch.viz import overlay, plot_candidates
-from manymatch.viz.report import write_report
+from manymatch.viz import report as report_module
+from manymatch.viz.report import notebook_view, write_report
 from tests.oracles.geometry import sampson_squared
 
 VOID = {"meta", "img", "input", "br", "path", "circle", "line", "rect", "polyline"}
@@ -123,7 +128,7 @@ def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_pa
         "Weak",
         "The matches hardly determine it.",
         "1.25° from the true pose",
-        "Camera 1 is turned",
+        "The pose is uncertain. The matches hardly determine it. Best guess: camera 1 is turned",
         f"{scene.graph.num_edges} Candidates kept",
         f"{estimate.num_inliers} Consistent with the pose",
         f"{len(estimate.matches)} Resolved matches",
@@ -331,11 +336,145 @@ def test_probabilities_are_those_of_the_matches(scene, estimate, tmp_path):
 
 
 def test_of_very_many_candidates_the_chosen_ones_are_kept(monkeypatch, scene, estimate, tmp_path):
-    most = len(estimate.matches) + 3
-    monkeypatch.setattr(overlay, "MOST_EDGES", most)
-    page = report(tmp_path / "report.html", scene, estimate)
-    assert len(page.data["state"]) == most
-    assert page.data["state"].count(2) == len(estimate.matches)
+    for extra in (3, -5):
+        most = len(estimate.matches) + extra
+        size = dataclasses.replace(report_module._FILE, edges=most)
+        monkeypatch.setattr(report_module, "_FILE", size)
+        others = [("the same", estimate, None)]
+        page = report(tmp_path / "report.html", scene, estimate, others=others)
+        drawn = min(most, len(estimate.matches))
+        assert len(page.data["state"]) == most
+        assert page.data["state"].count(2) == drawn
+        own, other = (len(layer["pairs"][0]) for layer in page.data["layers"])
+        assert own == drawn
+        assert 0 < other <= most
+        assert f"The pictures show {most} of the candidates." in page.text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "headline"),
+    [
+        ("solved", "good", "Camera 1 is turned"),
+        ("weak", "weak", "The pose is uncertain."),
+        ("degenerate", "weak", "The pose is not fully determined."),
+    ],
+)
+def test_only_a_pose_that_is_solved_is_the_headline(
+    scene, estimate, confidence, tmp_path, verdict, kind, headline
+):
+    judged = dataclasses.replace(confidence, verdict=verdict, reason="It is so.")
+    page = report(tmp_path / "r.html", scene, estimate, confidence=judged)
+    [said] = [a for a in page.all("h2") if "said" in a.get("class", "")]
+    assert said["class"] == f"said {kind}"
+    start = page.text.index("Solved" if kind == "good" else verdict.capitalize())
+    after = page.text[start:].partition(" ")[2]
+    assert after.startswith(headline)
+    assert "It is so." in page.text
+    assert ("Best guess: camera 1 is turned" in page.text) == (kind != "good")
+    assert ("Pose, a best guess" in page.text) == (kind != "good")
+
+
+def embedded(page):
+    """Return the photographs of a page as Pillow images."""
+    Image = pytest.importorskip("PIL.Image")
+    data = [a["src"].partition("base64,")[2] for a in page.all("img")]
+    return [Image.open(io.BytesIO(base64.b64decode(text))) for text in data]
+
+
+def test_photographs_are_embedded_at_the_size_of_a_screen(scene, estimate, tmp_path):
+    large = np.zeros((2250, 3000, 3), np.uint8)
+    large[1200:, :1000] = (200, 40, 40)
+    page = report(tmp_path / "r.html", scene, estimate, images=(large, photo(300, 200)))
+    pictures = embedded(page)
+    assert [picture.size for picture in pictures] == [(1600, 1200), (300, 200)]
+    # Nothing is shifted: the corner of the red part is where it was.
+    pixels = np.asarray(pictures[0], int)[..., 0] > 100
+    assert pixels[642:, :531].all()
+    assert not pixels[:638].any()
+    assert not pixels[:, 536:].any()
+    assert page.data["sizes"] == [[3000, 2250], [300, 200]]
+    assert "3000 × 2250, here 1600 × 1200" in page.text
+    assert "300 × 200, here" not in page.text
+
+
+def test_large_photographs_are_not_copied(scene, estimate, confidence, tmp_path):
+    """Only a part of the pixels is in memory a second time."""
+    image = np.zeros((1500, 12000, 3), np.uint8)
+    write = functools.partial(report, tmp_path / "r.html", scene, estimate, confidence=confidence)
+    write()
+    tracemalloc.start()
+    try:
+        write(images=(image, image))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < image.nbytes / 2
+
+
+def frame(text):
+    """Return the attributes of the frame in which a notebook shows a result, and its page."""
+    outer = Page(text)
+    [(tag, attributes)] = outer.elements
+    assert (tag, outer.text) == ("iframe", "")
+    return attributes, Page(attributes["srcdoc"])
+
+
+def view(scene, estimate, **keywords):
+    arguments = {"images": (None, None), "camera0": scene.camera0, "camera1": scene.camera1}
+    arguments["graph"] = scene.graph
+    return notebook_view(estimate=estimate, **{**arguments, **keywords})
+
+
+def test_a_notebook_shows_the_stage_in_a_frame_of_its_own(scene, estimate, confidence):
+    text = view(scene, estimate, confidence=confidence, names=("left.png", "right.png"))
+    attributes, page = frame(text)
+    assert attributes["sandbox"] == "allow-scripts"
+    assert attributes["title"] == "left.png ↔ right.png"
+    assert "Camera 1 is turned" in page.text
+    assert f"Matches {len(estimate.matches)}" in page.text
+    assert len(page.data["state"]) == scene.graph.num_edges
+    assert "embedded" in page.all("body")[0]["class"]
+    [policy] = [a["content"] for a in page.all("meta") if "http-equiv" in a]
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    for absent in ("Residuals", "Reproduce and cite", "R and t"):
+        assert absent not in page.text
+    failed = estimate_relative_pose(scene.graph.head(3), scene.camera0, scene.camera1)
+    _, page = frame(view(scene, failed, graph=scene.graph.head(3)))
+    assert failed.failure in page.text
+
+
+def test_what_a_notebook_keeps_is_small(confidence):
+    """However large the images are and however many candidates there are."""
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0, 3000, (6000, 2))
+    edges = np.column_stack([np.repeat(np.arange(6000), 2), rng.integers(0, 6000, 12000)])
+    graph = AssociationGraph(points, points[::-1], np.unique(edges, axis=0))
+    camera = Camera("PINHOLE", 4000, 3000, [3000.0, 3000.0, 2000.0, 1500.0])
+    found = estimate_relative_pose(graph, camera, camera, options=Options(max_iterations=1000))
+    image = np.repeat(np.repeat(photo(400, 300), 10, axis=0), 10, axis=1)
+    text = notebook_view(
+        images=(image, image),
+        graph=graph,
+        estimate=found,
+        camera0=camera,
+        camera1=camera,
+        confidence=confidence,
+    )
+    assert len(text) < 1_000_000
+    _, page = frame(text)
+    assert [picture.size for picture in embedded(page)] == [(900, 675)] * 2
+    assert len(page.data["state"]) == 2000
+
+
+@given(st.text(st.characters(), max_size=40))
+@settings(max_examples=25)
+def test_any_name_survives_in_a_notebook(scene, estimate, confidence, text):
+    shown = view(scene, estimate, names=(text, NASTY), confidence=confidence)
+    attributes, page = frame(shown)
+    assert page.data["names"] == [text, NASTY]
+    assert len(page.scripts) == 2
+    assert NASTY in attributes["title"]
+    shown.encode("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """The report in a real browser: it is opened, pointed at, tapped and walked over with the keys."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from manymatch import estimate_relative_pose
+from manymatch import AssociationGraph, Camera, assess, estimate_relative_pose
 from manymatch.datasets.synthetic import DEMO, make_scene
-from manymatch.viz.report import write_report
+from manymatch.viz.report import notebook_view, write_report
 from tests.support.browser import Browser, find_chromium
 
 pytestmark = pytest.mark.skipif(
@@ -118,7 +120,7 @@ def check_shown(browser, scene, estimate, side, keypoint):
         is_chosen = graph.edges[edge, far] == partner
         assert ("probability 0." in text or "probability 1." in text) == is_chosen
         assert (kind == "chosen") == is_chosen
-        assert ("chosen" in text.split("\n")[-1].split(", ")[:1]) == is_chosen
+        assert (text.split("\n")[1] == "chosen") == is_chosen
     marks = browser.evaluate(
         "[...document.querySelectorAll('#overlay .candidate')].map(g => "
         "[g.classList.contains('chosen'), g.textContent, ...(r => [r.left + r.width / 2, "
@@ -181,14 +183,296 @@ def test_a_tap_on_a_phone(opened, scene, estimate):
     opened.wait_for(below)
     keypoint = lonely_keypoint(scene, estimate, 1)
     x, y = place_of(opened, scene, 1, keypoint)
-    opened.page("Emulation.setTouchEmulationEnabled", enabled=True)
-    for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
-        opened.page("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+    opened.touch([(x, y)])
     # On so small a screen another keypoint may be as near as this one.
     opened.wait_for("detail.textContent.includes('of image 1')")
     assert opened.evaluate("document.querySelectorAll('#overlay .candidate').length") > 0
     assert opened.evaluate("document.querySelectorAll('#overlay .epipolar').length") == 1
-    opened.page("Emulation.setTouchEmulationEnabled", enabled=False)
+    # The candidates are in view together with the images, and not over them.
+    top, bottom, sheet, end = opened.evaluate(
+        "[stage, detail].flatMap(e => (r => [r.top, r.bottom])(e.getBoundingClientRect()))"
+    )
+    assert 0 <= top < bottom <= sheet < end <= 844
+
+
+def test_the_candidates_are_beside_the_images(opened):
+    """Without scrolling, on a small desktop screen, before and after a keypoint is held."""
+    opened.resize(1280, 800)
+    for _ in range(2):
+        stage, side = opened.evaluate(
+            "[stage, detail].map(e => (r => [r.left, r.top, r.right, r.bottom])"
+            "(e.getBoundingClientRect()))"
+        )
+        assert stage[2] <= side[0] < side[2] <= 1280
+        assert 0 < stage[1] < stage[3] <= 800
+        assert side[1] == pytest.approx(stage[1], abs=1)
+        assert side[3] <= 800
+        assert opened.evaluate("scrollY") == 0
+        opened.evaluate("document.getElementById('step').click()")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "window", "stacked"),
+    [
+        (((1200, 360), (1200, 360)), (1280, 800), True),
+        (((1200, 800), (1200, 800)), (1280, 800), False),
+        (((1200, 800), (1200, 800)), (390, 844), True),
+        (((720, 1280), (720, 1280)), (390, 844), False),
+    ],
+)
+def test_images_are_placed_so_that_they_are_large(browser, tmp_path, sizes, window, stacked):
+    cameras = [Camera("PINHOLE", w, h, [900.0, 900.0, w / 2, h / 2]) for w, h in sizes]
+    points = np.random.default_rng(0).uniform(0, 300, (3, 2))
+    graph = AssociationGraph.from_matches(points, points)
+    path = write_report(
+        tmp_path / "r.html",
+        images=(None, None),
+        graph=graph,
+        estimate=estimate_relative_pose(graph, *cameras),
+        camera0=cameras[0],
+        camera1=cameras[1],
+        config={},
+    )
+    browser.resize(*window)
+    browser.open(path.as_uri())
+    assert browser.evaluate("document.body.classList.contains('stacked')") == stacked
+    height = browser.evaluate("stage.getBoundingClientRect().height")
+    assert height < window[1] * 0.7
+
+
+def transforms(browser):
+    """Scale and move of the two photographs, as the browser draws them."""
+    return browser.evaluate(
+        "['panel0', 'panel1'].map(id => (m => [m.a, m.e, m.f])(new DOMMatrix("
+        "getComputedStyle(document.querySelector(`#${id} img`)).transform)))"
+    )
+
+
+def settled(browser):
+    """Wait until what changed is drawn."""
+    browser.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")
+
+
+WHOLE = [[1, 0, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_wheel_zooms_where_the_mouse_is_and_a_double_click_resets(
+    opened, scene, estimate, side
+):
+    keypoint = lonely_keypoint(scene, estimate, side)
+    place = place_of(opened, scene, side, keypoint)
+    before = painted(opened)
+    assert transforms(opened) == WHOLE
+    assert opened.evaluate("document.getElementById('reset').disabled")
+    opened.move_mouse(*place)
+    # Scrolling to the images is not the wheel's business.
+    opened.evaluate("new Promise(done => setTimeout(done, 350))")
+    for _ in range(3):
+        opened.wheel(*place, -120)
+    opened.wait_for(f"document.getElementById('panel{side}').classList.contains('zoomed')")
+    settled(opened)
+    scale, x, y = transforms(opened)[side]
+    assert 1.5 < scale < 4
+    assert transforms(opened)[1 - side] == [1, 0, 0]
+    # The keypoint stays under the mouse, in the photograph and in what is drawn over it.
+    points = (scene.graph.points0, scene.graph.points1)[side]
+    corner, extent = panel_box(opened, side)
+    fraction = (points[keypoint] + 0.5) / scene.size
+    np.testing.assert_allclose(corner + (x, y) + scale * fraction * extent, place, atol=1.5)
+    ring = opened.evaluate(
+        "(r => [r.left + r.width / 2, r.top + r.height / 2])"
+        "(document.querySelector('#overlay .here').getBoundingClientRect())"
+    )
+    assert ring == pytest.approx(place, abs=1.5)
+    # Matches that are not seen any more are not drawn.
+    assert painted(opened) < before
+    shares = [100, 100]
+    shares[side] = round(100 * scale)
+    said = "{} · {} %".format(*shares)
+    assert opened.evaluate("document.getElementById('zoom').value") == said
+    for count in (1, 2):
+        opened.click(*place, count=count)
+    opened.wait_for("document.getElementById('reset').disabled")
+    settled(opened)
+    assert transforms(opened) == WHOLE
+    assert painted(opened) == pytest.approx(before, rel=0.02)
+
+
+def panel_box(browser, side):
+    """Corner and size of an image's frame in the window."""
+    box = browser.evaluate(
+        f"(r => [r.left, r.top, r.width, r.height])"
+        f"(document.getElementById('panel{side}').getBoundingClientRect())"
+    )
+    return np.array(box[:2]), np.array(box[2:])
+
+
+def test_the_wheel_scrolls_the_page_where_there_is_nothing_to_zoom_out_of(opened):
+    corner, extent = panel_box(opened, 0)
+    opened.wheel(*(corner + extent / 2), 120)
+    opened.wait_for("scrollY > 50")
+    # The same turn of the wheel, back over the image, scrolls on.
+    opened.wheel(*(corner + extent / 2), -60)
+    opened.wait_for("scrollY <= 60")
+    assert transforms(opened) == WHOLE
+
+
+def test_dragging_moves_the_image_and_its_lines_and_holds_nothing(opened, scene, estimate):
+    keypoint = lonely_keypoint(scene, estimate, 0)
+    opened.click(*place_of(opened, scene, 0, keypoint))
+    check_shown(opened, scene, estimate, 0, keypoint)
+    for _ in range(3):
+        opened.evaluate("document.getElementById('in').click()")
+    settled(opened)
+    ends = "(l => [l.x1, l.y1, l.x2, l.y2].map(v => v.baseVal.value))"
+    ends += "(document.querySelector('#overlay .link.chosen'))"
+    before, old = opened.evaluate(ends), transforms(opened)
+    assert old[0][0] == old[1][0] == pytest.approx(1.5**3)
+    corner, extent = panel_box(opened, 1)
+    start = corner + extent / 2
+    opened.drag(start, start - [30, 20])
+    settled(opened)
+    after, new = opened.evaluate(ends), transforms(opened)
+    moved = np.subtract(new[1][1:], old[1][1:])
+    assert new[0] == old[0]
+    assert np.abs(moved).max() > 15
+    assert np.all(np.abs(moved) <= [30.5, 20.5])
+    np.testing.assert_allclose(np.subtract(after, before), [0, 0, *moved], atol=0.6)
+    # The keypoint that was held still is, and nothing else was clicked.
+    assert f"Keypoint {keypoint} of image 0" in opened.evaluate("detail.textContent")
+    # No image leaves its frame.
+    for _ in range(4):
+        opened.drag(corner + 10, corner + extent - 10)
+    settled(opened)
+    assert transforms(opened)[1][1:] == [0, 0]
+
+
+def test_the_keys_zoom_move_and_reset(opened):
+    opened.evaluate("panel0.focus()")
+    first = opened.wait_for("/Keypoint \\d+ of image 0/.exec(detail.textContent)?.[0]")
+    for _ in range(4):
+        opened.press("+")
+    settled(opened)
+    zoomed = transforms(opened)
+    assert zoomed[0][0] == zoomed[1][0] == pytest.approx(1.5**4)
+    opened.press("ArrowLeft", shift=True)
+    opened.press("ArrowUp", shift=True)
+    settled(opened)
+    moved = transforms(opened)
+    assert moved[0][1] > zoomed[0][1]
+    assert moved[0][2] > zoomed[0][2]
+    assert moved[1] == zoomed[1]
+    assert first in opened.evaluate("detail.textContent")
+    # Wherever the arrow keys go, the view follows.
+    for _ in range(6):
+        opened.press("ArrowRight")
+        settled(opened)
+        assert opened.evaluate("document.querySelectorAll('#overlay .here').length") == 1
+    opened.press("-")
+    settled(opened)
+    assert transforms(opened)[0][0] == pytest.approx(1.5**3)
+    opened.press("0")
+    settled(opened)
+    assert transforms(opened) == WHOLE
+
+
+def test_two_fingers_zoom_and_one_finger_moves(opened):
+    opened.resize(390, 844)
+    opened.evaluate("stage.scrollIntoView({block: 'center'})")
+    settled(opened)
+    corner, extent = panel_box(opened, 0)
+    x, y = corner + extent / 2
+    apart = [[(x - d, y), (x + d, y)] for d in (20, 30, 45, 60)]
+    opened.touch(*apart)
+    opened.wait_for("panel0.classList.contains('zoomed')")
+    settled(opened)
+    scale, *place = transforms(opened)[0]
+    assert scale == pytest.approx(3, rel=0.02)
+    # The middle of the fingers stays where it is, and so does the page.
+    np.testing.assert_allclose(place, -(scale - 1) * extent / 2, atol=1)
+    np.testing.assert_allclose(panel_box(opened, 0)[0], corner, atol=0.5)
+    assert transforms(opened)[1] == [1, 0, 0]
+    scrolled = opened.evaluate("scrollY")
+    opened.touch(*[[(x + d, y + d)] for d in (0, 10, 20, 30)])
+    settled(opened)
+    moved = np.subtract(transforms(opened)[0][1:], place)
+    assert np.all((moved > 15) & (moved < 31))
+    assert opened.evaluate("scrollY") == scrolled
+    assert "held" not in opened.evaluate("detail.textContent")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("verdict", "kind"), [("weak", "weak"), ("degenerate", "weak")])
+def test_a_pose_that_is_uncertain_is_not_in_bold(
+    browser, scene, estimate, tmp_path, verdict, kind, dark
+):
+    confidence = dataclasses.replace(assess(estimate), verdict=verdict, reason="A reason.")
+    path = write_report(
+        tmp_path / "r.html",
+        images=(None, None),
+        graph=scene.graph,
+        estimate=estimate,
+        camera0=scene.camera0,
+        camera1=scene.camera1,
+        confidence=confidence,
+        config={},
+    )
+    browser.resize(1280, 800, dark=dark)
+    browser.open(path.as_uri())
+    bold = browser.evaluate(
+        "[...document.querySelectorAll('.banner h2, .banner p')].filter(e => "
+        "getComputedStyle(e).fontWeight >= 500).map(e => e.textContent).join()"
+    )
+    assert "The pose is" in bold
+    assert "turned" not in bold
+    assert f"said {kind}" == browser.evaluate("document.querySelector('.said').className")
+    for name in (".said", ".reason", ".pill"):
+        assert contrast(browser, name) > 4.5
+
+
+def test_several_results_in_one_notebook(browser, scene, estimate, tmp_path):
+    """Frames on a page with styles and names of its own: each works, and nothing gets out."""
+    images = (np.full((480, 640, 3), 90, np.uint8),) * 2
+    views = [
+        notebook_view(
+            images=images,
+            graph=scene.graph,
+            estimate=estimate,
+            camera0=scene.camera0,
+            camera1=scene.camera1,
+            names=(name, "b.jpg"),
+        )
+        for name in ("first </iframe>.jpg", "second.jpg")
+    ]
+    path = tmp_path / "notebook.html"
+    text = "<!doctype html><style>div, p { display: none } h2 { font-size: 99px }</style>"
+    path.write_text(text + "<b id=stage></b>".join(views), encoding="utf-8")
+    browser.events.clear()
+    browser.resize(1000, 1200)
+    browser.open(path.as_uri())
+    assert browser.evaluate("frames.length") == 2
+    assert browser.evaluate("document.querySelectorAll('canvas, svg, img, script').length") == 0
+    frames = sorted(browser.frames(), key=lambda read: "second" in read("document.title"))
+    assert len(frames) == 2
+    for k, name in ((0, "first </iframe>.jpg"), (1, "second.jpg")):
+        read = frames[k]
+        assert name in read("document.body.innerText")
+        assert f"Matches {len(estimate.matches)}" in read("document.body.innerText")
+        assert read("[...document.images].every(i => i.naturalWidth > 0)")
+        assert read("getComputedStyle(document.querySelector('h2')).fontSize") != "99px"
+        assert read("document.getElementById('bulk').width") > 300
+        # All of it is in the frame.
+        assert read("document.documentElement.scrollHeight <= innerHeight")
+    frames[0]("document.getElementById('in').click()")
+    frames[0]("document.getElementById('step').click()")
+    zoomed = "document.querySelector('#panel0 img').style.transform"
+    assert "scale(1.5)" in frames[0](zoomed)
+    assert frames[1](zoomed) == ""
+    assert "Keypoint" in frames[0]("document.getElementById('detail').textContent")
+    assert "Keypoint" not in frames[1]("document.getElementById('detail').textContent")
+    complaints = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+    assert [event for event in browser.events if event["method"] in complaints] == []
 
 
 def test_the_keyboard_reaches_everything(opened):

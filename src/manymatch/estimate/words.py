@@ -59,6 +59,21 @@ def model_sentence(estimate: Estimate) -> str:
     return f"Camera 1 is {describe_pose(estimate.pose)}."
 
 
+def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]]:
+    """Return what a page about a pose says first, and the sentences below it.
+
+    The pose is said first only if it is "solved"; of any other its shortcoming is.
+    """
+    said = model_sentence(estimate)
+    if estimate.pose is None:
+        return said, []
+    if confidence.verdict == "solved":
+        return said, [confidence.reason]
+    degenerate = confidence.verdict == "degenerate"
+    first = "The pose is not fully determined." if degenerate else "The pose is uncertain."
+    return first, [confidence.reason, f"Best guess: {said[0].lower()}{said[1:]}"]
+
+
 def camera_centre(pose: RelativePose) -> FloatArray:
     """Return where camera 1 stands in the frame of camera 0, (3,), unit length."""
     centre: FloatArray = -pose.R.T @ pose.t

@@ -151,6 +151,15 @@ class MatchResult:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def _repr_html_(self) -> str | None:
+        """Show verdict and images of the report in a notebook, as text where Pillow is missing."""
+        from manymatch.viz.report import notebook_view
+
+        try:
+            return notebook_view(**self._shown())
+        except ModuleNotFoundError:
+            return None
+
     def lines(self) -> list[str]:
         """Return the result in sentences: verdict, pose, numbers and notes."""
         return [*estimate_sentences(self.estimate, self.graph, self.confidence), *self.notes]
@@ -198,21 +207,27 @@ class MatchResult:
 
         return write_report(
             path,
-            images=self.images or (None, None),
-            graph=self.graph,
-            estimate=self.estimate,
-            camera0=self.camera0,
-            camera1=self.camera1,
+            **self._shown(true_pose),
             config=self.provenance(),
             command=command,
-            confidence=self.confidence,
             timing=self.timing,
             title=title,
-            names=self.names,
             notes=self.notes,
-            others=[(name, e, _error_deg(e, true_pose)) for name, e in self.systems()[1:]],
             error_deg=_error_deg(self.estimate, true_pose),
         )
+
+    def _shown(self, true_pose: RelativePose | None = None) -> dict[str, Any]:
+        """Return the arguments of the report for its verdict and images."""
+        return {
+            "images": self.images or (None, None),
+            "graph": self.graph,
+            "estimate": self.estimate,
+            "camera0": self.camera0,
+            "camera1": self.camera1,
+            "confidence": self.confidence,
+            "names": self.names,
+            "others": [(name, e, _error_deg(e, true_pose)) for name, e in self.systems()[1:]],
+        }
 
     def save(
         self,

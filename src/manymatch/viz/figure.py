@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._environment import require
 from manymatch._files import as_path, write_whole
+from manymatch.io.image import load_image, require_pillow
 
 if TYPE_CHECKING:
     import os
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray
 
 # Pixels so far outside that nothing of them is seen, and that can still be calculated with.
 _FAR = 1e9
+# Samples of a photograph along either axis of a pixel that is drawn, at least.
+_SAMPLES = 3
 
 #: Colours of text, and of text that matters less.
 INK, GREY = "#111827", "#6b7280"
@@ -37,6 +41,21 @@ def require_matplotlib() -> tuple[type[Figure], type[FigureCanvasAgg]]:
 def drawable(points: FloatArray) -> FloatArray:
     """Return points (N, 2), which may have any finite coordinates, as they can be drawn."""
     return np.clip(points, -_FAR, _FAR)
+
+
+def screen_image(image: Any, size: tuple[int, int], name: str) -> NDArray[np.uint8]:
+    """Return a photograph, as `manymatch.io.load_image` takes it, in the size at which it is drawn.
+
+    Of an array that is much larger only every so many-th row and column is looked at, so that the
+    rest is neither copied nor converted.
+    """
+    array = image if isinstance(image, np.ndarray) else load_image(image, name)
+    steps = [max(1, n // (_SAMPLES * m)) for n, m in zip(array.shape, size[::-1], strict=False)]
+    small = load_image(array[tuple(slice(step // 2, None, step) for step in steps)], name)
+    Image = require_pillow()
+    shrinks = small.shape[1] > size[0]
+    method = Image.Resampling.BOX if shrinks else Image.Resampling.BICUBIC
+    return np.asarray(Image.fromarray(small).resize(size, method))
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
-# The pictures show at most this many candidates: more cannot be told apart, and the file grows.
-MOST_EDGES = 8_000
 # States of a candidate, in the order in which they are drawn.
 REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 
-_LINE_TOLERANCE_PX = 0.25
+# Chords miss an epipolar line by at most so much, in pixels of an image no larger than a screen.
+_LINE_TOLERANCE_PX, _SCREEN_PX = 0.25, 1600
 _MOST_SEGMENTS = 64
 # Fisheye images end near 90 degrees, where the normalised plane does not.
 _LARGEST_RADIUS = 30.0
@@ -50,11 +49,11 @@ def edge_states(graph: AssociationGraph, estimate: Estimate) -> NDArray[np.int64
     return np.where(chosen, CHOSEN, np.where(estimate.inliers, CONSISTENT, REFUSED))
 
 
-def shown_edges(states: NDArray[np.int64]) -> IndexArray:
+def shown_edges(states: NDArray[np.int64], most: int) -> IndexArray:
     """Return which edges the report shows, in order: all, or the chosen ones and the best rest."""
-    if len(states) <= MOST_EDGES:
+    if len(states) <= most:
         return np.arange(len(states), dtype=np.int64)
-    return np.sort(np.argsort(-states, kind="stable")[:MOST_EDGES]).astype(np.int64)
+    return np.sort(np.argsort(-states, kind="stable")[:most]).astype(np.int64)
 
 
 def epipolar_lines(
@@ -83,6 +82,7 @@ def epipolar_lines(
     if len(seen) == 0:
         return result
     foot, along, height, angle = foot[seen], along[seen], height[seen], angle[seen]
+    tolerance = _LINE_TOLERANCE_PX * max(1.0, max(size) / _SCREEN_PX)
     segments = 1
     while True:
         steps = np.linspace(-1.0, 1.0, 2 * segments + 1)
@@ -90,7 +90,7 @@ def epipolar_lines(
         samples = foot[:, None, :] + s[:, :, None] * along[:, None, :]
         pixels = target.project(samples.reshape(-1, 2)).reshape(*s.shape, 2)
         # Every second sample is only there to tell how far the others' chords miss the curve.
-        if segments >= _MOST_SEGMENTS or _chord_error(pixels) <= _LINE_TOLERANCE_PX:
+        if segments >= _MOST_SEGMENTS or _chord_error(pixels) <= tolerance:
             break
         segments *= 2
     for index, polyline in zip(seen, np.round(pixels[:, ::2], 1), strict=True):
@@ -124,17 +124,21 @@ def payload(
     cameras: tuple[Camera, Camera],
     sizes: tuple[tuple[int, int], tuple[int, int]],
     others: list[tuple[str, Estimate]],
+    most: int,
 ) -> dict[str, Any]:
     """Return what the page's script draws, of plain lists and numbers only.
 
     Keypoints without any candidate or match are left out; ``ids`` are the numbers the others have
-    in the graph, and all indices count the keypoints that are left.
+    in the graph, and all indices count the keypoints that are left. Of more than `most` candidates
+    or matches that many are shown, the chosen and the best ones of the candidates.
     """
     states = edge_states(graph, estimate)
-    shown = shown_edges(states)
+    shown = shown_edges(states, most)
     edges = graph.edges[shown]
-    layers = [("", estimate), *others]
-    used = np.concatenate([edges, *(e.matches for _, e in layers)])
+    chosen = edges[states[shown] == CHOSEN]
+    layers = [("", chosen if len(estimate.matches) > most else estimate.matches)]
+    layers += [(name, e.matches[:: 1 + len(e.matches) // most]) for name, e in others]
+    used = np.concatenate([edges, *(pairs for _, pairs in layers)])
     ids = [np.unique(used[:, side]) for side in (0, 1)]
     points = [drawable((graph.points0, graph.points1)[side][ids[side]]) for side in (0, 1)]
     residual = residuals_px(graph, estimate.pose, *cameras)[shown]
@@ -158,7 +162,7 @@ def payload(
         "residual": _rounded(residual, 2),
         "probability": _probabilities(graph, estimate, shown),
         "lines": lines,
-        "layers": [{"name": name, "pairs": local(e.matches)} for name, e in layers],
+        "layers": [{"name": name, "pairs": local(pairs)} for name, pairs in layers],
         "threshold": estimate.options.threshold_px,
     }
 

@@ -1,9 +1,12 @@
-"""The report: one self-contained HTML page about one pair of images."""
+"""The report: one self-contained HTML page about one pair of images, or its stage alone."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
+import functools
 import hashlib
+import html
 import io
 import math
 from importlib import resources
@@ -22,7 +25,7 @@ from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image, require_pillow
 from manymatch.io.matches import to_json
 from manymatch.viz import overlay
-from manymatch.viz.figure import drawable
+from manymatch.viz.figure import drawable, screen_image
 from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED
 
 if TYPE_CHECKING:
@@ -37,9 +40,6 @@ if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
 
-# A photograph is embedded with at most so many pixels an edge and, within what JPEG can do, bytes.
-_LONGEST_PX = 1280
-_MOST_BYTES = 330_000
 _QUALITIES = (84, 76, 68, 58, 46, 34)
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
 _KINDS = {"solved": "good", "failed": "bad"}
@@ -50,6 +50,25 @@ _CITATION = (
     "Haodong Jiang, Mingzhe Li, Junfeng Wu. Preserve, Then Resolve: Many-to-Many Association and "
     "Robust Estimation with General-Purpose Visual Features. WACV 2027."
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Size:
+    """How much of a pair is put into a page.
+
+    A photograph has at most so many pixels an edge and, within what JPEG can do, bytes. More
+    candidates cannot be told apart.
+    """
+
+    longest_px: int
+    image_bytes: int
+    edges: int
+
+
+_FILE = _Size(longest_px=1600, image_bytes=440_000, edges=8_000)
+# A notebook keeps the output of every cell in its file.
+_NOTEBOOK = _Size(longest_px=900, image_bytes=130_000, edges=2_000)
+_NOTEBOOK_HEIGHT_PX = 560
 
 
 def write_report(
@@ -113,46 +132,18 @@ def write_report(
         If there are images but no Pillow.
     """
     target = as_path(path)
-    _check_estimate(graph, estimate, "estimate", same_edges=True)
-    cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
-    given = _pair(images, "images", "a pair of images or None")
-    labels = [str(name) for name in _pair(names, "names", "a pair of names")]
-    systems = [("this result", estimate, _checked_error(error_deg, "error_deg"))]
-    for k, (name, other, error) in enumerate(others):
-        _check_estimate(graph, other, f"others[{k}]", same_edges=False)
-        systems.append((str(name), other, _checked_error(error, f"others[{k}]")))
+    systems = _systems(graph, estimate, others, error_deg)
     if confidence is None:
         confidence = assess(estimate)
-    photos = [
-        None if image is None else load_image(image, f"images[{side}]")
-        for side, image in enumerate(given)
-    ]
-    sizes = (
-        _frame_size(photos[0], cameras[0], graph.points0),
-        _frame_size(photos[1], cameras[1], graph.points1),
-    )
+    cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
+    stage = _stage(images, graph, cameras, systems, confidence, title, names, _FILE)
     states = overlay.edge_states(graph, estimate)
-    drawn = overlay.payload(
-        graph, estimate, cameras, sizes, [(name, e) for name, e, _ in systems[1:]]
-    )
-    script = _template_file("report.js")
-    page = _render(
-        title=title or f"{labels[0]} ↔ {labels[1]}",
-        policy=_policy(script),
-        style=_template_file("report.css"),
-        script=script,
-        data={"names": labels, **drawn},
-        panels=[
-            {"name": name, "width": w, "height": h, "uri": None if photo is None else _embed(photo)}
-            for name, (w, h), photo in zip(labels, sizes, photos, strict=True)
-        ],
-        verdict=confidence,
-        kind=_KINDS.get(confidence.verdict, "weak"),
+    page = _template().render(
+        **stage,
+        embedded=False,
         error_deg=None if estimate.pose is None else systems[0][2],
         error_kind=_error_kind,
-        sentence=words.model_sentence(estimate),
         notes=[str(note) for note in notes],
-        layers=_layers(systems),
         funnel=_funnel(graph, estimate, states),
         ranks=_ranks(graph, states),
         residuals=_residuals(
@@ -173,8 +164,111 @@ def write_report(
     return target
 
 
-def _render(**context: Any) -> str:
-    """Fill the template; what is put in is escaped unless the template says otherwise."""
+def notebook_view(
+    *,
+    images: tuple[object, object],
+    graph: AssociationGraph,
+    estimate: Estimate,
+    camera0: object,
+    camera1: object,
+    confidence: Confidence | None = None,
+    title: str | None = None,
+    names: tuple[str, str] = ("a.jpg", "b.jpg"),
+    others: Sequence[tuple[str, Estimate, float | None]] = (),
+) -> str:
+    """Return the verdict and the images of the report as HTML for the output of a notebook's cell.
+
+    It is a frame that holds a page of its own: neither its styles and scripts nor those of the
+    notebook or of other results reach the other side. Its size is bounded, whatever the size of the
+    images. The arguments are those of `write_report`.
+    """
+    systems = _systems(graph, estimate, others, None)
+    if confidence is None:
+        confidence = assess(estimate)
+    cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
+    stage = _stage(images, graph, cameras, systems, confidence, title, names, _NOTEBOOK)
+    page = _template().render(**stage, embedded=True, error_deg=None, notes=())
+    # What is no Unicode (a file name) cannot be sent to a browser.
+    page, heading = (
+        html.escape(text.encode("utf-8", "replace").decode("utf-8"))
+        for text in (page, stage["title"])
+    )
+    return (
+        f'<iframe title="{heading}" sandbox="allow-scripts" '
+        f'style="display:block;width:100%;height:{_NOTEBOOK_HEIGHT_PX}px;border:0" '
+        f'srcdoc="{page}"></iframe>'
+    )
+
+
+def _systems(
+    graph: AssociationGraph,
+    estimate: Estimate,
+    others: Sequence[tuple[str, Estimate, float | None]],
+    error_deg: float | None,
+) -> list[tuple[str, Estimate, float | None]]:
+    """Return name, estimate and error of this result and of the others, checked."""
+    _check_estimate(graph, estimate, "estimate", same_edges=True)
+    systems = [("this result", estimate, _checked_error(error_deg, "error_deg"))]
+    for k, (name, other, error) in enumerate(others):
+        _check_estimate(graph, other, f"others[{k}]", same_edges=False)
+        systems.append((str(name), other, _checked_error(error, f"others[{k}]")))
+    return systems
+
+
+def _stage(
+    images: object,
+    graph: AssociationGraph,
+    cameras: tuple[Camera, Camera],
+    systems: list[tuple[str, Estimate, float | None]],
+    confidence: Confidence,
+    title: str | None,
+    names: object,
+    size: _Size,
+) -> dict[str, Any]:
+    """Return what the template needs for the verdict, the images and what is drawn over them."""
+    estimate = systems[0][1]
+    given = _pair(images, "images", "a pair of images or None")
+    labels = [str(name) for name in _pair(names, "names", "a pair of names")]
+    points = graph.points0, graph.points1
+    panels: list[dict[str, Any]] = []
+    for side, image in enumerate(given):
+        frame, picture = _photo(image, f"images[{side}]", size)
+        width, height = frame or _guessed_size(cameras[side], points[side])
+        uri = None if picture is None else _embed(picture, size.image_bytes)
+        shown = None if picture is None or picture.size == frame else picture.size
+        panels.append(
+            {"name": labels[side], "width": width, "height": height, "uri": uri, "shown": shown}
+        )
+    sizes = [(panel["width"], panel["height"]) for panel in panels]
+    drawn = overlay.payload(
+        graph,
+        estimate,
+        cameras,
+        (sizes[0], sizes[1]),
+        [(name, e) for name, e, _ in systems[1:]],
+        most=size.edges,
+    )
+    headline, sentences = words.headline(estimate, confidence)
+    script = _template_file("report.js")
+    return {
+        "title": title or f"{labels[0]} ↔ {labels[1]}",
+        "policy": _policy(script),
+        "style": _template_file("report.css"),
+        "script": script,
+        "data": {"names": labels, **drawn},
+        "panels": panels,
+        "aspects": [width / height for width, height in sizes],
+        "verdict": confidence,
+        "kind": _KINDS.get(confidence.verdict, "weak"),
+        "headline": headline,
+        "sentences": sentences,
+        "layers": _layers(systems),
+    }
+
+
+@functools.cache
+def _template() -> Any:
+    """Return the template; what is put in is escaped unless the template says otherwise."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -182,7 +276,7 @@ def _render(**context: Any) -> str:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters.update(thousands=lambda number: f"{number:,}", seconds=_seconds)
-    return environment.from_string(_template_file("report.html")).render(context)
+    return environment.from_string(_template_file("report.html"))
 
 
 def _template_file(name: str) -> str:
@@ -258,7 +352,7 @@ def _funnel(
     return {
         "keypoints": words.keypoints_text(graph),
         "bars": [(*row, 100.0 * row[1] / max(graph.num_edges, 1)) for row in rows],
-        "drawn": overlay.MOST_EDGES if graph.num_edges > overlay.MOST_EDGES else None,
+        "drawn": _FILE.edges if graph.num_edges > _FILE.edges else None,
     }
 
 
@@ -441,28 +535,29 @@ def _seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1.0 else f"{1e3 * value:.{0 if value >= 0.01 else 2}f} ms"
 
 
-def _embed(pixels: NDArray[np.uint8]) -> str:
-    """Return the photograph as a JPEG in a data URI, made small."""
-    Image = require_pillow()
-    picture = Image.fromarray(pixels)
-    shrink = _LONGEST_PX / max(picture.size)
-    if shrink < 1.0:
-        size = [max(1, round(edge * shrink)) for edge in picture.size]
-        picture = picture.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+def _photo(image: object, name: str, size: _Size) -> tuple[tuple[int, int] | None, Any]:
+    """Return width and height of a photograph, and the photograph made small for the screen."""
+    if image is None:
+        return None, None
+    array = image if isinstance(image, np.ndarray) and image.ndim >= 2 else load_image(image, name)
+    frame = array.shape[1], array.shape[0]
+    shrink = min(1.0, size.longest_px / max(*frame, 1))
+    small = max(1, round(frame[0] * shrink)), max(1, round(frame[1] * shrink))
+    return frame, require_pillow().fromarray(screen_image(array, small, name))
+
+
+def _embed(picture: Any, most_bytes: int) -> str:
+    """Return a Pillow image as a JPEG in a data URI."""
     for quality in _QUALITIES:
         buffer = io.BytesIO()
         picture.save(buffer, "JPEG", quality=quality, optimize=True, progressive=True)
-        if buffer.tell() <= _MOST_BYTES:
+        if buffer.tell() <= most_bytes:
             break
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _frame_size(
-    pixels: NDArray[np.uint8] | None, camera: Camera, points: FloatArray
-) -> tuple[int, int]:
-    """Return width and height of the frame the keypoints are in, guessed where nothing tells."""
-    if pixels is not None:
-        return pixels.shape[1], pixels.shape[0]
+def _guessed_size(camera: Camera, points: FloatArray) -> tuple[int, int]:
+    """Return width and height of the frame the keypoints are in where there is no photograph."""
     if camera.width is not None and camera.height is not None:
         return camera.width, camera.height
     extent = np.ceil(np.max(drawable(points), axis=0, initial=1.0)) + 1.0

@@ -7,6 +7,8 @@ const bulk = document.getElementById("bulk");
 const overlay = document.getElementById("overlay");
 const detail = document.getElementById("detail");
 const step = document.getElementById("step");
+const [zoomIn, zoomOut, zoomReset, zoomText] = ["in", "out", "reset", "zoom"].map((id) => document.getElementById(id));
+const embedded = document.body.classList.contains("embedded");
 const panels = [0, 1].map((k) => document.getElementById("panel" + k));
 const SVG = "http://www.w3.org/2000/svg";
 const CHOSEN = 2;
@@ -15,6 +17,10 @@ const CHOSEN_COLOUR = "#34e0ab", OTHER_COLOUR = "#ffb14a";
 const REACH_PX = { mouse: 22, touch: 34 };
 const MOST_SHOWN = 12;
 const MOST_LINES = 160;
+const MOST_ZOOM = 24, ZOOM_STEP = 1.5, DOUBLE_CLICK_ZOOM = 3, PAN_SHARE = 0.15;
+// A pointer that moves farther drags; two clicks within this time and distance are a double click;
+// a wheel that was scrolling or zooming goes on with it for as long.
+const DRAG_PX = 4, DOUBLE_MS = 400, DOUBLE_PX = 24, WHEEL_MS = 300;
 
 // Edges by keypoint: incident[side][keypoint] is a list of edge numbers, best first.
 const incident = [0, 1].map((side) => data.ids[side].map(() => []));
@@ -26,6 +32,8 @@ const chosenEdge = (side, i) => incident[side][i].find((e) => data.state[e] === 
 
 let boxes = [null, null]; // where the images are within the stage, in CSS pixels
 let layer = document.querySelector("input[name=layer]:checked").value;
+// What of each image is seen: the fraction u of its width is drawn at x + k * u of its box.
+const views = [{ k: 1, x: 0, y: 0 }, { k: 1, x: 0, y: 0 }];
 let current = null; // {side, i}
 let held = false;
 
@@ -41,15 +49,41 @@ const element = (name, className, text) => {
   if (text !== undefined) node.textContent = text;
   return node;
 };
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 // Pixel centres are at whole numbers, so an image starts half a pixel earlier.
 const place = (side, x, y) => {
-  const box = boxes[side], size = data.sizes[side];
-  return [box.x + ((x + 0.5) / size[0]) * box.w, box.y + ((y + 0.5) / size[1]) * box.h];
+  const box = boxes[side], size = data.sizes[side], view = views[side];
+  return [
+    box.x + (view.x + (view.k * (x + 0.5)) / size[0]) * box.w,
+    box.y + (view.y + (view.k * (y + 0.5)) / size[1]) * box.h,
+  ];
 };
 const at = (side, i) => place(side, data.points[side][2 * i], data.points[side][2 * i + 1]);
+const middle = (side) => [boxes[side].x + boxes[side].w / 2, boxes[side].y + boxes[side].h / 2];
+const border = (side, p) => {
+  const box = boxes[side];
+  return [clamp(p[0], box.x, box.x + box.w), clamp(p[1], box.y, box.y + box.h)];
+};
+const inside = (side, p) => {
+  const q = border(side, p);
+  return Math.hypot(p[0] - q[0], p[1] - q[1]) < 1;
+};
 
+// Side by side or below one another, whichever shows the images larger.
 function layout() {
-  document.body.classList.toggle("stacked", window.matchMedia("(max-width: 719px)").matches);
+  const area = stage.parentNode;
+  const top = stage.getBoundingClientRect().top + window.scrollY;
+  const narrow = window.matchMedia("(max-width: 719px)").matches;
+  const below = embedded ? 44 : 84;
+  const room = narrow
+    ? 0.56 * window.innerHeight
+    : Math.max(0.45 * window.innerHeight, window.innerHeight - top - below);
+  const aspects = data.sizes.map(([w, h]) => w / h);
+  const beside = Math.min(area.clientWidth / (aspects[0] + aspects[1]), room);
+  const width = Math.min(area.clientWidth, room / (1 / aspects[0] + 1 / aspects[1]));
+  const areas = [beside ** 2 * (aspects[0] + aspects[1]), width ** 2 * (1 / aspects[0] + 1 / aspects[1])];
+  document.body.classList.toggle("stacked", areas[1] > areas[0]);
+  area.parentNode.style.setProperty("--room", `${Math.round(room)}px`);
   const outer = stage.getBoundingClientRect();
   boxes = panels.map((panel) => {
     const r = panel.getBoundingClientRect();
@@ -65,27 +99,88 @@ function layout() {
   drawFocus();
 }
 
-function drawPairs(context, pairs, colour, alpha, width, dots, every) {
+// Zoom and pan. What is drawn follows once a frame.
+let waiting = false;
+function setView(side, k, x, y) {
+  const view = views[side];
+  view.k = clamp(k, 1, MOST_ZOOM);
+  if (view.k < 1.001) view.k = 1;
+  view.x = clamp(x, 1 - view.k, 0);
+  view.y = clamp(y, 1 - view.k, 0);
+  const image = panels[side].querySelector("img");
+  if (image) {
+    image.style.transform = view.k === 1 ? "" : `translate(${100 * view.x}%, ${100 * view.y}%) scale(${view.k})`;
+    image.classList.toggle("pixels", view.k * boxes[side].w > 4 * image.naturalWidth);
+  }
+  panels[side].classList.toggle("zoomed", view.k > 1);
+  const shown = views.map((v) => Math.round(100 * v.k));
+  const said = `${shown[0] === shown[1] ? shown[0] : shown.join(" · ")} %`;
+  if (zoomText.value !== said) zoomText.value = said;
+  zoomReset.disabled = views.every((v) => v.k === 1);
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    drawBulk();
+    drawFocus();
+  });
+}
+// The image grows by a factor, and what was at one place of the stage comes to another.
+function zoomAt(side, factor, from, to = from) {
+  const view = views[side], box = boxes[side];
+  const k = clamp(view.k * factor, 1, MOST_ZOOM), grown = k / view.k;
+  const x = (to[0] - box.x) / box.w - ((from[0] - box.x) / box.w - view.x) * grown;
+  const y = (to[1] - box.y) / box.h - ((from[1] - box.y) / box.h - view.y) * grown;
+  setView(side, k, x, y);
+}
+const pan = (side, dx, dy) => zoomAt(side, 1, [0, 0], [dx, dy]);
+function reveal(side, i) {
+  const p = at(side, i), q = middle(side);
+  if (!inside(side, p)) pan(side, q[0] - p[0], q[1] - p[1]);
+}
+// The keypoint shown and its match (or best candidate) as keypoints of images 0 and 1.
+function shownPair() {
+  const { side, i } = current, chosen = chosenEdge(side, i);
+  const far = data.edges[1 - side][chosen === undefined ? incident[side][i][0] : chosen];
+  return side === 0 ? [i, far] : [far, i];
+}
+const revealBoth = () => shownPair().forEach((i, side) => reveal(side, i));
+function zoomBoth(factor) {
+  if (current) revealBoth();
+  const pair = current && shownPair();
+  for (const side of [0, 1]) zoomAt(side, factor, pair ? at(side, pair[side]) : middle(side));
+}
+const resetZoom = () => [0, 1].forEach((side) => setView(side, 1, 0, 0));
+zoomIn.addEventListener("click", () => zoomBoth(ZOOM_STEP));
+zoomOut.addEventListener("click", () => zoomBoth(1 / ZOOM_STEP));
+zoomReset.addEventListener("click", resetZoom);
+
+// Dots for all, and lines between those both of whose ends are seen, but not too many of them.
+let skip = 1; // one line is drawn for so many
+function drawPairs(context, pairs, colour, alpha, width, dots, most) {
+  const ends = pairs.map((side, k) => side.map((i) => at(k, i)));
+  const seen = ends.map((side, k) => side.map((p) => inside(k, p)));
+  const whole = [...ends[0].keys()].filter((k) => seen[0][k] && seen[1][k]);
+  skip = Math.max(1, Math.ceil(whole.length / most));
   context.lineWidth = width;
-  const count = pairs[0].length;
-  for (let k = 0; k < count; k += every) {
-    const a = at(0, pairs[0][k]), b = at(1, pairs[1][k]);
-    context.globalAlpha = alpha;
+  context.globalAlpha = alpha;
+  for (let n = 0; n < whole.length; n += skip) {
+    const k = whole[n];
     context.strokeStyle = colour(k);
     context.beginPath();
-    context.moveTo(a[0], a[1]);
-    context.lineTo(b[0], b[1]);
+    context.moveTo(...ends[0][k]);
+    context.lineTo(...ends[1][k]);
     context.stroke();
   }
   context.globalAlpha = 1;
   context.lineWidth = 1;
   context.strokeStyle = "#0b0f16";
-  for (let k = 0; k < count; k++)
+  for (let k = 0; k < ends[0].length; k++)
     for (const side of [0, 1]) {
-      const p = at(side, pairs[side][k]);
+      if (!seen[side][k]) continue;
       context.fillStyle = colour(k);
       context.beginPath();
-      context.arc(p[0], p[1], dots, 0, 7);
+      context.arc(...ends[side][k], dots, 0, 7);
       context.fill();
       context.stroke();
     }
@@ -101,26 +196,26 @@ const byPlace = (pairs) => {
   return (k) => `hsl(${hues[k]} 95% 67%)`;
 };
 
-// Dots for all matches, but not more lines than the eye can follow.
-const every = (count) => Math.max(1, Math.ceil(count / MOST_LINES));
-
 function drawBulk() {
   const context = bulk.getContext("2d");
   context.clearRect(0, 0, bulk.width, bulk.height);
   if (layer === "none") return;
-  const dot = boxes[0].w < 420 ? 1.8 : 2.6;
+  // Larger where there is more room for them.
+  const dot = (boxes[0].w < 420 ? 1.8 : 2.6) * Math.max(views[0].k, views[1].k) ** 0.25;
   if (layer === "candidates") {
     // Later ranks first, so that the best ones lie on top.
     const order = [...data.state.keys()].reverse();
     const pairs = [0, 1].map((side) => order.map((e) => data.edges[side][e]));
     const alpha = Math.max(0.06, Math.min(0.85, 110 / Math.max(order.length, 1)));
-    drawPairs(context, pairs, (k) => rankColour(order[k]), alpha, 1, dot * 0.8, 1);
+    drawPairs(context, pairs, (k) => rankColour(order[k]), alpha, 1, dot * 0.8, Infinity);
     return;
   }
   const number = layer === "matches" ? 0 : Number(layer.slice("other".length));
   const pairs = data.layers[number].pairs;
   const colour = number === 0 ? byPlace(pairs) : () => OTHER_COLOUR;
-  drawPairs(context, pairs, colour, 0.5, 1.2, dot, every(pairs[0].length));
+  drawPairs(context, pairs, colour, 0.5, 1.2, dot, MOST_LINES);
+  const note = document.getElementById("note");
+  if (note) note.textContent = layerNote();
 }
 
 function drawFocus() {
@@ -141,9 +236,11 @@ function drawFocus() {
   const colour = (e) => (data.state[e] === CHOSEN ? CHOSEN_COLOUR : rankColour(e));
   const kind = (e) => (data.state[e] === CHOSEN ? " chosen" : "");
   for (const e of edges) {
-    const p = at(far, data.edges[far][e]);
-    const ends = { x1: here[0], y1: here[1], x2: p[0], y2: p[1] };
-    make("line", { class: "link" + kind(e), stroke: colour(e), ...ends }, overlay);
+    // Where an end is not seen, the line stops at the border and is dashed.
+    const p = at(far, data.edges[far][e]), a = border(side, here), b = border(far, p);
+    const off = inside(side, here) && inside(far, p) ? "" : " off";
+    const ends = { x1: a[0], y1: a[1], x2: b[0], y2: b[1] };
+    make("line", { class: "link" + kind(e) + off, stroke: colour(e), ...ends }, overlay);
   }
   if (path.length) {
     const group = make("g", { "clip-path": "url(#clip)" }, overlay);
@@ -153,15 +250,17 @@ function drawFocus() {
   edges.sort((a, b) => (data.state[a] === CHOSEN) - (data.state[b] === CHOSEN));
   for (const e of edges) {
     const p = at(far, data.edges[far][e]);
+    if (!inside(far, p)) continue;
     const group = make("g", { class: "candidate" + kind(e), "data-edge": e }, overlay);
     make("circle", { cx: p[0], cy: p[1], r: kind(e) ? 10 : 8.5, fill: colour(e) }, group);
     if (data.rank) make("text", { x: p[0], y: p[1] }, group).textContent = rankOf(e);
   }
+  if (!inside(side, here)) return;
   make("circle", { class: "here-casing", cx: here[0], cy: here[1], r: 8 }, overlay);
   make("circle", { class: "here", cx: here[0], cy: here[1], r: 8 }, overlay);
 }
 
-// The box below the images: what is known about the candidates of one keypoint.
+// The box beside the images: what is known about the candidates of one keypoint.
 // The surroundings of a keypoint, enlarged from the embedded photograph. Returns the canvas, and
 // a function from pixels of the image to pixels of the canvas.
 function patch(side, i, share) {
@@ -214,9 +313,12 @@ function loupe(side, i) {
     const colour = data.state[e] === CHOSEN ? CHOSEN_COLOUR : rankColour(e);
     ring(context, map(data.points[far][2 * j], data.points[far][2 * j + 1]), 10, colour);
   }
+  return captioned(canvas, line.length ? "close-up with epipolar line" : "close-up");
+}
+
+function captioned(canvas, text) {
   const figure = element("figure");
-  figure.append(canvas, element("figcaption", "", line.length
-    ? "close-up with the epipolar line" : "close-up"));
+  figure.append(canvas, element("figcaption", "", text));
   return figure;
 }
 
@@ -232,25 +334,30 @@ function entry(far, e, taken) {
   item.style.setProperty("--swatch", rankColour(e));
   const text = element("div");
   text.append(element("div", "rank", data.rank ? `rank ${rankOf(e)}` : "candidate"));
+  text.append(element("div", "tag", verdictOf(e, taken)));
   if (data.similarity) text.append(element("small", "", `similarity ${data.similarity[e].toFixed(3)}`));
   if (data.residual[e] !== null)
     text.append(element("small", "", `residual ${data.residual[e].toFixed(2)} px`));
   if (data.probability && data.probability[e] !== null)
     text.append(element("small", "", `probability ${data.probability[e].toFixed(2)}`));
-  text.append(element("div", "tag", verdictOf(e, taken)));
   item.append(marked(far, data.edges[far][e]), text);
   return item;
 }
 
 function showDetail() {
   detail.replaceChildren();
+  detail.scrollTop = 0;
+  detail.parentNode.classList.toggle("showing", current !== null);
   if (!current) {
     const hint = element("div", "hint");
     const some = data.state.length > 0;
     hint.append(element("p", "", some
-      ? "Point at a keypoint, tap it, or focus an image and use the arrow keys: its candidates in the other image appear with rank and similarity, the chosen one, and its epipolar line."
+      ? "Point at a keypoint or tap it: its candidates in the other image appear with rank and similarity, the chosen one, and its epipolar line."
       : "There are no candidates between these images."));
-    if (some) hint.append(legend(), element("p", "", layerNote()));
+    if (some) hint.append(legend());
+    const note = element("p", "", layerNote());
+    note.id = "note";
+    hint.append(note);
     detail.append(hint);
     return;
   }
@@ -260,14 +367,14 @@ function showDetail() {
   const head = element("h3", "", `Keypoint ${data.ids[side][i]} of image ${side} `);
   const many = edges.length === 1 ? "1 candidate" : `${edges.length} candidates`;
   const line = (data.lines[side][i] || []).length || !data.lines[side].length ? "" : "; its epipolar line is outside the other image";
-  head.append(element("small", "", `at (${x.toFixed(1)}, ${y.toFixed(1)}), ${many} in image ${far}${line}${held ? "; held until Escape or a second click" : ""}`));
-  const list = element("ol", "patches");
+  head.append(element("small", "", `at (${x.toFixed(1)}, ${y.toFixed(1)}), ${many} in image ${far}${line}${held ? "; held, Escape or a second click releases it" : ""}`));
+  const list = element("ol", "patches scroll");
   const self = element("li", "self");
   const taken = chosenEdge(side, i) !== undefined;
-  self.append(marked(side, i));
+  self.append(captioned(marked(side, i), "this keypoint"));
   const near = element("li", "self near");
   near.append(loupe(side, i));
-  list.append(self, ...edges.slice(0, MOST_SHOWN).map((e) => entry(far, e, taken)), near);
+  list.append(self, near, ...edges.slice(0, MOST_SHOWN).map((e) => entry(far, e, taken)));
   detail.append(head, list);
   if (edges.length > MOST_SHOWN)
     detail.append(element("small", "", `and ${edges.length - MOST_SHOWN} more`));
@@ -277,7 +384,6 @@ function layerNote() {
   if (layer === "none") return "";
   if (layer === "candidates") return "Lines join all candidates, coloured by rank.";
   const number = layer === "matches" ? 0 : Number(layer.slice("other".length));
-  const skip = every(data.layers[number].pairs[0].length);
   const lines = skip > 1 ? ` Lines are drawn for one match in ${skip}.` : "";
   return (number === 0 ? "Ends of a match have the same colour." : "These are its matches.") + lines;
 }
@@ -314,7 +420,7 @@ function nearest(side, x, y, reach) {
   for (let i = 0; i < incident[side].length; i++) {
     if (!incident[side][i].length) continue;
     const p = at(side, i), d = (p[0] - x) ** 2 + (p[1] - y) ** 2;
-    if (d < least) { least = d; best = i; }
+    if (d < least && (reach === Infinity || inside(side, p))) { least = d; best = i; }
   }
   return best === null ? null : { side, i: best };
 }
@@ -338,43 +444,117 @@ const pointOf = (event) => {
   return [event.clientX - outer.left, event.clientY - outer.top];
 };
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const FACTORS = { "+": ZOOM_STEP, "=": ZOOM_STEP, "-": 1 / ZOOM_STEP, "_": 1 / ZOOM_STEP };
+let scrolledAt = -Infinity, zoomedAt = -Infinity;
+window.addEventListener("scroll", () => { scrolledAt = performance.now(); }, { passive: true });
 panels.forEach((panel, side) => {
-  let pressed = false;
-  panel.addEventListener("pointermove", (event) => {
-    if (event.pointerType === "mouse" && !held)
+  const pointers = new Map(); // those that are down, by their id: where they are
+  let pressed = false, dragged = false, start = null, clicked = null;
+  const hover = (event) => {
+    if (event.pointerType !== "touch" && !held)
       select(nearest(side, ...pointOf(event), REACH_PX.mouse), false);
+  };
+  panel.addEventListener("pointerdown", (event) => {
+    pressed = true;
+    pointers.set(event.pointerId, pointOf(event));
+    if (pointers.size === 1) { dragged = false; start = pointOf(event); }
+    if (views[side].k > 1) panel.setPointerCapture(event.pointerId);
   });
+  panel.addEventListener("pointermove", (event) => {
+    const before = pointers.get(event.pointerId), now = pointOf(event);
+    if (!before) { hover(event); return; }
+    const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
+    pointers.set(event.pointerId, now);
+    if (other) {
+      // Two fingers: their distance zooms, their middle pans.
+      const apart = (p) => Math.max(8, Math.hypot(p[0] - other[0], p[1] - other[1]));
+      const between = (p) => [(p[0] + other[0]) / 2, (p[1] + other[1]) / 2];
+      zoomAt(side, apart(now) / apart(before), between(before), between(now));
+      dragged = true;
+    } else if (views[side].k > 1 && (dragged || Math.hypot(now[0] - start[0], now[1] - start[1]) > DRAG_PX)) {
+      // The pixels before it was a drag count, too.
+      if (!dragged) [before[0], before[1]] = start;
+      dragged = true;
+      panel.classList.add("dragging");
+      pan(side, now[0] - before[0], now[1] - before[1]);
+    }
+  });
+  for (const end of ["pointerup", "pointercancel"])
+    panel.addEventListener(end, (event) => {
+      pointers.delete(event.pointerId);
+      if (!pointers.size) panel.classList.remove("dragging");
+    });
   panel.addEventListener("pointerleave", (event) => {
+    if (!panel.hasPointerCapture(event.pointerId)) pointers.delete(event.pointerId);
     if (event.pointerType === "mouse" && !held) select(null, false);
   });
-  panel.addEventListener("pointerdown", () => { pressed = true; });
+  // One finger scrolls the page unless the image is zoomed; two always are ours.
+  panel.addEventListener("touchmove", (event) => {
+    if ((event.touches.length > 1 || views[side].k > 1) && event.cancelable) event.preventDefault();
+  }, { passive: false });
+  panel.addEventListener("wheel", (event) => {
+    const inwards = event.deltaY < 0, now = performance.now();
+    if (!event.ctrlKey) {
+      if (embedded && !stage.contains(document.activeElement)) return;
+      // The page scrolls on where it was scrolling, and where there is nothing to zoom out of.
+      if (views[side].k === 1 && (inwards ? now - scrolledAt < WHEEL_MS : now - zoomedAt > WHEEL_MS)) return;
+    }
+    event.preventDefault();
+    zoomedAt = now;
+    const lines = [1, 16, 400][event.deltaMode];
+    zoomAt(side, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.002)), pointOf(event));
+    hover(event);
+  }, { passive: false });
   panel.addEventListener("click", (event) => {
     pressed = false;
-    const reach = event.pointerType === "mouse" ? REACH_PX.mouse : REACH_PX.touch;
-    const found = nearest(side, ...pointOf(event), reach);
+    if (dragged) { dragged = false; return; }
+    const p = pointOf(event), now = performance.now();
+    if (clicked && now - clicked.time < DOUBLE_MS && Math.hypot(p[0] - clicked.x, p[1] - clicked.y) < DOUBLE_PX) {
+      clicked = null;
+      select(null, false);
+      if (views.some((v) => v.k > 1)) resetZoom();
+      else zoomAt(side, DOUBLE_CLICK_ZOOM, p);
+      return;
+    }
+    clicked = { time: now, x: p[0], y: p[1] };
+    const touch = event.pointerType === "touch" || event.pointerType === "pen";
+    const found = nearest(side, ...p, touch ? REACH_PX.touch : REACH_PX.mouse);
     const again = held && found && current.side === side && current.i === found.i;
     select(again ? null : found, true);
+    if (current) reveal(1 - side, shownPair()[1 - side]);
+    if (current && touch) uncover();
   });
   panel.addEventListener("focus", () => {
     if (pressed || held) return;
-    const box = boxes[side];
-    select(nearest(side, box.x + box.w / 2, box.y + box.h / 2, Infinity), false);
+    select(nearest(side, ...middle(side), Infinity), false);
   });
-  panel.addEventListener("blur", () => { if (!held) select(null, false); });
+  panel.addEventListener("blur", () => { pressed = false; if (!held) select(null, false); });
   panel.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const arrow = ARROWS[event.key];
     if (event.key === "Escape") { select(null, false); return; }
     if (event.key === "Enter" || event.key === " ") {
       if (current) select(current, !held);
-    } else if (ARROWS[event.key]) {
+    } else if (FACTORS[event.key]) zoomBoth(FACTORS[event.key]);
+    else if (event.key === "0") resetZoom();
+    else if (arrow && event.shiftKey) {
       const box = boxes[side];
-      const start = current && current.side === side
-        ? neighbour(current, ...ARROWS[event.key])
-        : nearest(side, box.x + box.w / 2, box.y + box.h / 2, Infinity);
-      select(start, held);
+      pan(side, -arrow[0] * PAN_SHARE * box.w, -arrow[1] * PAN_SHARE * box.h);
+    } else if (arrow) {
+      select(current && current.side === side
+        ? neighbour(current, ...arrow)
+        : nearest(side, ...middle(side), Infinity), held);
+      if (current) revealBoth();
     } else return;
     event.preventDefault();
   });
 });
+// On a small screen the candidates come up from below: the images move above them.
+function uncover() {
+  const box = stage.getBoundingClientRect(), sheet = detail.parentNode.getBoundingClientRect();
+  if (sheet.left < box.right && (box.bottom > sheet.top || box.top < 0))
+    window.scrollBy({ top: box.top - 8, behavior: "instant" });
+}
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && held) select(null, false);
 });
@@ -401,10 +581,13 @@ const rescued = [...data.state.keys()]
 if (rescued.length) {
   let turn = 0;
   step.hidden = false;
-  step.textContent = "Step through matches beyond rank 1";
+  step.textContent = "Next beyond rank 1";
+  step.title = "Step through the matches that rank-one matching would have lost";
   step.addEventListener("click", () => {
     select(rescued[turn % rescued.length], true);
-    step.textContent = `Next match beyond rank 1 (${(turn % rescued.length) + 1} of ${rescued.length})`;
+    revealBoth();
+    uncover();
+    step.textContent = `Beyond rank 1: ${(turn % rescued.length) + 1} of ${rescued.length}`;
     turn += 1;
   });
 }
@@ -423,7 +606,9 @@ for (const button of document.querySelectorAll(".copy"))
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 
-new ResizeObserver(layout).observe(stage);
+const observer = new ResizeObserver(layout);
+for (const node of [stage, stage.parentNode]) observer.observe(node);
+window.addEventListener("resize", layout);
 layout();
 showDetail();
 }
