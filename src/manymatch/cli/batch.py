@@ -24,7 +24,7 @@ from manymatch.cli.console import (
 from manymatch.datasets import exhaustive_pairs, read_pairs
 from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
-from manymatch.matcher.config import MatcherConfig, default_preset
+from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import RANK_ONE
 from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
 from manymatch.runs.runner import RunInterrupted
@@ -97,7 +97,7 @@ def run(
         listed = exhaustive_pairs(pairs)
     config = MatcherConfig.of(**settings)
     if not as_json:
-        _announce(listed[:limit], config, named="preset" in settings)
+        _announce(listed[:limit], config)
     try:
         with Tracker() as tracker:
             summary = run_batch(
@@ -121,9 +121,9 @@ def run(
     raise typer.Exit(OK if summary.with_pose else UNSOLVED)
 
 
-def _announce(pairs: list[Pair], config: MatcherConfig, *, named: bool) -> None:
-    if not named:
-        print_plain(default_preset()[1], style="dim")
+def _announce(pairs: list[Pair], config: MatcherConfig) -> None:
+    for note in config.notes:
+        print_plain(note, style="dim")
     truth = sum(pair.has_truth for pair in pairs)
     known = f", the true pose of {truth} is known" if truth else ""
     features = config.features

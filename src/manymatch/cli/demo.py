@@ -17,9 +17,9 @@ from manymatch.cli.match import print_comparison
 from manymatch.datasets.demo import demo_pair
 from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
+from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
-from manymatch.matcher.config import default_preset
 from manymatch.matcher.matcher import Matcher
 from manymatch.matcher.result import RANK_ONE
 

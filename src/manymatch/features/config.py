@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from manymatch._settings import setting, settings
 from manymatch._validate import choice, integer, real, refusal, suggest
 from manymatch.features.device import PRECISIONS
 from manymatch.features.resize import RULES, Resize
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 #: Descriptor name for "the detector's own".
 NATIVE = "native"
 
 
 _PANEL = "Features (by default as in the preset)"
+
+# Settings that were chosen for one detector or descriptor and mean nothing to another.
+_CHOSEN_FOR = {
+    "detector": ("nms_radius", "threshold", "detector_weights"),
+    "descriptor": ("layer", "debias", "weights"),
+}
+# Further ones that need a backbone.
+_OF_BACKBONES = ("precision",)
 
 
 @settings
@@ -127,9 +138,9 @@ class FeatureConfig:
 
     def _check_native(self) -> None:
         """Refuse settings of a backbone where there is none."""
-        for name, unset in (("layer", None), ("debias", 0), ("precision", PRECISIONS[0])):
+        for name in ("layer", "debias", *_OF_BACKBONES):
             value = getattr(self, name)
-            if self.descriptor == NATIVE and value != unset:
+            if self.descriptor == NATIVE and value != getattr(FeatureConfig, name):
                 raise ValueError(
                     f"{name} must be left out where the descriptor is the detector's own, got "
                     f"{value!r}"
@@ -156,6 +167,24 @@ class FeatureConfig:
                     f"{suggest(name, known)}, got {name!r}"
                 )
         return dataclasses.replace(self, **changes)
+
+    def outdated(self, changes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """Return which settings have no meaning after a change of the detector or the descriptor.
+
+        They are listed by "detector" or "descriptor". A setting that is itself among the changes,
+        or has its default, is not listed.
+        """
+        found = {}
+        for part, names in _CHOSEN_FOR.items():
+            old, new = getattr(self, part), changes.get(part, getattr(self, part))
+            found[part] = tuple(
+                name
+                for name in (*names, *(_OF_BACKBONES if new == NATIVE else ()))
+                if new != old
+                and name not in changes
+                and getattr(self, name) != getattr(FeatureConfig, name)
+            )
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, for records and cache keys."""

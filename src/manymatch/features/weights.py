@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from manymatch._files import as_path, read_text
 from manymatch.features import tensor_files
-from manymatch.features.device import require_torch
+from manymatch.features.device import require_torch, works_now
 from manymatch.features.downloads import CONNECT_S, DownloadError, download, sha256_of
 from manymatch.features.registry import models
 from manymatch.features.tensor_files import SUFFIXES, first_line, read_tensors, unreadable
@@ -239,6 +239,7 @@ def _missing(model: Model, after: str) -> WeightsError:
         advice += f", or take {other.name!r} ({other.licence}, not gated{how})"
     return WeightsError(
         f"weights of {model.name!r} must be here, got none in {looked}, {after}; {advice}"
+        f"{works_now()}"
     )
 
 

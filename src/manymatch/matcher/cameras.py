@@ -121,7 +121,7 @@ def _uncalibrated(
     if known is None:
         sentence = (
             f"{name} is guessed: focal length {focal:.0f} px = {GUESSED_FOCAL} x the longer edge; "
-            f"give --{name} for a trustworthy pose."
+            f"give {name} for a trustworthy pose."
         )
         return ResolvedCamera(camera, "guessed", sentence)
     sentence = (

