@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manymatch.features.maps import FeatureMap
+from manymatch.viz import figure as viz_figure
 from manymatch.viz.features import pca_colours, plot_pca
 
 
@@ -96,26 +97,49 @@ def feature_map(seed):
 
 
 def test_picture(tmp_path):
-    pytest.importorskip("matplotlib")
     image = np.full((40, 56, 3), 200, dtype=np.uint8)
     target = tmp_path / "new" / "pca.png"
-    figure = plot_pca(
-        image,
-        image[:, :30],
-        [feature_map(0), feature_map(1)],
-        [feature_map(2), feature_map(3)],
-        target,
-        ["raw", "corrected"],
-    )
+    first, second = [feature_map(0), feature_map(1)], [feature_map(2), feature_map(3)]
+    assert plot_pca(image, image[:, :30], first, second, target, ["raw", "corrected"]) == target
     assert target.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in target.parent.iterdir()] == ["pca.png"]
+    pytest.importorskip("matplotlib")
+    figure = plot_pca(image, image[:, :30], first, second, titles=["raw", "corrected"])
     assert len(figure.axes) == 6
-    assert [axes.get_title() for axes in figure.axes[:3]] == ["image", "raw", "corrected"]
-    # A cell's colour lies around its centre, and the view is the image.
-    overlay = figure.axes[1].images[1]
-    assert overlay.get_extent() == [-0.5, 55.5, 39.5, -0.5]
-    assert figure.axes[1].get_xlim() == (-0.5, 55.5)
-    assert figure.axes[1].get_ylim() == (39.5, -0.5)
+    assert [text.get_text() for text in figure.texts[:3]] == ["image", "raw", "corrected"]
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_cells_are_coloured_around_their_centres():
+    """Over a white photograph: colours in the map, grey where there is none."""
+    pytest.importorskip("matplotlib")
+    size = (56, 40)
+    image = np.full((40, 56, 3), 255, dtype=np.uint8)
+    maps = [FeatureMap(random_map(k), (3.5, 3.5), (8.0, 8.0)) for k in (0, 1)]
+    # Cells of half the width cover the left half of the image.
+    half = [FeatureMap(m.values, (1.5, 3.5), (4.0, 8.0)) for m in maps]
+    figure = plot_pca(image, image, [maps[0], half[0]], [maps[1], half[1]], opacity=1.0)
+    colour = pca_colours(maps[0].values, maps[1].values)[0]
+    pixels = [figure.axes[k].images[0].get_array() / 255.0 for k in (1, 2)]
+    height, width = pixels[0].shape[:2]
+    for row, column in ((0, 0), (2, 3), (4, 6)):
+        y = int((8 * row + 4) / size[1] * height)
+        for drawn, cell in zip(pixels, (8, 4), strict=True):
+            x = int((cell * column + cell / 2) / size[0] * width)
+            np.testing.assert_allclose(drawn[y, x], colour[row, column], atol=0.05)
+    assert (pixels[1][:, width // 2 + 1 :] == 1).all()
+
+
+def test_large_photographs_are_drawn_at_the_size_of_a_screen(monkeypatch):
+    pytest.importorskip("matplotlib")
+    read = []
+    real = viz_figure.load_image
+    monkeypatch.setattr(viz_figure, "load_image", lambda a, n: read.append(a.shape) or real(a, n))
+    image = np.zeros((9000, 12_000, 3), dtype=np.uint8)
+    figure = plot_pca(image, image, [feature_map(0)], [feature_map(1)])
+    drawn = [axes.images[0].get_array().shape for axes in figure.axes]
+    assert drawn == [(345, 460, 3)] * 4
+    assert all(np.prod(shape) <= 36 * np.prod(drawn[0]) for shape in read)
 
 
 def test_bad_pictures(tmp_path):
@@ -127,6 +151,6 @@ def test_bad_pictures(tmp_path):
         plot_pca(image, image, [feature_map(0)], [feature_map(1)], titles=["a", "b"])
     with pytest.raises(ValueError, match="opacity"):
         plot_pca(image, image, [feature_map(0)], [feature_map(1)], opacity=2.0)
-    with pytest.raises(ValueError, match="format"):
+    with pytest.raises(ValueError, match="known format"):
         plot_pca(image, image, [feature_map(0)], [feature_map(1)], tmp_path / "pca.nonsense")
     assert list(tmp_path.iterdir()) == []

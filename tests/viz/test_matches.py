@@ -1,14 +1,24 @@
+"""The picture of a pair: what is drawn where, in words and colours, at the size of a screen."""
+
+import io
+import pickle
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
-from matplotlib.image import imread
+from matplotlib.colors import to_rgba
+from PIL import Image
 
-from manymatch import estimate_relative_pose
+from manymatch import assess, estimate_homography, estimate_relative_pose
 from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
+from manymatch.estimate import words
 from manymatch.graph import AssociationGraph
-from manymatch.viz import plot_candidates
+from manymatch.viz import matches, plot_candidates
+from manymatch.viz.figure import text_width, wrapped
 
 
 @pytest.fixture(scope="module")
@@ -21,28 +31,63 @@ def estimate(scene):
     return estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
 
 
-def lines_of(axes):
-    """All segments drawn in the axes, (n, 2, 2)."""
-    collections = [c for c in axes.collections if isinstance(c, LineCollection)]
-    return np.concatenate([np.array(c.get_segments()).reshape(-1, 2, 2) for c in collections])
+@pytest.fixture(scope="module")
+def crowded():
+    """More matches than lines can be followed for, some of them beyond rank one."""
+    scene = make_scene(SceneConfig(num_points=500, num_outliers=20, num_rows=4), 1)
+    return scene, estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+
+
+def segments(lines):
+    return np.array(lines.get_segments()).reshape(-1, 2, 2)
+
+
+def line_groups(axes):
+    return [c for c in axes.collections if isinstance(c, LineCollection)]
+
+
+def lines_of(axes, colour=None):
+    """Segments drawn in the axes, (n, 2, 2), of one colour or all but the dark casings."""
+    groups = [c for c in line_groups(axes) if len(c.get_segments())]
+    wanted = [
+        segments(c)
+        for c in groups
+        if (colour is None and not same(c, matches._OUTLINE)) or (colour and same(c, colour))
+    ]
+    return np.concatenate(wanted) if wanted else np.empty((0, 2, 2))
+
+
+def same(collection, colour):
+    return np.allclose(collection.get_colors()[:, :3], to_rgba(colour)[:3], atol=0.01)
+
+
+def dots_of(axes):
+    """Centres of all groups of discs."""
+    return [np.array(c.get_offsets()) for c in axes.collections if not hasattr(c, "get_segments")]
 
 
 def texts_of(figure):
     return [text.get_text() for text in figure.texts]
 
 
+def said(figure):
+    return " ".join(texts_of(figure))
+
+
+def on_screen(figure, points, size, side):
+    """Pixels of an image where the first panel draws them."""
+    left, right, bottom, top = figure.axes[0].images[side].get_extent()
+    scale = np.array([(right - left) / size[0], (bottom - top) / size[1]])
+    return (np.asarray(points) + 0.5) * scale + (left, 0)
+
+
 def test_picture_is_written_with_content(scene, estimate, tmp_path):
     path = tmp_path / "new folder" / "pair.png"
-    plot_candidates(
-        scene.graph,
-        scene.size,
-        scene.size,
-        path,
-        estimate=estimate,
-        is_true=scene.is_true,
-        title="A pair",
-    )
-    pixels = imread(path)[:, :, :3]
+    truth = {"is_true": scene.is_true, "title": "A pair"}
+    written = plot_candidates(scene.graph, scene.size, scene.size, path, estimate=estimate, **truth)
+    assert written == path
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB")).astype(float) / 255
     assert pixels.shape[1] > 1000
     assert pixels.shape[0] > 1000
     assert len(np.unique((pixels @ [1.0, 300.0, 90_000.0]).round(3))) > 100
@@ -52,60 +97,343 @@ def test_picture_is_written_with_content(scene, estimate, tmp_path):
     assert greenish.sum() > 1000
 
 
+@pytest.mark.parametrize("ending", ["png", "jpg", "webp", "tif", "pdf", "svg", "eps", ""])
+def test_formats(scene, estimate, tmp_path, ending):
+    path = tmp_path / f"pair{'.' if ending else ''}{ending}"
+    plot_candidates(scene.graph, scene.size, scene.size, path, estimate=estimate, max_keypoints=2)
+    start = path.read_bytes()[:400]
+    marks = {"jpg": b"\xff\xd8", "webp": b"WEBP", "tif": b"II*", "pdf": b"%PDF", "eps": b"%!PS"}
+    assert {**marks, "svg": b"<svg"}.get(ending, b"\x89PNG") in start
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_file_and_the_figure_are_the_same_picture(crowded, tmp_path):
+    """Pillow draws the file, matplotlib the figure: the same things at the same places."""
+    scene, estimate = crowded
+    rng = np.random.default_rng(0)
+    photo = np.repeat(np.repeat(rng.integers(0, 255, (24, 32, 3)), 20, 0), 20, 1).astype(np.uint8)
+    arguments = {"images": (photo, photo[:, ::2]), "estimate": estimate, "title": "Two photographs"}
+    sizes = scene.size, (scene.size[0] // 2, scene.size[1])
+    plot_candidates(scene.graph, *sizes, tmp_path / "a.png", **arguments)
+    figure = plot_candidates(scene.graph, *sizes, **arguments)
+    with Image.open(tmp_path / "a.png") as image:
+        drawn = np.asarray(image).astype(float)
+    shown = np.asarray(Image.open(io.BytesIO(figure._repr_png_())).convert("RGB")).astype(float)
+    assert drawn.shape == shown.shape
+    # Edges of letters and lines differ, by less than a pixel.
+    smooth = [
+        np.asarray(Image.fromarray(a.astype(np.uint8)).reduce(6)) / 1.0 for a in (drawn, shown)
+    ]
+    difference = np.abs(smooth[0] - smooth[1])
+    assert difference.mean() < 3
+    assert np.percentile(difference, 99) < 30
+
+
 def test_candidates_of_the_wanted_number_of_keypoints_are_drawn(scene):
     figure = plot_candidates(scene.graph, scene.size, scene.size, max_keypoints=10)
-    segments = lines_of(figure.axes[0])
-    starts = np.unique(segments[:, 0], axis=0)
+    drawn = lines_of(figure.axes[0])
+    starts = np.unique(drawn[:, 0], axis=0)
     assert len(starts) == 10
-    shown = [np.flatnonzero(np.all(scene.graph.points0 == start, axis=1))[0] for start in starts]
-    assert len(segments) == np.isin(scene.graph.edges[:, 0], shown).sum()
+    places = on_screen(figure, scene.graph.points0, scene.size, 0)
+    shown = [np.argmin(np.linalg.norm(places - start, axis=1)) for start in starts]
+    assert len(drawn) == np.isin(scene.graph.edges[:, 0], shown).sum()
     # They are spread over the image.
-    assert np.all(np.ptp(starts, axis=0) > 0.5 * np.array(scene.size))
+    assert np.all(np.ptp(scene.graph.points0[shown], axis=0) > 0.5 * np.array(scene.size))
+    assert "Drawn with their ranks for 10 keypoints." in said(figure)
 
 
-def test_lines_end_at_the_second_image_beside_the_first(scene):
-    figure = plot_candidates(scene.graph, scene.size, scene.size, max_keypoints=1000)
-    segments = lines_of(figure.axes[0])
-    assert len(segments) == scene.graph.num_edges
-    offset = segments[:, 1].min(axis=0)[0] - scene.graph.points1[scene.graph.edges[:, 1], 0].min()
-    assert offset > scene.size[0]
-    ends = {tuple(np.round(end, 6)) for end in segments[:, 1] - (offset, 0)}
-    assert ends == {tuple(np.round(p, 6)) for p in scene.graph.points1[scene.graph.edges[:, 1]]}
+def test_lines_join_the_keypoints_of_both_images(scene):
+    size1 = (scene.size[0] * 2, scene.size[1])
+    figure = plot_candidates(scene.graph, scene.size, size1, max_keypoints=1000)
+    drawn = lines_of(figure.axes[0])
+    expected = np.stack(
+        [
+            on_screen(figure, points[scene.graph.edges[:, side]], size, side)
+            for side, (points, size) in enumerate(
+                [(scene.graph.points0, scene.size), (scene.graph.points1, size1)]
+            )
+        ],
+        axis=1,
+    )
+    order = [np.lexsort(np.round(ends.reshape(-1, 4), 3).T) for ends in (drawn, expected)]
+    np.testing.assert_allclose(drawn[order[0]], expected[order[1]], atol=1e-6)
 
 
-def test_every_chosen_match_is_drawn_and_counted(scene, estimate):
+def test_kept_shows_what_resolving_did(scene, estimate):
+    """Keypoints matched beyond rank one, what was chosen for them, and what rank one would be."""
+    graph = scene.graph
+    rank_of = {tuple(e): r for e, r in zip(graph.edges.tolist(), graph.rank.tolist(), strict=True)}
+    chosen = {tuple(match) for match in estimate.matches.tolist()}
+    beyond = {i for i, j in chosen if rank_of[i, j] > 1}
+    assert len(beyond) > 6
+    figure = plot_candidates(graph, scene.size, scene.size, estimate=estimate, max_keypoints=6)
+    places = [
+        on_screen(figure, points, scene.size, side)
+        for side, points in enumerate((graph.points0, graph.points1))
+    ]
+
+    def edges(colour):
+        return {
+            tuple(int(np.argmin(np.linalg.norm(places[s] - end[s], axis=1))) for s in (0, 1))
+            for end in lines_of(figure.axes[0], colour)
+        }
+
+    shown = {i for i, _ in edges(matches._CHOSEN)}
+    assert len(shown) == 6
+    assert shown <= beyond
+    assert edges(matches._CHOSEN) == {edge for edge in chosen if edge[0] in shown}
+    rejected = {edge for edge in rank_of if edge[0] in shown and edge not in chosen}
+    assert edges(matches._FIRST) == {edge for edge in rejected if rank_of[edge] == 1}
+    assert edges(matches._OTHER) == {edge for edge in rejected if rank_of[edge] > 1}
+    dashed = [c for c in line_groups(figure.axes[0]) if c.get_linestyle()[0][1] is not None]
+    assert [same(c, matches._FIRST) for c in dashed] == [True]
+    # Every candidate has its rank beside it.
+    drawn = figure.axes[0].texts
+    assert len(drawn) == len(rejected) + 6
+    for text in drawn:
+        at = np.array(text.get_position())
+        ends = [j for i, j in rank_of if i in shown and np.allclose(places[1][j], at)]
+        assert int(text.get_text()) in {
+            rank_of[i, j] for j in ends for i in shown if (i, j) in rank_of
+        }
+    assert f"Drawn with their ranks for 6 of the {len(beyond)} keypoints" in said(figure)
+    assert f"{len(beyond)} of them" in said(figure)
+    assert f"{len(beyond)} of them" in words.chosen_text(
+        estimate, graph, np.array([tuple(edge) in chosen for edge in graph.edges.tolist()])
+    )
+    for entry in ("chosen", "rank one, not chosen"):
+        assert entry in texts_of(figure)
+
+
+def test_matches_far_from_their_first_choice_come_first():
+    """Of two rescued keypoints the one whose first choice is elsewhere says more."""
+    points0 = np.array([[10.0, 10.0], [90.0, 90.0], [50.0, 50.0]])
+    points1 = np.array([[12.0, 10.0], [10.0, 10.0], [10.0, 95.0], [90.0, 90.0], [50.0, 50.0]])
+    edges = [[0, 0], [1, 2], [2, 4], [0, 1], [1, 3]]
+    graph = AssociationGraph(points0, points1, edges, rank=[1, 1, 1, 2, 2])
+    states = np.array([0, 0, 2, 2, 2])
+    shown, text = matches._telling(graph, states, 1)
+    assert "1 of the 2 keypoints" in text
+    many = matches._telling(graph, states, 3)
+    assert sorted(many[0].tolist()) == [0, 1, 2]
+    assert "for the 2 keypoints whose match is beyond rank one and 1 other." in many[1]
+    assert shown.tolist() in ([0], [1])
+
+
+def test_every_match_is_drawn_and_counted(scene, estimate):
     figure = plot_candidates(
         scene.graph, scene.size, scene.size, estimate=estimate, is_true=scene.is_true
     )
     assert len(figure.axes) == 2
-    assert len(lines_of(figure.axes[1])) == len(estimate.matches)
+    number = len(estimate.matches)
+    assert number <= matches._MOST_LINES
+    assert len(lines_of(figure.axes[1])) == number
+    assert sum(map(len, dots_of(figure.axes[1]))) == 2 * number
     true = {tuple(pair) for pair in scene.true_matches.tolist()}
     right = sum(tuple(pair) in true for pair in estimate.matches.tolist())
     assert f"{right} right" in texts_of(figure)
-    assert f"{len(estimate.matches) - right} wrong" in texts_of(figure)
+    assert f"{number - right} wrong" in texts_of(figure)
+    assert words.matches_text(estimate) in said(figure)
+
+
+def test_crowded_pairs_have_dots_for_all_and_lines_for_some_in_many_colours(crowded):
+    scene, estimate = crowded
+    number = len(estimate.matches)
+    assert number > 2 * matches._MOST_LINES
+    figure = plot_candidates(scene.graph, scene.size, scene.size, estimate=estimate)
+    (lines,) = line_groups(figure.axes[1])
+    assert len(lines.get_segments()) == matches._MOST_LINES
+    assert f"Lines are drawn for {matches._MOST_LINES}." in said(figure)
+    # From left to right in image 0: neighbours have similar colours, far ones different ones.
+    starts = segments(lines)[:, 0, 0]
+    assert np.all(np.diff(starts) >= 0)
+    colours = lines.get_colors()[:, :3]
+    assert len(np.unique(colours.round(3), axis=0)) > 100
+    assert np.abs(np.diff(colours, axis=0)).max() < 0.1
+    assert np.abs(colours[0] - colours[-1]).max() > 0.5
+    (dots,) = (c for c in figure.axes[1].collections if not isinstance(c, LineCollection))
+    assert len(dots.get_offsets()) == 2 * number
+    fill = dots.get_facecolors()
+    np.testing.assert_array_equal(fill[:number], fill[number:])
 
 
 def test_graphs_without_ranks_or_edges_and_failed_estimates_can_be_drawn(tmp_path):
     scene = make_scene(EASY, 0)
     plain = AssociationGraph(scene.graph.points0, scene.graph.points1, scene.graph.edges)
-    assert "candidate" in texts_of(plot_candidates(plain, scene.size, scene.size))
+    figure = plot_candidates(plain, scene.size, scene.size)
+    assert "candidate" in texts_of(figure)
+    assert not figure.axes[0].texts
     nothing = scene.graph.head(0)
     failed = estimate_relative_pose(nothing, scene.camera0, scene.camera1)
-    figure = plot_candidates(
-        nothing, scene.size, scene.size, tmp_path / "nothing.png", estimate=failed
-    )
-    assert any(failed.failure in text for text in texts_of(figure))
+    arguments = {"estimate": failed, "confidence": assess(failed)}
+    figure = plot_candidates(nothing, scene.size, scene.size, **arguments)
+    assert failed.failure in said(figure)
+    assert words.verdict_sentence(arguments["confidence"]) in said(figure)
+    assert len(figure.axes) == 1
+    plot_candidates(nothing, scene.size, scene.size, tmp_path / "nothing.png", **arguments)
     assert (tmp_path / "nothing.png").stat().st_size > 1000
 
 
-def test_photographs_of_unequal_size_are_placed_at_their_pixels():
-    scene = make_scene(EASY, 0)
-    images = np.zeros((768, 1024)), np.ones((100, 200, 3))
-    figure = plot_candidates(scene.graph, (1024, 768), (200, 100), images=images)
-    extents = [image.get_extent() for image in figure.axes[0].images]
-    assert extents[0] == pytest.approx((-0.5, 1023.5, 767.5, -0.5))
-    left, right, bottom, top = extents[1]
-    assert (right - left, bottom, top) == pytest.approx((200, 99.5, -0.5))
+def test_homographies_and_matches_without_ranks_are_drawn(scene):
+    graph = AssociationGraph.from_matches(scene.graph.points0[:30], scene.graph.points0[:30] + 2.0)
+    found = estimate_homography(graph)
+    assert found.success
+    figure = plot_candidates(graph, scene.size, scene.size, estimate=found)
+    assert words.matches_text(found) in said(figure)
+
+
+@pytest.mark.parametrize(
+    ("size0", "size1"),
+    [
+        ((4032, 3024), (640, 512)),
+        ((3024, 4032), (4032, 3024)),
+        ((720, 1280), (720, 1280)),
+        ((9, 7), (1, 1)),
+        ((5000, 2), (3, 4000)),
+        ((12_000, 9_000), (160, 120)),
+    ],
+)
+def test_both_images_have_the_same_height_and_text_never_overlaps(scene, estimate, size0, size1):
+    figure = plot_candidates(
+        scene.graph,
+        size0,
+        size1,
+        estimate=estimate,
+        is_true=scene.is_true,
+        confidence=assess(estimate),
+        title="a_rather_long_name_" * 7 + ".jpg - another name with $dollars$ and _{braces}.jpg",
+    )
+    width, height = figure.get_size_inches() * figure.dpi
+    assert 700 <= width <= 1400
+    assert height < 1.9 * width
+    for axes in figure.axes:
+        boxes = [image.get_window_extent() for image in axes.images]
+        assert boxes[0].height == pytest.approx(boxes[1].height)
+        assert boxes[0].x1 < boxes[1].x0
+        if max(size0[0] / size0[1], size1[0] / size1[1]) < 100:
+            for box, size in zip(boxes, (size0, size1), strict=True):
+                assert box.width / box.height == pytest.approx(
+                    size[0] / size[1], rel=0.02, abs=0.05
+                )
+    taken = [axes.get_window_extent() for axes in figure.axes]
+    for text in figure.texts:
+        box = text.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= width
+        # Letters of a line may touch the box of the next one, not its letters.
+        box = box.shrunk(1.0, 0.8)
+        assert not any(box.overlaps(other) for other in taken), text.get_text()
+        taken.append(box)
+    assert taken[-1].y0 > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=80), width=st.floats(1, 500), first=st.floats(0, 400))
+def test_wrapped_text_keeps_every_letter_within_the_width(text, width, first):
+    lines = wrapped(text, 20, width, first=first)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    for k, line in enumerate(lines):
+        room = width - (first if k == 0 else 0)
+        assert len(line) <= 1 or text_width(line, 20) <= room
+
+
+def test_photographs_are_drawn_at_the_size_of_a_screen(scene):
+    """Neither the figure nor what is read of the arrays grows with the photographs."""
+
+    class Counted(np.ndarray):
+        taken = 0
+
+        def __getitem__(self, key):
+            part = super().__getitem__(key)
+            Counted.taken += np.asarray(part).size
+            return np.asarray(part)
+
+    images = [np.zeros((9000, 12_000, 3), dtype=np.uint8).view(Counted) for _ in (0, 1)]
+    figure = plot_candidates(scene.graph, (12_000, 9_000), (12_000, 9_000), images=images)
+    pixels = np.prod(figure.get_size_inches() * figure.dpi)
+    assert sum(image.get_array().size for image in figure.axes[0].images) <= 3 * pixels
+    assert Counted.taken < 50 * pixels
+
+
+def test_reduced_photographs_are_means_at_their_place():
+    """The bright quarter of a large photograph stays where it is, and stripes become grey."""
+    image = np.zeros((3000, 4000), dtype=np.uint8)
+    image[:1500, :2000] = 200
+    image[1500:, 2000::2] = 200
+    small = matches.screen_image(image, (400, 300), "image").astype(float)
+    assert small.shape == (300, 400, 3)
+    assert np.all(small[:149, :199] == 200)
+    assert np.all(small[:149, 201:] == 0)
+    assert small[151:, 201:].mean() == pytest.approx(100, abs=35)
+    ramp = np.linspace(0, 1, 5000)[None].repeat(40, axis=0)
+    small = matches.screen_image(ramp, (500, 20), "image")[0, :, 0].astype(float)
+    np.testing.assert_allclose(small, np.linspace(0, 255, 500), atol=1.0)
+
+
+_LIMITED = """
+import resource, sys
+import numpy as np
+from manymatch import estimate_relative_pose
+from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.viz import plot_candidates
+import PIL.Image, PIL.ImageDraw, PIL.ImageFont
+scene = make_scene(EASY, 0)
+estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+images = [np.zeros((9000, 12000, 3), dtype=np.uint8) for _ in (0, 1)]
+for image in images:
+    image[::8, ::8] = 100
+pages = int(open("/proc/self/statm").read().split()[0])
+most = pages * resource.getpagesize() + int(sys.argv[2]) * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+plot_candidates(scene.graph, (12000, 9000), (12000, 9000), sys.argv[1], images, estimate)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_108_megapixels_take_less_memory_than_asked_for(tmp_path):
+    path = tmp_path / "a.png"
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", _LIMITED, str(path), "200"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert path.stat().st_size > 10_000
+
+
+def test_files_need_no_matplotlib_and_nothing_touches_pyplot(tmp_path):
+    script = f"""
+import sys
+sys.modules["matplotlib"] = None
+from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.viz import plot_candidates
+scene = make_scene(EASY, 0)
+plot_candidates(scene.graph, scene.size, scene.size, {str(tmp_path / "a.png")!r}, title="A – B")
+del sys.modules["matplotlib"]
+plot_candidates(scene.graph, scene.size, scene.size)._repr_png_()
+sys.exit("matplotlib.pyplot" in sys.modules)
+"""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.png").stat().st_size > 5_000
+
+
+def test_figures_show_themselves_in_notebooks_and_stay_light(scene, estimate):
+    import matplotlib as mpl
+
+    figure = plot_candidates(scene.graph, scene.size, scene.size, estimate=estimate, title="Two")
+    copies = [figure, pickle.loads(pickle.dumps(figure))]  # noqa: S301
+    dark = {"savefig.facecolor": "black", "figure.facecolor": "black", "text.color": "white"}
+    for picture in copies:
+        with mpl.rc_context({**dark, "savefig.transparent": True}):
+            data = picture._repr_png_()
+        pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
+        assert pixels.shape[:2] == tuple((figure.get_size_inches() * figure.dpi).astype(int))[::-1]
+        assert (pixels[:4] == 255).all()
+        assert pixels[:, :, :3].min() < 40
 
 
 @pytest.mark.parametrize(
@@ -114,29 +442,25 @@ def test_photographs_of_unequal_size_are_placed_at_their_pixels():
         ({"max_keypoints": 0}, "max_keypoints must be"),
         ({"is_true": [True]}, "is_true must be"),
         ({"size0": (0, 10)}, "size0 must be"),
+        ({"images": (np.zeros(3), None)}, r"images\[0\] must be"),
+        ({"images": (None, np.full((3, 4), 7.0))}, r"images\[1\] must hold floats"),
+        ({"path": "a.nonsense"}, "path must be a file in a known format"),
     ],
 )
-def test_bad_arguments_are_named(scene, keywords, message):
+def test_bad_arguments_are_named(scene, keywords, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     arguments = {"size0": scene.size, "size1": scene.size, **keywords}
     with pytest.raises(ValueError, match=f"^{message}"):
         plot_candidates(scene.graph, **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_estimate_of_another_graph_is_refused(scene, estimate):
+    with pytest.raises(ValueError, match=r"^estimate must be an estimate on the graph"):
+        plot_candidates(scene.graph.head(5), scene.size, scene.size, estimate=estimate)
 
 
 def test_without_matplotlib_the_error_says_what_to_install(scene, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"manymatch\[viz\]"):
         plot_candidates(scene.graph, scene.size, scene.size)
-
-
-def test_the_chosen_candidates_of_the_drawn_keypoints_have_rings(scene, estimate):
-    figure = plot_candidates(
-        scene.graph, scene.size, scene.size, estimate=estimate, max_keypoints=10
-    )
-    shown = np.unique(lines_of(figure.axes[0])[:, 0], axis=0)
-    rings = [c for c in figure.axes[0].collections if len(c.get_facecolors()) == 0]
-    left = rings[-2].get_offsets()
-    chosen = scene.graph.points0[estimate.matches[:, 0]]
-    expected = [p for p in chosen.tolist() if p in shown.tolist()]
-    assert len(expected) > 0
-    assert sorted(left.tolist()) == sorted(expected)
-    assert "chosen" in texts_of(figure)

@@ -97,21 +97,18 @@ def run(
 def _write(
     result: MatchResult, folder: Path, true_pose: RelativePose, rank_one_error: float
 ) -> dict[str, Path]:
-    """Write pictures, report and JSON; without matplotlib there are no pictures."""
+    """Write pictures, report and JSON."""
     files = {}
     if result.rank_one is not None:
-        try:
-            result.plot(
-                folder / "rank_one.png",
-                graph=result.rank_one.graph,
-                estimate=result.rank_one.estimate,
-                title=f"{RANK_ONE}: pose error {rank_one_error:.1f}°",
-            )
-            files["rank-one"] = folder / "rank_one.png"
-        except ModuleNotFoundError:
-            pass
+        files["rank-one"] = folder / "rank_one.png"
+        result.plot(
+            files["rank-one"],
+            graph=result.rank_one.graph,
+            estimate=result.rank_one.estimate,
+            title=f"{RANK_ONE}: pose error {rank_one_error:.1f}°",
+        )
     command = f"manymatch demo --preset {result.config.preset}"
-    saved = result.save(folder, picture=bool(files), command=command, true_pose=true_pose)
+    saved = result.save(folder, command=command, true_pose=true_pose)
     return files | saved
 
 

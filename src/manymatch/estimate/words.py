@@ -18,7 +18,7 @@ from manymatch._validate import count as count  # noqa: PLC0414 - worded here fo
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from manymatch._validate import FloatArray
+    from manymatch._validate import BoolArray, FloatArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.pose import RelativePose
@@ -136,6 +136,27 @@ def matches_text(estimate: Estimate) -> str:
     if probability is None or probability.size == 0:
         return text
     return f"{text} ({round(float(probability.sum())):,} expected to be right)"
+
+
+def kept_text(graph: AssociationGraph) -> str:
+    """Return how many candidates a graph has: "2,048 candidates of 913 keypoints"."""
+    active = int(np.count_nonzero(graph.degrees()[0]))
+    return f"{count(graph.num_edges, 'candidate')} of {count(active, 'keypoint')}"
+
+
+def chosen_text(estimate: Estimate, graph: AssociationGraph, chosen: BoolArray) -> str:
+    """Return the matches with what they were chosen from and how many are beyond rank one.
+
+    `chosen` (E,) are the edges of the graph that are matches.
+    """
+    text = f"{matches_text(estimate)} out of {count(estimate.num_inliers, 'consistent candidate')}"
+    if graph.rank is None or not chosen.any():
+        return f"{text}."
+    later = int(np.count_nonzero(graph.rank[chosen] > 1))
+    if later == 0:
+        return f"{text}, none beyond rank one."
+    share = _percent(later / int(chosen.sum()))
+    return f"{text}; {later:,} of them ({share}) beyond rank one."
 
 
 def estimate_sentences(

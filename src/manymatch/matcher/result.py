@@ -178,13 +178,20 @@ class MatchResult:
             File to write; its ending decides the format.
         **settings
             Further arguments of `manymatch.viz.plot_candidates`.
+
+        Returns
+        -------
+        matplotlib.figure.Figure or Path
+            The figure, which notebooks show, or with a path the path.
         """
         from manymatch.viz import plot_candidates
 
+        own = settings.get("estimate", self.estimate) is self.estimate
         settings = {
             "title": f"{self.names[0]} - {self.names[1]}",
             "images": self.images or (None, None),
             "estimate": self.estimate,
+            "confidence": self.confidence if own else None,
             **settings,
         }
         graph = settings.pop("graph", self.graph)

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from manymatch._validate import real, refusal
 from manymatch.features.maps import unit_rows
-from manymatch.viz.figure import GREY, INK, new_figure, save_figure
+from manymatch.io.image import load_image
+from manymatch.viz.figure import (
+    GREY,
+    INK,
+    Page,
+    Panel,
+    Photo,
+    Text,
+    as_figure,
+    picture_path,
+    screen_image,
+    wrapped,
+    write_page,
+)
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Any
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
+    from manymatch._validate import FloatArray
     from manymatch.features.maps import FeatureMap
 
 # Of all cells, so that a few extreme ones do not take the colours from the rest.
 _PERCENTILES = (1.0, 99.0)
-_COLUMN_IN, _GAP_IN, _HEAD_IN, _LINE_IN = 3.2, 0.08, 0.42, 0.16
-# Of the note's font.
-_LETTERS_PER_IN = 16
+# Pixels of the page: widths of a column and of what is between, heights of a row.
+_COLUMN, _GAP, _SHORTEST, _TALLEST = 460, 12, 24, 1200
 _NOTE = (
     "Colours are the first three principal components of both maps together: comparable within a "
     "column, not across columns."
@@ -77,35 +90,43 @@ def pca_colours(
 
 
 def plot_pca(
-    image0: NDArray[np.uint8],
-    image1: NDArray[np.uint8],
+    image0: Any,
+    image1: Any,
     maps0: Sequence[FeatureMap],
     maps1: Sequence[FeatureMap],
     path: str | os.PathLike[str] | None = None,
     titles: Sequence[str] | None = None,
     *,
     opacity: float = 0.75,
-) -> Figure:
+) -> Figure | Path:
     """Draw two images, and beside them their maps as colours laid over them.
 
     Parameters
     ----------
-    image0, image1 : (H, W, 3) uint8 ndarray
-        RGB; the upper and the lower row.
+    image0, image1 : arrays, paths or PIL images
+        As `manymatch.io.load_image` takes them; the upper and the lower row. They are drawn at the
+        size of a screen, however large they are.
     maps0, maps1 : sequences of FeatureMap
         One for each column, such as layers or ranks of debiasing, in pixels of the images.
     path : path, optional
-        Where to write the picture; the ending decides the format (.png, .pdf, .svg).
+        Where to write the picture; the ending decides the format (.png, .jpg, .webp, .tif, .pdf,
+        .svg, .eps).
     titles : sequence of str, optional
         Headings of the columns.
     opacity : float
         Of the colours, in [0, 1].
 
+    Returns
+    -------
+    matplotlib.figure.Figure or Path
+        The figure, which notebooks show, or with a path the path.
+
     Raises
     ------
     ModuleNotFoundError
-        If matplotlib is missing.
+        If Pillow is missing, or matplotlib for a figure or vector graphics.
     """
+    target = None if path is None else picture_path(path)
     count = len(maps0)
     if count == 0 or len(maps1) != count:
         raise ValueError(
@@ -115,64 +136,55 @@ def plot_pca(
     if len(names) != count:
         raise refusal("titles", f"one text per column ({count})", titles)
     real(opacity, "opacity", 0.0, 1.0, closed=True)
-    images = [np.asarray(image0), np.asarray(image1)]
-    figure, axes = _grid(images, count + 1)
-    for row, image in zip(axes, images, strict=True):
-        _show(row[0], image)
-    axes[0][0].set_title("image", fontsize=11, color=GREY)
-    for k, (map0, map1, name) in enumerate(zip(maps0, maps1, names, strict=True), start=1):
-        colours = pca_colours(map0.values, map1.values)
-        for row, image, dense, colour in zip(axes, images, (map0, map1), colours, strict=True):
-            _show(row[k], image, grey=True)
-            _overlay(row[k], image, dense, colour, opacity)
-        axes[0][k].set_title(name, fontsize=11, color=INK)
-    if path is not None:
-        save_figure(figure, path)
-    return figure
+    colours = [pca_colours(*(m.values for m in maps)) for maps in zip(maps0, maps1, strict=True)]
+    page = Page((count + 1) * (_COLUMN + _GAP) + _GAP, _GAP)
+    lefts = [_GAP + k * (_COLUMN + _GAP) for k in range(count + 1)]
+    heads = [wrapped(name, 20, _COLUMN) for name in ("image", *names)]
+    for left, lines, ink in zip(lefts, heads, (GREY, *[INK] * count), strict=True):
+        for k, line in enumerate(lines):
+            page.texts.append(Text(left, page.height + 26 * k + 20, line, 20, colour=ink))
+    page.height += 26 * max(map(len, heads)) + 4
+    for row, (image, maps) in enumerate(((image0, maps0), (image1, maps1))):
+        source = image if isinstance(image, np.ndarray) else load_image(image, f"image{row}")
+        size = source.shape[1], source.shape[0]
+        height = int(np.clip(_COLUMN * size[1] / size[0], _SHORTEST, _TALLEST))
+        photo = screen_image(source, (_COLUMN, height), f"image{row}")
+        grey = photo.mean(axis=2, keepdims=True)
+        pictures = [photo]
+        for dense, pair in zip(maps, colours, strict=True):
+            colour, covered = _on_screen(dense, pair[row], size, (_COLUMN, height))
+            share = opacity * covered[:, :, None]
+            mixed = (1.0 - share) * grey + share * 255.0 * colour
+            pictures.append(np.rint(mixed).astype(np.uint8))
+        for left, pixels in zip(lefts, pictures, strict=True):
+            box = (left, page.height, _COLUMN, height)
+            page.panels.append(Panel(box, [Photo(pixels)]))
+        page.height += height + _GAP
+    for line in wrapped(_NOTE, 16, page.width - 2 * _GAP):
+        page.height += 21
+        page.texts.append(Text(_GAP, page.height - 5, line, 16, colour=GREY))
+    page.height += _GAP
+    return as_figure(page) if target is None else write_page(page, target)
 
 
-def _grid(images: Sequence[NDArray[np.uint8]], columns: int) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure with two rows of axes, each as high as its image is at a column's width."""
-    heights = [_COLUMN_IN * image.shape[0] / image.shape[1] for image in images]
-    width = columns * _COLUMN_IN + (columns + 1) * _GAP_IN
-    note = textwrap.wrap(_NOTE, int(_LETTERS_PER_IN * width))
-    height = _HEAD_IN + sum(heights) + 3 * _GAP_IN + len(note) * _LINE_IN
-    figure = new_figure(width, height)
-    axes: list[list[Axes]] = []
-    top = height - _HEAD_IN
-    for row_height in heights:
-        bottom = top - row_height
-        lefts = [_GAP_IN + k * (_COLUMN_IN + _GAP_IN) for k in range(columns)]
-        boxes = [
-            (left / width, bottom / height, _COLUMN_IN / width, row_height / height)
-            for left in lefts
-        ]
-        axes.append([figure.add_axes(box) for box in boxes])
-        top = bottom - _GAP_IN
-    for k, line in enumerate(reversed(note)):
-        y = (_GAP_IN + k * _LINE_IN) / height
-        figure.text(_GAP_IN / width, y, line, fontsize=8, color=GREY, va="bottom")
-    return figure, axes
-
-
-def _show(axes: Axes, image: NDArray[np.uint8], *, grey: bool = False) -> None:
-    shown = image.mean(axis=2) if grey and image.ndim == 3 else image
-    axes.imshow(shown, cmap="gray", vmin=0, vmax=255, aspect="auto")
-    axes.set_axis_off()
-
-
-def _overlay(
-    axes: Axes,
-    image: NDArray[np.uint8],
+def _on_screen(
     dense: FeatureMap,
     colour: NDArray[np.float64],
-    opacity: float,
-) -> None:
-    """Lay a map over its image, each cell around its centre."""
-    rows, columns = dense.grid
-    (x, y), (dx, dy) = dense.origin, dense.stride
-    edges = (x - dx / 2, x + (columns - 0.5) * dx, y + (rows - 0.5) * dy, y - dy / 2)
-    axes.imshow(colour, extent=edges, alpha=opacity, interpolation="bilinear", aspect="auto")
-    height, width = image.shape[:2]
-    axes.set_xlim(-0.5, width - 0.5)
-    axes.set_ylim(height - 0.5, -0.5)
+    size: tuple[int, int],
+    screen: tuple[int, int],
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return a map's colours as its image is drawn, and where the map is, each cell by its centre.
+
+    `size` is width and height of the image, `screen` those of what is drawn.
+    """
+    inside, values = [], colour
+    for axis, (k, cells) in enumerate(((1, dense.grid[0]), (0, dense.grid[1]))):
+        pixel = (np.arange(screen[k]) + 0.5) * size[k] / screen[k] - 0.5
+        place = (pixel - dense.origin[k]) / dense.stride[k]
+        inside.append((place >= -0.5) & (place <= cells - 0.5))
+        place = np.clip(place, 0.0, cells - 1)
+        low = np.minimum(place.astype(np.int64), max(cells - 2, 0))
+        high = np.minimum(low + 1, cells - 1)
+        share = (place - low).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        values = (1.0 - share) * values.take(low, axis) + share * values.take(high, axis)
+    return values, inside[0][:, None] & inside[1][None, :]

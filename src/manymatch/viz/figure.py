@@ -1,18 +1,31 @@
-"""Figures that no display is needed for, and files of them."""
+"""Pages of photographs, lines, dots and text, as image files and as matplotlib figures.
+
+A `Page` says where what is drawn, in pixels of a screen. `write_page` writes it with Pillow, or as
+vector graphics with matplotlib, which takes longer to import than a picture takes to draw;
+`as_figure` returns it as a matplotlib figure. Photographs are brought to the size at which they are
+drawn before anything else is done with them (`screen_image`).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import importlib.util
+import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._environment import require
 from manymatch._files import as_path, write_whole
+from manymatch._validate import refusal
 from manymatch.io.image import load_image, require_pillow
 
 if TYPE_CHECKING:
-    import os
+    from collections.abc import Sequence
 
+    from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
@@ -21,15 +34,94 @@ if TYPE_CHECKING:
 
 # Pixels so far outside that nothing of them is seen, and that can still be calculated with.
 _FAR = 1e9
+# Two pixels are one point, the unit of matplotlib's lines and letters.
+_DPI = 144
+# Lines and dots are drawn so many times larger and averaged, since Pillow's have hard edges.
+_FINER = 3
 # Samples of a photograph along either axis of a pixel that is drawn, at least.
 _SAMPLES = 3
+_RASTER = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "webp": "WEBP", "tif": "TIFF"}
+_VECTOR = ("pdf", "svg", "eps")
+# PNG compresses photographs hardly better at higher levels, which take several times as long.
+_SAVING: dict[str, dict[str, Any]] = {
+    "PNG": {"compress_level": 1, "dpi": (_DPI, _DPI)},
+    "JPEG": {"quality": 90, "dpi": (_DPI, _DPI)},
+}
 
-#: Colours of text, and of text that matters less.
-INK, GREY = "#111827", "#6b7280"
+#: Colours of text, of text that matters less, and of the page.
+INK, GREY, PAPER = "#111827", "#6b7280", "#ffffff"
+
+
+@dataclasses.dataclass(frozen=True)
+class Photo:
+    """Pixels (H, W, 3) of a panel, from its column x on."""
+
+    pixels: NDArray[np.uint8]
+    x: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Straight lines between ends (N, 2, 2) in colours (N, 4) or one of them: RGBA, 0 to 255."""
+
+    ends: FloatArray
+    colours: NDArray[np.uint8]
+    width: float
+    dashed: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Dots:
+    """Discs around centres (N, 2), outlined, with a short text each or none.
+
+    Fills are RGBA as the colours of `Lines`.
+    """
+
+    centres: FloatArray
+    radius: float
+    fill: NDArray[np.uint8]
+    outline: str | None = None
+    labels: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """A part of a page: left, top, width and height, photographs, and what is drawn over them."""
+
+    box: tuple[int, int, int, int]
+    photos: list[Photo]
+    marks: list[Lines | Dots] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A line of text that starts at (x, y), the height of its baseline; `size` is that of "M"."""
+
+    x: float
+    y: float
+    text: str
+    size: int = 20
+    bold: bool = False
+    colour: str = INK
+
+    @property
+    def width(self) -> float:
+        """Of the line in pixels."""
+        return text_width(self.text, self.size, bold=self.bold)
+
+
+@dataclasses.dataclass
+class Page:
+    """A picture: its size in pixels, panels, and text."""
+
+    width: int
+    height: int = 0
+    panels: list[Panel] = dataclasses.field(default_factory=list)
+    texts: list[Text] = dataclasses.field(default_factory=list)
 
 
 def require_matplotlib() -> tuple[type[Figure], type[FigureCanvasAgg]]:
-    """Import what draws, or say how to get it.
+    """Import what makes figures, or say how to get it.
 
     Not pyplot, which would choose a display and keep figures alive.
     """
@@ -41,6 +133,19 @@ def require_matplotlib() -> tuple[type[Figure], type[FigureCanvasAgg]]:
 def drawable(points: FloatArray) -> FloatArray:
     """Return points (N, 2), which may have any finite coordinates, as they can be drawn."""
     return np.clip(points, -_FAR, _FAR)
+
+
+def picture_path(path: object) -> Path:
+    """Return the path of a picture to be written, if its ending is that of a known format."""
+    target = as_path(path)
+    if _form(target) not in (*_RASTER, *_VECTOR):
+        endings = ", ".join(f".{form}" for form in (*_RASTER, *_VECTOR))
+        raise refusal("path", f"a file in a known format ({endings})", str(target))
+    return target
+
+
+def _form(path: Path) -> str:
+    return path.suffix[1:].lower() or "png"
 
 
 def screen_image(image: Any, size: tuple[int, int], name: str) -> NDArray[np.uint8]:
@@ -58,17 +163,251 @@ def screen_image(image: Any, size: tuple[int, int], name: str) -> NDArray[np.uin
     return np.asarray(Image.fromarray(small).resize(size, method))
 
 
-def new_figure(width_in: float, height_in: float) -> Figure:
-    """Return an empty white figure of a size in inches."""
-    figure_class, canvas_class = require_matplotlib()
-    figure = figure_class(figsize=(width_in, height_in), dpi=160, facecolor="white")
+def rgba(colours: Sequence[str] | str, opacity: float = 1.0) -> NDArray[np.uint8]:
+    """Return colours such as "#34e0ab" as numbers (N, 4) from 0 to 255."""
+    texts = [colours] if isinstance(colours, str) else colours
+    alpha = round(255 * opacity)
+    rows = [(*bytes.fromhex(text[1:]), alpha) for text in texts]
+    return np.array(rows, dtype=np.uint8).reshape(-1, 4)
+
+
+@functools.cache
+def _font_file(*, bold: bool) -> Path | None:
+    """Return the font that matplotlib brings, so that both ways of drawing have the same letters.
+
+    None where it is not installed.
+    """
+    package = importlib.util.find_spec("matplotlib")
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    for folder in (package and package.submodule_search_locations) or ():
+        file = Path(folder) / "mpl-data" / "fonts" / "ttf" / name
+        if file.is_file():
+            return file
+    return None
+
+
+@functools.lru_cache(maxsize=32)
+def _font(size: int, *, bold: bool) -> Any:
+    fonts = require("PIL.ImageFont", "Drawing", "viz")
+    file = _font_file(bold=bold)
+    return fonts.load_default(size) if file is None else fonts.truetype(str(file), size)
+
+
+def text_width(text: str, size: int, *, bold: bool = False) -> float:
+    """Return the width of a line of text in pixels."""
+    return float(_font(size, bold=bold).getlength(text))
+
+
+def wrapped(
+    text: str, size: int, width: float, *, first: float = 0.0, bold: bool = False
+) -> list[str]:
+    """Break text into lines of at most a width in pixels, the first of which starts at `first`.
+
+    Words that are too long for a line are broken within.
+    """
+    measure = functools.partial(text_width, size=size, bold=bold)
+    lines, room = [""], width - first
+    for word in text.split():
+        rest = word
+        while measure(f"{lines[-1]} {rest}".strip()) > room:
+            if measure(rest) <= width:
+                lines.append("")
+            else:
+                start = f"{lines[-1]} ".lstrip()
+                fit = 0
+                while measure(start + rest[: fit + 1]) <= room:
+                    fit += 1
+                # At least one letter a line, however narrow the page is.
+                fit = max(fit, 0 if lines[-1] else 1)
+                lines[-1] = (start + rest[:fit]).strip()
+                rest = rest[fit:]
+                lines.append("")
+            room = width
+            if not rest:
+                break
+        lines[-1] = f"{lines[-1]} {rest}".strip()
+    return lines
+
+
+def write_page(page: Page, path: Path) -> Path:
+    """Write a page; the ending of the path decides the format, and folders are made."""
+    form = _form(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if form in _RASTER:
+        image, form = as_image(page), _RASTER[form]
+        write_whole(path, lambda file: image.save(file, form, **_SAVING.get(form, {})))
+    else:
+        figure = as_figure(page)
+        write_whole(path, lambda file: figure.savefig(file, format=form))
+    return path
+
+
+def as_image(page: Page) -> Any:
+    """Draw a page as a Pillow image."""
+    Image = require_pillow()
+    ImageDraw = require("PIL.ImageDraw", "Drawing", "viz")
+    sheet = Image.new("RGB", (page.width, page.height), PAPER)
+    letters = ImageDraw.Draw(sheet)
+    for panel in page.panels:
+        left, top, width, height = panel.box
+        image = Image.new("RGB", (width, height), PAPER)
+        for photo in panel.photos:
+            image.paste(Image.fromarray(photo.pixels), (photo.x, 0))
+        if panel.marks:
+            fine = image.resize((width * _FINER, height * _FINER), Image.Resampling.NEAREST)
+            pen = ImageDraw.Draw(fine, "RGBA")
+            for mark in panel.marks:
+                _draw_mark(pen, mark, (width, height))
+            image = fine.reduce(_FINER)
+        sheet.paste(image, (left, top))
+    for text in page.texts:
+        font = _font(text.size, bold=text.bold)
+        letters.text((text.x, text.y), text.text, fill=text.colour, font=font, anchor="ls")
+    return sheet
+
+
+def _label_size(dots: Dots) -> int:
+    return round(1.45 * dots.radius)
+
+
+def _draw_mark(pen: Any, mark: Lines | Dots, size: tuple[int, int]) -> None:
+    """Draw lines or dots with Pillow on a panel of a size that is `_FINER` times enlarged."""
+    # Pillow walks along all of a line, also where it is outside.
+    reach = 4.0 * max(size)
+    if isinstance(mark, Lines):
+        ends, colours = np.clip(mark.ends, -reach, reach), _each(mark.colours, len(mark.ends))
+        if mark.dashed:
+            ends, colours = _dashes(ends, colours, 4.5 * mark.width)
+        width = max(1, round(mark.width * _FINER))
+        corners = (ends.reshape(-1, 4) * _FINER).tolist()
+        for line, colour in zip(corners, colours.tolist(), strict=True):
+            pen.line(line, fill=tuple(colour), width=width)
+    else:
+        radius = mark.radius * _FINER
+        centres = (np.clip(mark.centres, -reach, reach) * _FINER).tolist()
+        fills = _each(mark.fill, len(centres)).tolist()
+        labels = mark.labels or [""] * len(centres)
+        font = _font(_label_size(mark) * _FINER, bold=True) if mark.labels else None
+        for (x, y), fill, label in zip(centres, fills, labels, strict=True):
+            box = (x - radius, y - radius, x + radius, y + radius)
+            pen.ellipse(box, fill=tuple(fill), outline=mark.outline, width=_FINER)
+            if label:
+                pen.text((x, y), label, fill=INK, font=font, anchor="mm")
+
+
+def _each(colours: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
+    return np.broadcast_to(colours, (number, 4))
+
+
+def _dashes(
+    ends: FloatArray, colours: NDArray[np.uint8], length: float
+) -> tuple[FloatArray, NDArray[np.uint8]]:
+    """Cut lines (N, 2, 2) into dashes of a length with gaps of about the same."""
+    parts, of = [], []
+    for k, (start, end) in enumerate(ends):
+        number = max(1, round(float(np.hypot(*(end - start))) / (2.0 * length)))
+        at = (np.arange(number)[:, None] + np.array([0.0, 0.5])) / number
+        parts.append(start + at[:, :, None] * (end - start))
+        of += [k] * number
+    return (np.concatenate(parts), colours[of]) if parts else (ends, colours)
+
+
+def as_figure(page: Page) -> Figure:
+    """Return a page as a matplotlib figure: axes for every panel, in its pixels, and text."""
+    figure_class, canvas_class = _picture_class(), require_matplotlib()[1]
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.patches import Rectangle
+
+    wide, high = page.width, page.height
+    figure = figure_class(figsize=(wide / _DPI, high / _DPI), dpi=_DPI, facecolor=PAPER)
     canvas_class(figure)
+    # A page of its own: styles may want another colour behind what is saved.
+    figure.add_artist(
+        Rectangle((0, 0), 1, 1, facecolor=PAPER, transform=figure.transFigure, zorder=-1)
+    )
+
+    def font(size: int, *, bold: bool) -> FontProperties:
+        weight = "bold" if bold else "normal"
+        return FontProperties(fname=_font_file(bold=bold), size=size / 2, weight=weight)
+
+    for panel in page.panels:
+        left, top, width, height = panel.box
+        box = (left / wide, 1.0 - (top + height) / high, width / wide, height / high)
+        axes = figure.add_axes(box)
+        axes.set_axis_off()
+        for photo in panel.photos:
+            extent = (photo.x, photo.x + photo.pixels.shape[1], photo.pixels.shape[0], 0)
+            axes.imshow(photo.pixels, extent=extent, aspect="auto", zorder=0)
+        for order, mark in enumerate(panel.marks, start=1):
+            _add_mark(axes, mark, order, font)
+        axes.set(xlim=(0, width), ylim=(height, 0))
+    for text in page.texts:
+        figure.text(
+            text.x / wide,
+            1.0 - text.y / high,
+            text.text,
+            color=text.colour,
+            font=font(text.size, bold=text.bold),
+            va="baseline",
+            parse_math=False,
+        )
     return figure
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure; the ending decides the format, and folders are made."""
-    target = as_path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    form = target.suffix[1:] or "png"
-    write_whole(target, lambda file: figure.savefig(file, format=form))
+def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
+    """Add lines or dots to axes in pixels."""
+    from matplotlib.collections import LineCollection
+
+    if isinstance(mark, Lines):
+        style = (0, (4.5, 4.5)) if mark.dashed else "solid"
+        lines = LineCollection(
+            list(mark.ends),
+            colors=_each(mark.colours, len(mark.ends)) / 255.0,
+            linewidths=mark.width / 2,
+            linestyles=style,
+            zorder=order,
+        )
+        axes.add_collection(lines, autolim=False)
+        return
+    axes.scatter(
+        mark.centres[:, 0],
+        mark.centres[:, 1],
+        s=mark.radius**2,
+        c=_each(mark.fill, len(mark.centres)) / 255.0,
+        edgecolors=mark.outline or "none",
+        linewidths=0.5,
+        zorder=order,
+    )
+    for (x, y), label in zip(mark.centres.tolist(), mark.labels, strict=False):
+        axes.text(
+            *(x, y, label),
+            color=INK,
+            font=font(_label_size(mark), bold=True),
+            ha="center",
+            va="center_baseline",
+            zorder=order,
+            clip_on=True,
+        )
+
+
+@functools.cache
+def _picture_class() -> type[Figure]:
+    """Return the class of our figures, which notebooks show without pyplot."""
+    figure_class, _ = require_matplotlib()
+
+    class Picture(figure_class):  # type: ignore[valid-type, misc]
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=self.dpi)
+            return buffer.getvalue()
+
+        def __reduce__(self) -> Any:
+            return _new_picture, (), self.__getstate__()
+
+    return Picture
+
+
+def _new_picture() -> Figure:
+    """Return a figure without content, to be filled by what was pickled."""
+    picture = _picture_class()
+    return picture.__new__(picture)

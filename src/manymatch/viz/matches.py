@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import colorsys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._validate import bool_array, integer
-from manymatch.estimate.words import count
-from manymatch.viz.figure import GREY, INK, drawable, new_figure, save_figure
+from manymatch._validate import bool_array, integer, refusal
+from manymatch.estimate import words
+from manymatch.viz.figure import (
+    GREY,
+    INK,
+    Dots,
+    Lines,
+    Page,
+    Panel,
+    Photo,
+    Text,
+    as_figure,
+    drawable,
+    picture_path,
+    rgba,
+    screen_image,
+    text_width,
+    wrapped,
+    write_page,
+)
+from manymatch.viz.overlay import CHOSEN, edge_states
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
+    from typing import Any
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
     from manymatch._validate import FloatArray, IndexArray
+    from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.result import Estimate
     from manymatch.graph import AssociationGraph
 
-# Ranks run from dark blue to pale pink; green and red are left for right and wrong.
-_RANKS = ("#1e3a8a", "#3b82f6", "#8b5cf6", "#d946ef", "#f9a8d4")
-_RIGHT, _WRONG, _CHOSEN = "#15803d", "#dc2626", "#0f766e"
-_POINT, _PANEL, _FRAME = "#b6bdc9", "#f8fafc", "#d9dee6"
-_GAP = 0.06  # between the two images, of the left one's width
-_WIDTH_IN, _CAPTION_IN, _TITLE_IN, _SIDE_IN = 11.0, 0.56, 0.42, 0.25
+# The report has the same ranks. A candidate that is chosen is green, one of rank one that is not is
+# orange, as in the paper's first figure.
+_RANKS = ("#4fc3ff", "#8b98ff", "#c58bff", "#ff7ec4", "#ffa14f")
+_CHOSEN, _FIRST, _OTHER = "#34e0ab", "#ff9f43", "#d5dbe6"
+_RIGHT, _WRONG = "#34e07a", "#ff5a5f"
+_PANEL, _OUTLINE = "#2a313d", "#0b0f16"
+_KINDS = {"solved": "#0d7a4f", "failed": "#b4232c"}
+_DOUBTFUL = "#b26a00"
+# More lines than that cannot be followed; dots are drawn for all.
+_MOST_LINES = 160
+# Parts of a photograph's own colour and brightness that are left, so that lines stand out.
+_COLOUR, _BRIGHTNESS = 0.55, 0.8
+
+# Pixels of the page.
+_WIDEST, _NARROWEST, _TALLEST, _SHORTEST = 1400, 900, 640, 24
+_MARGIN, _GAP = 24, 14
 
 
 def plot_candidates(
@@ -34,38 +65,54 @@ def plot_candidates(
     size0: tuple[int, int],
     size1: tuple[int, int],
     path: str | os.PathLike[str] | None = None,
-    images: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    images: tuple[Any, Any] = (None, None),
     estimate: Estimate | None = None,
     is_true: ArrayLike | None = None,
-    max_keypoints: int = 24,
+    max_keypoints: int = 12,
     title: str | None = None,
-) -> Figure:
-    """Draw the candidates of a pair and, below, the matches an estimate chose among them.
+    confidence: Confidence | None = None,
+) -> Figure | Path:
+    """Draw the candidates of a pair and, below, the matches that an estimate chose among them.
+
+    The upper half shows all candidates of a few keypoints with their ranks and which one was
+    chosen. These are keypoints whose match is not of rank one, if there are such: first those
+    whose match is far from their best candidate. The lower half shows all matches, both ends in
+    the same colour, and lines for as many of them as can be followed.
 
     Parameters
     ----------
     graph : AssociationGraph
         Keypoints and candidate edges.
     size0, size1 : (int, int)
-        Width and height of the images in pixels.
+        Width and height of the images in pixels. They are drawn at the same height.
     path : path, optional
-        Where to write the picture; the ending decides the format (.png, .pdf, .svg).
-    images : pair of (H, W), (H, W, 3) or (H, W, 4) arrays or None
-        The photographs; without them the keypoints are drawn on a plain panel.
+        Where to write the picture; the ending decides the format (.png, .jpg, .webp, .tif, .pdf,
+        .svg, .eps).
+    images : pair of images or None
+        The photographs as `manymatch.io.load_image` takes them; without them the keypoints are
+        drawn on a plain panel. They are drawn at the size of a screen, however large they are.
     estimate : Estimate, optional
-        Adds the second half: every resolved match as a line.
+        Adds the lower half.
     is_true : (E,) bool, optional
-        Which edges are right, where that is known; colours the chosen matches.
+        Which edges are right, where that is known; colours the matches.
     max_keypoints : int
         Candidates are drawn for that many keypoints of image 0, spread over the image.
     title : str, optional
         Heading of the picture.
+    confidence : Confidence, optional
+        Adds the verdict on the estimate below the heading.
+
+    Returns
+    -------
+    matplotlib.figure.Figure or Path
+        The figure, which notebooks show, or with a path the path.
 
     Raises
     ------
     ModuleNotFoundError
-        If matplotlib is missing.
+        If Pillow is missing, or matplotlib for a figure or vector graphics.
     """
+    target = None if path is None else picture_path(path)
     integer(max_keypoints, "max_keypoints", 1)
     truth = None
     if is_true is not None:
@@ -73,68 +120,132 @@ def plot_candidates(
     for name, size in (("size0", size0), ("size1", size1)):
         if min(size) <= 0:
             raise ValueError(f"{name} must be a positive width and height, got {size!r}")
-    figure, panels = _pair_figure(graph, size0, size1, 1 if estimate is None else 2, title)
-    for panel in panels:
-        panel.draw_images(*images)
-    _draw_kept(panels[0], graph, estimate, max_keypoints)
-    if estimate is not None:
-        _draw_chosen(panels[1], graph, estimate, truth)
-    if path is not None:
-        save_figure(figure, path)
-    return figure
+    if estimate is not None and len(estimate.inliers) != graph.num_edges:
+        want = f"an estimate on the graph with its {graph.num_edges} edges"
+        raise refusal("estimate", want, estimate)
+    pair = _Pair(graph, (size0, size1), images)
+    if title:
+        pair.write(title, size=25, bold=True)
+    if confidence is not None:
+        dot = _KINDS.get(confidence.verdict, _DOUBTFUL)
+        pair.caption("●", words.verdict_sentence(confidence), [], dot)
+    states = None if estimate is None or not estimate.success else edge_states(graph, estimate)
+    _draw_kept(pair, states, max_keypoints)
+    if estimate is not None and states is None:
+        pair.caption("Chosen", f"nothing: {estimate.failure}", [])
+    elif estimate is not None and states is not None:
+        _draw_chosen(pair, estimate, states, truth)
+    page = pair.finished()
+    return as_figure(page) if target is None else write_page(page, target)
 
 
-def _draw_kept(
-    panel: _PairPanel, graph: AssociationGraph, estimate: Estimate | None, max_keypoints: int
-) -> None:
-    """Candidates of a few keypoints, the best ones on top, a ring around the chosen ones."""
-    shown = _spread(graph.points0, np.unique(graph.edges[:, 0]), max_keypoints)
-    edges = np.flatnonzero(np.isin(graph.edges[:, 0], shown))
-    exact = np.ones(len(edges)) if graph.rank is None else graph.rank[edges]
-    rank = np.minimum(exact, len(_RANKS))
-    legend: list[tuple[str, str, str]] = []
-    for value in range(len(_RANKS), 0, -1):
-        ranked = graph.edges[edges[rank == value]]
-        if len(ranked) == 0:
-            continue
-        name = "candidate" if graph.rank is None else f"rank {value}"
-        if exact[rank == value].max() > value:
-            name += " and more"
-        panel.draw_lines(ranked, _RANKS[value - 1], width=0.8, alpha=0.7)
-        panel.draw_ends(ranked, s=9, c=_RANKS[value - 1], lw=0.5, edgecolors="white", zorder=5)
-        legend.append((name, _RANKS[value - 1], "●"))
-    if estimate is not None and estimate.success:
-        matches = estimate.matches[np.isin(estimate.matches[:, 0], shown)]
-        panel.draw_ends(matches, s=70, facecolors="none", edgecolors=_CHOSEN, lw=1.8, zorder=6)
-        legend.insert(0, ("chosen", _CHOSEN, "○"))
-    said = (
-        f"{count(graph.num_edges, 'candidate')}; those of {count(len(shown), 'keypoint')} are drawn"
+def _draw_kept(pair: _Pair, states: NDArray[np.int64] | None, most: int) -> None:
+    """Draw the candidates of a few keypoints with their ranks, the chosen ones on top."""
+    graph = pair.graph
+    shown, said = _telling(graph, states, most)
+    edges = np.flatnonzero(np.isin(graph.edges[:, 0], shown))[::-1]
+    rank = np.ones(len(edges), dtype=np.int64) if graph.rank is None else graph.rank[edges]
+    # Name, colour, which edges, how wide and opaque their lines are and whether dashed.
+    styles: list[tuple[str, str, NDArray[np.bool_], float, float, bool]] = []
+    if states is None:
+        for value in range(min(len(_RANKS), int(rank.max(initial=1))), 0, -1):
+            last = value == len(_RANKS)
+            name = "candidate" if graph.rank is None else f"rank {value}"
+            name += " and more" if last and (rank > value).any() else ""
+            which = rank >= value if last else rank == value
+            styles.append((name, _RANKS[value - 1], which, 2.0, 0.8, False))
+    else:
+        chosen = states[edges] == CHOSEN
+        first = ~chosen & (rank == 1) & (graph.rank is not None)
+        styles = [
+            ("other candidate", _OTHER, ~chosen & ~first, 1.6, 0.5, False),
+            ("rank one, not chosen", _FIRST, first, 2.4, 0.95, True),
+            ("chosen", _CHOSEN, chosen, 3.2, 1.0, False),
+        ]
+    pair.caption(
+        "Kept",
+        f"{words.kept_text(graph)}. {said}",
+        [(name, colour) for name, colour, which, *_ in reversed(styles) if which.any()],
     )
-    panel.caption("Kept", said, legend[::-1])
+    panel = pair.panel()
+    panel.marks.extend(Dots(points, 1.6, rgba("#ffffff", 0.5)) for points in pair.points)
+    for _, colour, which, width, opacity, dashed in styles:
+        ends = pair.ends(graph.edges[edges[which]])
+        if opacity == 1.0:
+            panel.marks.append(Lines(ends, rgba(_OUTLINE, 0.6), width + 2.4))
+        panel.marks.append(Lines(ends, rgba(colour, opacity), width, dashed=dashed))
+    panel.marks.append(Dots(pair.points[0][shown], 5.0, rgba("#ffffff"), _OUTLINE))
+    for _, colour, which, *_ in styles:
+        centres = pair.ends(graph.edges[edges[which]])[:, 1]
+        labels = () if graph.rank is None else [str(value) for value in rank[which]]
+        panel.marks.append(Dots(centres, 9.0 if labels else 6.0, rgba(colour), _OUTLINE, labels))
+
+
+def _telling(
+    graph: AssociationGraph, states: NDArray[np.int64] | None, most: int
+) -> tuple[IndexArray, str]:
+    """Return up to so many keypoints of image 0 that show what resolving did, and what they are."""
+    every = np.unique(graph.edges[:, 0])
+    if len(every) == 0:
+        return every, ""
+    if states is None or graph.rank is None:
+        shown = _spread(graph.points0, every, most)
+        ranked = "" if graph.rank is None else " with their ranks"
+        return shown, f"Drawn{ranked} for {words.count(len(shown), 'keypoint')}."
+    later = np.flatnonzero((states == CHOSEN) & (graph.rank > 1))
+    # How far the match is from the best candidate of its keypoint.
+    by_rank = np.argsort(graph.rank, kind="stable")
+    best = by_rank[np.unique(graph.edges[by_rank, 0], return_index=True)[1]]
+    first = best[np.searchsorted(every, graph.edges[later, 0])]
+    place = drawable(graph.points1)[graph.edges[:, 1]]
+    order = np.argsort(-np.hypot(*(place[later] - place[first]).T), kind="stable")
+    beyond = graph.edges[later[order], 0]
+    shown = _spread(graph.points0, beyond[: max(4 * most, len(beyond) // 4)], most)
+    if len(shown) == most:
+        of = f"{most} of the {len(beyond):,} keypoints"
+        return shown, f"Drawn with their ranks for {of} whose match is beyond rank one."
+    rest = np.setdiff1d(every, shown)
+    more = _spread(graph.points0, rest, most - len(shown))
+    if len(shown) == 0:
+        return more, f"Drawn with their ranks for {words.count(len(more), 'keypoint')}."
+    said = f"Drawn with their ranks for the {words.count(len(shown), 'keypoint')} whose match is"
+    said += " beyond rank one"
+    said += f" and {words.count(len(more), 'other')}." if len(more) else "."
+    return np.concatenate([shown, more]), said
 
 
 def _draw_chosen(
-    panel: _PairPanel, graph: AssociationGraph, estimate: Estimate, truth: NDArray[np.bool_] | None
+    pair: _Pair, estimate: Estimate, states: NDArray[np.int64], truth: NDArray[np.bool_] | None
 ) -> None:
-    """Every resolved match; the wrong ones on top, where that is known."""
-    if not estimate.success:
-        panel.caption("Chosen", f"nothing: {estimate.failure}", [])
-        return
-    styles = [("chosen", _CHOSEN, estimate.matches)]
+    """Draw dots for every match, and lines for some; the wrong ones on top, where that is known."""
+    graph, matches = pair.graph, estimate.matches
+    # From left to right in image 0, so that an end can be told from others.
+    matches = matches[np.argsort(graph.points0[matches[:, 0], 0], kind="stable")]
+    hues = (45.0 + 265.0 * np.arange(len(matches)) / max(len(matches), 1)) / 360.0
+    rainbow = [(*colorsys.hls_to_rgb(hue, 0.67, 0.95), 1.0) for hue in hues]
+    colours = np.rint(255.0 * np.array(rainbow).reshape(-1, 4)).astype(np.uint8)
+    said, legend = words.chosen_text(estimate, graph, states == CHOSEN), []
+    groups = [(matches, colours)]
     if truth is not None:
-        true_pairs = {tuple(pair) for pair in graph.edges[truth].tolist()}
-        right = np.array([tuple(pair) in true_pairs for pair in estimate.matches.tolist()], bool)
-        styles = [
-            ("right", _RIGHT, estimate.matches[right]),
-            ("wrong", _WRONG, estimate.matches[~right]),
-        ]
-    for _, colour, pairs in styles:
-        panel.draw_lines(pairs, colour, width=1.0, alpha=0.6)
-        panel.draw_ends(pairs, s=16, c=colour, lw=0.5, edgecolors="white", zorder=5)
-    said = f"{count(len(estimate.matches), 'one-to-one match', 'one-to-one matches')} out of "
-    said += count(estimate.num_inliers, "consistent candidate")
-    legend = [(f"{len(pairs)} {name}", colour, "●") for name, colour, pairs in styles]
-    panel.caption("Chosen", said, legend)
+        true = {tuple(edge) for edge in graph.edges[truth].tolist()}
+        right = np.array([tuple(match) in true for match in matches.tolist()], dtype=bool)
+        groups = [(matches[right], rgba(_RIGHT)), (matches[~right], rgba(_WRONG))]
+        names = (f"{np.sum(right):,} right", _RIGHT), (f"{np.sum(~right):,} wrong", _WRONG)
+        legend = list(names)
+    if len(matches) > _MOST_LINES:
+        said += f" Lines are drawn for {_MOST_LINES}."
+    pair.caption("Chosen", said, legend)
+    panel = pair.panel()
+    for pairs, colour in groups:
+        number = min(len(pairs), -(-_MOST_LINES * len(pairs) // max(len(matches), 1)))
+        some = np.linspace(0, len(pairs) - 1, number).round().astype(np.int64)
+        faint = np.array(np.broadcast_to(colour, (len(pairs), 4))[some])
+        faint[:, 3] = 150
+        panel.marks.append(Lines(pair.ends(pairs[some]), faint, 2.2))
+    for pairs, colour in groups:
+        ends = pair.ends(pairs).swapaxes(0, 1).reshape(-1, 2)
+        fill = np.tile(np.broadcast_to(colour, (len(pairs), 4)), (2, 1))
+        panel.marks.append(Dots(ends, 3.6, fill, _OUTLINE))
 
 
 def _spread(points: FloatArray, among: IndexArray, number: int) -> IndexArray:
@@ -150,99 +261,107 @@ def _spread(points: FloatArray, among: IndexArray, number: int) -> IndexArray:
     return among[picked]
 
 
-def _pair_figure(
-    graph: AssociationGraph,
-    size0: tuple[int, int],
-    size1: tuple[int, int],
-    number: int,
-    title: str | None,
-) -> tuple[Figure, list[_PairPanel]]:
-    """Return a figure with panels below one another, each for the same pair of images."""
-    offset = size0[0] * (1.0 + _GAP)
-    inner_width = _WIDTH_IN - 2 * _SIDE_IN
-    panel_height = inner_width * max(size0[1], size1[1]) / (offset + size1[0])
-    top = _TITLE_IN if title else 0.0
-    height = top + number * (panel_height + _CAPTION_IN) + _SIDE_IN
-    figure = new_figure(_WIDTH_IN, height)
-    left, wide = _SIDE_IN / _WIDTH_IN, inner_width / _WIDTH_IN
-    if title:
-        font = {"fontsize": 15, "fontweight": "bold", "color": INK, "va": "baseline"}
-        figure.text(left, 1.0 - 0.36 / height, title, fontdict=font)
-    panels = []
-    for k in range(number):
-        bottom = height - top - (k + 1) * (panel_height + _CAPTION_IN)
-        axes = figure.add_axes((left, bottom / height, wide, panel_height / height))
-        panels.append(_PairPanel(axes, graph, (size0, size1), offset))
-    return figure, panels
+class _Pair:
+    """A page that is filled from top to bottom: lines of text, and panels that show both images.
 
-
-class _PairPanel:
-    """Axes that show image 0 on the left and image 1, moved by ``offset`` pixels, on the right."""
+    Attributes
+    ----------
+    graph : AssociationGraph
+        What is drawn.
+    points : pair of (N, 2) arrays
+        Keypoints of either image in pixels of a panel.
+    """
 
     def __init__(
         self,
-        axes: Axes,
         graph: AssociationGraph,
         sizes: tuple[tuple[int, int], tuple[int, int]],
-        offset: float,
+        images: tuple[Any, Any],
     ) -> None:
-        self._axes = axes
-        self._sizes, self._offsets = sizes, (0.0, offset)
-        self._points = drawable(graph.points0), drawable(graph.points1) + np.array([offset, 0.0])
-        # Pixel centres are at whole numbers, so an image starts half a pixel earlier.
-        axes.set_xlim(-0.5, offset + sizes[1][0] - 0.5)
-        axes.set_ylim(max(sizes[0][1], sizes[1][1]) - 0.5, -0.5)
-        axes.axis("off")
+        self.graph = graph
+        aspects = [width / height for width, height in sizes]
+        room = _WIDEST - 2 * _MARGIN - _GAP
+        height = int(np.clip(room / sum(aspects), _SHORTEST, _TALLEST))
+        # Images of extreme shapes are stretched.
+        widths = [round(min(height * a, room * a / sum(aspects))) for a in aspects]
+        widths = [min(max(_SHORTEST, width), room - _SHORTEST) for width in widths]
+        lefts = [0, widths[0] + _GAP]
+        self._size = (sum(widths) + _GAP, height)
+        self._page = Page(max(_NARROWEST, self._size[0] + 2 * _MARGIN), _MARGIN)
+        self._photos = []
+        self.points = []
+        points = graph.points0, graph.points1
+        for side, (left, width, size) in enumerate(zip(lefts, widths, sizes, strict=True)):
+            scale = np.array([width / size[0], height / size[1]])
+            # Pixel centres are at whole numbers, so an image starts half a pixel earlier.
+            self.points.append((drawable(points[side]) + 0.5) * scale + np.array([left, 0.0]))
+            if images[side] is None:
+                pixels = np.empty((height, width, 3), dtype=np.uint8)
+                pixels[:] = rgba(_PANEL)[0, :3]
+            else:
+                photo = screen_image(images[side], (width, height), f"images[{side}]")
+                pixels = _toned(photo)
+            self._photos.append(Photo(pixels, left))
 
-    def draw_images(self, image0: ArrayLike | None, image1: ArrayLike | None) -> None:
-        """Draw photographs, faded so that lines stand out, or plain panels; and all keypoints."""
-        from matplotlib.patches import Rectangle
+    def ends(self, edges: IndexArray) -> FloatArray:
+        """Return both ends of edges (E, 2) in pixels of a panel, (E, 2, 2)."""
+        return np.stack([self.points[side][edges[:, side]] for side in (0, 1)], axis=1)
 
-        for image, size, x in zip((image0, image1), self._sizes, self._offsets, strict=True):
-            corner = (x - 0.5, -0.5)
-            self._axes.add_patch(Rectangle(corner, *size, facecolor=_PANEL, zorder=0))
-            if image is not None:
-                self._axes.imshow(
-                    np.asarray(image),
-                    cmap="gray",
-                    extent=(x - 0.5, x + size[0] - 0.5, size[1] - 0.5, -0.5),
-                    alpha=0.75,
-                    aspect="auto",
-                    zorder=1,
-                )
-            frame = Rectangle(corner, *size, fill=False, edgecolor=_FRAME, lw=1.2, zorder=2)
-            self._axes.add_patch(frame)
-        for points in self._points:
-            self._axes.scatter(points[:, 0], points[:, 1], s=5, c=_POINT, lw=0, zorder=3)
+    def write(self, text: str, size: int = 20, *, bold: bool = False) -> None:
+        """Add text on lines of its own."""
+        for line in wrapped(text, size, self._page.width - 2 * _MARGIN, bold=bold):
+            self._page.texts.append(Text(_MARGIN, self._baseline(size), line, size, bold))
 
-    def draw_lines(self, edges: IndexArray, colour: str, width: float, alpha: float) -> None:
-        """Draw one straight line for each edge (E, 2)."""
-        from matplotlib.collections import LineCollection
+    def caption(
+        self, head: str, text: str, legend: list[tuple[str, str]], colour: str = INK
+    ) -> None:
+        """Add a bold word, text and, on the right or below, what the colours mean."""
+        page, size, small = self._page, 20, 18
+        page.height += _MARGIN // 4
+        start = Text(_MARGIN, self._baseline(size), head, size, bold=True, colour=colour)
+        page.texts.append(start)
+        x = indent = start.width + 10
+        right = page.width - _MARGIN
+        for k, line in enumerate(wrapped(text, size, right - _MARGIN, first=indent)):
+            x = _MARGIN + (0 if k else indent)
+            y = start.y if k == 0 else self._baseline(size)
+            page.texts.append(Text(x, y, line, size, colour=GREY))
+            x = x + page.texts[-1].width
+        entries = [(name, shade, text_width(f"● {name}", small)) for name, shade in legend]
+        total = sum(width for *_, width in entries) + 24 * len(entries)
+        if x + total > right and entries:
+            y, x = self._baseline(size), _MARGIN - 24.0
+        else:
+            x = right - total
+        for name, shade, width in entries:
+            x += 24
+            if x + width > right:
+                y, x = self._baseline(size), float(_MARGIN)
+            page.texts.append(Text(x, y, "●", small, colour=shade))
+            page.texts.append(Text(x + text_width("● ", small), y, name, small))
+            x += width
 
-        ends = np.stack([self._points[side][edges[:, side]] for side in (0, 1)], axis=1)
-        lines = LineCollection(list(ends), colors=colour, linewidths=width, alpha=alpha, zorder=4)
-        self._axes.add_collection(lines, autolim=False)
+    def _baseline(self, size: int) -> int:
+        """Make room for a line of text and return the height of its baseline."""
+        self._page.height += round(1.3 * size)
+        return self._page.height - round(0.3 * size)
 
-    def draw_ends(self, edges: IndexArray, **style: Any) -> None:
-        """Draw marks at both ends of the edges, in a style of `Axes.scatter`."""
-        for side in (0, 1):
-            ends = self._points[side][edges[:, side]]
-            self._axes.scatter(ends[:, 0], ends[:, 1], **style)
+    def panel(self) -> Panel:
+        """Add a panel with both images and return it."""
+        page = self._page
+        box = (_MARGIN, page.height + 8, *self._size)
+        page.panels.append(Panel(box, self._photos))
+        page.height += self._size[1] + 8 + _MARGIN // 2
+        return page.panels[-1]
 
-    def caption(self, head: str, text: str, legend: list[tuple[str, str, str]]) -> None:
-        """Write above the images what is shown, and on the right what the colours mean.
+    def finished(self) -> Page:
+        """Return the page with its lower margin."""
+        self._page.height += _MARGIN // 2
+        return self._page
 
-        An entry of the legend is a name, a colour and a symbol.
-        """
-        figure: Any = self._axes.figure
-        box = self._axes.get_position()
-        y = box.y1 + 0.14 / figure.get_figheight()
-        bold = figure.text(box.x0, y, head, fontsize=12, fontweight="bold", color=INK)
-        right_of = bold.get_window_extent().x1 / figure.bbox.width
-        figure.text(right_of + 0.008, y, text, fontsize=11, color=GREY)
-        x = box.x1
-        for name, colour, symbol in reversed(legend):
-            label = figure.text(x, y, name, fontsize=10, color=INK, ha="right")
-            x = label.get_window_extent().x0 / figure.bbox.width - 0.008
-            figure.text(x, y, symbol, fontsize=10, color=colour, ha="right")
-            x -= 0.025
+
+def _toned(photo: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a photograph darker and with less colour."""
+    grey = photo.mean(axis=2, keepdims=True, dtype=np.float32)
+    toned = _BRIGHTNESS * (_COLOUR * photo + (1.0 - _COLOUR) * grey)
+    return np.asarray(np.rint(toned), dtype=np.uint8)
