@@ -177,7 +177,6 @@ def test_a_folder_that_becomes_a_file_meanwhile(photos, tmp_path, monkeypatch):
 REFUSED = {
     "an unknown format": (["--format", "npz,h5p"], "a.png", "did you mean 'h5'"),
     "a missing package": (["--format", "h5"], "a.png", "needs h5py: pip install"),
-    "a missing package for a picture": (["--picture"], "a.png", "needs matplotlib: pip install"),
     "a file": (["--out", "file"], "a.png", "--out must be a folder that can be written to"),
     "below a file": (["--out", "file/deep/out"], "a.png", "'file' is a file"),
     "a link to nothing": (["--out", "nowhere"], "a.png", "'nowhere' is a file"),
@@ -198,7 +197,6 @@ def test_it_is_refused_before_an_image_is_read(tmp_path, monkeypatch, flags, ima
     monkeypatch.chdir(tmp_path)
     if "needs" in says:
         monkeypatch.setitem(sys.modules, "h5py", None)
-        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()

@@ -276,12 +276,22 @@ def test_what_a_killed_run_left_goes(result, tmp_path):
     assert names == {".mine.tmp", "result.json", "config.toml"}
 
 
-def test_without_matplotlib_there_is_no_picture(result, tmp_path, monkeypatch):
+def test_pictures_are_files_without_matplotlib_and_figures_with_it(result, tmp_path, monkeypatch):
+    figure = result.plot()
+    said = " ".join(text.get_text() for text in figure.texts)
+    for part in (*result.names, result.confidence.reason):
+        assert part in said
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "picture" not in result.save(tmp_path / "a", ())
-    with pytest.raises(ModuleNotFoundError, match="a picture needs matplotlib"):
-        result.save(tmp_path / "b", (), picture=True)
-    assert not (tmp_path / "b").exists()
+    assert result.save(tmp_path / "a", ())["picture"].is_file()
+    assert result.plot(tmp_path / "b.jpg") == tmp_path / "b.jpg"
+    with pytest.raises(ModuleNotFoundError, match=r"pip install \"manymatch\[viz\]"):
+        result.plot()
+
+
+def test_the_picture_of_another_estimate_has_no_verdict_of_this_one(result):
+    other = dataclasses.replace(result.estimate)
+    figure = result.plot(estimate=other)
+    assert result.confidence.reason not in " ".join(text.get_text() for text in figure.texts)
 
 
 def test_a_notebook_shows_the_images_or_the_text(result, monkeypatch):

@@ -151,6 +151,6 @@ def test_bad_pictures(tmp_path):
         plot_pca(image, image, [feature_map(0)], [feature_map(1)], titles=["a", "b"])
     with pytest.raises(ValueError, match="opacity"):
         plot_pca(image, image, [feature_map(0)], [feature_map(1)], opacity=2.0)
-    with pytest.raises(ValueError, match="known format"):
+    with pytest.raises(ValueError, match="path must be a picture"):
         plot_pca(image, image, [feature_map(0)], [feature_map(1)], tmp_path / "pca.nonsense")
     assert list(tmp_path.iterdir()) == []

@@ -444,7 +444,7 @@ def test_figures_show_themselves_in_notebooks_and_stay_light(scene, estimate):
         ({"size0": (0, 10)}, "size0 must be"),
         ({"images": (np.zeros(3), None)}, r"images\[0\] must be"),
         ({"images": (None, np.full((3, 4), 7.0))}, r"images\[1\] must hold floats"),
-        ({"path": "a.nonsense"}, "path must be a file in a known format"),
+        ({"path": "a.nonsense"}, "path must be a picture whose name ends in"),
     ],
 )
 def test_bad_arguments_are_named(scene, keywords, message, tmp_path, monkeypatch):

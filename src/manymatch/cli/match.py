@@ -75,12 +75,7 @@ def run(
         bool,
         typer.Option("--with-rank-one", help="Also match with rank-one edges and plain consensus."),
     ] = False,
-    picture: Annotated[
-        bool | None,
-        typer.Option(
-            "--picture/--no-picture", help="Write matches.png; by default if matplotlib is there."
-        ),
-    ] = None,
+    picture: Annotated[bool, typer.Option(help="Write matches.png.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     longest0: flags.Longest0 = None,
     longest1: flags.Longest1 = None,
@@ -98,7 +93,6 @@ def run(
         pair_folder(image0, image1) if out_folder is None else out_folder,
         flags.split_list(formats),
         image_names(image0, image1, images),
-        picture=picture,
         argument="--out",
     )
     earlier = earlier_result(folder).images
@@ -128,8 +122,6 @@ def run(
         _print(result, written)
         if written and earlier not in ((), result.names):
             print_plain(f"They replace the result of {' and '.join(earlier)}.")
-        if written and picture is None and "picture" not in written:
-            print_plain('There is no picture, which needs matplotlib: pip install "manymatch[viz]"')
 
     deliver(write, show)
     raise typer.Exit(OK if result.estimate.success else UNSOLVED)

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from manymatch._environment import require
-from manymatch._files import output_file
-from manymatch._validate import refusal
 from manymatch.cli import flags
 from manymatch.cli.console import Json, print_json, print_plain, working
 from manymatch.features.config import NATIVE, FeatureConfig
@@ -25,6 +22,7 @@ from manymatch.features.resize import Resize
 from manymatch.io.image import load_image
 from manymatch.matcher.config import MatcherConfig
 from manymatch.viz.features import plot_pca
+from manymatch.viz.figure import picture_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +69,7 @@ def run(
         raise ValueError("--preset must be one with dense features, got one without a network")
     ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
     chosen = None if layer is None else _numbers(layer, "--layer")
-    _check_picture(picture)
+    picture_path(picture, "--out")
     images = [load_image(path, name) for path, name in ((image0, "image0"), (image1, "image1"))]
     with working("Computing", quiet=as_json):
         backbone = load_backbone(config.descriptor, weights=config.weights, offline=offline)
@@ -99,15 +97,6 @@ def run(
     for note in notes:
         print_plain(f"Note: {note}")
     print_plain(f"Picture: {picture}")
-
-
-def _check_picture(path: Path) -> None:
-    """Check, before anything is computed, that a picture can be written to a file."""
-    output_file(path, "--out")
-    agg = require("matplotlib.backends.backend_agg", "a picture", "viz")
-    form, known = path.suffix[1:].lower() or "png", agg.FigureCanvasAgg.filetypes
-    if form not in known:
-        raise refusal("--out", f"a picture whose name ends in one of {', '.join(known)}", str(path))
 
 
 def _numbers(text: str, name: str) -> list[int]:

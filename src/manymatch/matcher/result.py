@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import platform
@@ -241,7 +240,7 @@ class MatchResult:
         folder: str | os.PathLike[str],
         formats: Iterable[str] = ("npz",),
         *,
-        picture: bool | None = None,
+        picture: bool = True,
         report: bool = True,
         command: str | None = None,
         true_pose: RelativePose | None = None,
@@ -258,10 +257,8 @@ class MatchResult:
             with one text of keypoints per image; ``database.db`` for COLMAP's mappers. The first
             two have the probabilities of the matches, where the method gives them. Files for
             hloc and COLMAP are in pixels of the images as they are stored, whatever EXIF says.
-        picture : bool, optional
-            Write ``matches.png``; by default if what draws it is installed.
-        report : bool
-            Write ``report.html``.
+        picture, report : bool
+            Write ``matches.png`` and ``report.html``.
         command, true_pose
             For the report.
 
@@ -276,7 +273,7 @@ class MatchResult:
             Before anything is written, if the folder cannot be, a format is unknown, cannot hold
             the names of the images or needs a package that is not there.
         """
-        root, chosen = check_output(folder, formats, self.names, picture=picture)
+        root, chosen = check_output(folder, formats, self.names)
         record = self.to_dict()
         del record["pose"]
         with whole_files(root, earlier_result(root).files) as place:
@@ -284,10 +281,9 @@ class MatchResult:
             self.config.save(written["config"])
             for form in chosen:
                 written.update(self._save_matches(place, form))
-            if picture is not False:
-                with contextlib.suppress(*([ModuleNotFoundError] if picture is None else [])):
-                    self.plot(place / "matches.png")
-                    written["picture"] = place / "matches.png"
+            if picture:
+                written["picture"] = place / "matches.png"
+                self.plot(written["picture"])
             if report:
                 written["report"] = place / "report.html"
                 self.report(written["report"], command=command, true_pose=true_pose)
@@ -399,7 +395,6 @@ def check_output(
     formats: Iterable[str],
     names: Iterable[str],
     *,
-    picture: bool | None = None,
     argument: str = "folder",
 ) -> tuple[Path, tuple[str, ...]]:
     """Check, before anything is computed, what `MatchResult.save` would refuse.
@@ -407,8 +402,6 @@ def check_output(
     Returns the folder, which an error calls `argument`, and the formats.
     """
     chosen = check_formats(formats, names, "names of images")
-    if picture:
-        require("matplotlib.figure", "a picture", "viz")
     return output_folder(folder, argument), chosen
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch._files import as_path, write_whole
+from manymatch._files import output_file, write_whole
 from manymatch._validate import refusal
 from manymatch.io.image import load_image, require_pillow
 
@@ -135,12 +135,14 @@ def drawable(points: FloatArray) -> FloatArray:
     return np.clip(points, -_FAR, _FAR)
 
 
-def picture_path(path: object) -> Path:
-    """Return the path of a picture to be written, if its ending is that of a known format."""
-    target = as_path(path)
-    if _form(target) not in (*_RASTER, *_VECTOR):
-        endings = ", ".join(f".{form}" for form in (*_RASTER, *_VECTOR))
-        raise refusal("path", f"a file in a known format ({endings})", str(target))
+def picture_path(path: object, name: str = "path") -> Path:
+    """Return the path of a picture, which errors call `name`, if it can be written."""
+    target = output_file(path, name)
+    form, known = _form(target), (*_RASTER, *_VECTOR)
+    if form not in known:
+        raise refusal(name, f"a picture whose name ends in one of {', '.join(known)}", str(target))
+    if form in _VECTOR:
+        require_matplotlib()
     return target
 
 
