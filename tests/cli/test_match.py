@@ -8,6 +8,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -282,3 +283,45 @@ def test_ctrl_c(photos, tmp_path, monkeypatch):
     )
     assert "stopped" in sentence
     assert not out.exists()
+
+
+def test_files_for_colmap_have_names_and_pixels_as_colmap_reads_them(photos, tmp_path):
+    """A photograph that EXIF turns, in a subfolder of the folder of images."""
+    pycolmap = pytest.importorskip("pycolmap")
+    h5py = pytest.importorskip("h5py")
+    folder, _ = photos
+    (tmp_path / "set" / "in").mkdir(parents=True)
+    with Image.open(folder / "a.png") as image:
+        image.save(tmp_path / "set" / "in" / "a.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(folder / "b.png") as image:
+        width, height = image.size
+        image.transpose(Image.Transpose.ROTATE_90).save(
+            tmp_path / "set" / "in" / "b.png", exif=exif
+        )
+    paths = [tmp_path / "set" / "in" / name for name in ("a.png", "b.png")]
+    how = ["--format", "npz,h5,colmap,colmap-db", "--no-picture", "--no-report", *QUICK]
+    result = run(*paths, "--images", tmp_path / "set", "--out", tmp_path / "out", *how)
+    assert result.exit_code == 0, result.output
+    with h5py.File(tmp_path / "out" / "features.h5") as file:
+        stored = file["in/b.png/keypoints"][()]
+        assert file["in/b.png/image_size"][()].tolist() == [height, width]
+    with pycolmap.Database.open(tmp_path / "out" / "database.db") as database:
+        image = database.read_image_with_name("in/b.png")
+        camera = database.read_camera(image.camera_id)
+        assert (camera.width, camera.height) == (height, width)
+        np.testing.assert_allclose(database.read_keypoints(image.image_id) - 0.5, stored, atol=1e-4)
+        assert database.num_verified_image_pairs() == 1
+    lines = (tmp_path / "out" / "in" / "b.png.txt").read_text().splitlines()[1:]
+    texts = np.array([line.split()[:2] for line in lines], dtype=float)
+    np.testing.assert_allclose(texts - 0.5, stored, atol=1e-4)
+    with np.load(tmp_path / "out" / "matches.npz") as arrays:
+        shown = arrays["keypoints1"]
+    # Turned clockwise when it is shown.
+    np.testing.assert_allclose(
+        np.column_stack([shown[:, 1], width - 1 - shown[:, 0]]), stored, atol=1e-4
+    )
+    sentence = one_sentence(run(*paths, "--images", folder, "--out", tmp_path / "no", *how))
+    assert "image0 must be below the folder of images" in sentence
+    assert not (tmp_path / "no").exists()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch import Camera
+from manymatch.io import ImageRecord
 from manymatch.matcher.cameras import ResolvedCamera, parse_camera, resolve_camera
 
 SIZE = (640, 480)
@@ -120,6 +121,21 @@ def test_a_colmap_model_with_several_is_asked_for_the_image(model):
         found = resolve_camera(path, "/photos/in/b.jpg", SIZE)
         assert found.camera.focal == 700
         assert f"camera 2 of the COLMAP model {str(path)!r}, that of 'in/b.jpg'" in found.sentence
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_a_colmap_model_has_the_camera_of_the_stored_photograph(tmp_path, turn):
+    """A camera that is written for COLMAP and read again is the same."""
+    path = photograph(tmp_path / "a.jpg", orientation=turn)
+    (tmp_path / "cameras.txt").write_text("1 PINHOLE 640 480 500 510 300.5 240.5\n")
+    size = (480, 640) if turn >= 5 else (640, 480)
+    found = resolve_camera(tmp_path / "cameras.txt", path, size)
+    assert (found.camera.width, found.camera.height) == size
+    assert ("turned as EXIF says" in found.sentence) == (turn > 1)
+    record = ImageRecord("a.jpg", size, found.camera, orientation=turn)
+    again, points = record.stored(np.array([[found.camera.cx, found.camera.cy]]))
+    assert again.camera.to_colmap()["params"] == [500, 510, 300.5, 240.5]
+    assert points.tolist() == [[300, 240]]
 
 
 def test_a_colmap_model_that_is_ambiguous(model, tmp_path):

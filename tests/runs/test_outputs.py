@@ -5,12 +5,15 @@ import os
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from manymatch import Camera
 from manymatch.datasets import Pair, exhaustive_pairs
 from manymatch.io import load_graph, read_hloc, read_matches_npz
 from manymatch.runs import outputs
 from manymatch.runs.batch import run_batch
 from manymatch.runs.outputs import checked_formats
+from manymatch.runs.rows import result_row
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_images import HEIGHT, WIDTH, make_images
 
@@ -156,6 +159,90 @@ def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, sa
         run_batch(CONFIG, chosen, tmp_path / "out", formats=["npz", "colmap"])
     assert not (tmp_path / "out").exists()
     assert checked_formats(["npz"], chosen) == ("npz",)
+
+
+K = Camera("PINHOLE", WIDTH, HEIGHT, [130, 130, 59.5, 44.5])
+SKEWED = Camera("PINHOLE", WIDTH, HEIGHT, [130, 130, 59.5, 44.5], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda p: [dataclasses.replace(p[0], camera0=K), p[1]],
+            "^pairs must have one camera of 'view000.png' to be .*, got None after Camera",
+        ),
+        (
+            lambda p: [dataclasses.replace(p[0], camera0=SKEWED)],
+            "^pairs must have cameras that fit, but of 'view000.png': camera must have no skew",
+        ),
+        (
+            lambda p: [renamed(p[0], "a/b"), renamed(p[0], "a-b")],
+            "^pairs must have names that differ where hloc has - for / .*'a-b' and 'a/b'",
+        ),
+    ],
+)
+def test_pairs_that_a_database_cannot_hold_are_refused(pairs, tmp_path, change, says):
+    for name in ("h5py", "pycolmap"):
+        pytest.importorskip(name)
+    with pytest.raises(ValueError, match=says):
+        run_batch(CONFIG, change(pairs), tmp_path / "out", formats=["h5", "colmap-db"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mirrored_photograph_is_refused_before_work(tmp_path):
+    pytest.importorskip("pycolmap")
+    make_images(tmp_path / "views", 3)
+    exif = Image.Exif()
+    exif[0x0112] = 2
+    with Image.open(tmp_path / "views" / "view001.png") as image:
+        image.save(tmp_path / "views" / "view001.png", exif=exif)
+    pairs = exhaustive_pairs(tmp_path / "views")
+    says = r"^image 'view001.png' must not be stored mirrored \(EXIF orientation 2\) where 'view000"
+    with pytest.raises(ValueError, match=says):
+        run_batch(CONFIG, pairs, tmp_path / "out", formats=["colmap-db"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
+    """The first pair stays, as lists for retrieval have every pair in both orders."""
+    back = dataclasses.replace(
+        pairs[0],
+        name0=pairs[0].name1,
+        name1=pairs[0].name0,
+        path0=pairs[0].path1,
+        path1=pairs[0].path0,
+    )
+    summary = run_batch(
+        CONFIG, [pairs[0], back, pairs[1], pairs[0]], tmp_path, formats=["colmap", "npz"]
+    )
+    assert summary.computed == 4
+    text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
+    assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:2]]
+    first = read_matches_npz(outputs.matches_path(tmp_path, 0, pairs[0]))
+    assert text[pairs[0].name0, pairs[0].name1] == list(map(tuple, first.matches.tolist()))
+
+
+def test_a_pose_that_chance_can_explain_is_not_given_to_mappers(tmp_path, monkeypatch):
+    """Its matches are, as raw ones."""
+    pycolmap = pytest.importorskip("pycolmap")
+    make_images(tmp_path / "views", 2)
+    pairs = exhaustive_pairs(tmp_path / "views")
+    found = []
+    for chance in (1e-6, 1e-3):
+        monkeypatch.setattr(
+            "manymatch.runs.batch.result_row",
+            lambda *arguments, chance=chance: {**result_row(*arguments), "chance": chance},
+        )
+        out = tmp_path / f"{chance}"
+        run_batch(CONFIG, pairs, out, formats=["colmap-db"])
+        with pycolmap.Database.open(out / "database.db") as database:
+            geometry = database.read_two_view_geometry(1, 2)
+            found.append(geometry.config)
+            assert bool(len(geometry.inlier_matches)) == (chance < 1e-4)
+            assert len(database.read_matches(1, 2)) > 5
+    kinds = pycolmap.TwoViewGeometryConfiguration
+    assert found == [kinds.UNCALIBRATED.value, kinds.DEGENERATE.value]
 
 
 def test_other_formats_can_be_asked_for_later(pairs, tmp_path):

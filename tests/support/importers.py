@@ -55,7 +55,7 @@ def database_content(path):
                 camera.model_name,
                 (camera.width, camera.height, *camera.params),
                 camera.has_prior_focal_length,
-                database.read_frame(image.frame_id).image_ids == [number],
+                [data.id for data in database.read_frame(image.frame_id).data_ids] == [number],
                 database.read_keypoints(number).tolist(),
             )
         for pair, matches in zip(*database.read_all_matches(), strict=True):

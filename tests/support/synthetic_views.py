@@ -73,3 +73,18 @@ def image_pair(seed=0, size=SIZE):
         camera,
         RelativePose(turn, t / np.linalg.norm(t)),
     )
+
+
+def photographs_of_a_scene(count, size, focal, seed=0):
+    """Views of one scene, as (H, W, 3) arrays, by cameras on an arc that look at its middle."""
+    rng = np.random.default_rng(seed)
+    camera = Camera("SIMPLE_PINHOLE", *size, [focal, (size[0] - 1) / 2, (size[1] - 1) / 2])
+    depths = np.array([4.0, 5.0, 6.5])
+    textures = [_texture(rng) for _ in depths]
+    for k in range(count):
+        a, b = np.radians(-15 + 30 * k / (count - 1)), 0.03 * (-1) ** k
+        turn = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
+        nod = np.array([[1, 0, 0], [0, np.cos(b), -np.sin(b)], [0, np.sin(b), np.cos(b)]])
+        R = nod @ turn
+        middle = np.array([0.0, 0.0, 5.0])
+        yield _view(textures, depths, camera, R, middle - R.T @ middle, size)

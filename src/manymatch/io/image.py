@@ -230,7 +230,7 @@ def stored_orientation(source: object) -> int:
         # Before it is decoded, when TIFF loses the tag.
         with open_image(source) as image:
             return orientation(image)
-    except ValueError:
+    except (ValueError, ModuleNotFoundError):
         return 1
 
 

@@ -15,7 +15,7 @@ from manymatch._files import error_type, read_text
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.colmap import FoundCamera, check_cameras, find_camera, is_cameras_text
-from manymatch.io.image import exif_focal, open_image, orientation
+from manymatch.io.image import exif_focal, orientation_axes, stored_orientation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +76,12 @@ def resolve_camera(
     if given is None:
         return _uncalibrated(image_path, (width, height), name)
     found, source, origin = given
+    turn = stored_orientation(image_path) if source == "colmap" else 1
+    stored = (height, width) if turn >= 5 else (width, height)
+    if turn != 1 and stored == (found.width, found.height):
+        # COLMAP has the camera of the photograph as it is stored.
+        found = found.turned(orientation_axes(turn).T)
+        origin += ", turned as EXIF says"
     _check_size(found, (width, height), image_path, name)
     if found.width is None:
         found = dataclasses.replace(found, width=width, height=height)
@@ -182,7 +188,7 @@ def _check_size(
     if given == size:
         return
     reason = ""
-    if given == size[::-1] and _turned(image_path):
+    if given == size[::-1] and stored_orientation(image_path) >= 5:
         reason = (
             ": EXIF turns this image by a quarter, so give the camera of the turned image, or "
             "remove the orientation from the file"
@@ -196,17 +202,6 @@ def _check_size(
 
 def _times(size: tuple[int, int]) -> str:
     return f"{size[0]} x {size[1]}"
-
-
-def _turned(image_path: str | os.PathLike[str] | None) -> bool:
-    """Tell whether EXIF turns an image file by a quarter turn; False if that is unknown."""
-    if image_path is None:
-        return False
-    try:
-        with open_image(image_path) as image:
-            return orientation(image) >= 5
-    except (ValueError, ModuleNotFoundError):
-        return False
 
 
 def _is_colmap(path: Path) -> bool:
