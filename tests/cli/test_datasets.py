@@ -9,7 +9,7 @@ from tests.support.synthetic_trees import write_image
 
 def test_the_list():
     text = run("datasets").stdout
-    assert all(name in text for name in registry.names())
+    assert all(name in text for name in [*registry.names(), "synthetic:easy"])
     record = json.loads(run("datasets", "--json").stdout)
     assert [entry["name"] for entry in record["datasets"]] == registry.names()
 
@@ -31,6 +31,7 @@ def test_one_set():
 
 
 def test_wrong_calls_are_one_sentence():
+    assert "whose scenes manymatch eval computes" in one_sentence(run("datasets", "synthetic:easy"))
     assert "--splits must come with the name" in one_sentence(run("datasets", "--splits", "x"))
     assert "--root must be an existing folder" in one_sentence(run("datasets", "--root", "x"))
     assert "did you mean 'folder'" in one_sentence(run("datasets", "foldr"))

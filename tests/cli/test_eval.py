@@ -152,16 +152,14 @@ def test_images_end_to_end(tmp_path):
     assert summary["auc"]["mean"][2] > 20
 
 
-def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch):
-    pytest.importorskip("cv2")
+def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch, views):
     pytest.importorskip("h5py")
     calls = []
     original = source_module.candidates
     monkeypatch.setattr(
         source_module, "candidates", lambda **how: calls.append(1) or original(**how)
     )
-    write_data_set(tmp_path, 1, (320, 240))
-    folder = tmp_path
+    folder = write_photos(tmp_path / "photos", views)
     graphs = []
     for k in (5, 5, 3):
         (source,) = open_sources([str(folder)], ["classic"], cache=tmp_path / "cache", k=k)
@@ -305,6 +303,15 @@ def test_a_list_that_cannot_be_evaluated_is_one_sentence(tmp_path, views, text, 
     result = run("eval", folder, *FAST, "--out", tmp_path / "out")
     assert sentence in one_sentence(result)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_preset_that_was_chosen_is_said(tmp_path, views, monkeypatch):
+    why = ("classic", "The preset is classic for a reason.")
+    monkeypatch.setattr("manymatch.matcher.config.default_preset", lambda: why)
+    folder = write_photos(tmp_path / "photos", views)
+    result = run("eval", folder, *FAST[2:], "--out", tmp_path / "out")
+    assert result.stdout.startswith(why[1])
+    assert why[1] not in run("eval", "synthetic:easy", *QUICK, "--out", tmp_path / "out").stdout
 
 
 def test_lists_as_people_name_them(tmp_path, views):

@@ -279,6 +279,16 @@ def test_several_sets(tmp_path):
     assert (tmp_path / "synthetic" / "other" / "a" / "journal.jsonl").is_file()
 
 
+def test_a_folder_of_another_run_is_refused_before_any_set_is_begun(tmp_path):
+    run_sets([SmallSource(1, name="last")], {"a": CONFIG}, tmp_path)
+    first = SmallSource(2)
+    other = {"a": replace(CONFIG, seeds=1)}
+    with pytest.raises(ValueError, match=r"last/a', where config\.seeds was 2 and is 1 now"):
+        run_sets([first, SmallSource(1, name="last")], other, tmp_path)
+    assert first.asked == []
+    assert not (tmp_path / "synthetic" / "small").exists()
+
+
 def test_every_estimator_gets_the_association_it_wants():
     assert RunConfig().estimator == "auto"
     assert (

@@ -90,11 +90,11 @@ def bad(old, new):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("a.jpg", "got 1 columns"),
+        ("a.jpg", "got 1 column"),
         ("a.jpg b.jpg c.jpg", "got 3 columns"),
-        ("a.jpg,b.jpg", "got 1 columns"),
+        ("a.jpg,b.jpg", "got 1 column"),
         ('"a.jpg b.jpg', "must end with a quote"),
-        ('"" b.jpg', "got 1 columns"),
+        ('"" b.jpg', "got 1 column"),
         ("a.jpg\t\t0 0", "got 3 columns"),
         ("a.jpg b.jpg 0 4", "rot1 must be 0, 1, 2 or 3"),
         ("a.jpg b.jpg -1 0", "rot0 must be"),

@@ -27,7 +27,7 @@ from manymatch.cli.flags import (
     Workers,
 )
 from manymatch.evaluate.protocol import PAPER, differences
-from manymatch.evaluate.run import run_set
+from manymatch.evaluate.run import check_runs, run_set
 from manymatch.evaluate.sources import FileSource, open_datasets, open_sources
 from manymatch.evaluate.statistics import THRESHOLDS
 from manymatch.matcher.config import MatcherConfig
@@ -205,6 +205,8 @@ class PoseSets(RunSets):
         """
         found: dict[str, list[Entry]] = {}
         recorded = []
+        for source in self.sources:
+            check_runs(source, configs, self.run_folder(source))
         for source in self.sources:
             results = self.run_set(source, configs, paper)
             found.setdefault(source.representation, []).append((source, results))

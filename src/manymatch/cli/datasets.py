@@ -12,6 +12,7 @@ from manymatch._files import as_folder
 from manymatch._validate import count
 from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, print_table, working
 from manymatch.datasets import registry
+from manymatch.datasets.synthetic import CONFIGS
 
 if TYPE_CHECKING:
     from manymatch.datasets.registry import DatasetInfo, SetSettings
@@ -74,6 +75,10 @@ def _chosen(name: str, root: Path | None) -> SetSettings:
     """Take a data set by its name, or a set by what ``manymatch eval`` takes it by."""
     if name in registry.names():
         return registry.settings_of(name, root)
+    if name.split(":")[0] == "synthetic":
+        raise ValueError(
+            f"name must be a set with files, got {name!r}, whose scenes manymatch eval computes"
+        )
     found = registry.find(name)
     if found is None:
         # A folder without a list is one whose parts are told; any other name is refused.
@@ -121,7 +126,9 @@ def _print_all(records: list[dict[str, Any]], root: Path | None) -> None:
     print_table(columns, rows)
     for fault in registry.faults():
         print_plain(f"\n{fault[0].upper()}{fault[1:]}.", style="red")
-    print_plain("\nWhere to get one and what it has to contain: manymatch datasets NAME")
+    scenes = ", ".join(f"synthetic:{name}" for name in CONFIGS)
+    print_plain(f"\nScenes without any file, for manymatch eval: {scenes}")
+    print_plain("Where to get one and what it has to contain: manymatch datasets NAME")
     print_plain("Whether a folder has all of it: manymatch datasets NAME --root DIR")
 
 

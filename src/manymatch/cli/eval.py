@@ -26,7 +26,7 @@ from manymatch.estimate.options import Options
 from manymatch.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch.evaluate.protocol import PAPER, differences, protocol_sentence
 from manymatch.evaluate.run import RunConfig, run_sets
-from manymatch.evaluate.sources import open_sources
+from manymatch.evaluate.sources import ImageSource, open_sources
 from manymatch.evaluate.tables import run_table
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig
@@ -112,6 +112,10 @@ def run(
             longest=(longest0, longest1),
             **runtime,
         )
+    # Graphs and synthetic scenes have their candidates, whatever the preset.
+    if not as_json and any(isinstance(source, ImageSource) for source in sources):
+        for note in config.notes:
+            print_plain(note, style="dim")
     with Tracker() as tracker:
         found = run_sets(
             sources,

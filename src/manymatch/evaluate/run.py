@@ -19,7 +19,7 @@ from manymatch.evaluate.estimators import BASELINES, baseline_version, checked_e
 from manymatch.evaluate.protocol import PAPER, RecordedRun, differences
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch.geometry.pose_error import FAILURE_DEG
-from manymatch.runs.journal import NAME, Journal, read_journal
+from manymatch.runs.journal import NAME, Journal, check_folder, read_journal
 from manymatch.runs.rows import check_value, machine_fault
 from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
 from manymatch.runs.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
@@ -482,11 +482,19 @@ def run_sets(
 ) -> dict[tuple[str, str], dict[str, RunResult]]:
     """Run the same configurations on several sets, each in ``folder/<representation>/<set>``.
 
-    Results are by (representation, set), in the order of the sources.
+    Results are by (representation, set), in the order of the sources. A folder of another run is
+    refused before any set is begun.
     """
+    places = [(one, folder / one.representation / one.name) for one in sources]
+    for source, place in places:
+        check_runs(source, configs, place)
     return {
-        (source.representation, source.name): run_set(
-            source, configs, folder / source.representation / source.name, **settings
-        )
-        for source in sources
+        (source.representation, source.name): run_set(source, configs, place, **settings)
+        for source, place in places
     }
+
+
+def check_runs(source: GraphSource, configs: Mapping[str, RunConfig], folder: Path) -> None:
+    """Raise `ValueError` if `run_set` would, as the folder has results of another run."""
+    for name, config in configs.items():
+        check_folder(folder / name, run_header(source, config))

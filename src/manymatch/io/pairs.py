@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._files import as_folder, limit, read_text, too_large, unreadable
-from manymatch._validate import FloatArray, float_array, integer, read_only, refusal
+from manymatch._validate import FloatArray, count, float_array, integer, read_only, refusal
 from manymatch.geometry.camera import Camera, as_camera
 
 if TYPE_CHECKING:
@@ -201,7 +201,8 @@ def exhaustive_pairs(folder: object) -> list[Pair]:
 def _pair(line: str, folder: Path) -> Pair:
     names, rest = _split(line)
     if len(names) < 2 or len(rest) not in (0, 2, 36):
-        raise ValueError(f"it must have {_COLUMNS}, got {len(names) + len(rest)} columns")
+        given = count(len(names) + len(rest), "column")
+        raise ValueError(f"it must have {_COLUMNS}, separated by spaces or tabs, got {given}")
     name0, name1 = names
     paths = folder / name0, folder / name1
     if not rest:

@@ -21,7 +21,7 @@ from manymatch._validate import count, integer
 from manymatch.io.colmap_database import SIDE_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO, Self
 
@@ -125,12 +125,7 @@ class Journal:
     def _continue(self, wanted: Mapping[str, Any], check: Check) -> None:
         """Check the header, find the finished pairs, drop a torn end, set aside what is damaged."""
         header, damaged = self._scan(check)
-        differing = difference(header, wanted)
-        if differing is not None:
-            raise ValueError(
-                "out must be a new folder or one of the same run, got "
-                f"{str(self.folder)!r}, where {differing}"
-            )
+        _refuse_other(self.folder, header, wanted)
         if self._size < self.path.stat().st_size:
             with self.path.open("r+b") as file:
                 file.truncate(self._size)
@@ -176,6 +171,25 @@ class Journal:
         )
 
 
+def check_folder(folder: Path, header: Mapping[str, Any]) -> None:
+    """Raise what `Journal` would if a folder has the journal of another run; read its header only.
+
+    Of several runs none needs to begin then before the last folder is known to be right.
+    """
+    if (folder / NAME).exists():
+        with contextlib.closing(_whole_lines(folder / NAME, lambda _: None)) as lines:
+            _refuse_other(folder, next(lines)[2], json.loads(_line({"format": FORMAT, **header})))
+
+
+def _refuse_other(folder: Path, header: Any, wanted: Mapping[str, Any]) -> None:
+    differing = difference(header, wanted)
+    if differing is not None:
+        raise ValueError(
+            f"out must be a new folder or one of the same run, got {str(folder)!r}, where "
+            f"{differing}"
+        )
+
+
 def read_journal(
     folder: Path, check: Check = lambda _: None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -193,7 +207,7 @@ def read_journal(
     return header or {}, [records[index] for index in sorted(records)]
 
 
-def _whole_lines(path: Path, check: Check) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+def _whole_lines(path: Path, check: Check) -> Generator[tuple[int, int, dict[str, Any] | None]]:
     """Go through the header and all other lines, with the offsets of their start and end.
 
     A line that is no record is None. The last one is left out if it is not whole: it was being
