@@ -544,8 +544,9 @@ def test_nothing_sticks_out_and_text_can_be_read(opened, width, dark):
     )
     assert cut == []
     assert contrast(opened, ".said") > 7
-    for name in (".reason", ".quiet", ".pill.good", ".detail small", "dt"):
-        assert contrast(opened, name) > 4.5
+    names = (".reason", ".quiet", ".pill.good", ".detail small", "dt", ".layers b", ".zoom output")
+    for name in (*names, ".captions small", ".patches .tag", ".patches .chosen .tag", "#step"):
+        assert contrast(opened, name) > 4.5, name
 
 
 def contrast(browser, selector):

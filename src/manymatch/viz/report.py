@@ -68,7 +68,6 @@ class _Size:
 _FILE = _Size(longest_px=1600, image_bytes=440_000, edges=8_000)
 # A notebook keeps the output of every cell in its file.
 _NOTEBOOK = _Size(longest_px=900, image_bytes=130_000, edges=2_000)
-_NOTEBOOK_HEIGHT_PX = 560
 
 
 def write_report(
@@ -195,9 +194,17 @@ def notebook_view(
     )
     return (
         f'<iframe title="{heading}" sandbox="allow-scripts" '
-        f'style="display:block;width:100%;height:{_NOTEBOOK_HEIGHT_PX}px;border:0" '
+        f'style="display:block;width:100%;height:{_frame_height(*stage["aspects"])}px;border:0" '
         f'srcdoc="{page}"></iframe>'
     )
+
+
+def _frame_height(aspect0: float, aspect1: float) -> int:
+    """Return the height in pixels for images of 700 pixels of width, as the script lays them out."""
+    beside, stacked = aspect0 + aspect1, 1.0 / (1.0 / aspect0 + 1.0 / aspect1)
+    heights = [min(700.0 / aspect, 380.0) for aspect in (beside, stacked)]
+    larger = heights[0] ** 2 * beside >= heights[1] ** 2 * stacked
+    return 190 + round(max(heights[0] if larger else heights[1], 280.0))
 
 
 def _systems(

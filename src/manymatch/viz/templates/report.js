@@ -74,7 +74,8 @@ function layout() {
   const area = stage.parentNode;
   const top = stage.getBoundingClientRect().top + window.scrollY;
   const narrow = window.matchMedia("(max-width: 719px)").matches;
-  const below = embedded ? 44 : 84;
+  // What is below the images, and the borders below that.
+  const below = area.getBoundingClientRect().bottom - stage.getBoundingClientRect().bottom + (embedded ? 10 : 28);
   const room = narrow
     ? 0.56 * window.innerHeight
     : Math.max(0.45 * window.innerHeight, window.innerHeight - top - below);
@@ -313,7 +314,7 @@ function loupe(side, i) {
     const colour = data.state[e] === CHOSEN ? CHOSEN_COLOUR : rankColour(e);
     ring(context, map(data.points[far][2 * j], data.points[far][2 * j + 1]), 10, colour);
   }
-  return captioned(canvas, line.length ? "close-up with epipolar line" : "close-up");
+  return captioned(canvas, "close-up");
 }
 
 function captioned(canvas, text) {
@@ -367,7 +368,7 @@ function showDetail() {
   const head = element("h3", "", `Keypoint ${data.ids[side][i]} of image ${side} `);
   const many = edges.length === 1 ? "1 candidate" : `${edges.length} candidates`;
   const line = (data.lines[side][i] || []).length || !data.lines[side].length ? "" : "; its epipolar line is outside the other image";
-  head.append(element("small", "", `at (${x.toFixed(1)}, ${y.toFixed(1)}), ${many} in image ${far}${line}${held ? "; held, Escape or a second click releases it" : ""}`));
+  head.append(element("small", "", `at (${x.toFixed(1)}, ${y.toFixed(1)}), ${many} in image ${far}${line}${held ? "; held until a click or Escape" : ""}`));
   const list = element("ol", "patches scroll");
   const self = element("li", "self");
   const taken = chosenEdge(side, i) !== undefined;
