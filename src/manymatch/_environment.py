@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OPENCV_NO_MEMORY = -4
+_current = threading.local()
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of cores that this thread may use: all of the process, or its share."""
+    several = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if several else os.cpu_count() or 1
+    return max(1, cores // getattr(_current, "workers", 1))
+
+
+def share_cores(workers: int) -> None:
+    """Leave this thread one of so many parts of the cores, as the others compute as well."""
+    _current.workers = workers
 
 
 def out_of_memory(error: BaseException) -> bool:

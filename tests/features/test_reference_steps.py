@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ torch = pytest.importorskip("torch")
 tiny = pytest.importorskip("tests.support.tiny_networks")
 
 from manymatch.features.debias import positional_bases  # noqa: E402
-from manymatch.features.device import PRECISIONS, inference  # noqa: E402
+from manymatch.features.device import PRECISIONS, inference, to_device  # noqa: E402
 from manymatch.features.extractor import Extractor  # noqa: E402
 from manymatch.features.maps import dense_maps  # noqa: E402
 from manymatch.features.registry import _backbones, register_backbone  # noqa: E402
+from manymatch.features.weights import for_inference  # noqa: E402
 
 PAPER = Resize(rule="paper")
 
@@ -255,21 +257,22 @@ def test_shorter_formats_are_off_inside_and_restored_afterwards():
         return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
     before = switches()
-    cpu = torch.device("cpu")
+    # Where several networks run at a time.
+    cuda = torch.device("cuda")
     try:
         torch.set_float32_matmul_precision("medium")
         torch.backends.cudnn.allow_tf32 = True
         inside, leave = threading.Event(), threading.Event()
 
         def other():
-            with inference(cpu):
+            with inference(cuda):
                 inside.set()
                 leave.wait(60)
 
         thread = threading.Thread(target=other)
         thread.start()
         assert inside.wait(60)
-        with inference(cpu):
+        with inference(cuda):
             assert switches() == ("highest", False)
             assert torch.is_inference_mode_enabled()
         # Another thread still computes.
@@ -280,6 +283,59 @@ def test_shorter_formats_are_off_inside_and_restored_afterwards():
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def test_networks_on_the_cpu_take_turns_and_keep_the_users_threads(image):
+    """Matchers in several threads: one pool of torch's threads at work, of the size set."""
+    before = torch.get_num_threads()
+    inside, most, seen = [], [], set()
+    barrier = threading.Barrier(3)
+
+    class Watched(type(tiny.backbone("dinov2"))):
+        def forward(self, *arguments):
+            inside.append(self)
+            most.append(len(inside))
+            seen.add(torch.get_num_threads())
+            # Another thread would come in now.
+            time.sleep(0.02)
+            try:
+                return super().forward(*arguments)
+            finally:
+                inside.remove(self)
+
+    def work():
+        backbone = tiny.backbone("dinov2")
+        backbone.__class__ = Watched
+        barrier.wait(60)
+        for _ in range(3):
+            dense_maps([image], backbone, resize=Resize(48))
+
+    try:
+        torch.set_num_threads(3)
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert most == [1] * 9
+        assert seen == {3}
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    with inference(torch.device("cpu")), inference(torch.device("cpu")):
+        # A thread does not wait for itself.
+        assert torch.is_inference_mode_enabled()
+
+
+def test_kernels_are_channels_last_on_the_cpu_only():
+    network = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3, bias=False), torch.nn.BatchNorm2d(8))
+    kernel = for_inference(network.eval())[0].weight
+    for device, last in (("cpu", True), ("meta", False)):
+        moved = to_device(network, torch.device(device))[0].weight
+        assert moved.device.type == device
+        assert moved.is_contiguous(memory_format=torch.channels_last) == last
+        assert moved.is_contiguous() != last
+    assert kernel.shape == (8, 4, 3, 3)
 
 
 def test_detectors_and_backbones_run_with_these_switches(image, monkeypatch):

@@ -1,11 +1,14 @@
 """The runner: what is missing, order, several journals, errors, interruption, progress."""
 
 import contextlib
+import os
 import signal
 import threading
 
 import pytest
 
+from manymatch.associate import neighbours
+from manymatch.estimate.options import num_threads
 from manymatch.runs.journal import Journal
 from manymatch.runs.runner import Run, RunInterrupted, error_sentence, num_pairs, num_workers
 
@@ -31,6 +34,23 @@ def test_every_journal_gets_every_pair(journals, workers):
     assert run.computed == run.finished == 20
     for name, journal in journals.items():
         assert values(journal) == {i: f"{name}{i * i}" for i in range(20)}
+
+
+@pytest.mark.parametrize(("workers", "share"), [(1, 8), (3, 2), (20, 1)])
+def test_workers_share_the_cores(journals, monkeypatch, workers, share):
+    """Threads that a worker starts itself: of the association, of an estimator with threads=0."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    started = set()
+
+    def work(index, names):
+        started.update((neighbours._num_threads(), num_threads(0)))
+        return square(index, names)
+
+    Run(journals, 30).execute(work, workers=workers)
+    assert started == {share}
+    assert num_threads(0) == 8
 
 
 def test_only_what_is_missing_is_computed(journals):

@@ -28,7 +28,13 @@ from manymatch._validate import choice as checked_choice
 from manymatch.cli.flags import Limit, Root
 from manymatch.evaluate.sources import open_datasets
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
-from manymatch.features.device import PRECISIONS, choose_device, library_versions, weights_hash
+from manymatch.features.device import (
+    PRECISIONS,
+    choose_device,
+    library_versions,
+    to_device,
+    weights_hash,
+)
 from manymatch.features.maps import checked_layers, dense_maps, module_device
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import RULES, Resize
@@ -157,7 +163,7 @@ class PatchSource:
     def __init__(self, choice: Choice, settings: PatchSettings | None = None) -> None:
         how = settings or PatchSettings()
         self.backbone = load_backbone(choice.name, weights=how.weights, offline=how.offline)
-        self.backbone.module.to(choose_device(how.device))
+        to_device(self.backbone.module, choose_device(how.device))
         self.layers = tuple(checked_layers(choice.layers, self.backbone))
         self.ranks = tuple(choice.ranks or (0,))
         self.longest = integer(how.longest, "longest", 0, 65_536)

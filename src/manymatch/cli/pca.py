@@ -15,7 +15,7 @@ from manymatch.cli import flags
 from manymatch.cli.console import Json, print_json, print_plain, working
 from manymatch.features.config import NATIVE, FeatureConfig
 from manymatch.features.debias import SpectrumExhaustedWarning, positional_bases
-from manymatch.features.device import choose_device
+from manymatch.features.device import choose_device, to_device
 from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
@@ -73,7 +73,7 @@ def run(
     images = [load_image(path, name) for path, name in ((image0, "image0"), (image1, "image1"))]
     with working("Computing", quiet=as_json):
         backbone = load_backbone(config.descriptor, weights=config.weights, offline=offline)
-        backbone.module.to(choose_device(device))
+        to_device(backbone.module, choose_device(device))
         layers = checked_layers(chosen or [config.layer or backbone.num_layers], backbone)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", SpectrumExhaustedWarning)

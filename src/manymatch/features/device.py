@@ -80,11 +80,17 @@ def inference(device: torch.device, precision: str = "float32") -> Iterator[None
     A lower one holds inside products only, sums stay in float32. Float32 is that of IEEE 754: the
     shorter TF32 and bfloat16, in which torch computes convolutions on CUDA by default and products
     where it was told to, are switched off while the context lasts.
+
+    On the CPU networks take turns, also those of several matchers in several threads. Torch runs
+    each with as many threads as it is set to, by default one per core: two at a time would hinder
+    each other, and with fewer threads each the last bits would depend on how many run. Torch's own
+    settings of threads are left as they are.
     """
     torch = require_torch()
     if precision not in PRECISIONS:
         raise refusal("precision", f"one of {', '.join(PRECISIONS)}", precision)
-    with torch.inference_mode(), _full_float32:
+    turn = _cpu if device.type == "cpu" else contextlib.nullcontext()
+    with turn, torch.inference_mode(), _full_float32:
         if precision == "float32":
             yield
         else:
@@ -135,6 +141,14 @@ class _FullFloat32(contextlib.AbstractContextManager[None]):
 
 
 _full_float32 = _FullFloat32()
+_cpu = threading.RLock()
+
+
+def to_device(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """Move a network; what `for_inference` stored channels last for CPUs stays so there only."""
+    torch = require_torch()
+    order = torch.preserve_format if device.type == "cpu" else torch.contiguous_format
+    return module.to(device, memory_format=order)
 
 
 def weights_hash(module: torch.nn.Module | None) -> str:

@@ -25,7 +25,7 @@ from manymatch._validate import count, integer, refusal
 from manymatch.features.config import NATIVE, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors.base import Keypoints
-from manymatch.features.device import choose_device, library_versions, weights_hash
+from manymatch.features.device import choose_device, library_versions, to_device, weights_hash
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from manymatch.features.detectors.base import Detector
 
 # Raised when this package computes other numbers from the same settings.
-_REVISION = 3
+_REVISION = 4
 # Raised when the meaning of an entry of the cache changes; others are never read.
 _CACHE_FORMAT = 1
 _BASES_KEPT = 16
@@ -282,7 +282,7 @@ class Extractor:
             offline=self.offline,
         )
         if detector.module is not None:
-            detector.module.to(self.device)
+            to_device(detector.module, _not_none(self.device))
         return detector
 
     @functools.cached_property
@@ -298,7 +298,7 @@ class Extractor:
         backbone = load_backbone(
             self.config.descriptor, weights=self.config.weights, offline=self.offline
         )
-        backbone.module.to(self.device)
+        to_device(backbone.module, _not_none(self.device))
         return backbone
 
     def extract(self, image: object, *, longest: int | None = None) -> Features:

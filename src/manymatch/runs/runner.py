@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from manymatch._environment import share_cores
 from manymatch._validate import integer
 from manymatch.estimate.options import num_threads
 
@@ -192,11 +193,14 @@ class Run:
 class _Workers:
     """Threads that run a function on indices, and stop at Ctrl-C without losing results.
 
+    Each counts on its share of the cores for threads that it starts itself.
     An exception of the function ends the run.
     """
 
     def __init__(self, count: int, work: Callable[[int], Result]) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="manymatch")
+        self._pool = ThreadPoolExecutor(
+            count, thread_name_prefix="manymatch", initializer=share_cores, initargs=(count,)
+        )
         self._work, self._ahead = work, 2 * count
         self._pending: set[Future[Result]] = set()
         # Simple queues may be written by a signal handler, which puts None there.

@@ -11,8 +11,14 @@ from manymatch.features.check import check_backbone  # noqa: E402
 from manymatch.features.maps import dense_maps, unit_rows  # noqa: E402
 from manymatch.features.registry import load_backbone  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
-from manymatch.features.weights import WeightsError, load_state, locate  # noqa: E402
+from manymatch.features.weights import (  # noqa: E402
+    WeightsError,
+    load_state,
+    load_strictly,
+    locate,
+)
 from tests.support.data_folder import data_folder  # noqa: E402
+from tests.support.operations import OperationCounter  # noqa: E402
 
 MODEL = module.MODEL
 COUNTS = ("running_mean", "running_var", "num_batches_tracked")
@@ -46,6 +52,61 @@ def test_every_layer_in_one_pass(backbone):
     assert backbone.dim == CHANNELS[15]
     for fact in ("dim", "num_layers", "patch_size"):
         assert getattr(MODEL, fact) == getattr(backbone, fact)
+
+
+def twin_maps(network, pixels):
+    """The published network, one step after the other: pad, convolve, normalise, cut at 6."""
+    functional = torch.nn.functional
+
+    def step(layer, convolution, norm, x, cut=True):
+        weight, (stride, _) = layer[convolution].weight, layer[convolution].stride
+        missing = weight.shape[-1] - stride
+        pads = (missing // 2, missing - missing // 2) * 2
+        groups = layer[convolution].groups
+        y = layer[norm](
+            functional.conv2d(functional.pad(x, pads), weight, None, stride, 0, 1, groups)
+        )
+        return y.clamp(0, 6) if cut else y
+
+    x = step(network, "conv_stem", "bn0", pixels)
+    maps = {}
+    for k, block in enumerate(network["blocks"]):
+        y = step(block, "expand_conv", "bn0", x) if "expand_conv" in block else x
+        y = step(block, "depthwise_conv", "bn1", y)
+        y = step(block, "project_conv", "bn2", y, cut=False)
+        x = maps[k] = x + y if x.shape == y.shape else y
+    return maps
+
+
+@pytest.mark.parametrize("size", [(96, 160), (70, 101)])
+def test_folding_changes_no_more_than_rounding(backbone, weights, size):
+    """Against the network as published in float64; in float32 that one is no nearer."""
+    state = module._renamed(load_state(weights))
+    network = load_strictly(module.build_network(), state, MODEL.name)
+    pixels = noise(*size)
+    layers = sorted(CHANNELS)
+    with torch.inference_mode():
+        folded = backbone.forward(pixels, layers, norm=True)
+        single = twin_maps(network, pixels)
+        exact = twin_maps(network.double(), pixels.double())
+    for layer in layers:
+        scale = exact[layer].abs().max()
+        errors = [
+            float((maps[layer] - exact[layer]).abs().max() / scale) for maps in (folded, single)
+        ]
+        assert 0 < errors[0] < min(2 * errors[1], 1e-5), layer
+
+
+def test_a_pass_has_no_separate_norms_or_padding(backbone):
+    pixels = noise(64, 64)
+    with OperationCounter() as counter, torch.no_grad():
+        backbone.forward(pixels, [10], norm=True)
+    # Stem, and the three of each block but the first, which has two.
+    assert counter.calls["convolution"] == 1 + 2 + 3 * 10
+    # In place, as the shortcuts of blocks 2, 4, 6, 7, 9 and 10 are.
+    assert counter.calls["hardtanh_"] == 1 + 1 + 2 * 10
+    assert counter.calls["add_"] == 6
+    assert set(counter.calls) <= {"convolution", "hardtanh_", "add_"}
 
 
 def test_stops_at_the_last_layer_asked_for(backbone):

@@ -4,6 +4,7 @@ Weights are real where a package on this machine holds them, and random for Supe
 package may hold.
 """
 
+import copy
 import functools
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from manymatch.features.detectors.base import suppress
 from manymatch.features.registry import load_detector, models
-from manymatch.features.weights import WeightsError, locate
+from manymatch.features.weights import WeightsError, load_state, load_strictly, locate
 from tests.support.data_folder import data_folder
 
 cv2 = pytest.importorskip("cv2")
@@ -231,10 +232,16 @@ def test_disk_is_the_network_of_kornia():
     assert_same(keypoints, twin.keypoints[inner].numpy(), twin.descriptors[inner].numpy())
 
 
+def published(ours):
+    """The network with the published weights, its norms still apart."""
+    state = ours.published(load_state(locate(models()[ours.name]), ours.state_key))
+    return load_strictly(ours.build(), state, ours.name)
+
+
 def test_aliked_is_the_network_of_kornia():
     ours = detector("aliked-t16", border=4)
     image = scene(112, 96)
-    (twin,) = ours.module(to_tensor(image))
+    (twin,) = published(ours)(to_tensor(image))
     assert_same(ours.detect(image), twin.keypoints.numpy(), twin.descriptors.numpy(), 0.8)
 
 
@@ -242,7 +249,7 @@ def test_xfeat_is_the_network_of_kornia():
     ours = detector("xfeat", border=4)
     kornia = pytest.importorskip("kornia.feature")
     whole = kornia.XFeat(top_k=4096).eval()
-    whole.net.load_state_dict(ours.module.state_dict())
+    whole.net = published(ours)
     image = scene(128, 96)
     (twin,) = whole.detectAndCompute(to_tensor(image))
     assert_same(ours.detect(image), twin["keypoints"].numpy(), twin["descriptors"].numpy(), 0.8)
@@ -267,6 +274,27 @@ def test_superpoint_is_the_network_of_transformers():
     keypoints = ours.detect(image)
     assert len(keypoints) == inner.sum() > 30
     assert_same(keypoints, points[inner], output.descriptors[0].detach().numpy()[inner])
+
+
+@pytest.mark.parametrize(("name", "left"), [("xfeat", 0), ("aliked-t16", 4)])
+def test_folding_changes_no_more_than_rounding(name, left):
+    """Norms of deformable convolutions stay: those of kornia compute with weights of their own."""
+    torch = pytest.importorskip("torch")
+    operations = pytest.importorskip("tests.support.operations")
+    ours, pixels = detector(name), to_tensor(scene(128, 96))
+    twin = copy.copy(ours)
+    with torch.inference_mode():
+        with operations.OperationCounter() as counter:
+            folded = ours.maps(pixels)
+        twin.module = published(ours)
+        single = twin.maps(pixels)
+        twin.module = twin.module.double()
+        exact = twin.maps(pixels.double())
+    assert sum(n for call, n in counter.calls.items() if "batch_norm" in call) == left
+    for own, apart, reference in zip(folded, single, exact, strict=True):
+        if reference is not None:
+            errors = [float((maps - reference).abs().max()) for maps in (own, apart)]
+            assert 0 < errors[0] < max(3 * errors[1], 1e-6)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -20,7 +20,7 @@ from manymatch._validate import FloatArray, float_array, read_only, refusal
 from manymatch.associate.candidates import candidates
 from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.evaluate.sources import GraphSource, about_pair
-from manymatch.features.device import choose_device, weights_hash
+from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.registry import find_model, load_detector
 from manymatch.features.resize import Resize, resize_image
 from manymatch.features.weights import WeightsError, find_weights
@@ -227,7 +227,7 @@ class NativeSystem(System):
         """The detector, loaded when first used."""
         detector = load_detector(self.model.name, max_keypoints=MAX_KEYPOINTS, offline=self.offline)
         if detector.module is not None:
-            detector.module.to(choose_device(self.device))
+            to_device(detector.module, choose_device(self.device))
         return detector
 
     def settings(self) -> dict[str, Any]:

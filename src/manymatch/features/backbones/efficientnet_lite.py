@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from manymatch.features.backbone import Backbone
 from manymatch.features.device import require_torch
 from manymatch.features.registry import Model, register_backbone
-from manymatch.features.weights import load_weights
+from manymatch.features.weights import for_inference, load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,8 @@ class EfficientNetLite0(Backbone):
     dim_varies = True
 
     def __init__(self, weights: object = None, offline: bool = False) -> None:
-        self.module = load_weights(MODEL, build_network, weights, offline, convert=_renamed)
+        network = load_weights(MODEL, build_network, weights, offline, convert=_renamed)
+        self.module = _padding_folded(for_inference(network))
 
     def forward(
         self,
@@ -88,17 +89,17 @@ class EfficientNetLite0(Backbone):
     ) -> dict[int, torch.Tensor]:
         """Compute the blocks' outputs, (B, channels, H // stride, W // stride)."""
         network: Any = self.module
-        relu6 = require_torch().nn.functional.relu6
-        x = relu6(network["bn0"](_padded(network["conv_stem"], pixels)))
+        relu6 = require_torch().nn.ReLU6(inplace=True)
+        x = relu6(network["conv_stem"](pixels))
         found = {}
         for k, block in enumerate(network["blocks"][: max(layers) + 1]):
             y = x
             if "expand_conv" in block:
-                y = relu6(block["bn0"](block["expand_conv"](y)))
-            y = relu6(block["bn1"](_padded(block["depthwise_conv"], y)))
-            y = block["bn2"](block["project_conv"](y))
+                y = relu6(block["expand_conv"](y))
+            y = relu6(block["depthwise_conv"](y))
+            y = block["project_conv"](y)
             # A shortcut where the shapes allow it.
-            x = x + y if x.shape == y.shape else y
+            x = y.add_(x) if x.shape == y.shape else y
             if k in layers:
                 found[k] = x
         return found
@@ -147,13 +148,24 @@ def build_network() -> torch.nn.Module:
     return network
 
 
-def _padded(convolution: Any, x: torch.Tensor) -> torch.Tensor:
-    """Convolve so that n cells become n // stride; the odd zero goes to the right and bottom."""
-    missing = convolution.kernel_size[0] - convolution.stride[0]
-    before, after = missing // 2, missing - missing // 2
-    padded = require_torch().nn.functional.pad(x, (before, after, before, after))
-    result: torch.Tensor = convolution(padded)
-    return result
+def _padding_folded(network: torch.nn.Module) -> torch.nn.Module:
+    """Let every convolution turn n cells into n // stride, with zeros around the map.
+
+    With stride 2 the odd zero goes to the right and bottom. Torch pads both sides alike, so such a
+    kernel begins with a row and a column of zeros, over a zero too many: cheaper than a padded copy
+    of the map.
+    """
+    nn = require_torch().nn
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            size = layer.kernel_size[0]
+            layer.padding = (size // 2,) * 2
+            if layer.stride[0] == 2:
+                layer.weight = nn.Parameter(
+                    nn.functional.pad(layer.weight, (1, 0, 1, 0)), requires_grad=False
+                )
+                layer.kernel_size = (size + 1,) * 2
+    return network
 
 
 def _stage(layer: int) -> tuple[int, int, float]:

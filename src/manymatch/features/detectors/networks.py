@@ -15,7 +15,7 @@ from manymatch._environment import require
 from manymatch.features.detectors.base import Detector, Keypoints
 from manymatch.features.device import inference, require_torch, works_now
 from manymatch.features.registry import Model, megabytes, register_detector
-from manymatch.features.weights import load_weights
+from manymatch.features.weights import for_inference, load_weights
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +60,8 @@ class NetworkDetector(Detector):
     state_key: ClassVar[str | None] = None
     #: How often peaks are looked for again beside those found.
     nms_rounds: ClassVar[int] = 0
+    #: Whether `for_inference` makes it faster; not where norms depend on the image.
+    foldable: ClassVar[bool] = True
 
     module: torch.nn.Module
 
@@ -74,9 +76,10 @@ class NetworkDetector(Detector):
     ) -> None:
         require_torch()
         super().__init__(model, selection, variant=variant)
-        self.module = load_weights(
+        module = load_weights(
             model, self.build, weights, offline, key=self.state_key, convert=self.published
         )
+        self.module = for_inference(module) if self.foldable else module
 
     @abc.abstractmethod
     def build(self) -> Any:
@@ -308,6 +311,7 @@ class Disk(NetworkDetector):
     default_threshold = 0.0
     default_nms_radius = 2
     state_key = "extractor"
+    foldable = False
 
     def build(self) -> Any:
         """Make the network without weights."""
