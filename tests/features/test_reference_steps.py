@@ -303,8 +303,7 @@ def test_networks_on_the_cpu_take_turns_and_keep_the_users_threads(image):
             finally:
                 inside.remove(self)
 
-    def work():
-        backbone = tiny.backbone("dinov2")
+    def work(backbone):
         backbone.__class__ = Watched
         barrier.wait(60)
         for _ in range(3):
@@ -312,7 +311,8 @@ def test_networks_on_the_cpu_take_turns_and_keep_the_users_threads(image):
 
     try:
         torch.set_num_threads(3)
-        threads = [threading.Thread(target=work) for _ in range(3)]
+        backbones = [tiny.backbone("dinov2") for _ in range(3)]
+        threads = [threading.Thread(target=work, args=(backbone,)) for backbone in backbones]
         for thread in threads:
             thread.start()
         for thread in threads:

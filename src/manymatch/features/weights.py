@@ -473,6 +473,7 @@ def for_inference(module: torch.nn.Module) -> torch.nn.Module:
     return freeze(module).to(memory_format=torch.channels_last)
 
 
+@np.errstate(all="ignore")
 def _fold(convolution: torch.nn.Conv2d, norm: torch.nn.BatchNorm2d) -> None:
     """Let a convolution do what the norm after it does."""
     torch = require_torch()
