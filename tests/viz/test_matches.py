@@ -214,6 +214,7 @@ def test_matches_far_from_their_first_choice_come_first():
     states = np.array([0, 0, 2, 2, 2])
     shown, text = matches._telling(graph, states, 1)
     assert "1 of the 2 keypoints" in text
+    assert "for the 2 keypoints whose" in matches._telling(graph, states, 2)[1]
     many = matches._telling(graph, states, 3)
     assert sorted(many[0].tolist()) == [0, 1, 2]
     assert "for the 2 keypoints whose match is beyond rank one and 1 other." in many[1]
@@ -243,7 +244,7 @@ def test_crowded_pairs_have_dots_for_all_and_lines_for_some_in_many_colours(crow
     figure = plot_candidates(scene.graph, scene.size, scene.size, estimate=estimate)
     (lines,) = line_groups(figure.axes[1])
     assert len(lines.get_segments()) == matches._MOST_LINES
-    assert f"Lines are drawn for {matches._MOST_LINES}." in said(figure)
+    assert f"Lines for {matches._MOST_LINES} of them." in said(figure)
     # From left to right in image 0: neighbours have similar colours, far ones different ones.
     starts = segments(lines)[:, 0, 0]
     assert np.all(np.diff(starts) >= 0)
@@ -267,7 +268,9 @@ def test_graphs_without_ranks_or_edges_and_failed_estimates_can_be_drawn(tmp_pat
     failed = estimate_relative_pose(nothing, scene.camera0, scene.camera1)
     arguments = {"estimate": failed, "confidence": assess(failed)}
     figure = plot_candidates(nothing, scene.size, scene.size, **arguments)
-    assert failed.failure in said(figure)
+    assert said(figure).count(failed.failure) == 1
+    alone = plot_candidates(nothing, scene.size, scene.size, estimate=failed)
+    assert f"nothing: {failed.failure}" in said(alone)
     assert words.verdict_sentence(arguments["confidence"]) in said(figure)
     assert len(figure.axes) == 1
     plot_candidates(nothing, scene.size, scene.size, tmp_path / "nothing.png", **arguments)

@@ -126,12 +126,12 @@ def plot_candidates(
     pair = _Pair(graph, (size0, size1), images)
     if title:
         pair.write(title, size=25, bold=True)
+    verdict = "" if confidence is None else words.verdict_sentence(confidence)
     if confidence is not None:
-        dot = _KINDS.get(confidence.verdict, _DOUBTFUL)
-        pair.caption("●", words.verdict_sentence(confidence), [], dot)
+        pair.caption("●", verdict, [], _KINDS.get(confidence.verdict, _DOUBTFUL))
     states = None if estimate is None or not estimate.success else edge_states(graph, estimate)
     _draw_kept(pair, states, max_keypoints)
-    if estimate is not None and states is None:
+    if estimate is not None and states is None and estimate.failure not in verdict:
         pair.caption("Chosen", f"nothing: {estimate.failure}", [])
     elif estimate is not None and states is not None:
         _draw_chosen(pair, estimate, states, truth)
@@ -203,6 +203,8 @@ def _telling(
     shown = _spread(graph.points0, beyond[: max(4 * most, len(beyond) // 4)], most)
     if len(shown) == most:
         of = f"{most} of the {len(beyond):,} keypoints"
+        if len(beyond) == most:
+            of = f"the {words.count(most, 'keypoint')}"
         return shown, f"Drawn with their ranks for {of} whose match is beyond rank one."
     rest = np.setdiff1d(every, shown)
     more = _spread(graph.points0, rest, most - len(shown))
@@ -233,7 +235,7 @@ def _draw_chosen(
         names = (f"{np.sum(right):,} right", _RIGHT), (f"{np.sum(~right):,} wrong", _WRONG)
         legend = list(names)
     if len(matches) > _MOST_LINES:
-        said += f" Lines are drawn for {_MOST_LINES}."
+        said += f" Lines for {_MOST_LINES} of them."
     pair.caption("Chosen", said, legend)
     panel = pair.panel()
     for pairs, colour in groups:
