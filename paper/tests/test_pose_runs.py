@@ -5,10 +5,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from manymatch.estimate.options import Options
 from manymatch.evaluate.posed_graph import write_posed_graph
 from manymatch.evaluate.protocol import PAPER
 from manymatch_paper import pose_runs
 from manymatch_paper.command import app
+from manymatch_paper.experiments import q3_rank_one
 from manymatch_paper.experiments.q3_rank_one import RepresentationSets
 from manymatch_paper.pose_runs import PoseSets
 from tests.support.synthetic_runs import SmallSource
@@ -125,6 +127,13 @@ def test_pairs_that_could_not_be_run_are_told_and_end_with_one(name, given, tmp_
     data = json.loads((tmp_path / "out" / f"{name}.json").read_text())
     assert [(entry["set"], entry["pairs"]) for entry in data["not_run"]] == [("sift, small", 1)]
     assert said in (tmp_path / "out" / f"{name}.md").read_text()
+
+
+def test_notes_of_the_sets_are_told(tmp_path):
+    sets = PoseSets([SmallSource(1, notes=("small: longest1 0 as asked for",))], tmp_path)
+    options = Options(min_iterations=20, max_iterations=20)
+    data = q3_rank_one.run(sets, seeds=1, options=options, gms=False)
+    assert "small: longest1 0 as asked for." in q3_rank_one.notes(data)
 
 
 def test_the_folder_of_results_is_checked_first(tmp_path):

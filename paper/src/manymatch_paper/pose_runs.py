@@ -237,6 +237,7 @@ class PoseSets(RunSets):
                 }
                 for representation, entries in found.items()
             ],
+            "notes": list(dict.fromkeys(note for one in self.sources for note in one.notes)),
             "missing": [dict(entry) for entry in self.missing],
             "not_run": [
                 entry
@@ -318,9 +319,10 @@ def not_run(source: GraphSource, reasons: Sequence[Reason], pairs: int) -> list[
 
 
 def left_out(data: Mapping[str, Any]) -> list[str]:
-    """Say which pairs and sets were not run."""
+    """Say what is to know about the sets, and which pairs and sets were not run."""
     limit = data["settings"].get("limit")
     sentences = [f"Only the first {count(limit, 'pair')} of each set ran."] if limit else []
+    sentences += [f"{note}." for note in data.get("notes", ())]
     sentences += [f"{e['set']} was not run: {e['why']}." for e in data["missing"]]
     return sentences + [f"{e['set']}: {e['why']}" for e in data.get("not_run", ())]
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from manymatch import datasets
+from manymatch.evaluate.sources import open_datasets
 from manymatch_paper.datasets.metu import opencv_camera
 from tests.support.synthetic_trees import make_metu
 
@@ -32,6 +33,18 @@ def test_scenes_in_the_order_of_their_numbers(tmp_path, coefficients):
         assert camera.distortion == tuple(k[image, kind, :4])
     assert pair.camera1.fx == 600.0
     assert len(dataset.notes) == 1
+
+
+def test_a_set_file_changes_the_sizes(tmp_path):
+    make_metu(tmp_path / "data", 4)
+    text = 'dataset = "metu-cc"\nlongest0 = 640\nlongest1 = 512\n'
+    (tmp_path / "metu.toml").write_text(f'{text}root = "data"\n')
+    (dataset,) = open_datasets(str(tmp_path / "metu.toml"))
+    assert (dataset.set_name, dataset.longest0, dataset.longest1) == ("metu-cc", 640, 512)
+    (tmp_path / "data" / "set.toml").write_text(text)
+    (dataset,) = open_datasets("metu-cc", tmp_path / "data", (None, 0))
+    assert (dataset.longest0, dataset.longest1) == (640, 0)
+    assert dataset.notes[-1] == "metu-cc: longest1 0 as asked for, instead of the set's own 512"
 
 
 def test_both_weathers(tmp_path):
@@ -100,7 +113,7 @@ SAME = np.stack([np.eye(4)] * 3)
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lacking, "lacks the entry 'image_paths'"),
+        (lacking, "lacks the array 'image_paths'"),
         (lambda root: change(root, image_paths=np.array(None, dtype=object)), "unsized"),
         (lambda root: change(root, poses=np.full((3, 4, 4), np.nan)), "pair 1: a pose must hold"),
         (lambda root: change(root, poses=np.stack([np.eye(4)[::-1]] * 3)), "pair 1: a pose must"),

@@ -86,8 +86,9 @@ def run(
     degrees. Working sizes are those of the preset, of the set's own file, or of --longest0 and
     --longest1, the last ones strongest.
 
-    The same command continues after an interruption. The exit code is 1 if pairs could not be run,
-    such as for a missing image, or if none has a pose.
+    The same command continues after an interruption. Exit codes: 0 if every pair was run and at
+    least one has a pose, 1 if pairs could not be run or none has a pose, 2 if the input is bad, 130
+    after Ctrl-C.
     """
     make = MatcherConfig.of if protocol is None else flags.protocol(protocol, settings).matcher
     config = make(**settings)

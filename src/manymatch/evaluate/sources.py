@@ -332,8 +332,11 @@ def open_sources(
         elif folders := FileSource.find(spec):
             sources += folders
         else:
-            found = _find(spec, root)
-            (named if len(found) == 1 else below).extend(found)
+            found = registry.find(spec, root)
+            if found is not None:
+                named.append(found)
+            else:
+                below += _below(spec)
     # A set that is named itself, maybe with settings, is not also one of those below a folder.
     places = {_place(one) for one in named}
     chosen = [one for one in below if _place(one) not in places] + named
@@ -358,7 +361,8 @@ def open_datasets(
 
     Parameters are those of `open_sources`.
     """
-    return [_resized(one.load(), longest) for one in _find(spec, root)]
+    found = registry.find(spec, root)
+    return [_resized(one.load(), longest) for one in ([found] if found else _below(spec))]
 
 
 def _resized(dataset: Dataset, longest: tuple[int | None, int | None]) -> Dataset:
@@ -374,10 +378,8 @@ def _resized(dataset: Dataset, longest: tuple[int | None, int | None]) -> Datase
     return dataclasses.replace(dataset, **given, notes=(*dataset.notes, *replaced))
 
 
-def _find(spec: str, root: object) -> list[SetSettings]:
-    found = registry.find(spec, root)
-    if found is not None:
-        return [found]
+def _below(spec: str) -> list[SetSettings]:
+    """Find the sets in a folder of sets; a list of pairs by another name makes it one itself."""
     folder = Path(spec)
     if not folder.is_dir():
         known = [*registry.names(), *(f"{_SYNTHETIC}{name}" for name in CONFIGS)]
@@ -386,7 +388,6 @@ def _find(spec: str, root: object) -> list[SetSettings]:
     if several := [one for one in below if one is not None]:
         return several
     try:
-        # A list by another name, if it is the only text.
         list_of(folder)
     except ValueError as error:
         raise ValueError(f"set must be {_FORMS}, got the folder {spec!r} ({error})") from error

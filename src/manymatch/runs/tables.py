@@ -133,11 +133,13 @@ def count_reasons(sentences: Iterable[str]) -> list[Reason]:
     >>> [(str(r), r.count) for r in count_reasons(["no match", "no file 'a'", "no file 'b'"])]
     [("no file 'a' (and others alike)", 2), ('no match', 1)]
     """
-    groups: dict[str, list[str]] = {}
+    found: dict[str, Reason] = {}
     for sentence in sentences:
-        groups.setdefault(_PARTICULARS.sub("", sentence), []).append(sentence)
-    found = [Reason(group[0], len(group), len(set(group)) == 1) for group in groups.values()]
-    return sorted(found, key=lambda reason: -reason.count)
+        key = _PARTICULARS.sub("", sentence)
+        seen = found.get(key, Reason(sentence, 0))
+        same = seen.same and seen.sentence == sentence
+        found[key] = Reason(seen.sentence, seen.count + 1, same)
+    return sorted(found.values(), key=lambda reason: -reason.count)
 
 
 def reasons_sentence(reasons: Sequence[Reason], failed: str, total: int, noun: str = "pair") -> str:
