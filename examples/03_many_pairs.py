@@ -1,18 +1,31 @@
-"""Many pairs at once, all cores, and the accuracy over all of them."""
+"""Many pairs of photographs at once: features once per image, then all poses on all cores.
 
-import manymatch
-from manymatch.datasets.synthetic import ORDERING, make_scenes
-from manymatch.evaluate import pose_auc, pose_error_deg
+Needs `pip install ".[images]"`. Usage: 03_many_pairs.py [folder with pairs.txt]
+"""
 
-scenes = list(make_scenes(ORDERING, count=8))
-problems = [(scene.graph, scene.camera0, scene.camera1) for scene in scenes]
-options = manymatch.Options(max_iterations=20_000)
+import sys
+from pathlib import Path
 
-for method in ("cm", "hcm-mcm", "auto"):
-    estimates = manymatch.estimate_relative_poses(problems, method=method, options=options)
-    errors = [
-        pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
-        for estimate, scene in zip(estimates, scenes, strict=True)
-    ]
-    auc = ", ".join(f"{value:.1f}" for value in pose_auc(errors))
-    print(f"{method}: AUC at 5, 10, 20 degrees {auc}")
+import manymatch as mm
+from manymatch.evaluate import pose_error_deg
+
+folder = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "photos"
+pairs = list(mm.datasets.load("folder", folder))  # files, cameras and true poses
+
+extractor = mm.Matcher("classic").extractor  # SIFT; any other preset works as well
+files = {file.name: file for pair in pairs for file in (pair.path0, pair.path1)}
+features = {name: extractor.extract(file) for name, file in files.items()}
+
+problems = []
+for pair in pairs:
+    f0, f1 = features[pair.path0.name], features[pair.path1.name]
+    found = mm.candidates(f0.points, f1.points, f0.descriptors, f1.descriptors, f0.size, f1.size)
+    problems.append((found.graph, pair.camera0, pair.camera1))
+
+for pair, estimate in zip(pairs, mm.estimate_relative_poses(problems), strict=True):
+    error = pose_error_deg(estimate.pose, pair.R, pair.t)
+    verdict = mm.assess(estimate).verdict
+    print(
+        f"{pair.name0} {pair.name1}: {verdict}, {len(estimate.matches)} matches, "
+        f"pose error {error:.2f} degrees"
+    )

@@ -1,21 +1,20 @@
-"""A backbone of your own in twenty lines: register it, check it, use it like any other."""
+"""A backbone of your own in twenty lines: register it, check it, use it like any other.
 
-import numpy as np
+Needs `pip install ".[features]"`. Usage: 04_own_backbone.py [image0 image1]
+"""
+
+import sys
+from pathlib import Path
+
 import torch
 
-import manymatch
-from manymatch.features import (
-    Backbone,
-    Extractor,
-    FeatureConfig,
-    check_backbone,
-    register_backbone,
-)
+import manymatch as mm
+from manymatch.features import Backbone, check_backbone, register_backbone
 
 
 @register_backbone("random-filters")
 class RandomFilters(Backbone):
-    """What random filters of 16 x 16 pixels, one for every 8, respond to; nothing is learned."""
+    """Responses of random filters of 16 x 16 pixels, one for every 8 pixels; nothing is learned."""
 
     name, licence = "random-filters", "BSD-3-Clause"
     patch_size, dim, num_layers = 8, 64, 1
@@ -33,13 +32,7 @@ class RandomFilters(Backbone):
 
 print(check_backbone(RandomFilters()))
 
-# Two views of a synthetic scene, the second one moved by (40, 24) pixels.
-noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
-scene = noise.repeat(8, axis=0).repeat(8, axis=1)
-image0, image1 = scene[:400, :560], scene[24:424, 40:600]
-
-extractor = Extractor(FeatureConfig(detector="sift", descriptor="random-filters", longest=0))
-features0, features1 = extractor.extract_many([image0, image1])
-edges, _, _ = manymatch.associate(features0.descriptors, features1.descriptors, k=1)
-motion = features0.points[edges[:, 0]] - features1.points[edges[:, 1]]
-print(f"{len(edges)} matches, median motion {np.median(motion, axis=0).round(1)} px")
+photos = Path(__file__).parent / "photos"
+images = sys.argv[1:3] if len(sys.argv) > 2 else [photos / "street2.jpg", photos / "street3.jpg"]
+matcher = mm.Matcher("classic", descriptor="random-filters")  # described at SIFT keypoints
+print(matcher.match(*images))

@@ -1,22 +1,25 @@
-"""Two images in, a pose out: match, look, and keep the result for other tools."""
+"""Two images in, a pose out: match, look, and keep the result for other tools.
 
+Needs `pip install ".[images]"`, pictures also `".[viz]"`. Usage: 05_match_images.py [image0 image1]
+"""
+
+import sys
 import tempfile
 from pathlib import Path
 
-import manymatch
-from manymatch.datasets import demo_pair
-from manymatch.evaluate import pose_error_deg
+import manymatch as mm
 
-# Two photographs that come with the package; paths of your own images work as well.
-pair = demo_pair()
-matcher = manymatch.Matcher("classic", max_keypoints=1500)
-result = matcher.match(pair.path0, pair.path1, pair.camera0, pair.camera1)
+photos = Path(__file__).parent / "photos"
+images = sys.argv[1:3] if len(sys.argv) > 2 else [photos / "street0.jpg", photos / "street3.jpg"]
+
+result = mm.Matcher().match(*images)  # focal lengths from EXIF; or camera0=, camera1=
 print(result)
-
 if result.estimate.success:
-    error = pose_error_deg(result.estimate.pose, pair.R, pair.t)
-    print(f"pose error {error:.2f} degrees, verdict {result.confidence.verdict}")
+    points0, points1 = result.matched_points
+    best = result.estimate.match_probability.argmax()
+    print(f"a match: {points0[best].round(1)} in image 0 is {points1[best].round(1)} in image 1")
+    print(result.confidence)
 
-with tempfile.TemporaryDirectory() as folder:
-    written = result.save(folder, formats=("npz", "colmap"), picture=False)
+with tempfile.TemporaryDirectory() as folder:  # or a folder of your own
+    written = result.save(folder, formats=("npz", "h5"), picture=False)
     print("written:", ", ".join(sorted(Path(path).name for path in written.values())))

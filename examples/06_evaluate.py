@@ -1,5 +1,9 @@
-"""Your own matcher, evaluated: posed graphs as files, two estimators, a comparison."""
+"""Evaluate a matcher of your own: graphs with true poses as files, two estimators, a comparison.
 
+Needs nothing but `pip install .`. Usage: 06_evaluate.py [folder of posed graphs]
+"""
+
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,10 +15,10 @@ from manymatch.evaluate.posed_graph import PosedGraph, write_posed_graph
 from manymatch.evaluate.run import RunConfig, run_set
 from manymatch.evaluate.sources import open_sources
 
-with tempfile.TemporaryDirectory() as folder:
-    place = Path(folder)
-    graphs = place / "mine" / "facades"  # <representation>/<set>
-    graphs.mkdir(parents=True)
+
+def write_graphs(folder):
+    """Write candidates with cameras and true poses, here of synthetic scenes with repetition."""
+    folder.mkdir(parents=True)
     for index, scene in enumerate(make_scenes(ORDERING, 12)):
         posed = PosedGraph(
             name0=f"{index}-left",
@@ -28,8 +32,14 @@ with tempfile.TemporaryDirectory() as folder:
             t=scene.pose.t,
             seed_index=index + 1,
         )
-        write_posed_graph(graphs / f"{index:03d}.npz", posed)
+        write_posed_graph(folder / f"{index:03d}.npz", posed)
+    return folder
 
+
+with tempfile.TemporaryDirectory() as folder:
+    place = Path(folder)
+    # Folders are named <representation>/<set>.
+    graphs = sys.argv[1] if len(sys.argv) > 1 else write_graphs(place / "mine" / "facades")
     (source,) = open_sources([str(graphs)])
     options = Options(max_iterations=3_000)
     configs = {
