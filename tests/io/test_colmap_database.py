@@ -197,6 +197,40 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["database.db"]
 
 
+def test_a_database_that_is_not_complete_gets_no_name(tmp_path):
+    """SQLite leaves parts of it in a file beside where it cannot move them, and says nothing."""
+    path = tmp_path / "database.db"
+    records = [ImageRecord(name, camera=PLAIN) for name in "ab"]
+    code = (
+        "import sqlite3, sys\n"
+        "other = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True)\n"
+        "other.execute('BEGIN')\n"
+        "print(other.execute('SELECT count(*) FROM images').fetchall(), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    readers = []
+
+    def add():
+        with ColmapDatabaseWriter(path) as writer:
+            (temporary,) = tmp_path.glob(".*.tmp")
+            reader = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", code, str(temporary)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            readers.append(reader)
+            assert reader.stdout.readline() == b"[(0,)]\n"
+            writer.add(*records, PairMatches(P0, P1, MATCHES))
+
+    try:
+        with pytest.raises(OSError, match=r"could not be completed: '.*database.db'"):
+            add()
+    finally:
+        for reader in readers:
+            reader.communicate()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_pair_costs_the_same_however_many_there_are(tmp_path):
     """Two calls a pair and three an image, beside those of its camera; nothing is read."""
     calls = []
