@@ -127,7 +127,8 @@ def test_interchange_names():
         "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter", "ImageRecord",
         "PairMatches", "camera_of_image",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
-        "read_cameras", "read_hloc", "read_images", "read_matches_npz", "read_pose_json",
+        "read_cameras", "read_colmap_database", "read_hloc", "read_images", "read_matches_npz",
+        "read_pose_json",
         "read_superglue", "relative_pose", "write_associations_csv", "write_colmap_features",
         "write_matches_npz", "write_pose_json",
     }  # fmt: skip

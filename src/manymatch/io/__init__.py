@@ -11,7 +11,7 @@ from manymatch.io.colmap import (
     read_images,
     relative_pose,
 )
-from manymatch.io.colmap_database import ColmapDatabaseWriter
+from manymatch.io.colmap_database import ColmapDatabaseWriter, read_colmap_database
 from manymatch.io.colmap_import import ColmapWriter, write_colmap_features
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
@@ -41,6 +41,7 @@ __all__ = [
     "load_image",
     "read_associations_csv",
     "read_cameras",
+    "read_colmap_database",
     "read_hloc",
     "read_images",
     "read_matches_npz",

@@ -1,4 +1,4 @@
-"""Cameras, images, keypoints, matches and two-view geometries as a database that COLMAP maps."""
+"""COLMAP's database: written for its mappers with pycolmap, its matches read without."""
 
 from __future__ import annotations
 
@@ -12,18 +12,28 @@ import numpy as np
 from manymatch import _files
 from manymatch._environment import require
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
-from manymatch.io.matches import ImageRecord, PairMatches, PairWriter
+from manymatch.io.matches import ImageRecord, PairMatches, PairWriter, graph_from_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from manymatch._validate import FloatArray
+    from numpy.typing import NDArray
 
+    from manymatch._validate import FloatArray
+    from manymatch.graph import AssociationGraph
+
+DATABASE = "a COLMAP database"
+#: What every file of SQLite begins with.
+MAGIC = b"SQLite format 3\0"
 #: Beside an open database SQLite has files of these endings.
 SIDE_FILES = ("-wal", "-shm", "-journal")
 # The model that COLMAP itself takes for photographs of unknown cameras: it can refine distortion.
 _UNCALIBRATED = {"SIMPLE_PINHOLE": "SIMPLE_RADIAL"}
+# Of COLMAP, which makes one number of two images, the smaller one first.
+_MOST_IMAGES = 2147483647
+# Of SQLite, for one question: more than two million images need, few enough to end soon.
+_MOST_STEPS = 500_000_000
 
 
 class ColmapDatabaseWriter(PairWriter):
@@ -195,3 +205,84 @@ def _closed(temporary: Path, path: Path) -> Iterator[None]:
     finally:
         for side in sides:
             side.unlink(missing_ok=True)
+
+
+def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -> AssociationGraph:
+    """Read the matches of one pair of images from a COLMAP database, without COLMAP.
+
+    Parameters
+    ----------
+    path
+        The database, of any version of COLMAP.
+    name0, name1
+        Names of the images: paths below the folder of images. The pair may be stored in either
+        order.
+
+    Returns
+    -------
+    AssociationGraph
+        The matches before geometric verification, in the order of the file, without similarity.
+        The keypoints are pixels of the images as they are stored, whatever EXIF says, with the
+        centre of the top-left one at (0, 0).
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, damaged or something else, or does not hold the images or the pair.
+    """
+    import sqlite3
+
+    source = _files.as_path(path)
+    with _files.reading(source, DATABASE, ValueError, OSError, sqlite3.Error, OverflowError):
+        with _files.open_regular(source) as file:
+            if not file.read(len(MAGIC)) == MAGIC:
+                raise ValueError("it is something else")
+        # Without a file beside it nothing is missing, and nothing has to be written to read it.
+        beside = source.with_name(source.name + SIDE_FILES[0]).exists()
+        uri = f"{source.absolute().as_uri()}?mode=ro{'' if beside else '&immutable=1'}"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            most = _files.limit("array_mb") * 1_000_000
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(most, 2**31 - 1))
+            connection.set_progress_handler(lambda: 1, _MOST_STEPS)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.text_factory = bytes
+            return _read_pair(connection, name0, name1)
+
+
+def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
+    numbers, points = [], []
+    for name in (name0, name1):
+        number = _row(connection, "images", "image_id", "name", name)
+        if number is None or not isinstance(number[0], int) or not 0 < number[0] < _MOST_IMAGES:
+            raise ValueError(f"it has no image {name!r:.80}")
+        numbers.append(number[0])
+        found = _matrix(connection, "keypoints", "image_id", number[0], "<f4")
+        points.append(np.zeros((0, 2)) if found is None else found[:, :2] - COLMAP_PIXEL_CENTRE)
+    first, second = sorted(numbers)
+    matches = _matrix(connection, "matches", "pair_id", _MOST_IMAGES * first + second, "<u4")
+    if matches is None or first == second:
+        raise ValueError(f"it has no pair {name0!r:.80}, {name1!r:.80}")
+    ordered = matches[:, :2] if numbers == [first, second] else matches[:, 1::-1]
+    return graph_from_matches(points[0], points[1], ordered.astype(np.int64))
+
+
+def _row(connection: Any, table: str, columns: str, key: str, value: object) -> Any:
+    """Read the first row of a table that has a value; a view, which could be anything, is none."""
+    kind = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    if kind != (b"table",):
+        raise ValueError(f"it has no table of {table}")
+    query = f"SELECT {columns} FROM {table} WHERE {key} = ?"  # noqa: S608 - names of our own
+    return connection.execute(query, (value,)).fetchone()
+
+
+def _matrix(connection: Any, table: str, key: str, value: int, dtype: str) -> NDArray[Any] | None:
+    """Read a matrix of at least two columns; None where there is no row, or one without numbers."""
+    row = _row(connection, table, "rows, cols, data", key, value)
+    if row is None:
+        return None
+    rows, columns, data = row
+    data = b"" if data is None else data
+    sizes = isinstance(rows, int) and isinstance(columns, int) and isinstance(data, bytes)
+    if not sizes or rows < 0 or (rows and columns < 2) or rows * columns * 4 != len(data):
+        raise ValueError(f"its {table} do not have the size that it declares")
+    return np.frombuffer(data, dtype).reshape(rows, columns) if rows else np.zeros((0, 2), dtype)

@@ -11,6 +11,7 @@ import numpy as np
 
 from manymatch import _files
 from manymatch.graph import AssociationGraph, GraphLike, as_graph
+from manymatch.io.colmap_database import MAGIC, read_colmap_database
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
     MATCHES_ARRAYS,
@@ -33,13 +34,17 @@ _Row = tuple[int, int, float, float, float, float, float, int]
 
 _WANT = (
     "a graph file (.npz), an association CSV, an .npz of matches (ours or SuperGlue's), an hloc "
-    ".h5 or an .npy of matches"
+    ".h5, a COLMAP database or an .npy of matches"
 )
 # More than the first bytes of any kind.
 _MAGIC_BYTES = 64
 _ARRAY = "an .npy file of (E, 2) or (E, 3) matches"
 # The arguments that one kind of file needs besides its path.
-_NEEDS = {".npy": ("points0", "points1"), "hloc .h5": ("features", "name0", "name1")}
+_NEEDS = {
+    ".npy": ("points0", "points1"),
+    "hloc .h5": ("features", "name0", "name1"),
+    "COLMAP database": ("name0", "name1"),
+}
 
 
 def load_graph(
@@ -57,11 +62,14 @@ def load_graph(
     ----------
     path
         A file of `AssociationGraph.save` or of `write_matches_npz`, an association CSV, a SuperGlue
-        .npz, an hloc .h5 file of matches or an .npy file of (E, 2) or (E, 3) matches.
+        .npz, an hloc .h5 file of matches, a COLMAP database or an .npy file of (E, 2) or (E, 3)
+        matches.
     points0, points1 : (N0, 2) and (N1, 2) array_like
         Keypoints in pixels; for .npy files only, which need them.
-    features, name0, name1
-        File of features and names of the images; for hloc files only, which need them.
+    features
+        File of features; for hloc files only, which need it.
+    name0, name1
+        Names of the images; for hloc files and COLMAP databases only, which need them.
 
     Raises
     ------
@@ -90,6 +98,8 @@ def load_graph(
         return read_matches_npz(path).graph()
     if kind == "graph":
         return AssociationGraph.load(path)
+    if kind == "COLMAP database":
+        return read_colmap_database(path, str(name0), str(name1))
     if kind == "hloc .h5":
         return read_hloc(path, *(given[argument] for argument in needed))  # type: ignore[arg-type]
     return _read_npy(path, points0, points1)
@@ -104,6 +114,8 @@ def _kind(path: object) -> str:
             raise ValueError("it is empty")
     if data.startswith(b"\x89HDF\r\n\x1a\n"):
         return "hloc .h5"
+    if data.startswith(MAGIC):
+        return "COLMAP database"
     if data.startswith(b"\x93NUMPY"):
         return ".npy"
     if data.removeprefix(b"\xef\xbb\xbf").startswith(HEADER.split(",", 1)[0].encode()):
