@@ -200,7 +200,7 @@ def notebook_view(
 
 
 def _frame_height(aspect0: float, aspect1: float) -> int:
-    """Return the height in pixels for images of 700 pixels of width, as the script lays them out."""
+    """Return the height in pixels for images that are 700 wide, as the script lays them out."""
     beside, stacked = aspect0 + aspect1, 1.0 / (1.0 / aspect0 + 1.0 / aspect1)
     heights = [min(700.0 / aspect, 380.0) for aspect in (beside, stacked)]
     larger = heights[0] ** 2 * beside >= heights[1] ** 2 * stacked
