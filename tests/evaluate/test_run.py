@@ -177,6 +177,13 @@ def test_reasons_are_counted_and_the_pairs_keep_their_names(tmp_path):
     assert {name: one["pairs"] for name, one in summary["bins"].items()} == {"near": 2, "far": 2}
 
 
+def test_progress_tells_pairs_that_could_not_be_run(tmp_path):
+    steps = []
+    run_set(SmallSource(2, broken=frozenset({1})), {"a": CONFIG}, tmp_path, progress=steps.append)
+    assert steps[-1].counts["could not be run"] == 1
+    assert sum(steps[-1].counts.values()) == 2
+
+
 def test_trials_without_a_pose_have_reasons_too(tmp_path):
     nothing = Association(5, max_edges=4, gms=False, keep=None)
     result = run_set(SmallSource(2), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]

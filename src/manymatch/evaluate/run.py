@@ -52,7 +52,8 @@ COLUMNS: dict[str, type] = {
 }
 
 # How progress counts pairs, by the error of the first configuration's first repetition.
-_ERROR_RANGES = ("within 5°", "5° to 20°", "beyond")
+_NOT_RUN = "could not be run"
+_ERROR_RANGES = ("within 5°", "5° to 20°", "beyond", _NOT_RUN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -470,6 +471,8 @@ def _check_record(record: Record, seeds: object) -> None:
 
 def _first_error(record: Record) -> str:
     """Range of the error of a pair's first repetition, to show how good a run is so far."""
+    if "error" in record:
+        return _NOT_RUN
     error = record["trials"][0]["error_deg"]
     return _ERROR_RANGES[0 if error < 5 else 1 if error < 20 else 2]
 
