@@ -14,7 +14,7 @@ PUBLIC = {
     "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose", "Score", "__version__",
     "assess", "associate", "candidates", "datasets", "estimate_homography",
     "estimate_relative_pose", "estimate_relative_poses", "evaluate", "features", "gms_filter",
-    "io", "match", "merge_coincident", "score_pose",
+    "io", "match", "merge_coincident", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -58,6 +58,15 @@ MEMBERS = {
     ),
     "Score": "cardinality hcm inliers num_inliers",
 }
+
+
+def test_names_are_completed_and_suggested():
+    assert set(dir(manymatch)) == PUBLIC
+    with pytest.raises(AttributeError, match="'Mather'") as error:
+        manymatch.Mather  # noqa: B018
+    # What Python's own suggestion is made of.
+    assert (error.value.name, error.value.obj) == ("Mather", manymatch)
+    assert "manymatch.match(" in manymatch.__doc__
 
 
 def test_public_names():

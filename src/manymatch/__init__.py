@@ -1,8 +1,26 @@
-"""Many-to-many robust relative pose: keep several candidates per keypoint, let geometry resolve."""
+"""Many-to-many robust relative pose: keep several candidates per keypoint, let geometry resolve.
+
+Two images::
+
+    result = manymatch.match("a.jpg", "b.jpg")      # or manymatch.Matcher() for many pairs
+    print(result)                                   # verdict, pose in words, numbers
+    result.pose, result.matches, result.report("ab.html")
+
+Keypoints and descriptors of your own::
+
+    found = manymatch.candidates(points0, points1, desc0, desc1, size0, size1)
+    estimate = manymatch.estimate_relative_pose(found, K0, K1, seed=1)
+
+Matches of your own::
+
+    graph = manymatch.AssociationGraph.from_matches(points0, points1)
+    estimate = manymatch.estimate_relative_pose(graph, K0, K1)
+"""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from manymatch.associate.candidates import Candidates, candidates
@@ -23,7 +41,7 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
-    from manymatch import datasets, evaluate, features, io
+    from manymatch import datasets, evaluate, features, io, viz
     from manymatch.matcher.config import MatcherConfig
     from manymatch.matcher.matcher import Matcher, match
     from manymatch.matcher.result import MatchResult
@@ -58,6 +76,7 @@ __all__ = [
     "match",
     "merge_coincident",
     "score_pose",
+    "viz",
 ]
 
 # Imported when they are first used: the estimator and the command line start without them.
@@ -70,12 +89,14 @@ _LAZY = {
     "Matcher": "matcher.matcher",
     "MatcherConfig": "matcher.config",
     "match": "matcher.matcher",
+    "viz": "viz",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
     module = importlib.import_module(f"{__name__}.{_LAZY[name]}")
     value = module if name == _LAZY[name] else getattr(module, name)
     globals()[name] = value
@@ -83,4 +104,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -262,7 +262,10 @@ def as_graph(value: object, name: str = "graph") -> AssociationGraph:
     """Return a graph, or the graph of `Candidates`, a `MatchResult` or a data set's pair."""
     graph = value.graph if isinstance(value, HasGraph) else value
     if not isinstance(graph, AssociationGraph):
-        raise refusal(name, "an AssociationGraph or what candidates() returns", value)
+        want = "an AssociationGraph or what candidates() returns"
+        if isinstance(value, np.ndarray):
+            want += " (AssociationGraph.from_matches makes one of matched points)"
+        raise refusal(name, want, value)
     return graph
 
 

@@ -284,6 +284,26 @@ def test_matrix_is_taken_without_any_shift(matrix):
     assert as_camera(matrix, "camera0") == Camera.from_matrix(K)
 
 
+def test_intrinsics_by_name_or_in_a_row():
+    row = (520.0, 510.0, 320.5, 240.25)
+    wanted = Camera("PINHOLE", None, None, row)
+    for value in (row, list(row), np.array(row), dict(zip(("fx", "fy", "cx", "cy"), row))):  # noqa: B905
+        assert as_camera(value, "camera0") == wanted
+    named = {"fx": 520, "fy": 510, "cx": 320.5, "cy": 240.25, "width": 640, "height": 480}
+    assert as_camera(named, "camera0") == Camera("PINHOLE", 640, 480, row)
+    for bad, part in (
+        ({"fx": 520, "cx": 320, "cy": 240}, "the 4 finite numbers fx, fy, cx, cy"),
+        ({**named, "k1": 0.1}, "'k1'"),
+        ([520.0, None, 320.0, 240.0], "the 4 finite numbers fx, fy, cx, cy"),
+        ([-520.0, 510.0, 320.0, 240.0], "positive focal length fx"),
+        (np.eye(4), "a 3x3 matrix"),
+        (np.eye(4).tolist(), "a 3x3 matrix"),
+    ):
+        with pytest.raises(ValueError, match=r"^camera0 must be ") as error:
+            as_camera(bad, "camera0")
+        assert part in str(error.value)
+
+
 def test_bad_colmap_camera_names_the_argument():
     value = SimpleNamespace(model="THIN_PRISM_FISHEYE", width=1, height=1, params=[1.0] * 12)
     with pytest.raises(ValueError, match=r"^camera0 must be a valid camera, but its model must"):

@@ -277,6 +277,55 @@ def test_errors_of_our_own_are_not_taken_for_damage(tmp_path, monkeypatch, funct
         load_image(path)
 
 
+TENSOR = np.random.default_rng(3).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+
+
+def test_tensors_are_images():
+    torch = pytest.importorskip("torch")
+    last = torch.from_numpy(TENSOR)
+    first = last.permute(2, 0, 1)
+    unit = (first.double() / 255).requires_grad_()
+    for tensor in (last, first, first[None], first.float() / 255, unit, unit[None]):
+        np.testing.assert_array_equal(load_image(tensor), TENSOR)
+    grey = load_image(TENSOR[:, :, 0])
+    for tensor in (last[:, :, 0], first[:1], first[None, :1], last[:, :, :1]):
+        np.testing.assert_array_equal(load_image(tensor), grey)
+    # Eight bits do not fit into bfloat16 exactly.
+    assert np.abs(load_image(unit.bfloat16()).astype(int) - TENSOR).max() <= 1
+    clear = torch.cat([first, torch.zeros_like(first[:1])])
+    assert not load_image(clear).any()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda torch: torch.zeros(2, 3, 8, 9),
+            r"got one of shape \(2, 3, 8, 9\) and dtype float32$",
+        ),
+        (lambda torch: torch.zeros(2, 8, 9), r"got one of shape \(2, 8, 9\)"),
+        (lambda torch: torch.zeros(3), r"got one of shape \(3,\)"),
+        (lambda torch: torch.zeros(3, 8, 3), "where the channels may be first or last"),
+        (lambda torch: torch.zeros(1, 3, 8, 4), "where the channels may be first or last"),
+        (lambda torch: torch.full((3, 8, 9), 7.0), "got values from 7 to 7"),
+        (lambda torch: torch.zeros(3, 8, 9, dtype=torch.int64), "dtype int64"),
+        (lambda torch: torch.zeros(3, 8, 9).to_sparse(), "dense tensor of"),
+        (lambda torch: torch.zeros(3, 8, 9, device="meta"), "dense tensor of"),
+        (lambda torch: torch.zeros(3, 0, 9), "at least one pixel"),
+    ],
+)
+def test_a_tensor_that_is_no_image_is_one_sentence(make, says):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=f"^image0 must (be|hold) .*{says}") as error:
+        load_image(make(torch), "image0")
+    assert "\n" not in str(error.value)
+
+
+def test_an_array_with_the_channels_first_is_told_so():
+    with pytest.raises(ValueError, match=r"\(3, 20, 30\) and dtype uint8: move its channels"):
+        load_image(TENSOR.transpose(2, 0, 1))
+
+
 def photograph(tmp_path, tags, suffix="jpg", orientation=1):
     exif = Image.Exif()
     exif[0x0112] = orientation

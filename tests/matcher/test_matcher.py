@@ -1,8 +1,10 @@
 """Two images in, a pose out."""
 
+import copy
 import dataclasses
 import errno
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -168,7 +170,7 @@ def test_images_with_nothing_on_them(matcher, shape):
     found = matcher.match(blank, blank)
     assert not found.estimate.success
     assert found.confidence.verdict == "failed"
-    assert found.estimate.failure
+    assert str(found).startswith("Failed: No pose was found: no keypoints in image 0 and image 1.")
     json.dumps(found.to_dict(), allow_nan=False)
     assert "guessed" in " ".join(found.notes)
 
@@ -303,6 +305,59 @@ def test_a_notebook_shows_the_images_or_the_text(result, monkeypatch):
     assert result._repr_html_() is None
 
 
+def test_what_a_newcomer_reads_off_a_result(result):
+    assert result.success is result.estimate.success is True
+    assert result.pose is result.estimate.pose
+    assert result.matches is result.estimate.matches
+    for shown in (
+        *(result, result.estimate, result.confidence, result.graph, result.pose, result.camera0),
+        *(result.rank_one.estimate, manymatch.Candidates(result.graph, result.counts)),
+    ):
+        assert len(repr(shown)) < 240
+        assert "\n" not in repr(shown)
+        assert "array(" not in repr(shown)
+    for again in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):  # noqa: S301
+        assert repr(again) == repr(result)
+        assert np.array_equal(again.matched_points[1], result.matched_points[1])
+    found = manymatch.estimate_homography(result, seed=2)
+    assert found.inliers.shape == (result.graph.num_edges,)
+
+
+def test_a_matcher_goes_to_other_processes(pair, matcher, result):
+    again = pickle.loads(pickle.dumps(matcher))  # noqa: S301
+    assert repr(again) == repr(matcher)
+    assert again.extractor.config == matcher.extractor.config
+    matched = again.match(pair.image0, pair.image1, pair.camera, pair.camera)
+    assert np.array_equal(matched.matches, result.matches)
+
+
+def test_any_kind_of_image_gives_the_same_result(pair, matcher, result):
+    colour = [Image.fromarray(image) for image in (pair.image0, pair.image1)]
+    opaque = [image.convert("RGBA") for image in colour]
+    unit = [np.asarray(image) / 255 for image in colour]
+    kinds = [colour, opaque, [np.asarray(image) for image in opaque], unit]
+    if torch := sys.modules.get("torch"):
+        kinds.append([torch.from_numpy(image).permute(2, 0, 1).float() for image in unit])
+    for images in kinds:
+        other = matcher.match(*images, pair.camera, pair.camera)
+        assert np.array_equal(other.matches, result.matches)
+
+
+def test_options_of_one_pair_are_keywords(pair, matcher):
+    given = (pair.image0, pair.image1, pair.camera, pair.camera)
+    one = matcher.match(*given, seed=7, max_iterations=300)
+    options = matcher.config.options.replace(seed=7, min_iterations=300, max_iterations=300)
+    same = matcher.match(*given, options=options)
+    assert (one.estimate.options, one.estimate.iterations) == (same.estimate.options, 300)
+    assert np.array_equal(one.matches, same.matches)
+    with pytest.raises(ValueError, match=r"^k must be given to Matcher, as in Matcher\(k=\.\.\.\)"):
+        matcher.match(*given, k=3)
+    with pytest.raises(ValueError, match="did you mean 'seed'"):
+        matcher.match(*given, sead=3)
+    with pytest.raises(ValueError, match="options must be an Options or None, got 3"):
+        matcher.match(*given, options=3)
+
+
 def test_features_that_are_there_already(pair, matcher, result):
     features = matcher.extractor.extract_many([pair.image0, pair.image1])
     found = matcher.match_features(*features, pair.camera, pair.camera)
@@ -315,6 +370,20 @@ def test_the_short_way(pair):
     found = match(pair.image0, pair.image1, preset="classic", **QUICK)
     assert found.estimate.success
     assert sum("guessed" in note for note in found.notes) == 2
+    options = {"longest0": 300, "longest1": 200, "with_rank_one": True, "seed": 4}
+    found = match(pair.image0, pair.image1, preset="classic", **QUICK, **options)
+    assert found.rank_one is not None
+    assert found.estimate.options.seed == 4
+    with pytest.raises(ValueError, match="did you mean preset="):
+        match(pair.image0, pair.image1, "classic")
+
+
+def test_one_image_without_keypoints_is_named(pair, matcher):
+    blank = np.zeros((200, 300), np.uint8)
+    for images, side in (((blank, pair.image1), 0), ((pair.image0, blank), 1)):
+        found = matcher.match(*images)
+        assert found.estimate.failure == f"no keypoints in image {side}"
+        assert found.to_dict()["failure"] == found.estimate.failure
 
 
 @pytest.mark.parametrize(

@@ -154,13 +154,13 @@ class Candidates:
     gms: GmsResult | None = None
 
     def __repr__(self) -> str:
-        c = self.counts
-        steps = [f"{c['associated']} associated", f"{c['after_cap']} after the cap"]
+        said = {"associated": "associated", "after_cap": "after the cap"}
         if self.gms is not None:
-            steps.append(f"{c['after_gms']} after GMS")
-        steps.append(f"{c['kept']} kept")
-        keypoints = f"{c['keypoints0']} x {count(c['keypoints1'], 'keypoint')}"
-        return f"Candidates({keypoints}; edges: {' -> '.join(steps)})"
+            said["after_gms"] = "after GMS"
+        said["kept"] = "kept"
+        steps = " -> ".join(f"{self.counts[step]:,} {words}" for step, words in said.items())
+        keypoints = count(self.counts["keypoints1"], "keypoint")
+        return f"Candidates({self.counts['keypoints0']:,} x {keypoints}; edges: {steps})"
 
 
 def candidates(

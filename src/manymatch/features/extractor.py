@@ -265,6 +265,18 @@ class Extractor:
         self._bases: dict[tuple[object, ...], PositionalBasis] = {}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Networks and bases are loaded again where a copy or another process needs them.
+        make = functools.partial(
+            Extractor,
+            self.config,
+            device="auto" if self.device is None else str(self.device),
+            offline=self.offline,
+            cache=self.cache,
+            batch_size=self.batch_size,
+        )
+        return make, ()
+
     def __repr__(self) -> str:
         return f"Extractor({self.config.detector} + {self.config.descriptor}, {self.device})"
 

@@ -38,7 +38,11 @@ _MATRIX_TOLERANCE = 1e-9
 _LARGEST_COEFFICIENT = 1e30
 _LARGEST_SCALE = 1e6
 _KEYS = ("model", "width", "height", "params", "skew")
-_ACCEPTED = "a Camera, a 3x3 matrix, a dict of model, width, height, params or a pycolmap.Camera"
+_ACCEPTED = (
+    "a Camera, a 3x3 matrix, the numbers (fx, fy, cx, cy), a dict of these or of model, width, "
+    "height, params, or a pycolmap.Camera"
+)
+_PINHOLE = ("fx", "fy", "cx", "cy")
 
 _EPS = float(np.finfo(np.float64).eps)
 # Iterations of the solvers: along a radius, in the plane, and steps from the centre outwards.
@@ -339,21 +343,38 @@ def working_pixel(camera0: Camera, camera1: Camera, scale0: ArrayLike, scale1: A
 def as_camera(value: object, name: str) -> Camera:
     """Convert a Camera, (3, 3) matrix, dict or pycolmap.Camera; errors begin with `name`.
 
-    A matrix and a dict are in the pixel convention of the points they come with, without any
-    shift. A pycolmap.Camera follows COLMAP and is shifted by half a pixel.
+    A dict has the keys of `Camera.to_dict`, or fx, fy, cx, cy and maybe width and height; four
+    numbers are fx, fy, cx, cy. All of these are in the pixel convention of the points they come
+    with, without any shift. A pycolmap.Camera follows COLMAP and is shifted by half a pixel.
     """
     if isinstance(value, Camera):
         return value
     colmap = hasattr(value, "params") and (hasattr(value, "model") or hasattr(value, "model_name"))
     try:
         if isinstance(value, Mapping):
-            return Camera.from_dict(value)
+            return Camera.from_dict(_by_model(value))
+        if isinstance(value, list | tuple | np.ndarray) and _is_row_of_four(value):
+            return Camera.from_dict({"model": "PINHOLE", "params": value})
         if colmap:
             return Camera.from_colmap(value)
     except ValueError as error:
         raise ValueError(f"{name} must be a valid camera, but its {error}") from error
     params, skew = _matrix_params(value, name, _ACCEPTED)
     return Camera("PINHOLE", None, None, params, skew)
+
+
+def _is_row_of_four(value: Sequence[Any] | np.ndarray) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.shape == (4,)
+    return len(value) == 4 and not any(map(np.iterable, value))
+
+
+def _by_model(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Turn a dict with fx, fy, cx and cy into that of the model PINHOLE."""
+    if "fx" not in values:
+        return values
+    rest = {key: value for key, value in values.items() if key not in _PINHOLE}
+    return {"model": "PINHOLE", **rest, "params": [values.get(key) for key in _PINHOLE]}
 
 
 def _shift_pixels(camera: Camera, shift: float) -> Camera:

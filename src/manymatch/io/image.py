@@ -42,6 +42,10 @@ _PROGRAMS = ("EPS",)
 _BAND_PIXELS = 1 << 18
 
 _WANT = "an image file, a Pillow image or an array of shape (H, W) or (H, W, 1, 3 or 4)"
+_WANT_TENSOR = (
+    "a tensor of shape (C, H, W), (1, C, H, W), (H, W, C) or (H, W) with 1, 3 or 4 channels C"
+)
+_CHANNELS = (1, 3, 4)
 _DTYPES = "uint8, uint16, bool or float in [0, 1]"
 _DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 
@@ -150,10 +154,11 @@ def load_image(
 
     Parameters
     ----------
-    source : path, ndarray or PIL.Image.Image
+    source : path, ndarray, torch.Tensor or PIL.Image.Image
         A file in any format that Pillow reads (of several frames the first one), a Pillow image,
         or an array of shape (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), RGB order, of uint8,
-        uint16, bool or float in [0, 1].
+        uint16, bool or float in [0, 1]. A tensor, on any device and with or without gradient, has
+        its channels first, (3, H, W), or last; (1, 3, H, W) is one image as well.
     name : str
         What errors call it.
     max_pixels : int, optional
@@ -182,6 +187,9 @@ def load_image(
     """
     most = limit("pixels") if max_pixels is None else integer(max_pixels, "max_pixels", 1)
     pillow = sys.modules.get("PIL.Image")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(source, torch.Tensor):
+        source = _tensor_array(source, torch, name)
     if isinstance(source, np.ndarray):
         return _from_array(source, name, most)
     if isinstance(source, str | os.PathLike) and os.fspath(source):
@@ -287,11 +295,41 @@ def _as_stored(upright: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
     return view.swapaxes(0, 1) if turn >= 5 else view
 
 
+def _tensor_array(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
+    """View or copy a tensor as an array with its channels last."""
+    shape = tuple(tensor.shape)
+    one = tensor[0] if len(shape) == 4 and shape[0] == 1 else tensor
+    given = f"one of shape {shape} and dtype {str(tensor.dtype).removeprefix('torch.')}"
+    if one.ndim == 3:
+        first, last = (one.shape[side] in _CHANNELS for side in (0, 2))
+        if first and last:
+            raise ValueError(
+                f"{name} must be {_WANT_TENSOR}, got {given}, where the channels may be first or "
+                "last: give an array with the channels last"
+            )
+        one = one.permute(1, 2, 0) if first else one
+    if one.ndim not in (2, 3) or (one.ndim == 3 and one.shape[2] not in _CHANNELS):
+        raise ValueError(f"{name} must be {_WANT_TENSOR}, got {given}")
+    try:
+        plain = one.detach().cpu()
+        # NumPy has no such type.
+        array: NDArray[Any] = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{name} must be a dense tensor of {_DTYPES}, got {given} ({reason})"
+        ) from error
+    return array
+
+
 def _from_array(array: NDArray[Any], name: str, most: int) -> NDArray[np.uint8]:
     """Bring an array to 8-bit RGB."""
     shape = array.shape
-    if array.ndim not in (2, 3) or (array.ndim == 3 and shape[2] not in (1, 3, 4)):
-        raise refusal(name, _WANT, array)
+    if array.ndim not in (2, 3) or (array.ndim == 3 and shape[2] not in _CHANNELS):
+        error = refusal(name, _WANT, array)
+        if array.ndim == 3 and shape[0] in _CHANNELS:
+            raise ValueError(f"{error}: move its channels to the end with transpose(1, 2, 0)")
+        raise error
     if 0 in shape:
         raise refusal(name, "an image with at least one pixel", array)
     if shape[0] * shape[1] > most:

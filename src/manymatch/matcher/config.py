@@ -80,7 +80,7 @@ class MatcherConfig:
         """
         base = cls._base(preset)
         parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
-        fields = {name: part for part in _PARTS for name in _field_names(part)}
+        fields = cls.field_names()
         method = changes.pop("method", base.method)
         options = changes.pop("options", None)
         if isinstance(options, dict):
@@ -91,7 +91,7 @@ class MatcherConfig:
             if name not in fields:
                 known = [*fields, "method", "options"]
                 raise ValueError(
-                    f"settings must be among {', '.join(known)}{suggest(name, known)}, got {name!r}"
+                    f"settings must be among {', '.join(known)}, got {name!r}{suggest(name, known)}"
                 )
             parts[fields[name]][name] = value
         left_out, notes = _left_out(base, parts["features"])
@@ -103,6 +103,11 @@ class MatcherConfig:
             method=method,
             notes=(*base.notes, *notes),
         )
+
+    @staticmethod
+    def field_names() -> dict[str, str]:
+        """Return the names of all settings, and of the part that each belongs to."""
+        return {name: part for part in _PARTS for name in _field_names(part)}
 
     @classmethod
     def _base(cls, preset: object) -> MatcherConfig:
@@ -121,8 +126,8 @@ class MatcherConfig:
                 raise refusal("preset", "a name, a .toml file or a MatcherConfig", name) from None
             return cls.load(path)
         raise ValueError(
-            f"preset must be one of {', '.join(PRESETS)}{suggest(name, PRESETS)} "
-            f"or a .toml file, got {name!r}"
+            f"preset must be one of {', '.join(PRESETS)} or a .toml file, got {name!r}"
+            f"{suggest(name, PRESETS)}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,16 +13,19 @@ from manymatch._files import as_folder
 from manymatch._validate import refusal
 from manymatch.associate.candidates import candidates
 from manymatch.estimate.confidence import assess
+from manymatch.estimate.options import OptionKeywords, checked_options
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
-from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.matcher.result import MatchResult, RankOneResult
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
     from manymatch.graph import AssociationGraph
@@ -96,12 +99,13 @@ class Matcher:
         with_rank_one: bool = False,
         options: Options | None = None,
         images_folder: str | os.PathLike[str] | None = None,
+        **settings: Unpack[OptionKeywords],
     ) -> MatchResult:
         """Match two images.
 
         Parameters
         ----------
-        image0, image1 : paths, arrays or PIL images
+        image0, image1 : paths, arrays, tensors or PIL images
             As `manymatch.io.load_image` takes them; EXIF orientation is honoured.
         camera0, camera1 : optional
             A `Camera`, a 3x3 matrix, a COLMAP-style dict, a pycolmap.Camera, a text such as
@@ -117,6 +121,8 @@ class Matcher:
         images_folder : path, optional
             The folder of images that names in files are relative to, as hloc and COLMAP have
             them; by default the one that holds both files, in whatever folders below it.
+        **settings
+            Fields of `Options` by keyword, such as ``seed=3``, in place of those of `options`.
 
         Returns
         -------
@@ -124,6 +130,10 @@ class Matcher:
             In pixels of the images as given. A pair that cannot be solved is no error:
             ``result.estimate.success`` is False.
         """
+        for name in settings:
+            if name in MatcherConfig.field_names() and name not in OptionKeywords.__annotations__:
+                raise ValueError(f"{name} must be given to Matcher, as in Matcher({name}=...)")
+        options = checked_options(self.config.options if options is None else options, settings)
         start = time.perf_counter()
         names = image_names(image0, image1, images_folder)
         # Before the images, which take longer to read.
@@ -165,7 +175,7 @@ class Matcher:
         config = self.config
         first = _resolved(camera0, features0, "camera0")
         second = _resolved(camera1, features1, "camera1")
-        chosen = config.options if options is None else options
+        chosen = checked_options(config.options if options is None else options)
         cameras = (first.camera, second.camera)
         scale = (features0.working_scale, features1.working_scale)
         pixels = working_pixel(*cameras, *scale)
@@ -206,16 +216,43 @@ class Matcher:
 
 
 def match(
-    image0: object, image1: object, camera0: object = None, camera1: object = None, **settings: Any
+    image0: object,
+    image1: object,
+    camera0: object = None,
+    camera1: object = None,
+    *,
+    preset: object = None,
+    longest0: int | None = None,
+    longest1: int | None = None,
+    with_rank_one: bool = False,
+    **settings: Any,
 ) -> MatchResult:
-    """Match two images with the defaults; `settings` are those of `Matcher`.
+    """Match two images with the features that are installed.
+
+    Parameters
+    ----------
+    image0, image1, camera0, camera1, longest0, longest1, with_rank_one
+        As in `Matcher.match`.
+    preset, **settings
+        As in `Matcher`, which is faster for more than one pair, as it loads its networks once.
 
     Examples
     --------
     >>> import manymatch
     >>> print(manymatch.match("a.jpg", "b.jpg"))                     # doctest: +SKIP
+    >>> manymatch.match("a.jpg", "b.jpg", preset="classic", seed=3)  # doctest: +SKIP
     """
-    return Matcher(**settings).match(image0, image1, camera0, camera1)
+    if isinstance(camera0, str) and camera0 in PRESETS:
+        raise ValueError(f"camera0 must be a camera, got {camera0!r}; did you mean preset=?")
+    return Matcher(preset, **settings).match(
+        image0,
+        image1,
+        camera0,
+        camera1,
+        longest0=longest0,
+        longest1=longest1,
+        with_rank_one=with_rank_one,
+    )
 
 
 def association_arguments(features0: Features, features1: Features) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from manymatch._validate import FloatArray
+    from manymatch._validate import FloatArray, IndexArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
@@ -132,6 +132,21 @@ class MatchResult:
     def keypoints1(self) -> FloatArray:
         """Keypoints of image 1, (N1, 2) pixels (x, y)."""
         return self.graph.points1
+
+    @property
+    def success(self) -> bool:
+        """Whether there is a pose; ``estimate.failure`` says why not."""
+        return self.estimate.success
+
+    @property
+    def pose(self) -> RelativePose | None:
+        """The pose of the estimate, ``x1 = R @ x0 + t``; None where none was found."""
+        return self.estimate.pose
+
+    @property
+    def matches(self) -> IndexArray:
+        """The 1-to-1 matches (M, 2) of the estimate: rows of keypoints0 and of keypoints1."""
+        return self.estimate.matches
 
     @property
     def matched_points(self) -> tuple[FloatArray, FloatArray]:
