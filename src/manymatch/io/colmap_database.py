@@ -246,7 +246,11 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
             connection.set_progress_handler(lambda: 1, _MOST_STEPS)
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.text_factory = bytes
-            return _read_pair(connection, name0, name1)
+            try:
+                return _read_pair(connection, name0, name1)
+            except sqlite3.Error as error:
+                # It repeats parts of the file, of whatever characters.
+                raise ValueError(f"SQLite says {str(error)!r:.200}") from error
 
 
 def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
@@ -257,7 +261,9 @@ def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
             raise ValueError(f"it has no image {name!r:.80}")
         numbers.append(number[0])
         found = _matrix(connection, "keypoints", "image_id", number[0], "<f4")
-        points.append(np.zeros((0, 2)) if found is None else found[:, :2] - COLMAP_PIXEL_CENTRE)
+        with np.errstate(invalid="ignore"):
+            pixels = np.zeros((0, 2)) if found is None else found[:, :2] - COLMAP_PIXEL_CENTRE
+        points.append(pixels)
     first, second = sorted(numbers)
     matches = _matrix(connection, "matches", "pair_id", _MOST_IMAGES * first + second, "<u4")
     if matches is None or first == second:
