@@ -4,6 +4,8 @@ import io
 import pickle
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -328,6 +330,35 @@ def test_both_images_have_the_same_height_and_text_never_overlaps(scene, estimat
         assert not any(box.overlaps(other) for other in taken), text.get_text()
         taken.append(box)
     assert taken[-1].y0 > 0
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    number=st.integers(0, 30),
+    ranked=st.booleans(),
+    sizes=st.tuples(*[st.tuples(st.integers(1, 9000), st.integers(1, 9000))] * 2),
+    far=st.sampled_from([0.0, -1e6, 1e300]),
+    most=st.integers(1, 20),
+)
+def test_any_graph_can_be_drawn(seed, number, ranked, sizes, far, most):
+    rng = np.random.default_rng(seed)
+    points = [rng.uniform(0, 1, (9, 2)) * size for size in sizes]
+    points[seed % 2][0, 0] += far
+    edges = np.unique(rng.integers(0, 9, (number, 2)), axis=0)
+    rank = rng.integers(1, 9, len(edges)) if ranked else None
+    graph = AssociationGraph(*points, edges, rank=rank)
+    found = estimate_homography(graph)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.png"
+        arguments = {"estimate": found, "max_keypoints": most}
+        plot_candidates(graph, *sizes, path, **arguments)
+        with Image.open(path) as image:
+            width, height = image.size
+    figure = plot_candidates(graph, *sizes, **arguments)
+    assert tuple(np.round(figure.get_size_inches() * figure.dpi)) == (width, height)
+    assert width <= 1400
+    assert figure._repr_png_()
 
 
 @settings(max_examples=60, deadline=None)
