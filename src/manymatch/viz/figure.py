@@ -259,7 +259,7 @@ def as_image(page: Page) -> Any:
             fine = image.resize((width * _FINER, height * _FINER), Image.Resampling.NEAREST)
             pen = ImageDraw.Draw(fine, "RGBA")
             for mark in panel.marks:
-                _draw_mark(pen, mark, (width, height))
+                _draw_mark(pen, mark)
             image = fine.reduce(_FINER)
         sheet.paste(image, (left, top))
     for text in page.texts:
@@ -272,12 +272,10 @@ def _label_size(dots: Dots) -> int:
     return round(1.45 * dots.radius)
 
 
-def _draw_mark(pen: Any, mark: Lines | Dots, size: tuple[int, int]) -> None:
-    """Draw lines or dots with Pillow on a panel of a size that is `_FINER` times enlarged."""
-    # Pillow walks along all of a line, also where it is outside.
-    reach = 4.0 * max(size)
+def _draw_mark(pen: Any, mark: Lines | Dots) -> None:
+    """Draw lines or dots with Pillow on a panel that is `_FINER` times enlarged."""
     if isinstance(mark, Lines):
-        ends, colours = np.clip(mark.ends, -reach, reach), _each(mark.colours, len(mark.ends))
+        ends, colours = mark.ends, _each(mark.colours, len(mark.ends))
         if mark.dashed:
             ends, colours = _dashes(ends, colours, 4.5 * mark.width)
         width = max(1, round(mark.width * _FINER))
@@ -286,7 +284,7 @@ def _draw_mark(pen: Any, mark: Lines | Dots, size: tuple[int, int]) -> None:
             pen.line(line, fill=tuple(colour), width=width)
     else:
         radius = mark.radius * _FINER
-        centres = (np.clip(mark.centres, -reach, reach) * _FINER).tolist()
+        centres = (mark.centres * _FINER).tolist()
         fills = _each(mark.fill, len(centres)).tolist()
         labels = mark.labels or [""] * len(centres)
         font = _font(_label_size(mark) * _FINER, bold=True) if mark.labels else None

@@ -296,7 +296,9 @@ class _Pair:
         for side, (left, width, size) in enumerate(zip(lefts, widths, sizes, strict=True)):
             scale = np.array([width / size[0], height / size[1]])
             # Pixel centres are at whole numbers, so an image starts half a pixel earlier.
-            self.points.append((drawable(points[side]) + 0.5) * scale + np.array([left, 0.0]))
+            places = (drawable(points[side]) + 0.5) * scale + np.array([left, 0.0])
+            # Far outside, nothing is seen, and drawing would walk along the lines or overflow.
+            self.points.append(np.clip(places, -4.0 * _WIDEST, 5.0 * _WIDEST))
             if images[side] is None:
                 pixels = np.empty((height, width, 3), dtype=np.uint8)
                 pixels[:] = rgba(_PANEL)[0, :3]
