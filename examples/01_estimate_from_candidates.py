@@ -1,6 +1,6 @@
 """Candidates of your own matcher, several per keypoint, to a relative pose and one-to-one matches.
 
-Needs nothing but `pip install .`. Usage: 01_estimate_from_candidates.py [candidates.csv]
+Needs only `pip install .`. Usage: 01_estimate_from_candidates.py [candidates.csv]
 """
 
 import sys

@@ -1,6 +1,6 @@
 """How well does a pose explain the candidates? Compare the true pose with one that is 2° off.
 
-Needs nothing but `pip install .`.
+Needs only `pip install .`.
 """
 
 from pathlib import Path

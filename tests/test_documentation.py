@@ -1,16 +1,41 @@
-"""Every command in the documentation exists, with the flags and arguments that it is shown with."""
+"""The documentation: its commands, code, links and words.
 
+Every command exists, with the flags and arguments that it is shown with; README's Python runs after
+every install line; links lead somewhere; abbreviations are spelled out where they first occur.
+"""
+
+import ast
+import inspect
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
 
+import manymatch
 from manymatch.cli.app import app
+from manymatch.datasets.synthetic import EASY, make_scene
+from tests.test_without_torch import NETWORKS
+from tests.test_without_torch import run as run_without
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+ABBREVIATIONS = {
+    "HCM": "harmonic consensus maximization",
+    "MCM": "matching cardinality maximization",
+    "CM": "consensus maximization",
+    "GMS": "grid-based motion statistics",
+}
+# Each says something else than it seems to, or is not the usual word for it.
+BANNED = (
+    r"go(es)? on\b(?! the)", r"at hand", r"doors?\b", r"houses?\b", r"hop by hop",
+    r"so many words", r"nothing but time", r"made (scene|pair|graph|image|street)s?\b",
+    r"whoever", r"whatever holds", r"thinks? it may",
+)  # fmt: skip
 # What every wrong use raises; Typer names only one of its children.
 _WRONG = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 # Words of a shell behind which another command begins.
@@ -34,7 +59,8 @@ def commands(text):
 
 
 def shown():
-    for page in PAGES:
+    # The changelog also names commands of earlier versions.
+    for page in (page for page in PAGES if page.stem != "CHANGELOG"):
         for words in commands(page.read_text(encoding="utf-8")):
             # NAME stands for any command, and "..." for any words.
             if not words[1].isupper():
@@ -93,3 +119,135 @@ def test_commands_are_found_in_blocks_and_sentences():
         ["manymatch", "match", "a", "b", "--k", "3"],
         ["manymatch", "demo"],
     ]
+
+
+def texts():
+    """Yield what a reader of the documentation sees, by name: pages, help texts and docstrings."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        # Released sections of the changelog stay as they are.
+        yield page.name, "\n## ".join(text.split("\n## ")[:2]) if page.stem == "CHANGELOG" else text
+    groups = {"manymatch": app}
+    with_paper = pytest.importorskip("manymatch_paper.command", reason="paper/ is not installed")
+    groups["manymatch-paper"] = with_paper.app
+    for program, group in groups.items():
+        command = typer.main.get_command(group)
+        with command.make_context(program, ["--version"], resilient_parsing=True) as context:
+            for name in command.list_commands(context):
+                one = command.get_command(context, name)
+                one = one.get_command(context, name) if hasattr(one, "get_command") else one
+                parts = [one.help or "", *(getattr(p, "help", None) or "" for p in one.params)]
+                yield f"{program} {name} --help", "\n\n".join(parts)
+    for name in manymatch.__all__:
+        thing = getattr(manymatch, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            yield f"docstring of {name}", inspect.getdoc(thing) or ""
+
+
+def prose(text):
+    """Take code and headings away."""
+    text = re.sub(r"^```.*?^```|^#.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^( *)>>>.*?$", "", text, flags=re.MULTILINE)
+    return re.sub(r"``.*?``|`[^`]*`|\"[a-z-]+\"", "", text)
+
+
+def unexplained(text):
+    """Abbreviations that are not spelled out in or before the paragraph of their first use."""
+    text = prose(text)
+    missing = []
+    for short, meaning in ABBREVIATIONS.items():
+        first = re.search(rf"(?<![\w-]){short}(?![\w-])", text)
+        if first is None:
+            continue
+        end = text.find("\n\n", first.start())
+        seen = " ".join(text[: end if end >= 0 else len(text)].split()).lower()
+        if not re.search(rf"(?<!harmonic ){meaning}", seen):
+            missing.append(short)
+    return missing
+
+
+def strange(text):
+    """Words and phrases that plain English would not use."""
+    return [found[0] for word in BANNED for found in re.finditer(rf"(?i)\b{word}", prose(text))]
+
+
+def test_abbreviations_are_spelled_out_where_they_first_occur():
+    missing = {name: unexplained(text) for name, text in texts()}
+    assert {name: found for name, found in missing.items() if found} == {}
+
+
+def test_words_are_plain():
+    found = {name: strange(text) for name, text in texts()}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_an_unexplained_abbreviation_and_a_strange_word_are_found():
+    late = "The CM score.\n\nCM is consensus maximization.\n"
+    assert unexplained(late) == ["CM"]
+    assert unexplained("Harmonic consensus maximization (HCM), not CM.") == ["CM"]
+    assert unexplained("# CM\n\n`GMS` and consensus maximization (CM) are\nhere. CM.") == []
+    assert strange("A run goes on at\nthe door. `goes on`") == ["goes on", "door"]
+
+
+def links(page):
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\((?!https?:)([^)\s]+)\)", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            names = [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
+            assert anchor in names, link
+
+
+def test_install_lines_name_extras_that_exist():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = re.findall(r"pip install \"?\.\[?([\w,]*)\]?\"?", README)
+    assert len(lines) >= 3
+    assert "" in lines
+    wanted = {extra for line in lines for extra in line.split(",") if extra}
+    assert wanted <= set(project["optional-dependencies"])
+    for name in project["dependencies"]:
+        package = re.match(r"[\w-]+", name)[0]
+        assert package in README.lower(), f"README does not say that {package} is installed"
+
+
+def python_blocks(text):
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_of_a_page_parses(page):
+    for block in python_blocks(page.read_text(encoding="utf-8")):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("gone", [(), NETWORKS], ids=["with torch", "without torch"])
+def test_ten_lines_of_readme_run_and_solve_the_pair(gone, tmp_path):
+    pytest.importorskip("cv2")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    code = python_blocks(README)[0] + "print(len(points0), likely.sum())"
+    printed = run_without(code, gone, tmp_path)
+    assert printed.startswith("Solved")
+    assert ('"classic"' in printed) == bool(gone)
+    assert (tmp_path / "street.html").stat().st_size > 100_000
+
+
+def test_estimator_lines_of_readme_run():
+    scene = make_scene(EASY, seed=1)
+    names = {
+        "mm": manymatch, "points0": scene.graph.points0, "points1": scene.graph.points1,
+        "edges": scene.graph.edges, "rank": scene.graph.rank,
+        "K0": scene.camera0.K, "K1": scene.camera1.K,
+    }  # fmt: skip
+    exec(python_blocks(README)[1], names)  # noqa: S102 - what README tells readers to run
+    pose = names["estimate"].pose
+    assert manymatch.evaluate.pose_error_deg(pose, scene.pose.R, scene.pose.t) < 1.0
+    assert names["plane"].homography.shape == (3, 3)

@@ -244,7 +244,7 @@ def test_an_interruption_keeps_the_part_and_says_so(server, path, monkeypatch, c
     monkeypatch.undo()
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "stopped" in caplog.text
-    assert "w.pt.part and the same command goes on" in caplog.text
+    assert "w.pt.part and the same command resumes" in caplog.text
     download(server.url, path)
     assert server.asked == [None, "bytes=1000-"]
     assert path.read_bytes() == DATA

@@ -55,7 +55,7 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
     """Make the function of a subcommand, with the signature that Typer turns into flags."""
     flags: dict[str, Flag] = {}
     arguments = bind(module.run, flags)
-    text = "Folder of the results; a run that was stopped goes on there."
+    text = "Folder of the results; a run that was stopped resumes there."
     form = Annotated[Path, typer.Option("--out", help=text)]
     flags["folder"] = Flag(form, Path("out") / name)
     flags["protocol"] = Flag(_Protocol, PAPER_NAME)

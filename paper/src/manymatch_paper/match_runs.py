@@ -86,7 +86,7 @@ def run_matches(
     progress: Callable[[RunProgress], object] | None = None,
     retry_errors: bool = False,
 ) -> SetMatches:
-    """Estimate every pair of a set and keep its matches, or go on where an earlier run ended.
+    """Estimate every pair of a set and keep its matches, or resume where an earlier run ended.
 
     The estimator must give probabilities. The other arguments, refusals and the end at Ctrl-C are
     those of `run_set`.

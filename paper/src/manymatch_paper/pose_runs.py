@@ -74,7 +74,7 @@ class RunSets:
     members : sequence
         The sets.
     folder : Path
-        Where the runs are kept; one that was stopped goes on there.
+        Where the runs are kept; one that was stopped resumes there.
     missing : sequence of {"set", "why"}
         Sets that were asked for and are not here.
     limit, workers, progress, retry_errors
@@ -95,7 +95,7 @@ class RunSets:
         configs: Mapping[str, RunConfig],
         paper: Mapping[str, PaperRun] | None = None,
     ) -> Results:
-        """Run configurations on a source, or go on with a run that was stopped."""
+        """Run configurations on a source, or resume a run that was stopped."""
         return run_set(
             source,
             configs,
@@ -196,7 +196,7 @@ class PoseSets(RunSets):
         of_all: Callable[[Sequence[Entry]], dict[str, Any]],
         paper: Mapping[str, PaperRun] | None = None,
     ) -> dict[str, Any]:
-        """Run all configurations on all sets, or go on with a run that was stopped.
+        """Run all configurations on all sets, or resume a run that was stopped.
 
         Returns `settings`, ``runs`` (one a representation, with ``sets``: name, title, number of
         pairs and what `of_set` measures, and with what `of_all` measures on its sets together) and

@@ -59,7 +59,7 @@ class Association:
     )
     gms: bool | None = setting(
         None,
-        "Filter the edges by grid motion statistics (GMS). By default as the method wants it: "
+        "Filter the edges by grid-based motion statistics (GMS). By default the method decides: "
         '"auto" runs the filter itself and gets every edge of the cap; the other methods get the '
         "edges that the filter keeps.",
         panel=_PANEL,

@@ -76,8 +76,8 @@ def run(
 ) -> None:
     """Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.
 
-    Without --gms or --no-gms every method sees the candidates as it wants them: auto all of the
-    cap, the others what the filter leaves.
+    Without --gms or --no-gms every method gets its usual candidates: auto all of the cap, the
+    others those that pass the filter.
 
     With --protocol paper all settings are the paper's, apart from those that are given as flags. In
     any case a line says in which points the run differs from the paper's protocol.

@@ -85,7 +85,8 @@ ProtocolName = Annotated[
         help="paper: the paper's settings, apart from those that are given: "
         f"{PAPER.preset} features, "
         f"{PAPER.association.k} candidates, {PAPER.association.max_edges} and "
-        f"{PAPER.association.keep} edges before and after GMS, method {PAPER.method}, "
+        f"{PAPER.association.keep} edges before and after the motion filter, "
+        f"method {PAPER.method}, "
         f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
         f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
         rich_help_panel=COMMON,

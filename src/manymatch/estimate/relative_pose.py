@@ -58,11 +58,13 @@ def estimate_relative_pose(
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         Intrinsics, in the pixel convention of the graph's points.
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
-        "auto": the two stages with evidence for every edge, its rank and whether the motion filter
-        GMS keeps it; see docs/auto.md. It wants the graph unfiltered, as `candidates` makes it by
-        default, takes its first 2048 edges to find the pose, and does not use `options.guidance`.
-        "hcm-mcm": two stages, explore with HCM and select with MCM (Algorithm 1 of the paper),
-        for filtered graphs, as ``candidates(..., method="hcm-mcm")`` makes them.
+        "auto": the two stages with evidence for every edge, its rank and whether it passes the
+        filter by grid-based motion statistics (GMS); see docs/auto.md. It takes the unfiltered
+        graph, as `candidates` makes it by default, finds the pose with its first 2048 edges, and
+        does not use `options.guidance`.
+        "hcm-mcm": two stages, explore with harmonic consensus maximization (HCM) and select with
+        matching cardinality maximization (MCM; Algorithm 1 of the paper), for filtered graphs, as
+        ``candidates(..., method="hcm-mcm")`` makes them.
         "hcm", "mcm": a single mechanism (Algorithm 3). "cm": edges as independent correspondences,
         uniform samples and truncated squared residuals, for comparison.
     options : Options, optional
@@ -169,7 +171,7 @@ def score_pose(
     Returns
     -------
     Score
-        HCM, matching cardinality and inlier edges.
+        Harmonic consensus maximization (HCM), matching cardinality and inlier edges.
     """
     checked = checked_options(options, settings)
     pair = prepare(graph, camera0, camera1, checked)

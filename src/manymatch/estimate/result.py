@@ -52,9 +52,9 @@ class Estimate:
         Probability that each of the matches is right, aligned with `matches`; None for methods
         other than "auto".
     hcm : float
-        HCM score of the model (equation HCM of the paper).
+        Score of the model by harmonic consensus maximization (HCM).
     cardinality : int
-        Size of the maximum matching, the MCM score.
+        Size of the maximum matching, the score of matching cardinality maximization (MCM).
     num_inliers : int
         Number of inlier edges.
     parallax_deg : float
@@ -123,9 +123,10 @@ class Score:
     Attributes
     ----------
     hcm : float
-        HCM score; larger is better, 0 without an inlier.
+        Score of harmonic consensus maximization (HCM); larger is better, 0 without an inlier.
     cardinality : int
-        Size of a maximum matching of the inlier edges (MCM).
+        Size of a maximum matching of the inlier edges, the score of matching cardinality
+        maximization (MCM).
     num_inliers : int
         Number of inlier edges.
     inliers : (E,) bool ndarray

@@ -1,4 +1,4 @@
-"""Downloads of single files: they go on where they stopped, and only the right bytes are kept."""
+"""Downloads of single files: they resume where they stopped, and only the right bytes are kept."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sha256_of(path: Path) -> str:
 def download(url: str, path: Path, sha256: str = "") -> Path:
     """Download one file, which appears under its name only when it is complete and right.
 
-    Until then it is kept beside it under ``<name>.part``, and a later call goes on from there if
+    Until then it is kept beside it under ``<name>.part``, and a later call resumes from there if
     the server still has the same file. `sha256` is the hash that it must have, or the first digits
     of it; a file with another one is deleted.
     """
@@ -59,7 +59,7 @@ def download(url: str, path: Path, sha256: str = "") -> Path:
         with part.open("rb") as file:
             os.fsync(file.fileno())
     except KeyboardInterrupt:
-        _log.warning("stopped; %s and the same command goes on from there", _kept(part))
+        _log.warning("stopped; %s and the same command resumes from there", _kept(part))
         raise
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise DownloadError(f"{_reason(error)}; {_kept(part)}") from None

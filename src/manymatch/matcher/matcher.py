@@ -106,7 +106,7 @@ class Matcher:
         Parameters
         ----------
         image0, image1 : paths, arrays, tensors or PIL images
-            As `manymatch.io.load_image` takes them; EXIF orientation is honoured.
+            As `manymatch.io.load_image` takes them; the EXIF orientation is applied.
         camera0, camera1 : optional
             A `Camera`, a 3x3 matrix, a COLMAP-style dict, a pycolmap.Camera, a text such as
             ``"fx,fy,cx,cy"``, a COLMAP model or ``cameras.txt``. By default the focal length comes

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from manymatch.evaluate.run import RunResult
     from manymatch.evaluate.sources import GraphSource
 
-QUESTION = "Which score is best on the same graphs: CM, HCM, MCM, or HCM and MCM in two stages?"
+QUESTION = "Which score is best on the same graphs, and are two stages better than each alone?"
 EXAMPLE = "manymatch-paper q2 synthetic:ordering --no-gms --seeds 2 --out out/q2"
 
 #: What the estimators are called in tables and figures.
@@ -83,7 +83,11 @@ def run(
     ] = 20,
     options: Options | None = None,
 ) -> dict[str, Any]:
-    """Compare CM, HCM, MCM and the two-stage estimator: pose AUC, paired differences, runtime."""
+    """Compare the scores and the two-stage estimator: pose AUC, paired differences, runtime.
+
+    The scores are consensus maximization (CM), harmonic consensus maximization (HCM) and matching
+    cardinality maximization (MCM).
+    """
     options = options or PAPER.options
     association = dataclasses.replace(PAPER.association, gms=gms)
     configs = _configs(association, options, seeds)

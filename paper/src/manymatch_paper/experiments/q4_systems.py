@@ -287,7 +287,7 @@ def _result(
     folder = sets.run_folder(source) / name
     total = num_pairs(len(source), sets.limit)
     kept, reason = _kept(folder, _task(source, known=why is None), config, total)
-    # What this environment computed is read by the run itself, which goes on where pairs lack.
+    # What this environment computed is read by the run itself, which resumes where pairs lack.
     if why is None and (kept is None or _is_ours(kept, source, config)):
         result = sets.run_set(source, {name: config}, {name: paper})[name]
         if not (folder / _ENVIRONMENT).is_file():

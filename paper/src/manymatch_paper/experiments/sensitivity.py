@@ -64,7 +64,10 @@ def run(
     gms: Gms = True,
     options: Options | None = None,
 ) -> dict[str, Any]:
-    """Sweep q and delta of HCM and of the two-stage estimator, with MCM as the reference.
+    """Sweep q and delta of two methods, with a third one that has neither for comparison.
+
+    The two are harmonic consensus maximization (HCM) and the two-stage estimator, the third is
+    matching cardinality maximization (MCM).
 
     The q and delta of the options are the defaults around which the other one varies. The paper
     has one seed.

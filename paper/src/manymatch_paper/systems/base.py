@@ -276,7 +276,7 @@ class SystemSource(GraphSource):
     system : System
         Complete: `missing` returns None.
     folder : path
-        Where correspondences are kept, so that a run that goes on does not match again. Those of
+        Where correspondences are kept, so that a resumed run does not match again. Those of
         other settings have another folder below it.
     """
 
