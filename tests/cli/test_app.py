@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import os
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 
 from manymatch import _core
 from manymatch.cli.app import COMMANDS
-from tests.support.command import run
+from tests.support.command import one_sentence, run
 
 MAIN = "from manymatch.cli.app import main; main()"
 
@@ -78,5 +79,98 @@ def test_the_installed_entry_point_runs():
         check=False,
     )
     assert result.returncode == 2
-    assert "camera1 must be" in result.stderr
+    assert "graph must be a file of candidates, got 'x.npz'" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+PHOTOS = ("a.jpg", "b.jpg", "c.jpg")
+# What somebody may type in a folder with three photographs, a video and a list, and what they read.
+TRIES = {
+    "-v": "manymatch has no option -v, did you mean '--version'",
+    "version": "got 'version', did you mean '--version'",
+    "mach a.jpg b.jpg": "got 'mach', did you mean 'match'",
+    "Match a.jpg b.jpg": "got 'Match', did you mean 'match'",
+    "frobnicate": "got 'frobnicate'; see: manymatch --help",
+    "help mach": "did you mean 'match'",
+    "a.jpg b.jpg": "did you mean: manymatch match a.jpg b.jpg",
+    "match": "image0 is missing: manymatch match IMAGE0 IMAGE1",
+    "match a.jpg": "image1 is missing: manymatch match IMAGE0 IMAGE1",
+    "match a.jpg b.jpg c.jpg": "got 'c.jpg' as well; all pairs of a folder",
+    "match a.jpg B.JPG": "got 'B.JPG' (there is no such file), did you mean 'b.jpg'",
+    "match aa.jpg b.jpg": "got 'aa.jpg' (there is no such file), did you mean 'a.jpg'",
+    "match nowhere/a.jpg b.jpg": "image0 must be an image file, got 'nowhere/a.jpg' (there is no",
+    "match . .": "image0 must be an image file, got the folder '.'",
+    "match clip.mp4 a.jpg": "of a video, give two of its frames",
+    "match photo.HEIC a.jpg": "convert HEIC to JPEG or PNG",
+    "match list.txt a.jpg": "it is in no format that Pillow reads",
+    "match a.jpg b.jpg --outt x": "match has no option --outt, did you mean '--out'",
+    "match a.jpg b.jpg -o x": "match has no option -o, did you mean '--out'",
+    "match a.jpg b.jpg --formats h5": "did you mean '--format'",
+    "match a.jpg b.jpg --format hdf5": "formats must be among npz, h5",
+    "match a.jpg b.jpg --out": "'--out' requires an argument",
+    "match a.jpg b.jpg --preset clasic": "got 'clasic', did you mean 'classic'",
+    "match a.jpg b.jpg --max-keypoints many": "'--max-keypoints'",
+    "match a.jpg b.jpg --set keypoints=3": "got 'keypoints=3', did you mean 'max_keypoints'",
+    "batch": "pairs is missing: manymatch batch PAIRS",
+    "batch a.jpg b.jpg": "several images are matched by their folder",
+    "batch a.jpg": "got 'a.jpg'",
+    "batch lists.txt": "did you mean 'list.txt'",
+    "batch list.txt --images nowhere": "'nowhere'",
+    "solve a.jpg b.jpg": "two images are matched by: manymatch match IMAGE0 IMAGE1",
+    "solve lust.txt": "(there is no such file), did you mean 'list.txt'",
+    "solve list.txt": "--camera0 must be given for a relative pose",
+    "solve list.txt --problem homografy": "did you mean 'homography'",
+    "demo a.jpg": "demo takes no argument, got 'a.jpg' as well",
+    "demo --preset clasic": "did you mean 'classic'",
+    "models embeded": "got 'embeded', did you mean 'embedded'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", TRIES)
+def test_a_mistake_is_one_sentence_that_helps(tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    for name in PHOTOS:
+        (tmp_path / name).write_bytes(b"\xff\xd8\xff not all of a photograph")
+    for name in ("clip.mp4", "photo.HEIC"):
+        (tmp_path / name).write_bytes(b"\0\0\0\x18ftyp")
+    (tmp_path / "list.txt").write_text("a.jpg b.jpg\n")
+    result = run(*line.split())
+    sentence = one_sentence(result)
+    assert TRIES[line] in sentence
+    assert "manymatch: manymatch match" not in sentence
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("line", ["help", "help help", "--help", "-h"])
+def test_ways_to_the_listing(line):
+    result = run(*line.split())
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("line", ["help match", "match --help", "match -h"])
+def test_ways_to_the_help_of_a_command(line):
+    result = run(*line.split())
+    assert result.exit_code == 0
+    assert "Example: manymatch match" in result.stdout
+    assert "Exit codes: 0" in result.stdout
+
+
+def test_without_a_command_it_lists_them():
+    result = run()
+    assert all(name in result.output for name in COMMANDS)
+    assert "manymatch demo" in result.output
+    assert run("-V").stdout == run("--version").stdout
+
+
+def test_a_name_that_is_no_text_can_be_printed(tmp_path):
+    name = os.fsdecode(b"\xff.jpg")
+    done = subprocess.run(  # noqa: S603 - fixed arguments
+        [sys.executable, "-c", MAIN, "match", name, name],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"manymatch: image0 must be an image file, got '\\udcff.jpg'")
+    assert b"Traceback" not in done.stderr

@@ -1,14 +1,23 @@
 """``manymatch batch``: folders, lists, exit codes."""
 
 import json
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from manymatch.cli import batch, console
+from manymatch.cli.console import counts_text
 from manymatch.datasets import exhaustive_pairs
-from manymatch.runs.batch import run_batch
+from manymatch.runs.batch import BatchSummary, run_batch
+from manymatch.runs.rows import VERDICTS
+from manymatch.runs.runner import RunProgress
+from manymatch.runs.tables import count_reasons, reasons_sentence
 from tests.support.command import one_sentence, run
 from tests.support.small_batch import CONFIG, FLAGS, K, rows
 from tests.support.synthetic_images import make_images
+from tests.support.wording import assert_reads_well, assert_sentence
 
 pytest.importorskip("cv2")
 
@@ -47,7 +56,59 @@ def test_without_a_single_pose(tmp_path):
     (tmp_path / "list.txt").write_text("a.png b.png\n")
     result = run("batch", tmp_path / "list.txt", "--out", tmp_path / "out", *FLAGS)
     assert result.exit_code == 1
-    assert "1 error" in result.stdout
+    assert "1 of 1 pair in" in result.stdout
+    assert "1 error." in result.stdout
+
+
+def test_pairs_that_could_not_be_run_are_counted_with_their_reasons(images, tmp_path):
+    (tmp_path / "damaged.png").write_text("no image")
+    for name in ("view000.png", "view001.png"):
+        (tmp_path / name).symlink_to(images / name)
+    names = ["view000.png view001.png", "a.png view000.png", "view000.png b.png", "c.png d.png"]
+    (tmp_path / "list.txt").write_text("\n".join([*names, "damaged.png view000.png"]))
+    arguments = ("batch", tmp_path / "list.txt", "--out", tmp_path / "out", *FLAGS)
+    for _ in range(2):
+        # Some pairs have a pose, yet a script has to know.
+        result = run(*arguments)
+        assert result.exit_code == 1, result.output
+        last = result.stdout.splitlines()[-1]
+        assert last.startswith("4 of 5 pairs could not be run; 3 pairs: ")
+        assert "(there is no such file) (and others alike); 1 pair: " in last
+        assert "in no format that Pillow reads" in last
+        assert_sentence(last)
+    record = json.loads(run(*arguments, "--json").stdout)
+    assert [reason["count"] for reason in record["reasons"]] == [3, 1]
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["reasons"]
+    assert run(*arguments, "--limit", 1).exit_code == 0
+
+
+@given(
+    *[st.integers(0, 3)] * 5,
+    st.integers(0, 4),
+    st.one_of(st.floats(0, 200_000), st.sampled_from([0.0, 0.99, 59.6, 3599.7])),
+)
+def test_every_summary_reads_well(solved, weak, degenerate, failed, error, left, seconds):
+    counts = dict(zip(VERDICTS, (solved, weak, degenerate, failed, error), strict=True))
+    finished = sum(counts.values())
+    summary = BatchSummary(
+        folder=Path("out"),
+        total=finished + left,
+        finished=finished,
+        computed=finished // 2,
+        with_pose=solved,
+        counts=counts,
+        auc=None,
+        rank_one_auc=None,
+        seconds=seconds,
+        files=(),
+        reasons=tuple(count_reasons([f"no file '{i}'" for i in range(error)])),
+    )
+    assert_sentence(batch._summary(summary))
+    if error:
+        assert_sentence(reasons_sentence(summary.reasons, "could not be run", finished))
+    for remaining in (None, seconds):
+        progress = RunProgress(finished, finished + left, counts, remaining)
+        assert_reads_well(f"{counts_text(counts)}, {console._remaining(progress)}")
 
 
 @pytest.mark.parametrize(

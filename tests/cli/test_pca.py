@@ -80,5 +80,6 @@ def test_bad_flags_are_named(pair, tmp_path, arguments, says):
 )
 def test_it_is_refused_before_an_image_is_read(tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("in the way")
+    for name in ("file", "none.png"):
+        (tmp_path / name).write_text("in the way, and no image")
     assert says in one_sentence(run("pca", "none.png", "none.png", *arguments))

@@ -154,6 +154,7 @@ def test_solve_of_a_missing_or_damaged_file_is_one_sentence(tmp_path):
 @pytest.mark.parametrize("out", ["file", "file/out", "/proc/manymatch"])
 def test_solve_refuses_a_folder_before_it_reads_the_graph(tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "none.npz").write_text("no graph")
     (tmp_path / "file").write_text("in the way")
     flags = ("--camera0", CAMERA, "--camera1", CAMERA, "--out", out)
     assert "--out must be a folder" in one_sentence(run("solve", "none.npz", *flags))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import shlex
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from manymatch._validate import suggest
 from manymatch.cli.console import clean_exit, print_plain
 
 # Module of a command, and the first sentence of its help, in the order of the listing.
@@ -35,7 +37,8 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
     """Make a group whose commands are imported when they are called.
 
     The package has one module per command, of the same name, with a function `run` and a text
-    `EXAMPLE`; `commands` are the names and the sentences that the listing shows.
+    `EXAMPLE`; where it has a text `HINT`, it is added to the error of arguments that are one too
+    many. `commands` are the names and the sentences that the listing shows.
     """
 
     class Group(TyperGroup):
@@ -49,13 +52,26 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
             return _command(cmd_name, _unloaded, help=commands[cmd_name])
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args[0] == "help":
+                # As many programs have it; "help help" is that of all commands.
+                args = [*(name for name in args[1:2] if name != "help"), "--help"]
+                if len(args) == 1:
+                    typer.echo(ctx.get_help())
+                    raise typer.Exit
+            if args[0] not in self.list_commands(ctx):
+                raise ValueError(_unknown_command(ctx, args, self.list_commands(ctx)))
             name, command, rest = super().resolve_command(ctx, args)
             if name in commands:
                 with clean_exit():
                     module = importlib.import_module(f"{package}.{name}")
                 text = _paragraphs(module.run.__doc__ or "")
                 command = _command(name, module.run, help=text, epilog=module.EXAMPLE)
+                command.hint = getattr(module, "HINT", "")
             return name, command, rest
+
+        def make_context(self, *arguments: Any, **settings: Any) -> Any:
+            with clean_exit():
+                return super().make_context(*arguments, **settings)
 
         def invoke(self, ctx: Any) -> Any:
             with clean_exit():
@@ -68,6 +84,19 @@ def _command(name: str, function: Any, **settings: Any) -> Any:
     single = typer.Typer(**SETTINGS)
     single.command(name, **settings)(function)
     return typer.main.get_command(single)
+
+
+def _unknown_command(ctx: Any, args: list[str], known: list[str]) -> str:
+    """Say that there is no such command, and what was probably meant."""
+    # A file in the place of a command: the command is missing.
+    if "match" in known and os.path.exists(args[0]):  # noqa: PTH110
+        given = shlex.join(args)
+        return f"a command must come first, got {args[0]!r}, did you mean: manymatch match {given}"
+    close = (
+        suggest(args[0].lower(), [*known, "--version", "--help"])
+        or f"; see: {ctx.command_path} --help"
+    )
+    return f"the command must be one of {', '.join(known)}, got {args[0]!r}{close}"
 
 
 def _paragraphs(docstring: str) -> str:
@@ -92,7 +121,9 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _version(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version and leave.")
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="With --version: also what it runs on.")
     ] = False,
@@ -117,4 +148,4 @@ def _version(
 
 def main() -> None:
     """Run the installed command."""
-    app()
+    app(prog_name="manymatch")

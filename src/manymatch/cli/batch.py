@@ -15,6 +15,7 @@ from manymatch.cli.console import (
     UNSOLVED,
     Json,
     Tracker,
+    check_file,
     counts_text,
     print_json,
     print_plain,
@@ -28,11 +29,13 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import RANK_ONE
 from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
 from manymatch.runs.runner import RunInterrupted
+from manymatch.runs.tables import reasons_sentence
 
 if TYPE_CHECKING:
     from manymatch.datasets import Pair
 
 EXAMPLE = "Example: manymatch batch pairs.txt --images photos --out out/batch --preset classic"
+HINT = "several images are matched by their folder, or by a list with the names of two in each line"
 
 
 # The workers decide about the threads of the estimator.
@@ -85,7 +88,12 @@ def run(
     settings: dict[str, Any],
     runtime: dict[str, Any],
 ) -> None:
-    """Match many pairs of images; the same command continues after an interruption."""
+    """Match many pairs of images; the same command continues after an interruption.
+
+    Exit codes: 0 if every pair was run and at least one has a pose, 1 if pairs could not be run or
+    none has a pose, 2 if the input is bad, 130 after Ctrl-C.
+    """
+    check_file(pairs, "pairs", "a list of pairs or a folder of images")
     if not pairs.is_dir():
         listed = read_pairs(pairs, pairs.parent if images is None else images)
     elif images is not None:
@@ -118,7 +126,7 @@ def run(
         _print(stop.result, as_json=as_json)
         raise
     _print(summary, as_json=as_json)
-    raise typer.Exit(OK if summary.with_pose else UNSOLVED)
+    raise typer.Exit(OK if summary.with_pose and not summary.reasons else UNSOLVED)
 
 
 def _announce(pairs: list[Pair], config: MatcherConfig) -> None:
@@ -137,11 +145,7 @@ def _print(summary: BatchSummary, *, as_json: bool) -> None:
     if as_json:
         print_json(summary.to_dict())
         return
-    earlier = summary.finished - summary.computed
-    print_plain(
-        f"{summary.finished:,} of {count(summary.total, 'pair')} in {time_text(summary.seconds)}"
-        f"{f', {earlier:,} of them earlier' if earlier else ''}: {counts_text(summary.counts)}."
-    )
+    print_plain(_summary(summary))
     if summary.auc is not None:
         angles = {f"{threshold}°": "right" for threshold in AUC_THRESHOLDS}
         rows = {"many-to-many": summary.auc, RANK_ONE: summary.rank_one_auc}
@@ -153,3 +157,14 @@ def _print(summary: BatchSummary, *, as_json: bool) -> None:
         print_plain(note, style="dim")
     for path in summary.files:
         print_plain(f"Written: {path}")
+    if summary.reasons:
+        said = reasons_sentence(summary.reasons, "could not be run", summary.finished)
+        print_plain(f"{said} --retry-errors tries again.", style="red")
+
+
+def _summary(summary: BatchSummary) -> str:
+    earlier = summary.finished - summary.computed
+    return (
+        f"{summary.finished:,} of {count(summary.total, 'pair')} in {time_text(summary.seconds)}"
+        f"{f', {earlier:,} of them earlier' if earlier else ''}: {counts_text(summary.counts)}."
+    )

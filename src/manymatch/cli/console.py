@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import re
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -12,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from manymatch._environment import out_of_memory
-from manymatch._validate import count
+from manymatch._files import MissingFileError
+from manymatch._validate import count, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +27,12 @@ if TYPE_CHECKING:
     from manymatch.evaluate.tables import Table
     from manymatch.runs.runner import RunProgress
 
+# Typer brings its own copy of the package that defines it.
+UsageError: Any = typer.BadParameter.__base__
 OK, UNSOLVED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+# Names among which the one is looked for that was meant.
+_MOST_NAMES = 2000
 # Between two lines of progress where there is no terminal, in seconds.
 _LINE_EVERY = 10.0
 
@@ -38,14 +46,16 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_plain(text: object, **settings: Any) -> None:
     """Print one line for people as it is: without markup, and not broken."""
-    console().print(str(text), markup=False, soft_wrap=True, **settings)
+    console().print(printable(str(text)), markup=False, soft_wrap=True, **settings)
 
 
 def print_table(columns: dict[str, str], rows: Iterable[Iterable[str]]) -> None:
     """Print a plain table; `columns` maps headings to "left" or "right"."""
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
+    table = Table(
+        box=None, header_style="bold", pad_edge=False, show_header=any(map(str.strip, columns))
+    )
     for heading, justify in columns.items():
         table.add_column(heading, overflow="fold", justify=justify)  # type: ignore[arg-type]
     for row in rows:
@@ -73,7 +83,38 @@ def print_json(value: Any) -> None:
 
 def print_error(sentence: str) -> None:
     """Print one line on standard error."""
-    typer.echo(f"manymatch: {' '.join(sentence.split())}", err=True)
+    typer.echo(f"manymatch: {' '.join(printable(sentence).split())}", err=True)
+
+
+def printable(text: str) -> str:
+    """Escape what is no text: names of files may hold any bytes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def check_file(path: Path, name: str, want: str) -> None:
+    """Refuse a file that is not there, with the one that was probably meant."""
+    if path.exists():
+        return
+    folder = path.parent
+    names = itertools.islice(folder.iterdir(), _MOST_NAMES) if folder.is_dir() else ()
+    known = {one.name.lower(): one.name for one in names}
+    # Letters of the other case are the smallest mistake.
+    close = known.get(path.name.lower())
+    hint = suggest(path.name, known.values()) if close is None else f", did you mean {close!r}"
+    raise MissingFileError(
+        f"{name} must be {want}, got {str(path)!r} (there is no such file){hint}"
+    )
+
+
+def check_images(**images: Path) -> None:
+    """Refuse what is no file in the place of an image, with what was probably meant."""
+    for name, path in images.items():
+        check_file(path, name, "an image file")
+        if path.is_dir():
+            raise ValueError(
+                f"{name} must be an image file, got the folder {str(path)!r}; all pairs of its "
+                f"images are matched by: manymatch batch {shlex.quote(str(path))}"
+            )
 
 
 def deliver(write: Callable[[], dict[str, Path]], show: Callable[[dict[str, Path]], None]) -> None:
@@ -110,6 +151,12 @@ def clean_exit() -> Iterator[None]:
     """
     try:
         yield
+    except UsageError as error:
+        # The listing, where no command is given.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        print_error(_usage(error))
+        raise typer.Exit(BAD_INPUT) from None
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print_error(str(error))
         raise typer.Exit(BAD_INPUT) from None
@@ -133,6 +180,31 @@ def clean_exit() -> Iterator[None]:
             sys.stderr.flush()
             os._exit(INTERRUPTED)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _usage(error: Any) -> str:
+    """Say in one sentence what is wrong with the arguments of a command."""
+    message = error.format_message().rstrip(".")
+    if error.ctx is None:
+        return f"{message[:1].lower()}{message[1:]}"
+    command, where, title = error.ctx.command, error.ctx.command_path, error.ctx.info_name
+    wanted = [part.name for part in command.params if part.param_type_name == "argument"]
+    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
+    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        given = error.option_name
+        known = [name for part in command.params for name in (*part.opts, *part.secondary_opts)]
+        # A letter stands for the first word that begins with it.
+        letter = [name for name in known if len(given) == 2 and name.startswith(f"-{given}")]
+        close = f", did you mean {letter[0]!r}" if letter else suggest(given, known)
+        return f"{title} has no option {given}{close or f'; see: {where} --help'}"
+    if type(error).__name__ == "MissingParameter" and error.param.name in wanted:
+        usage = " ".join([where, *(name.upper() for name in wanted)])
+        return f"{error.param.name} is missing: {usage}"
+    if extra:
+        takes = f"{' and '.join(wanted)} only" if wanted else "no argument"
+        hint = getattr(command, "hint", "")
+        return f"{title} takes {takes}, got {extra[1]!r} as well{hint and f'; {hint}'}"
+    return f"{message[:1].lower()}{message[1:]}; see: {where} --help"
 
 
 class Tracker:

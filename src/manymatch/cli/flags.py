@@ -243,7 +243,7 @@ def _settings(values: dict[str, Any], known: list[str]) -> dict[str, Any]:
             raise ValueError(f"--set must be followed by name=value, got {text!r}")
         if name not in known:
             raise ValueError(
-                f"--set must name one of {', '.join(known)}{suggest(name, known)}, got {text!r}"
+                f"--set must name one of {', '.join(known)}, got {text!r}{suggest(name, known)}"
             )
         settings[name] = _value(value)
     base = preset if config is None else config

@@ -19,6 +19,7 @@ from manymatch.cli.console import (
     OK,
     UNSOLVED,
     Json,
+    check_images,
     deliver,
     print_json,
     print_plain,
@@ -34,6 +35,7 @@ from manymatch.matcher.result import FORMATS, check_output, earlier_result
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult
 
+HINT = "all pairs of a folder or a list are matched by: manymatch batch FOLDER"
 # Of either image in the name of the folder; the system limits the whole to 255.
 _LABEL_BYTES = 80
 
@@ -95,6 +97,7 @@ def run(
         image_names(image0, image1, images),
         argument="--out",
     )
+    check_images(image0=image0, image1=image1)
     earlier = earlier_result(folder).images
     matcher = Matcher(**settings, **runtime)
     with working("Matching", quiet=as_json):
@@ -156,9 +159,9 @@ def _print(result: MatchResult, written: dict[str, Path]) -> None:
     print_plain("")
     rows = {
         "features": f"{features.detector} + {features.descriptor} ({result.config.preset})",
-        "keypoints": f"{counts['keypoints0']} and {counts['keypoints1']}",
-        "candidates": f"{counts['associated']} found, {result.graph.num_edges} kept",
-        "samples": str(estimate.iterations),
+        "keypoints": f"{counts['keypoints0']:,} and {counts['keypoints1']:,}",
+        "candidates": f"{counts['associated']:,} found, {result.graph.num_edges:,} kept",
+        "samples": f"{estimate.iterations:,}",
         "seconds": ", ".join(f"{stage} {value:.2f}" for stage, value in result.timing.items()),
     }
     print_table({"": "left", " ": "left"}, rows.items())

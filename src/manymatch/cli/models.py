@@ -49,7 +49,7 @@ def run(
         known = [*statuses, *ALIASES, *presets]
         raise ValueError(
             f"name must be a model or preset that `manymatch models --all` lists"
-            f"{suggest(name, known)}, got {name!r}"
+            f", got {name!r}{suggest(name, known)}"
         )
     if as_json:
         print_json(record)

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from manymatch.cli import flags
-from manymatch.cli.console import Json, print_json, print_plain, working
+from manymatch.cli.console import Json, check_images, print_json, print_plain, working
 from manymatch.features.config import NATIVE, FeatureConfig
 from manymatch.features.debias import SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import choose_device, to_device
@@ -70,6 +70,7 @@ def run(
     ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
     chosen = None if layer is None else _numbers(layer, "--layer")
     picture_path(picture, "--out")
+    check_images(image0=image0, image1=image1)
     images = [load_image(path, name) for path, name in ((image0, "image0"), (image1, "image1"))]
     with working("Computing", quiet=as_json):
         backbone = load_backbone(config.descriptor, weights=config.weights, offline=offline)

@@ -10,7 +10,7 @@ import typer
 from manymatch._files import output_folder, whole_files, write_text
 from manymatch._validate import choice, count
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_json, print_plain
+from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_json, print_plain
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.options import Options
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EXAMPLE = (
     "Example: manymatch solve pair.npz --camera0 800,800,511.5,383.5 --camera1 800,800,511.5,383.5"
 )
+HINT = "two images are matched by: manymatch match IMAGE0 IMAGE1"
 _PROBLEMS = ("relative", "homography")
 _CONVENTION = "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"
 
@@ -67,6 +68,7 @@ def run(
     choice(problem, "--problem", _PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
     method: Any = config.method
+    check_file(graph, "graph", "a file of candidates")
     cameras = _cameras(problem, camera0=camera0, camera1=camera1)
     if out_folder is not None:
         output_folder(out_folder, "--out")
@@ -133,6 +135,10 @@ def _cameras(problem: str, **given: str | None) -> list[Camera]:
     wanted = problem == "relative"
     for name, text in given.items():
         if (text is not None) != wanted:
-            rule = "be given for" if wanted else "be left out for"
-            raise ValueError(f"{name} must {rule} the problem {problem!r}, got {text!r}")
+            if not wanted:
+                raise ValueError(f"--{name} must be left out for a homography, got {text!r}")
+            raise ValueError(
+                f"--{name} must be given for a relative pose, as fx,fy,cx,cy or a file; --problem "
+                "homography needs no cameras"
+            )
     return [parse_camera(text, name) for name, text in given.items() if text is not None]

@@ -106,12 +106,23 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
         elif isinstance(error, pillow.DecompressionBombError):
             reason = _too_large(limit("pixels"))
         elif isinstance(error, sys.modules["PIL"].UnidentifiedImageError):
-            reason = "it is in no format that Pillow reads"
+            reason = _unknown_format(given)
         else:
             reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
         raise error_type(error.__cause__)(
             f"{name} must be {want}, got {given} ({reason})"
         ) from error
+
+
+def _unknown_format(given: str) -> str:
+    """Say that a file cannot be read, and what to do with what telephones and cameras write."""
+    reason = "it is in no format that Pillow reads"
+    ending = given.rstrip("'\"").lower()
+    if ending.endswith((".heic", ".heif")):
+        return f"{reason}: convert HEIC to JPEG or PNG"
+    if ending.endswith((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")):
+        return f"{reason}: of a video, give two of its frames as images"
+    return reason
 
 
 @contextlib.contextmanager

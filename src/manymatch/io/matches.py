@@ -336,6 +336,11 @@ def image_name(name: object, argument: str) -> str:
     if any(part in {"", ".", ".."} for part in name.split("/")):
         want = 'the path of an image below its folder, without leading "/", "." and ".."'
         raise refusal(argument, want, name)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # Names of files may hold any bytes.
+        raise refusal(argument, "a name that is text", name) from None
     return name
 
 

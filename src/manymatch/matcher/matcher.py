@@ -157,7 +157,9 @@ class Matcher:
             "total": time.perf_counter() - start,
         }
         result.images = images
-        result.names = names
+        # Names of files may hold any bytes; texts may not.
+        first, second = (name.encode("utf-8", "backslashreplace").decode() for name in names)
+        result.names = first, second
         result.orientations = (stored_orientation(image0), stored_orientation(image1))
         return result
 

@@ -32,7 +32,7 @@ from manymatch.runs.rows import (
     result_row,
 )
 from manymatch.runs.runner import Run, num_pairs, num_workers
-from manymatch.runs.tables import write_json, write_tables
+from manymatch.runs.tables import Reason, count_reasons, write_json, write_tables
 from manymatch.runs.views import Views, tiled
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class BatchSummary:
         Tables, and files with the matches of all pairs, that were written.
     notes : tuple of str
         Remarks for the user.
+    reasons : tuple of Reason
+        Why pairs could not be run, with how many each; the most frequent first.
     interrupted : bool
         Whether Ctrl-C ended it.
     """
@@ -92,6 +94,7 @@ class BatchSummary:
     seconds: float
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -240,6 +243,8 @@ def _finish(
     notes += journal.notes
     errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
     with_pose = guessed = 0
+    wanted = (row for row in journal.records() if row["index"] < total)
+    reasons = count_reasons(row["error"] for row in wanted if row["verdict"] == ERROR)
     for row in journal.records():
         if row["index"] < total:
             with_pose += row["success"]
@@ -267,6 +272,7 @@ def _finish(
         seconds=time.monotonic() - start,
         files=(*files, *outputs),
         notes=tuple(notes),
+        reasons=tuple(reasons),
         interrupted=run.interrupted,
     )
     write_json(journal.folder / "summary.json", {**summary.to_dict(), **header})
