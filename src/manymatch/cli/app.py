@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from manymatch._validate import suggest
-from manymatch.cli.console import clean_exit, print_plain
+from manymatch.cli.console import UsageError, clean_exit, print_plain
 
 # Module of a command, and the first sentence of its help, in the order of the listing.
 COMMANDS = {
@@ -59,7 +59,7 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
                     typer.echo(ctx.get_help())
                     raise typer.Exit
             if args[0] not in self.list_commands(ctx):
-                raise ValueError(_unknown_command(ctx, args, self.list_commands(ctx)))
+                raise UsageError(_unknown_command(args, self.list_commands(ctx)), ctx)
             name, command, rest = super().resolve_command(ctx, args)
             if name in commands:
                 with clean_exit():
@@ -86,16 +86,13 @@ def _command(name: str, function: Any, **settings: Any) -> Any:
     return typer.main.get_command(single)
 
 
-def _unknown_command(ctx: Any, args: list[str], known: list[str]) -> str:
+def _unknown_command(args: list[str], known: list[str]) -> str:
     """Say that there is no such command, and what was probably meant."""
     # A file in the place of a command: the command is missing.
     if "match" in known and os.path.exists(args[0]):  # noqa: PTH110
         given = shlex.join(args)
         return f"a command must come first, got {args[0]!r}, did you mean: manymatch match {given}"
-    close = (
-        suggest(args[0].lower(), [*known, "--version", "--help"])
-        or f"; see: {ctx.command_path} --help"
-    )
+    close = suggest(args[0].lower(), [*known, "--version", "--help"])
     return f"the command must be one of {', '.join(known)}, got {args[0]!r}{close}"
 
 

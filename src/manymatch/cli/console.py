@@ -204,7 +204,8 @@ def _usage(error: Any) -> str:
         takes = f"{' and '.join(wanted)} only" if wanted else "no argument"
         hint = getattr(command, "hint", "")
         return f"{title} takes {takes}, got {extra[1]!r} as well{hint and f'; {hint}'}"
-    return f"{message[:1].lower()}{message[1:]}; see: {where} --help"
+    more = "" if "did you mean" in message else f"; see: {where} --help"
+    return f"{message[:1].lower()}{message[1:]}{more}"
 
 
 class Tracker:
