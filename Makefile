@@ -126,6 +126,7 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/associate.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/evaluation.py
 	$(BIN)/python benchmarks/speed/features.py
+	$(BIN)/python benchmarks/speed/match.py
 
 # Instructions of fixed work against benchmarks/speed/baseline.json; needs valgrind.
 compare: $(VENV)/.package $(VENV)/.bench $(VENV)/.build

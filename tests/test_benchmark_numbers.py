@@ -1,9 +1,12 @@
 """What the benchmarks compute from their measurements."""
 
+import functools
+import importlib
+
 import numpy as np
 import pytest
 
-from benchmarks.speed import adaptive, callgrind, compare, kernels, scaling
+from benchmarks.speed import adaptive, callgrind, compare, kernels, match, scaling
 from manymatch.evaluate import pose_auc
 
 
@@ -73,3 +76,24 @@ def test_ratios_divide_by_the_right_kernel():
 )
 def test_operations_of_an_instruction(line, count):
     assert callgrind.operations(line) == count
+
+
+def test_a_phase_of_match_is_counted_without_those_inside_it(monkeypatch):
+    wall, cpu = iter(range(0, 100, 10)), iter(range(10))
+    monkeypatch.setattr(match.time, "perf_counter", lambda: next(wall))
+    monkeypatch.setattr(match.time, "process_time", lambda: next(cpu))
+    clock = match.Clock()
+    with clock.phase("all"):
+        with clock.phase("part"):
+            pass
+        with clock.phase("part"), clock.phase("inner"):
+            pass
+    assert clock.times == {"part": (30, 3), "inner": (10, 1), "all": (30, 3)}
+    shown = match.table({"cold": {"all": (0.03, 0.003), "total": (1.0, 2.0)}, "cached": {}})
+    assert shown.splitlines()[2:] == ["| all | 30 / 3 | – |", "| total | 1000 / 2000 | – |"]
+
+
+def test_the_phases_of_match_are_functions_that_exist():
+    for module, name, _ in match.FUNCTIONS:
+        owner = importlib.import_module(f"manymatch.{module}")
+        assert callable(functools.reduce(getattr, name.split("."), owner))
