@@ -17,8 +17,6 @@ import typer
 import manymatch
 from manymatch.cli.app import app
 from manymatch.datasets.synthetic import EASY, make_scene
-from tests.test_without_torch import NETWORKS
-from tests.test_without_torch import run as run_without
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -227,17 +225,6 @@ def python_blocks(text):
 def test_python_of_a_page_parses(page):
     for block in python_blocks(page.read_text(encoding="utf-8")):
         ast.parse(block)
-
-
-@pytest.mark.parametrize("gone", [(), NETWORKS], ids=["with torch", "without torch"])
-def test_ten_lines_of_readme_run_and_solve_the_pair(gone, tmp_path):
-    pytest.importorskip("cv2")
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    code = python_blocks(README)[0] + "print(len(points0), likely.sum())"
-    printed = run_without(code, gone, tmp_path)
-    assert printed.startswith("Solved")
-    assert ('"classic"' in printed) == bool(gone)
-    assert (tmp_path / "street.html").stat().st_size > 100_000
 
 
 def test_estimator_lines_of_readme_run():

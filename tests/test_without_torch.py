@@ -104,6 +104,7 @@ def test_the_lines_of_the_readme_work_with_each_install_line(extras, tmp_path):
     faster = block.replace("mm.Matcher()", "mm.Matcher(max_iterations=2000, longest=512)")
     assert faster != block
     printed = run(faster, INSTALLED[extras], cwd=tmp_path)
+    assert printed.startswith("Solved")
     assert f'The preset is "{"embedded" if "features" in extras else "classic"}", as' in printed
     assert (tmp_path / page).stat().st_size > 10_000
 
