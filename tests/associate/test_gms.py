@@ -161,7 +161,10 @@ def test_threads_do_not_disturb_each_other():
 
 
 BAD = [
-    ({"graph": [[0, 0]]}, "graph must be an AssociationGraph, got a list of length 1"),
+    (
+        {"graph": [[0, 0]]},
+        r"graph must be an AssociationGraph or what candidates\(\) returns, got a list of",
+    ),
     ({"size0": 100}, r"size0 must be two positive finite numbers \(width, height\), got 100"),
     ({"size0": (1, 2, 3)}, "size0 must be two positive finite numbers"),
     ({"size1": (100, 0)}, r"size1 must be two positive finite .*, got \[100.0, 0.0\]"),

@@ -6,11 +6,13 @@ its own, which a limit keeps from taking the machine along.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
 import os
 import resource
+import sqlite3
 import struct
 import sys
 import tempfile
@@ -30,6 +32,7 @@ from manymatch.io import (
     load_image,
     read_associations_csv,
     read_cameras,
+    read_colmap_database,
     read_hloc,
     read_images,
     read_matches_npz,
@@ -176,6 +179,29 @@ def association_list(path):
     write_associations_csv(AssociationGraph(points, points, edges, ones, ones), path)
 
 
+def computed_columns(path):
+    """Write a COLMAP database whose keypoints and matches are computed when they are read."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE images (image_id INTEGER, name TEXT)")
+        database.execute("INSERT INTO images VALUES (1, 'a.jpg'), (2, 'b.jpg')")
+        for table, key, ids in (
+            ("keypoints", "image_id", (1, 2)),
+            ("matches", "pair_id", (2147483647 + 2,)),
+        ):
+            database.execute(
+                f"CREATE TABLE {table} ({key} INTEGER, rows INTEGER, cols INTEGER, data BLOB "
+                "GENERATED ALWAYS AS (zeroblob(rows * cols * 4)) VIRTUAL)"
+            )
+            for number in ids:
+                insert = f"INSERT INTO {table} VALUES (?, 12000000, 2)"  # noqa: S608 - our own
+                database.execute(insert, (number,))
+        database.commit()
+
+
+def read_database(path):
+    return read_colmap_database(path, "a.jpg", "b.jpg")
+
+
 def text(content):
     return lambda path: path.write_bytes(content() if callable(content) else content)
 
@@ -288,6 +314,13 @@ HOSTILE = [
         lambda p: p.write_bytes(array_header((10**12,), "<f8") + bytes(100)),
         lambda p: load_graph(p, points0=np.zeros((1, 2)), points1=np.zeros((1, 2))),
         10,
+        refused=True,
+    ),
+    Case(
+        "COLMAP database, columns that are computed",
+        computed_columns,
+        read_database,
+        30,
         refused=True,
     ),
     Case(

@@ -126,8 +126,8 @@ def _print_all(records: list[dict[str, Any]], root: Path | None) -> None:
     print_table(columns, rows)
     for fault in registry.faults():
         print_plain(f"\n{fault[0].upper()}{fault[1:]}.", style="red")
-    scenes = ", ".join(f"synthetic:{name}" for name in CONFIGS)
-    print_plain(f"\nScenes without any file, for manymatch eval: {scenes}")
+    print_plain("\nWithout any file, scenes for manymatch eval: synthetic:NAME, with a name of")
+    print_plain(f"{', '.join(CONFIGS)}.\n")
     print_plain("Where to get one and what it has to contain: manymatch datasets NAME")
     print_plain("Whether a folder has all of it: manymatch datasets NAME --root DIR")
 

@@ -237,12 +237,15 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
         with _files.open_regular(source) as file:
             if not file.read(len(MAGIC)) == MAGIC:
                 raise ValueError("it is something else")
+            size = os.fstat(file.fileno()).st_size
         # Without a file beside it nothing is missing, and nothing has to be written to read it.
-        beside = source.with_name(source.name + SIDE_FILES[0]).exists()
+        log = source.with_name(source.name + SIDE_FILES[0])
+        beside = log.exists()
+        size += log.stat().st_size if beside else 0
         uri = f"{source.absolute().as_uri()}?mode=ro{'' if beside else '&immutable=1'}"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            most = _files.limit("array_mb") * 1_000_000
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(most, 2**31 - 1))
+            # A column may be computed, of any size; what is stored is not longer than the file.
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(size, 2**31 - 1))
             connection.set_progress_handler(lambda: 1, _MOST_STEPS)
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.text_factory = bytes
@@ -255,17 +258,19 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
 
 def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
     numbers, points = [], []
+    sizes = _files.Sizes()
     for name in (name0, name1):
         number = _row(connection, "images", "image_id", "name", name)
         if number is None or not isinstance(number[0], int) or not 0 < number[0] < _MOST_IMAGES:
             raise ValueError(f"it has no image {name!r:.80}")
         numbers.append(number[0])
-        found = _matrix(connection, "keypoints", "image_id", number[0], "<f4")
+        found = _matrix(connection, "keypoints", "image_id", number[0], "<f4", sizes)
         with np.errstate(invalid="ignore"):
             pixels = np.zeros((0, 2)) if found is None else found[:, :2] - COLMAP_PIXEL_CENTRE
         points.append(pixels)
     first, second = sorted(numbers)
-    matches = _matrix(connection, "matches", "pair_id", _MOST_IMAGES * first + second, "<u4")
+    key = _MOST_IMAGES * first + second
+    matches = _matrix(connection, "matches", "pair_id", key, "<u4", sizes)
     if matches is None or first == second:
         raise ValueError(f"it has no pair {name0!r:.80}, {name1!r:.80}")
     ordered = matches[:, :2] if numbers == [first, second] else matches[:, 1::-1]
@@ -281,7 +286,9 @@ def _row(connection: Any, table: str, columns: str, key: str, value: object) -> 
     return connection.execute(query, (value,)).fetchone()
 
 
-def _matrix(connection: Any, table: str, key: str, value: int, dtype: str) -> NDArray[Any] | None:
+def _matrix(
+    connection: Any, table: str, key: str, value: int, dtype: str, counted: _files.Sizes
+) -> NDArray[Any] | None:
     """Read a matrix of at least two columns; None where there is no row, or one without numbers."""
     row = _row(connection, table, "rows, cols, data", key, value)
     if row is None:
@@ -291,4 +298,5 @@ def _matrix(connection: Any, table: str, key: str, value: int, dtype: str) -> ND
     sizes = isinstance(rows, int) and isinstance(columns, int) and isinstance(data, bytes)
     if not sizes or rows < 0 or (rows and columns < 2) or rows * columns * 4 != len(data):
         raise ValueError(f"its {table} do not have the size that it declares")
+    counted.add((rows, columns), np.dtype(dtype), f"its {table}")
     return np.frombuffer(data, dtype).reshape(rows, columns) if rows else np.zeros((0, 2), dtype)
