@@ -19,7 +19,7 @@ help:
 	@echo "make thread-test     the core's threads under ThreadSanitizer"
 	@echo "make fuzz MINUTES=n  arbitrary input for every reader and function, n minutes each"
 	@echo "make soak MINUTES=n  load and killed batches for n minutes: equal results, flat memory"
-	@echo "make faults     every system call of match and batch fails in turn, in every way; takes an hour"
+	@echo "make faults     every system call of match and batch fails in turn, in every way; takes 15 minutes"
 	@echo "make bench      speed against PoseLib, OpenCV and pycolmap; out/bench"
 	@echo "make compare    what got slower since the committed baseline, by instruction counts"
 	@echo "make accuracy   pose AUC on synthetic scenes and, where present, on real graphs; out/accuracy"
