@@ -251,9 +251,10 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
             connection.text_factory = bytes
             try:
                 return _read_pair(connection, name0, name1)
-            except sqlite3.Error as error:
-                # It repeats parts of the file, of whatever characters.
-                raise ValueError(f"SQLite says {str(error)!r:.200}") from error
+            except (sqlite3.Error, MemoryError) as error:
+                # It repeats parts of the file, of whatever characters, or has no words at all.
+                said = str(error) or "out of memory"
+                raise ValueError(f"SQLite says {said!r:.200}") from error
 
 
 def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
