@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._validate import count as count  # noqa: PLC0414 - worded here for others, too
+from manymatch._validate import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

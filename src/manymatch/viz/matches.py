@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._validate import bool_array, integer, refusal
+from manymatch._validate import bool_array, count, integer, refusal
 from manymatch.estimate import words
 from manymatch.viz.figure import (
     GREY,
@@ -191,7 +191,7 @@ def _telling(
     if states is None or graph.rank is None:
         shown = _spread(graph.points0, every, most)
         ranked = "" if graph.rank is None else " with their ranks"
-        return shown, f"Drawn{ranked} for {words.count(len(shown), 'keypoint')}."
+        return shown, f"Drawn{ranked} for {count(len(shown), 'keypoint')}."
     later = np.flatnonzero((states == CHOSEN) & (graph.rank > 1))
     # How far the match is from the best candidate of its keypoint.
     by_rank = np.argsort(graph.rank, kind="stable")
@@ -204,15 +204,15 @@ def _telling(
     if len(shown) == most:
         of = f"{most} of the {len(beyond):,} keypoints"
         if len(beyond) == most:
-            of = f"the {words.count(most, 'keypoint')}"
+            of = f"the {count(most, 'keypoint')}"
         return shown, f"Drawn with their ranks for {of} whose match is beyond rank one."
     rest = np.setdiff1d(every, shown)
     more = _spread(graph.points0, rest, most - len(shown))
     if len(shown) == 0:
-        return more, f"Drawn with their ranks for {words.count(len(more), 'keypoint')}."
-    said = f"Drawn with their ranks for the {words.count(len(shown), 'keypoint')} whose match is"
+        return more, f"Drawn with their ranks for {count(len(more), 'keypoint')}."
+    said = f"Drawn with their ranks for the {count(len(shown), 'keypoint')} whose match is"
     said += " beyond rank one"
-    said += f" and {words.count(len(more), 'other')}." if len(more) else "."
+    said += f" and {count(len(more), 'other')}." if len(more) else "."
     return np.concatenate([shown, more]), said
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import manymatch
 from manymatch._files import as_path, write_whole
-from manymatch._validate import real, refusal
+from manymatch._validate import count, real, refusal
 from manymatch.estimate import words
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.result import Estimate
@@ -421,7 +421,7 @@ def _residuals(
             for k in range(_THRESHOLDS + 1)
         ],
         "median": float(np.median(chosen)) if len(chosen) else None,
-        "beyond": words.count(int(np.sum(residual > end)), "candidate"),
+        "beyond": count(int(np.sum(residual > end)), "candidate"),
     }
 
 
