@@ -136,6 +136,7 @@ accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/ordering.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/synthetic_graphs.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/real_graphs.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/exactness.py
 	$(BIN)/python benchmarks/accuracy/embedded.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/confidence.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/homography.py

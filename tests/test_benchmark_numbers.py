@@ -6,6 +6,7 @@ import importlib
 import numpy as np
 import pytest
 
+from benchmarks.accuracy import exactness
 from benchmarks.speed import adaptive, callgrind, compare, kernels, match, scaling
 from manymatch.evaluate import pose_auc
 
@@ -97,3 +98,35 @@ def test_the_phases_of_match_are_functions_that_exist():
     for module, name, _ in match.FUNCTIONS:
         owner = importlib.import_module(f"manymatch.{module}")
         assert callable(functools.reduce(getattr, name.split("."), owner))
+
+
+def judged(errors, others):
+    """The cells that say whether a set holds, and the ratio of medians."""
+    errors = {name: np.tile(values, (2, 1)) for name, values in {**others, "auto": errors}.items()}
+    row = exactness.judgement_row("set", errors, "auto")
+    header = exactness.judgement_table({"r": {"s": errors}}, "auto").header
+    assert len(row) == len(header)
+    return row[header.index("within 0.5")], row[header.index("ratio")], row[2]
+
+
+def test_auto_is_judged_against_the_best_of_the_others_at_each_angle():
+    exact, robust = [0.1, 0.2, 40.0, 40.0], [0.4, 0.5, 0.6, 2.0]
+    others = {"PoseLib 1 px": np.array(exact), "two-stage": np.array(robust)}
+    within, ratio, best = judged(np.array(robust), others)
+    assert (within, ratio) == ("yes", "(1.00)")  # PoseLib does not solve the set
+    assert best.startswith("two-stage")
+    assert judged(np.array(exact), others)[0] == "no"
+    solved = {"PoseLib 1 px": np.array([0.1, 0.2, 0.2, 0.3]), "two-stage": np.array(robust)}
+    assert judged(np.array([0.1, 0.2, 0.2, 0.3]), solved)[:2] == ("yes", "1.00 yes")
+    assert judged(np.array([0.11, 0.22, 0.22, 0.3]), solved)[:2] == ("yes", "1.10 no")
+
+
+def test_the_best_threshold_of_a_representation_is_bold():
+    near, far = np.full((5, 4), 0.5), np.full((5, 4), 8.0)
+    found = {"sift": {"a": {"auto 1 px": near, "auto 2 px": far}}}
+    table = exactness.threshold_table(found, ["auto 1 px", "auto 2 px"])
+    (line,) = [row for row in table.rows if row[0] == "sift, AUC@5°"]
+    assert [(cell.text, cell.bold) for cell in line[1:]] == [
+        (f"{pose_auc([0.5] * 4, (5,))[0]:.1f}", True),
+        ("0.0", False),
+    ]
