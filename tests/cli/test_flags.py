@@ -3,11 +3,13 @@
 import dataclasses
 import inspect
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from manymatch._settings import setting
 from manymatch.associate.candidates import Association
 from manymatch.cli import batch, demo, match, solve
 from manymatch.cli import eval as eval_module
@@ -129,3 +131,39 @@ def test_what_is_given_overrides_a_file(given, tmp_path):
 def test_bad_settings_are_named(given, arguments, says):
     with pytest.raises(ValueError, match=says):
         given(*arguments)
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """Settings that may be a word instead of a number."""
+
+    size: int | Literal["small", "large"] | None = setting(3, "A size.")
+    scale: float | Literal["auto"] = setting("auto", "A scale.")
+
+
+def test_a_setting_may_be_a_number_or_a_word():
+    app, seen = typer.Typer(), {}
+
+    @app.command()
+    @setting_flags(Words)
+    def show(settings):
+        seen.update(settings)
+
+    def invoke(*arguments):
+        seen.clear()
+        return CliRunner(env={"COLUMNS": "150"}).invoke(app, list(map(str, arguments)))
+
+    for text, value in (("5", 5), ("Large", "large"), ("none", None)):
+        assert invoke("--size", text, "--scale", 1).exit_code == 0
+        assert seen == {"size": value, "scale": 1.0}
+    for flag, text, want in (
+        ("--size", "huge", "a whole number or small or large or none"),
+        ("--size", "2.5", "a whole number or small or large or none"),
+        ("--scale", "none", "a number or auto"),
+    ):
+        result = invoke(flag, text)
+        assert result.exit_code == 2
+        assert f"it must be {want}, got '{text}'" in " ".join(result.output.split())
+    told = invoke("--help").stdout
+    assert "<float or auto>" in told
+    assert "<int or small or large or none>" in told

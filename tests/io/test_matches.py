@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from manymatch import Options, RelativePose
 from manymatch.io import (
+    AlternativePose,
     load_graph,
     read_matches_npz,
     read_pose_json,
@@ -124,6 +125,71 @@ def test_npz_comes_back_whole(tmp_path, rotated):
     write_matches_npz(path, P0, P1, MATCHES)
     pair = read_matches_npz(path)
     assert [pair.confidence, pair.pose, pair.inliers, pair.config] == [None] * 4
+
+
+OTHER = RelativePose(POSE.R.T, -POSE.t)
+
+
+def test_alternatives_come_back(tmp_path):
+    path = tmp_path / "m.npz"
+    others = [
+        AlternativePose(OTHER, 0.3, np.array([[1, 1], [2, 3]])),
+        AlternativePose(POSE, 0.125, np.zeros((0, 2), dtype=int)),
+        AlternativePose(OTHER, 0.0625, MATCHES),
+    ]
+    write_matches_npz(path, P0, P1, MATCHES, pose=POSE, alternatives=iter(others))
+    with np.load(path) as content:
+        assert content["alternative_poses"].shape == (3, 4, 4)
+        assert content["alternative_probability"].tolist() == [0.3, 0.125, 0.0625]
+        assert content["alternative_matches"][:2].tolist() == [[0, 1, 1], [0, 2, 3]]
+        assert content["alternative_matches"].shape == (2 + len(MATCHES), 3)
+    back = read_matches_npz(path).alternatives
+    assert [(pose, p, pairs.tolist()) for pose, p, pairs in back] == [
+        (pose, p, pairs.tolist()) for pose, p, pairs in others
+    ]
+    assert edges(load_graph(path)) == sorted(map(tuple, MATCHES.tolist()))
+    write_matches_npz(path, P0, P1, MATCHES)
+    assert read_matches_npz(path).alternatives == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ((POSE, 0.5), r"^alternatives\[1\] must be an AlternativePose, got a tuple of length 2"),
+        (POSE, r"^alternatives\[1\] must be an AlternativePose"),
+        ((np.eye(4), 0.5, MATCHES), r"^alternatives\[1\].pose must be a RelativePose"),
+        ((POSE, 1.5, MATCHES), r"^alternatives\[1\].probability must be a number in \[0, 1\]"),
+        ((POSE, 0.5, MATCHES + 9), r"^alternatives\[1\].matches must hold indices into"),
+    ],
+)
+def test_bad_alternatives_are_named(tmp_path, other, message):
+    good = AlternativePose(POSE, 0.1, MATCHES)
+    with pytest.raises(ValueError, match=message):
+        write_matches_npz(tmp_path / "m.npz", P0, P1, MATCHES, alternatives=[good, other])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("array", "value", "reason"),
+    [
+        ("alternative_poses", [np.eye(4)], "t must be a direction"),
+        ("alternative_poses", None, "it has some of alternative_poses, alternative_probability"),
+        ("alternative_probability", [0.1, 0.2], "alternative_probability must be an array"),
+        ("alternative_probability", [2.0], "probability must be a number in"),
+        ("alternative_matches", [[1, 0, 0]], "belong to alternatives that it does not have"),
+        ("alternative_matches", [[-1, 0, 0]], "belong to alternatives that it does not have"),
+        ("alternative_matches", [[0, 0, 99]], "matches must hold indices into the 4 rows"),
+    ],
+)
+def test_npz_of_other_alternatives_is_refused(tmp_path, array, value, reason):
+    path = tmp_path / "m.npz"
+    others = [AlternativePose(OTHER, 0.3, MATCHES)]
+    write_matches_npz(path, P0, P1, MATCHES, alternatives=others)
+    with np.load(path) as content:
+        arrays = {name: content[name] for name in content.files} | {array: value}
+    np.savez(path, **{name: a for name, a in arrays.items() if a is not None})
+    with pytest.raises(ValueError, match=rf"^path must be .*m\.npz.*{reason}"):
+        read_matches_npz(path)
 
 
 @pytest.mark.parametrize(

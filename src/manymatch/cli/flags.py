@@ -36,6 +36,7 @@ COMMON = "Common settings"
 _COMMON_FIELDS = (
     "detector", "descriptor", "max_keypoints", "longest", "k", "method", "threshold_px", "seed",
 )  # fmt: skip
+_ARTICLES: dict[type, str] = {int: "a whole number", float: "a number"}
 # Stands for None on the command line, where None is a flag that was not given.
 _NONE = object()
 
@@ -201,26 +202,48 @@ def _flag(cls: type, field: dataclasses.Field[Any], panel: str | None = None) ->
     }
     if kind is bool:
         return Annotated[bool | None, typer.Option(f"{name}/--no-{name[2:]}", **details)]
-    if type(None) in get_args(hint):
-        details |= {"parser": _or_none(kind), "metavar": f"<{kind.__name__} or none>"}
+    # What a value may be beside a number: words, and none.
+    words = [*_words(hint), *(["none"] if type(None) in get_args(hint) else [])]
+    if words:
+        details |= {
+            "parser": _word_or(kind, words),
+            "metavar": f"<{' or '.join([kind.__name__, *words])}>",
+        }
     return Annotated[kind | None, typer.Option(name, **details)]
 
 
-def _or_none(kind: type) -> Callable[[str], object]:
-    """Return a parser for values of a type and the word "none"."""
+def _word_or(kind: type, words: list[str]) -> Callable[[str], object]:
+    """Return a parser for values of a type and some words, in any case."""
 
     def value(text: str) -> object:
-        return _NONE if text.lower() == "none" else kind(text)
+        word = text.strip().lower()
+        if word in words:
+            return _NONE if word == "none" else word
+        try:
+            return kind(text)
+        except ValueError:
+            wanted = " or ".join([_ARTICLES.get(kind, f"a {kind.__name__}"), *words])
+            raise typer.BadParameter(f"it must be {wanted}, got {text!r}") from None
 
     value.__name__ = kind.__name__
     return value
 
 
+def _words(hint: Any) -> list[str]:
+    """Return the words that a field may be instead of a value of its type."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return []
+    literals = (part for part in get_args(hint) if get_origin(part) is Literal)
+    return [word for part in literals for word in get_args(part)]
+
+
 def _plain_type(hint: Any) -> Any:
-    """Type of one value on the command line: without None, literals as text, tuples as lists."""
+    """Type of one value on the command line: without None and words, tuples as lists."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        (hint,) = (argument for argument in arguments if argument is not type(None))
+        others = [part for part in arguments if part is not type(None)]
+        # Words beside another type are known to `_words`.
+        (hint,) = [part for part in others if get_origin(part) is not Literal] or others
         return _plain_type(hint)
     if origin is Literal:
         return str

@@ -17,6 +17,7 @@ from manymatch.io.graphs import load_graph, read_associations_csv, write_associa
 from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image
 from manymatch.io.matches import (
+    AlternativePose,
     ImageRecord,
     PairMatches,
     graph_from_matches,
@@ -28,6 +29,7 @@ from manymatch.io.matches import (
 )
 
 __all__ = [
+    "AlternativePose",
     "ColmapDatabaseWriter",
     "ColmapImage",
     "ColmapWriter",

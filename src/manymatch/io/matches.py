@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from manymatch._validate import (
     float_array,
     int_array,
     integer,
+    real,
     refusal,
 )
 from manymatch.geometry.camera import Camera
@@ -32,7 +33,7 @@ from manymatch.graph import AssociationGraph
 from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -45,9 +46,18 @@ SUPERGLUE = "a SuperGlue .npz file (keypoints0, keypoints1, matches, match_confi
 SUPERGLUE_ARRAYS = ("keypoints0", "keypoints1", "matches", "match_confidence")
 MATCHES_NPZ = "an .npz file of matches (keypoints0, keypoints1, matches, matches0)"
 MATCHES_ARRAYS = ("keypoints0", "keypoints1", "matches", "matches0")
-_OPTIONAL_ARRAYS = ("match_confidence", "inliers", "pose", "config")
+_ALTERNATIVE_ARRAYS = ("alternative_poses", "alternative_probability", "alternative_matches")
+_OPTIONAL_ARRAYS = ("match_confidence", "inliers", "pose", "config", *_ALTERNATIVE_ARRAYS)
 POSE_JSON = 'a JSON file with a "pose" of "R" and "t"'
 _CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
+
+
+class AlternativePose(NamedTuple):
+    """Another pose of a pair: from camera 0 to camera 1, its probability, its matches (M, 2)."""
+
+    pose: RelativePose
+    probability: float
+    matches: IndexArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,6 +78,8 @@ class PairMatches:
         Candidate edges consistent with the pose, many-to-many, as indices like `matches`.
     config : dict, optional
         What the matches were made with; anything that can be written as JSON.
+    alternatives : iterable of AlternativePose
+        Other poses that explain the candidates, each with matches of its own, best first.
 
     Raises
     ------
@@ -82,6 +94,7 @@ class PairMatches:
     pose: RelativePose | None = None
     inliers: IndexArray | None = None
     config: Mapping[str, Any] | None = None
+    alternatives: tuple[AlternativePose, ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{len(self.keypoints0):,} x {count(len(self.keypoints1), 'keypoint')}"
@@ -110,6 +123,21 @@ class PairMatches:
             put("inliers", self._index_pairs(self.inliers, "inliers"))
         if not isinstance(self.pose, RelativePose | None):
             raise refusal("pose", "a RelativePose or None", self.pose)
+        put("alternatives", tuple(map(self._alternative, enumerate(self.alternatives))))
+
+    def _alternative(self, numbered: tuple[int, object]) -> AlternativePose:
+        """Check one of the alternatives."""
+        name = f"alternatives[{numbered[0]}]"
+        if not isinstance(numbered[1], tuple) or len(numbered[1]) != 3:
+            raise refusal(name, "an AlternativePose", numbered[1])
+        pose, probability, matches = numbered[1]
+        if not isinstance(pose, RelativePose):
+            raise refusal(f"{name}.pose", "a RelativePose", pose)
+        return AlternativePose(
+            pose,
+            real(probability, f"{name}.probability", 0.0, 1.0, closed=True),
+            self._index_pairs(matches, f"{name}.matches"),
+        )
 
     def _index_pairs(self, value: object, name: str) -> IndexArray:
         """Check an (M, 2) array of indices into both sets of keypoints."""
@@ -357,6 +385,7 @@ def write_matches_npz(
     pose: RelativePose | None = None,
     inliers: ArrayLike | None = None,
     config: Mapping[str, Any] | None = None,
+    alternatives: Iterable[AlternativePose] = (),
 ) -> None:
     """Write keypoints and resolved matches of one pair, and what they were made with.
 
@@ -368,7 +397,10 @@ def write_matches_npz(
     - with `confidence`, ``match_confidence`` (N0,) float32, 0 where there is no match;
     - with `pose`, ``pose`` (4, 4) float64, which maps camera-0 to camera-1 coordinates;
     - with `inliers`, ``inliers`` (I, 2) int64, indices like those of ``matches``;
-    - with `config`, ``config``, JSON as text.
+    - with `config`, ``config``, JSON as text;
+    - with `alternatives`, ``alternative_poses`` (K, 4, 4) and ``alternative_probability`` (K,)
+      float64, best first, and ``alternative_matches`` (S, 3) int64: which of them, and indices like
+      those of ``matches``.
 
     It appears under its name only when it is complete. `read_matches_npz` reads all of it,
     `load_graph` its matches as a graph.
@@ -377,10 +409,11 @@ def write_matches_npz(
     ----------
     path
         File to write, in an existing folder.
-    keypoints0, keypoints1, matches, confidence, pose, inliers, config
+    keypoints0, keypoints1, matches, confidence, pose, inliers, config, alternatives
         As in `PairMatches`.
     """
-    pair = PairMatches(keypoints0, keypoints1, matches, confidence, pose, inliers, config)  # type: ignore[arg-type]
+    others = tuple(alternatives)
+    pair = PairMatches(keypoints0, keypoints1, matches, confidence, pose, inliers, config, others)  # type: ignore[arg-type]
     partner_confidence = pair.partner_confidence()
     content: dict[str, Any] = {
         "keypoints0": pair.keypoints0,
@@ -393,6 +426,7 @@ def write_matches_npz(
         "pose": None if pose is None else pose.matrix(),
         "inliers": pair.inliers,
         "config": None if config is None else np.array(to_json(config, "config")),
+        **_alternative_arrays(pair.alternatives),
     }
     content = {name: value for name, value in content.items() if value is not None}
     _files.write_npz(path, content)
@@ -418,9 +452,42 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
             matrix = float_array(arrays["pose"], "pose", "a 4x4 matrix", (4, 4))
             pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
         config = json.loads(_files.as_text(arrays["config"])) if "config" in arrays else None
+        others = _alternatives([arrays[name] for name in _ALTERNATIVE_ARRAYS if name in arrays])
         return PairMatches(
-            *points, matches.matches, confidence, pose, arrays.get("inliers"), config
+            *points, matches.matches, confidence, pose, arrays.get("inliers"), config, others
         )
+
+
+def _alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
+    """Return the arrays of `write_matches_npz` for alternatives; none if there are none."""
+    if not alternatives:
+        return {}
+    poses = np.stack([pose.matrix() for pose, _, _ in alternatives])
+    probability = np.array([probability for _, probability, _ in alternatives])
+    matches = [np.insert(pairs, 0, k, axis=1) for k, (_, _, pairs) in enumerate(alternatives)]
+    return dict(
+        zip(_ALTERNATIVE_ARRAYS, (poses, probability, np.concatenate(matches)), strict=True)
+    )
+
+
+def _alternatives(arrays: list[Any]) -> tuple[AlternativePose, ...]:
+    """Read what `_alternative_arrays` returns."""
+    if not arrays:
+        return ()
+    if len(arrays) != len(_ALTERNATIVE_ARRAYS):
+        raise ValueError(f"it has some of {', '.join(_ALTERNATIVE_ARRAYS)} only")
+    want = "an array as write_matches_npz writes it"
+    poses = float_array(arrays[0], _ALTERNATIVE_ARRAYS[0], want, (None, 4, 4))
+    probability = float_array(arrays[1], _ALTERNATIVE_ARRAYS[1], want, (len(poses),))
+    matches = int_array(arrays[2], _ALTERNATIVE_ARRAYS[2], want, (None, 3))
+    if len(matches) and not 0 <= matches[:, 0].min() <= matches[:, 0].max() < len(poses):
+        raise ValueError("its alternative_matches belong to alternatives that it does not have")
+    return tuple(
+        AlternativePose(
+            RelativePose(matrix[:3, :3], matrix[:3, 3]), float(p), matches[matches[:, 0] == k, 1:]
+        )
+        for k, (matrix, p) in enumerate(zip(poses, probability, strict=True))
+    )
 
 
 # ----------------------------------------------------------------- matches of other tools
