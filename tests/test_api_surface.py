@@ -133,7 +133,8 @@ def test_data_set_names():
 
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
-        "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter", "ImageRecord",
+        "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter",
+        "ImageRecord",
         "PairMatches", "camera_of_image",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
         "read_cameras", "read_colmap_database", "read_hloc", "read_images", "read_matches_npz",
