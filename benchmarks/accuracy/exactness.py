@@ -87,7 +87,7 @@ class NoisyScenes(SyntheticSource):
 
     def __init__(self, name: str, noise_px: float) -> None:
         super().__init__(name)
-        self.name, self.title = f"{name}-{noise_px:g}px", f"{name}, {noise_px:g} px"
+        self.representation = f"noise-{noise_px:g}px"
         self._config = dataclasses.replace(self._config, noise_px=noise_px)
 
 
@@ -240,7 +240,7 @@ def real_sources(only: Sequence[str]) -> list[GraphSource]:
 
 def scene_sources() -> list[GraphSource]:
     """Scenes of several noises, and the synthetic graphs of the reference data."""
-    sources: list[GraphSource] = [NoisyScenes(name, px) for name in SCENES for px in NOISES_PX]
+    sources: list[GraphSource] = [NoisyScenes(name, px) for px in NOISES_PX for name in SCENES]
     graphs = protocol.reference_data("graphs")
     if graphs is not None:
         ratios = sorted({path.stem.split("_")[1] for path in (graphs / "made").glob("g_*.npz")})
