@@ -1,19 +1,25 @@
-"""Fit the coefficients of `Estimate.match_probability`.
+"""Fit the coefficients of `Estimate.match_probability` and of `Confidence.pose_probability`.
 
-    python benchmarks/accuracy/fit_probability.py
+    python benchmarks/accuracy/fit_probability.py                # 5 minutes on one core
+    python benchmarks/accuracy/fit_probability.py --table out/accuracy/probability.npz   # fit again
 
-Matches of "auto" on two posed sets (indoor desk and turntable, every representation) and on every
-other synthetic graph of the reference data, after 20,000 and, for more wrong poses, after 300
-iterations. A match is true if the synthetic graph says so, or if it lies within 5 px of the true
-epipolar geometry. Logistic regression in which every pair counts alike; prints the coefficients.
-`manymatch experiment calibration` measures the result on other sets.
+Estimates of "auto" after 20,000 and, for more wrong poses, after 300 iterations: on the real graphs
+of every representation, on the synthetic graphs of the reference data, on synthetic scenes, on
+clutter, and on pairs of images of different sets, which have no pose. Fitted on three sets (desk,
+turntable, road), every other synthetic graph and the rest; the other sets judge the pose
+probability, which is also fitted without one set or one representation at a time and judged on it.
+
+A pose is right if its error is below 5 degrees. A match is true if the synthetic graph or scene
+says so, or if it lies within 5 px of the true epipolar geometry. Logistic regression in which every
+pair counts alike within its source. `manymatch-paper calibration` measures the reliability of
+`match_probability` on other sets, benchmarks/accuracy/confidence.py that of `pose_probability`.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -22,99 +28,293 @@ from rich.progress import Progress
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
-from manymatch import _core
+from benchmarks.accuracy import confidence as scenes
+from benchmarks.accuracy import protocol
 from manymatch.associate.candidates import Association
+from manymatch.datasets.synthetic import make_scene
+from manymatch.estimate import confidence
 from manymatch.estimate.match_probability import match_features
-from manymatch.estimate.options import core_options
 from manymatch.estimate.relative_pose import prepare, sampson_distances
+from manymatch.evaluate import pose_error_deg
 from manymatch.evaluate.sources import open_sources
+from manymatch.evaluate.tables import Table
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
-    from manymatch.estimate.prepare import PreparedPair
+    from collections.abc import Callable, Iterator
 
-SETS = ("tum_fr3_office", "middlebury_temple")
-ITERATIONS = (300, 20_000)
+    from manymatch.estimate.result import Estimate
+
+SETS = ("tum_fr3_office", "middlebury_temple", "kitti_vo")
+# Its true poses are off by some degrees: errors between these two say nothing.
+INEXACT, UNKNOWN_DEG = "7scenes_tsdf", (5.0, 20.0)
+REAL = ("sift", "superpoint", "effnet", "sam2")
+ITERATIONS = (20_000, 300)
 TRUTH_PX = 5.0
 # Keeps slopes finite where the data would allow any.
 RIDGE = 1e-4
+# What the sources of estimates count, all their pairs together.
+SHARES = {"real": 1.0, "synthetic": 0.15, "made": 0.15, "clutter": 0.1, "unrelated": 0.35}
+NUM_SCENES = 40
 
 
-def matches_of(pair: PreparedPair, true: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Features and truth of the matches of one pair; None where there are none."""
-    result = _core.estimate_relative_pose(
-        [pair.for_core()], "auto", [core_options(pair.options)], 1
-    )[0]
-    if not len(result.matched):
-        return None
-    distance = sampson_distances(pair, result.R, result.t) / pair.eps
-    rank, matched = pair.graph.rank, result.matched
-    features = match_features(pair.edges, rank, result.kept, distance, result.inliers, matched)
-    return features, true[matched]
-
-
-def problems(data: Path, iterations: int) -> list[tuple[PreparedPair, np.ndarray]]:
-    """All pairs, each with the truth of its candidates."""
-    options = manymatch.Options(
+def budget(iterations: int) -> manymatch.Options:
+    return manymatch.Options(
         min_iterations=min(iterations, 1_000), max_iterations=iterations, threads=1
     )
-    found = []
-    folders = [path for path in sorted((data / "graphs").glob("*/*")) if path.name in SETS]
-    for source in open_sources([str(folder) for folder in folders]):
+
+
+# One estimate each: what it is of, the estimate, its error in degrees, its true edges.
+Sample = tuple[dict[str, str], "Estimate", float, np.ndarray]
+
+
+def real_samples(data: Path) -> Iterator[Sample]:
+    """All real pairs; the truth of an edge is its distance from the true epipolar line."""
+    folders = [str(data / "graphs" / name) for name in REAL if (data / "graphs" / name).is_dir()]
+    association = Association().for_method("auto")
+    for source in open_sources(folders):
         for index in range(len(source)):
             posed = source[index]
-            seen = Association().for_method("auto")
-            graph = seen.apply(posed.graph, **posed.sizes)
-            pair = prepare(graph, posed.camera0, posed.camera1, options)
-            off = sampson_distances(pair, posed.R, posed.t) / pair.eps
-            found.append((pair, off < TRUTH_PX))
-    for path in sorted((data / "graphs" / "made").glob("g_*.npz"))[::2]:
+            graph = association.apply(posed.graph, **posed.sizes)
+            cameras = posed.camera0, posed.camera1
+            pair = prepare(graph, *cameras, budget(1))
+            true = sampson_distances(pair, posed.R, posed.t) / pair.eps < TRUTH_PX
+            name = {"source": "real", "set": source.name, "representation": source.representation}
+            for iterations in ITERATIONS:
+                options = budget(iterations).replace(seed=posed.seed_index)
+                found = manymatch.estimate_relative_pose(graph, *cameras, options=options)
+                yield name, found, pose_error_deg(found.pose, posed.R, posed.t), true
+
+
+def synthetic_graph_samples(data: Path) -> Iterator[Sample]:
+    for index, path in enumerate(sorted((data / "graphs" / "made").glob("g_*.npz"))):
         with np.load(path) as file:
             edges = np.column_stack([file["idx1"], file["idx2"]])
             graph = manymatch.AssociationGraph(
                 file["kp1"], file["kp2"], edges, file["similarity"], file["first_k"]
             )
-            pair = prepare(graph, file["K1"], file["K2"], options)
-            found.append((pair, file["kind"] == 0))
-    return found
+            name = {"source": "made", "set": ("fitted", "judged")[index % 2]}
+            for iterations in ITERATIONS:
+                found = manymatch.estimate_relative_pose(
+                    graph, file["K1"], file["K2"], options=budget(iterations).replace(seed=index)
+                )
+                yield (
+                    name,
+                    found,
+                    pose_error_deg(found.pose, file["R"], file["t"]),
+                    file["kind"] == 0,
+                )
 
 
-def fit(x: np.ndarray, true: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Coefficients of a weighted logistic regression, by Newton's method."""
-    design = np.column_stack([np.ones(len(x)), x])
+def scene_samples() -> Iterator[Sample]:
+    for kind, config in scenes.VERDICT_SCENES.items():
+        for seed in range(NUM_SCENES):
+            scene = make_scene(config, seed)
+            for iterations in ITERATIONS:
+                found = manymatch.estimate_relative_pose(
+                    scene.graph,
+                    scene.camera0,
+                    scene.camera1,
+                    options=budget(iterations).replace(seed=seed),
+                )
+                error = pose_error_deg(found.pose, scene.pose.R, scene.pose.t)
+                yield {"source": "synthetic", "set": kind}, found, error, scene.is_true
+
+
+def clutter_samples() -> Iterator[Sample]:
+    for kind, make in scenes.CLUTTER.items():
+        for seed in range(NUM_SCENES):
+            graph = make(np.random.default_rng([seed, 17]))
+            found = manymatch.estimate_relative_pose(
+                graph, scenes.K, scenes.K, options=budget(20_000).replace(seed=seed)
+            )
+            nothing = np.zeros(graph.num_edges, dtype=bool)
+            yield {"source": "clutter", "set": kind}, found, 180.0, nothing
+
+
+def unrelated_samples(data: Path) -> Iterator[Sample]:
+    for result in scenes.unrelated_images(data / "posed_pairs", SETS, budget(20_000)):
+        nothing = np.zeros(result.graph.num_edges, dtype=bool)
+        yield {"source": "unrelated", "set": "fitted"}, result.estimate, 180.0, nothing
+
+
+def collect(samples: Iterator[Sample], tick: Callable[[], None]) -> list[dict[str, Any]]:
+    """One row per estimate: what its probabilities are computed from, and the truth."""
+    rows = []
+    for name, estimate, error, true in samples:
+        tick()
+        row = {"representation": "", **name, "error": error}
+        parts = confidence.evidence(estimate)
+        if parts is None:
+            continue
+        row |= {"features": parts.features, "rival": parts.rival, "accurate": parts.accurate}
+        pair = prepare(estimate._graph, *estimate._cameras, estimate.options)
+        distance = sampson_distances(pair, estimate.pose.R, estimate.pose.t) / pair.eps
+        number = {tuple(edge): e for e, edge in enumerate(pair.graph.edges.tolist())}
+        matched = np.array([number[tuple(match)] for match in estimate.matches.tolist()])
+        known = pair.edges, pair.graph.rank, estimate._kept, distance, estimate.inliers, matched
+        row |= {"matches": match_features(*known), "true": true[matched]}
+        rows.append(row)
+    return rows
+
+
+def fit(x: np.ndarray, true: np.ndarray, weight: np.ndarray, most: Any = 1.0) -> np.ndarray:
+    """Coefficients of a weighted logistic regression, by Fisher scoring; slopes in units of x.
+
+    The probability is the logistic one times `most`, which is known.
+    """
+    middle, scale = x.mean(axis=0), x.std(axis=0) + 1e-9
+    design = np.column_stack([np.ones(len(x)), (x - middle) / scale])
     penalty = RIDGE * np.diag([0.0] + [1.0] * x.shape[1])
+    most = np.broadcast_to(most, len(x))
     theta = np.zeros(design.shape[1])
-    for _ in range(50):
-        p = 1.0 / (1.0 + np.exp(-design @ theta))
-        gradient = design.T @ (weight * (p - true)) + penalty @ theta
-        hessian = (design * (weight * p * (1.0 - p))[:, None]).T @ design + penalty
-        step = np.linalg.solve(hessian, gradient)
+    for _ in range(200):
+        logistic = 1.0 / (1.0 + np.exp(-np.clip(design @ theta, -30.0, 30.0)))
+        p = np.clip(most * logistic, 1e-7, 1.0 - 1e-7)
+        slope = most * logistic * (1.0 - logistic)
+        gradient = design.T @ (weight * slope * (p - true) / (p * (1.0 - p))) + penalty @ theta
+        information = (design * (weight * slope**2 / (p * (1.0 - p)))[:, None]).T @ design
+        step = np.clip(np.linalg.solve(information + penalty, gradient), -2.0, 2.0)
         theta -= step
         if np.abs(step).max() < 1e-9:
             break
-    return theta
+    slopes = theta[1:] / scale
+    return np.concatenate([[theta[0] - slopes @ middle], slopes])
+
+
+def weights(source: np.ndarray) -> np.ndarray:
+    """Every pair counts alike within its source, and a source what `SHARES` says."""
+    counts = {name: max(int(np.sum(source == name)), 1) for name in SHARES}
+    weight = np.array([SHARES[name] / counts[name] for name in source])
+    return weight / weight.sum()
+
+
+class PoseTable:
+    """Columns of the rows of `collect`, and the pose probability fitted to some of them."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.error = np.array([row["error"] for row in rows])
+        self.features = np.array([row["features"] for row in rows])
+        self.most = np.array([(1.0 - row["rival"]) * row["accurate"] for row in rows])
+        self.source, self.set, self.representation = (
+            np.array([row[name] for row in rows]) for name in ("source", "set", "representation")
+        )
+        low, high = UNKNOWN_DEG
+        self.unclear = (self.set == INEXACT) & (self.error >= low) & (self.error < high)
+        self.real = self.source == "real"
+        self.fitted = np.where(self.real, np.isin(self.set, SETS), self.set != "judged")
+
+    def fit(self, rows: np.ndarray) -> np.ndarray:
+        rows = rows & ~self.unclear
+        right = (self.error[rows] < confidence.ERROR_LIMIT_DEG).astype(float)
+        return fit(self.features[rows], right, weights(self.source[rows]), self.most[rows])
+
+    def probability(self, theta: np.ndarray) -> np.ndarray:
+        logistic = 1.0 / (1.0 + np.exp(-theta[0] - self.features @ theta[1:]))
+        return np.asarray(logistic * self.most)
+
+    def without(self, column: np.ndarray) -> np.ndarray:
+        """Probability of every real pair, fitted without its own group."""
+        found = np.zeros(len(self.error))
+        for group in np.unique(column[self.real]):
+            own = self.real & (column == group)
+            found[own] = self.probability(self.fit(np.where(self.real, ~own, self.fitted)))[own]
+        return found
+
+    def line(self, name: str, p: np.ndarray, rows: np.ndarray) -> list[str]:
+        right, clear = rows & (self.error < confidence.ERROR_LIMIT_DEG), rows & ~self.unclear
+        cells = [name, str(int(rows.sum())), str(int(right.sum()))]
+        for limit in (confidence.LIKELY, confidence.SOLVED):
+            shares = [right, rows & (self.error > 20.0), clear & (self.error > 10.0)]
+            shares.append(clear & (self.error >= 5.0))
+            cells.append(" / ".join(f"{100 * np.mean(p[s] >= limit):.1f}" for s in shares))
+        wrong = np.sort(p[rows & (self.error > 20.0)])[::-1]
+        limit = wrong[int(0.03 * len(wrong))] if len(wrong) else 0.0
+        true = self.error[clear] < confidence.ERROR_LIMIT_DEG
+        loss = -np.mean(np.log(np.clip(np.where(true, p[clear], 1 - p[clear]), 1e-9, 1)))
+        return [*cells, f"{100 * np.mean(p[right] > limit):.1f}", f"{loss:.3f}"]
+
+    def judged(self, theta: np.ndarray) -> Table:
+        others = self.real & ~self.fitted
+        rows = [
+            self.line("sets not fitted", self.probability(theta), others),
+            self.line("without the pair's set", self.without(self.set), self.real),
+            self.line("without its representation", self.without(self.representation), self.real),
+        ]
+        what = "of right (< 5°) and wrong poses (> 20°, > 10°, ≥ 5°)"
+        header = ["fitted on", "estimates", "right", f"likely or solved, % {what}", "solved, %"]
+        header += ["right that pass with 3 % of those beyond 20°", "log-loss"]
+        return Table("Pose probability on pairs that were not fitted", header, rows)
+
+
+def fit_matches(rows: list[dict[str, Any]], fitted: np.ndarray) -> np.ndarray:
+    """Coefficients of the probability of a match."""
+    used = [row for row, use in zip(rows, fitted, strict=True) if use and len(row["true"])]
+    of_pair = weights(np.array([row["source"] for row in used]))
+    sizes = [len(row["true"]) for row in used]
+    return fit(
+        np.concatenate([row["matches"] for row in used]),
+        np.concatenate([row["true"] for row in used]).astype(float),
+        np.repeat(of_pair / sizes, sizes),
+    )
+
+
+def save(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sizes = np.array([len(row["true"]) for row in rows])
+    single = {k: np.array([r[k] for r in rows]) for k in rows[0] if k not in ("matches", "true")}
+    long = {k: np.concatenate([row[k] for row in rows]) for k in ("matches", "true")}
+    np.savez_compressed(path, sizes=sizes, **single, **long)
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    with np.load(path) as file:
+        columns = {name: file[name] for name in file.files}
+    ends = np.cumsum(columns.pop("sizes"))[:-1]
+    for name in ("matches", "true"):
+        columns[name] = np.split(columns[name], ends)
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def main() -> None:
+    parser = protocol.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--table", type=Path, help="a table of an earlier run, to fit again")
+    arguments = parser.parse_args()
     console = Console()
-    data = data_folder()
-    if data is None:
-        console.print("The reference data is not here; set MANYMATCH_DATA to its folder.")
-        return
-    pairs = []
-    with Progress(console=console, transient=True) as progress:
-        for iterations in ITERATIONS:
-            listed = problems(data, iterations)
-            for problem, true in progress.track(listed, description=f"{iterations} iterations"):
-                pairs.append(matches_of(problem, true))
-    found = [pair for pair in pairs if pair is not None]
-    x = np.concatenate([features for features, _ in found])
-    true = np.concatenate([truth for _, truth in found]).astype(float)
-    weight = np.concatenate([np.full(len(truth), 1.0 / len(truth)) for _, truth in found])
-    theta = fit(x, true, weight / weight.sum())
-    console.print(f"{len(found)} runs, {len(true):,} matches, {true.mean():.3f} true")
-    console.print("constant, competition, excess, size, prior:")
-    console.print("(" + ", ".join(f"{value:.3f}" for value in theta) + ")")
+    if arguments.table is not None:
+        rows = load(arguments.table)
+    else:
+        data = data_folder()
+        if data is None:
+            console.print("The reference data is not here; set MANYMATCH_DATA to its folder.")
+            return
+        rows = []
+        with Progress(console=console, transient=True) as progress:
+            for name, samples in (
+                ("real", real_samples(data)),
+                ("synthetic graphs", synthetic_graph_samples(data)),
+                ("scenes", scene_samples()),
+                ("clutter", clutter_samples()),
+                ("unrelated images", unrelated_samples(data)),
+            ):
+                task = progress.add_task(name, total=None)
+                rows += collect(samples, lambda task=task: progress.advance(task))
+        save(arguments.out / "probability.npz", rows)
+    table = PoseTable(rows)
+    theta = table.fit(table.fitted)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    protocol.write(arguments.out, "probability", [table.judged(theta)])
+    matches = fit_matches(rows, table.fitted)
+    for name, values in (
+        (
+            "pose_probability, COEFFICIENTS: constant, matches, size, rank one, best, near, few",
+            theta,
+        ),
+        ("match_probability, RELATIVE_POSE: constant, competition, excess, size, prior", matches),
+    ):
+        console.print(f"{name}:\n({', '.join(f'{value:.3f}' for value in values)})")
 
 
 if __name__ == "__main__":

@@ -83,19 +83,20 @@ def test_pairs_that_could_not_be_run_are_counted_with_their_reasons(images, tmp_
 
 
 @given(
-    *[st.integers(0, 3)] * 5,
+    st.lists(st.integers(0, 3), min_size=len(VERDICTS), max_size=len(VERDICTS)),
     st.integers(0, 4),
     st.one_of(st.floats(0, 200_000), st.sampled_from([0.0, 0.99, 59.6, 3599.7])),
 )
-def test_every_summary_reads_well(solved, weak, degenerate, failed, error, left, seconds):
-    counts = dict(zip(VERDICTS, (solved, weak, degenerate, failed, error), strict=True))
+def test_every_summary_reads_well(numbers, left, seconds):
+    counts = dict(zip(VERDICTS, numbers, strict=True))
+    error = counts["error"]
     finished = sum(counts.values())
     summary = BatchSummary(
         folder=Path("out"),
         total=finished + left,
         finished=finished,
         computed=finished // 2,
-        with_pose=solved,
+        with_pose=counts["solved"],
         counts=counts,
         auc=None,
         rank_one_auc=None,

@@ -19,6 +19,7 @@ from manymatch import (
 from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, make_scene
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
+from manymatch.estimate.confidence import Probability
 from manymatch.estimate.uncertainty import Planarity, PoseCovariance
 from manymatch.estimate.words import (
     camera_centre,
@@ -88,10 +89,10 @@ def test_rows_have_the_numbers(estimate, confidence):
     assert rows["One plane"] == f"{100 * confidence.planar:.0f} %"
     assert "A match" not in {name for name, _, _ in words.confidence_rows(confidence)}
     unknown = dataclasses.replace(
-        confidence, chance=3e-8, translation_sd_deg=math.inf, rotation_sd_deg=0.0312
+        confidence, pose_probability=0.97, translation_sd_deg=math.inf, rotation_sd_deg=0.0312
     )
     rows = {name: value for name, value, _ in words.confidence_rows(unknown)}
-    assert (rows["Chance"], rows["Rotation"]) == ("1 in 10⁷", "±0.031°")
+    assert (rows["Pose"], rows["Rotation"]) == ("97 %", "±0.031°")
     assert rows["Direction of motion"] == "unknown"
 
 
@@ -296,7 +297,7 @@ def test_every_estimate_reads_well(
     st.booleans(),
 )  # fmt: skip
 def test_every_reason_reads_well(
-    estimate, number, places, chance, typical, share, deviation, parallax, low
+    estimate, number, places, geometry, rival, share, deviation, parallax, low
 ):
     found = dataclasses.replace(
         estimate,
@@ -307,24 +308,20 @@ def test_every_reason_reads_well(
     verdict, reason = confidence_module._judge(
         found,
         min(places, number),
-        min(chance, 1.0),
-        typical if math.isfinite(typical) else 12.0,
+        Probability(*(min(p, 1.0) if p >= 0 else 0.0 for p in (geometry, rival, share))),
         Planarity(*([min(share, 1.0)] * 3)),
         PoseCovariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
     )
-    assert verdict in ("solved", "weak", "degenerate")
+    assert verdict in ("solved", "likely", "uncertain", "ambiguous", "degenerate")
     assert_sentence(reason)
     assert " unknown" not in reason
 
 
-@given(numbers, numbers, numbers, numbers, numbers)
-def test_every_row_of_a_confidence_reads_well(
-    confidence, chance, typical, share, deviation, parallax
-):
+@given(numbers, numbers, numbers, numbers)
+def test_every_row_of_a_confidence_reads_well(confidence, probability, share, deviation, parallax):
     changed = dataclasses.replace(
         confidence,
-        chance=min(chance, 1.0),
-        chance_matches=typical,
+        pose_probability=min(probability, 1.0),
         parallax_deg=parallax,
         rotation_only=min(share, 1.0),
         planar=min(share, 1.0),

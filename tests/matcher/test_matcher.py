@@ -161,7 +161,7 @@ def test_the_result_does_not_depend_on_threads_or_history(pair, result):
     )
     assert np.array_equal(again.estimate.pose.R, result.estimate.pose.R)
     assert np.array_equal(again.estimate.matches, result.estimate.matches)
-    assert again.confidence.chance == result.confidence.chance
+    assert again.confidence.pose_probability == result.confidence.pose_probability
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (200, 300, 3), (1, 500), (40, 30, 4)])

@@ -223,23 +223,23 @@ def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
     assert text[pairs[0].name0, pairs[0].name1] == list(map(tuple, first.matches.tolist()))
 
 
-def test_a_pose_that_chance_can_explain_is_not_given_to_mappers(tmp_path, monkeypatch):
+def test_an_uncertain_pose_is_not_given_to_mappers(tmp_path, monkeypatch):
     """Its matches are, as raw ones."""
     pycolmap = pytest.importorskip("pycolmap")
     make_images(tmp_path / "views", 2)
     pairs = exhaustive_pairs(tmp_path / "views")
     found = []
-    for chance in (1e-6, 1e-3):
+    for verdict in ("likely", "uncertain"):
         monkeypatch.setattr(
             "manymatch.runs.batch.result_row",
-            lambda *arguments, chance=chance: {**result_row(*arguments), "chance": chance},
+            lambda *arguments, verdict=verdict: {**result_row(*arguments), "verdict": verdict},
         )
-        out = tmp_path / f"{chance}"
+        out = tmp_path / verdict
         run_batch(CONFIG, pairs, out, formats=["colmap-db"])
         with pycolmap.Database.open(out / "database.db") as database:
             geometry = database.read_two_view_geometry(1, 2)
             found.append(geometry.config)
-            assert bool(len(geometry.inlier_matches)) == (chance < 1e-4)
+            assert bool(len(geometry.inlier_matches)) == (verdict == "likely")
             assert len(database.read_matches(1, 2)) > 5
     kinds = pycolmap.TwoViewGeometryConfiguration
     assert found == [kinds.UNCALIBRATED.value, kinds.DEGENERATE.value]

@@ -1,12 +1,9 @@
-"""Confidence in an estimated pose: chance, parallax, planarity and covariance, and a verdict.
+"""Confidence in an estimated pose: the probability that it is right, covariance, and a verdict.
 
-The chance compares the matching with those that the same search finds where there is no pose: on
-rearranged graphs. Image 1 is cut into nine parts of equally many keypoints, the parts trade places,
-and each is turned by a random number of quarter turns. Every keypoint keeps its candidates, and
-everything within a part stays as it is. Moving every keypoint on its own would be too weak a null:
-candidates that look alike lie together (and a filter such as GMS keeps those that do), so that a
-pose which fits two or three patches by accident has many times the matches that scattered points
-allow.
+Three things make a pose right, and the probability is their product. The search found the right
+geometry: a logistic model of the matches and of what a short second search finds. No other pose
+explains the matches as well. And the matches determine the pose: the covariance says how likely
+its error is below `ERROR_LIMIT_DEG`.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, IndexArray, checked_method, count, read_only, refusal
+from manymatch._validate import FloatArray, checked_method, count, read_only, refusal
 from manymatch.estimate.options import core_options, num_threads
 from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.estimate.result import Estimate
@@ -27,36 +24,48 @@ from manymatch.estimate.words import angle, confidence_rows, probability_text, v
 
 if TYPE_CHECKING:
     from manymatch.estimate.prepare import PreparedPair
+    from manymatch.geometry.pose import RelativePose
 
-Verdict: TypeAlias = Literal["solved", "weak", "degenerate", "failed"]
+Verdict: TypeAlias = Literal["solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"]
 
-# A matching that arises at random with a larger probability than this is not trusted. The limit is
-# far below the usual levels of significance, since repeated structure gives larger matchings than
-# random points do: one of 200 clutter scenes full of it has a chance of 2e-5.
-CHANCE_LIMIT = 1e-4
-
-# Twice the claimed standard deviation has to stay below this for a pose to count as determined.
+# A pose is right if rotation and direction of translation are off by less than this.
 ERROR_LIMIT_DEG = 5.0
 
-# Share of the matches that a simpler model has to explain for the pose to count as degenerate.
+# Least probabilities of the verdicts "likely" and "solved".
+LIKELY, SOLVED = 0.75, 0.9
+
+# Least probability of another pose, beside the chosen one, for the verdict "ambiguous".
+AMBIGUOUS = 0.25
+
+# A pose whose error is below the limit with a smaller probability than this is not determined.
+DETERMINED = 0.75
+
+# Share of the matches that a rotation has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
-
-# Searches on rearranged graphs, and the iterations of each: about 2 ms a search with its
-# refinements, and enough to estimate the spread of the maximum.
-RUNS, ITERATIONS = 6, 250
-
-# Parts per side of image 1.
-SIDE = 3
-
-# The spread of so few maxima is itself uncertain. It is mixed with a typical one, which counts as
-# _PRIOR_RUNS further runs and whose variance is _PRIOR_VARIANCE times the mean, and made _CAUTION
-# times as large; docs/confidence.md has the measured calibration.
-_PRIOR_RUNS, _PRIOR_VARIANCE, _CAUTION = 4, 0.09, 1.4
 
 # A pose can be fitted to any five candidates, so that as few matches are no evidence.
 SAMPLE = 5
 
-_EULER = 0.5772156649015329
+# The second search: at most so many iterations, and at most half of those of the estimate. A
+# longer one tells less: on the few edges that are searched it ends in the same wrong optimum.
+# Of its seeds, so many are refined.
+SECOND_ITERATIONS, SECOND_POOL = 500, 10
+
+#: Log-odds that the geometry found is the right one: a constant, and a slope for every entry of
+#: `pose_features`. Fitted by benchmarks/accuracy/fit_probability.py; docs/confidence.md has the
+#: measured reliability.
+COEFFICIENTS = (7.44, 0.0, 3.11, 0.97, 0.84, 1.05, 4.33)
+
+# The claimed standard deviations times this, in the probability that the error is below the limit.
+_DEVIATION_SCALE = 0.5
+
+# The second pose of a plane is as probable as the chosen one if it has this share of its matches;
+# its log-odds rise by one with so much more of it.
+_EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
+
+# Poses that differ by this many degrees count half as one.
+_SAME_DEG = 3.0
+
 _STREAM = 0x6D61746368
 
 
@@ -66,19 +75,18 @@ class Confidence:
 
     Attributes
     ----------
-    verdict : {"solved", "weak", "degenerate", "failed"}
-        "weak": too few matches, a matching that could arise by chance, or a pose that the matches
-        hardly determine. "degenerate": enough matches, but low parallax, or a plane that a second
-        pose explains as well. "failed": there is no pose.
+    verdict : {"solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"}
+        "solved" and "likely": right with a probability of at least 0.9 and 0.75. "ambiguous": a
+        second pose explains the matches nearly as well. "degenerate": the geometry is right, but
+        the matches leave the rotation, the direction of translation or both open. "failed": there
+        is no pose. "uncertain": none of these.
     reason : str
         The verdict's reason, one sentence.
     num_matches : int
         Resolved matches, the size of the matching.
-    chance : float
-        Probability that the same search finds as large a matching at random: on the same graph
-        after the parts of image 1 have traded places. 1 for matches at five places or fewer.
-    chance_matches : float
-        Size of the matching that such a search typically finds; NaN if nothing was searched.
+    pose_probability : float
+        Probability that rotation and direction of translation are off by less than 5 degrees; 0
+        for matches at five places or fewer, and without a pose.
     parallax_deg : float
         Median angle between the rays of a match, in degrees; NaN without matches.
     low_parallax : bool
@@ -102,8 +110,7 @@ class Confidence:
     verdict: Verdict
     reason: str
     num_matches: int
-    chance: float
-    chance_matches: float
+    pose_probability: float
     parallax_deg: float
     low_parallax: bool
     rotation_only: float
@@ -122,7 +129,7 @@ class Confidence:
     def __repr__(self) -> str:
         return (
             f"Confidence({self.verdict}: {count(self.num_matches, 'match', 'matches')}, "
-            f"chance {self.chance:.1e}, "
+            f"right with probability {self.pose_probability:.2f}, "
             f"parallax {self.parallax_deg:.2f} deg, sd {self.rotation_sd_deg:.2g} / "
             f"{self.translation_sd_deg:.2g} deg)"
         )
@@ -165,31 +172,21 @@ def assess(estimate: Estimate) -> Confidence:
     """
     if not isinstance(estimate, Estimate):
         raise refusal("estimate", "an Estimate", estimate)
-    graph, cameras = estimate._graph, estimate._cameras  # noqa: SLF001
-    if cameras is None:
+    if estimate._cameras is None:  # noqa: SLF001
         raise ValueError("estimate must be one of a relative pose, got one of a homography")
-    scale = estimate._working_scale  # noqa: SLF001
-    pair = prepare(graph, *cameras, estimate.options, working_scale=scale)
-    pose, matches = estimate.pose, estimate.matches
-    shape, places = Planarity(math.nan, math.nan, math.nan), 0
+    shape, probability = Planarity(math.nan, math.nan, math.nan), Probability(0.0, 0.0, 0.0)
     spread = PoseCovariance(
         np.full((5, 5), math.nan), np.full((2, 3), math.nan), math.nan, math.inf, math.inf
     )
-    if pose is not None:
-        x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
-        places = len(x0)
-        distances = sampson_distances(pair, pose.R, pose.t)
-        in_front = distances[np.isfinite(distances)]
-        spread = pose_covariance(x0, x1, pose, pair.eps, in_front)
-        shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
-    chance, typical = chance_of_matching(pair, estimate, places)
-    verdict, reason = _judge(estimate, places, chance, typical, shape, spread)
+    known = evidence(estimate)
+    if known is not None:
+        shape, spread, probability = known.shape, known.spread, known.probability()
+    verdict, reason = _judge(estimate, known.places if known else 0, probability, shape, spread)
     return Confidence(
         verdict=verdict,
         reason=reason,
-        num_matches=len(matches),
-        chance=chance,
-        chance_matches=typical,
+        num_matches=len(estimate.matches),
+        pose_probability=probability.right,
         parallax_deg=estimate.parallax_deg,
         low_parallax=estimate.low_parallax,
         rotation_only=shape.rotation,
@@ -199,112 +196,165 @@ def assess(estimate: Estimate) -> Confidence:
         translation_basis=read_only(spread.basis),
         rotation_sd_deg=math.degrees(spread.rotation_sd),
         translation_sd_deg=math.degrees(spread.translation_sd),
-        noise_px=spread.noise / pair.eps * estimate.options.threshold_px,
+        noise_px=spread.noise,
     )
 
 
-def chance_of_matching(
-    pair: PreparedPair, estimate: Estimate, num_places: int
-) -> tuple[float, float]:
-    """Chance that a search like the estimate's finds as large a matching at random.
+@dataclasses.dataclass(frozen=True)
+class Probability:
+    """What the probability of a pose is made of.
 
-    Returns the probability that a matching of at least `estimate.cardinality` is found on the
-    rearranged graph in `estimate.iterations` iterations, and the mean size of the matching found
-    in this way; NaN if nothing was searched. `num_places` counts matches at places of their own,
-    since coincident keypoints agree with each other anyway.
+    `geometry`: that the search found the right geometry. `rival`: that, if so, another pose which
+    explains the matches as well is the right one. `accurate`: that the error of a right geometry
+    is below `ERROR_LIMIT_DEG`.
     """
-    if not estimate.success or num_places <= SAMPLE:
-        return 1.0, math.nan
-    iterations = min(ITERATIONS, max(estimate.iterations, 1))
-    sizes = random_matchings(pair, estimate, RUNS, iterations)
-    return tail(sizes, estimate.cardinality, max(estimate.iterations, 1) / iterations)
+
+    geometry: float
+    rival: float
+    accurate: float
+
+    @property
+    def right(self) -> float:
+        """Probability that the pose is right."""
+        return self.geometry * (1.0 - self.rival) * self.accurate
 
 
-def random_matchings(
-    pair: PreparedPair, estimate: Estimate, runs: int, iterations: int
-) -> IndexArray:
-    """Search as many rearrangements, in so many iterations each; matching sizes (runs,)."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evidence:
+    """What is known of an estimated pose: `places` are matches at places of their own."""
+
+    places: int
+    shape: Planarity
+    spread: PoseCovariance
+    features: FloatArray
+    rival: float
+    accurate: float
+
+    def probability(self) -> Probability:
+        """Apply the fitted model."""
+        if self.places <= SAMPLE:
+            return Probability(0.0, self.rival, self.accurate)
+        constant, *slopes = COEFFICIENTS
+        geometry = logistic(constant + float(self.features @ slopes))
+        return Probability(geometry, self.rival, self.accurate)
+
+
+def evidence(estimate: Estimate) -> Evidence | None:
+    """Collect what the probability of the pose follows from; None if there is no pose."""
+    pose, matches, cameras = estimate.pose, estimate.matches, estimate._cameras  # noqa: SLF001
+    if pose is None or cameras is None:
+        return None
+    pair = prepare(estimate._graph, *cameras, estimate.options)  # noqa: SLF001
+    x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
+    distances = sampson_distances(pair, pose.R, pose.t)
+    in_front = distances[np.isfinite(distances)]
+    spread = pose_covariance(x0, x1, pose, pair.eps, in_front)
+    shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
+    second = second_search(pair, estimate)
+    features = pose_features(pair, estimate, pose, len(x0), spread, second)
+    rival = rival_probability(pair, estimate, pose, shape)
+    pixels = estimate.options.threshold_px / pair.eps
+    spread = dataclasses.replace(spread, noise=spread.noise * pixels)
+    return Evidence(len(x0), shape, spread, features, rival, accuracy(spread))
+
+
+def second_search(pair: PreparedPair, estimate: Estimate) -> _core.RelativePoseEstimate:
+    """Search once more with other samples, for a part of the iterations and without the polish."""
     options = estimate.options
-    rng = np.random.default_rng(np.random.SeedSequence([options.seed, _STREAM]))
-    used = np.unique(pair.edges[:, 1])
-    # Pixels that cannot be undistorted are NaN, take no part in the search and would spread.
-    used = used[np.isfinite(pair.x1[used]).all(axis=1)]
-    moved, settings = [], []
-    for _ in range(runs):
-        x1 = pair.x1.copy()
-        x1[used] = rearrange(pair.x1[used], rng)
-        moved.append(x1)
-        settings.append(
-            core_options(
-                options.replace(
-                    min_iterations=iterations,
-                    max_iterations=iterations,
-                    seed=int(rng.integers(2**63)),
-                )
+    iterations = max(1, min(SECOND_ITERATIONS, estimate.iterations // 2))
+    state = np.random.SeedSequence([options.seed, _STREAM]).generate_state(1, np.uint64)
+    settings = options.replace(
+        min_iterations=iterations,
+        max_iterations=iterations,
+        pool_size=min(options.pool_size, SECOND_POOL),
+        seed=int(state[0]),
+        disable=(*options.disable, "polish"),
+    )
+    # The motion filter need not run again.
+    kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
+    problem, threads = pair.for_core(kept=kept), num_threads(options.threads)
+    method = checked_method(estimate.method)
+    return _core.estimate_relative_pose([problem], method, [core_options(settings)], threads)[0]
+
+
+def pose_features(
+    pair: PreparedPair,
+    estimate: Estimate,
+    pose: RelativePose,
+    places: int,
+    spread: PoseCovariance,
+    second: _core.RelativePoseEstimate,
+) -> FloatArray:
+    """Numbers (6,) that tell right from wrong geometry; a larger one always speaks for it.
+
+    How many matches there are, and how many for the size of the graph (`places` counts those at
+    places of their own, since coincident keypoints agree with each other anyway); which share of
+    the rank-one edges agrees with the pose; how many of the inliers are rank-one edges that the
+    motion filter keeps; how near the pose of the second search is, which counts the more the more
+    matches that has and the less the covariance leaves open; and how few it has.
+    """
+    kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
+    level, _ = _core.levels(len(pair.edges), pair.graph.rank, kept, estimate.options.q)
+    total = np.bincount(level, minlength=_core.NUM_LEVELS)
+    found = np.bincount(level[estimate.inliers], minlength=_core.NUM_LEVELS)
+    # Levels 0 and 1 are of rank one, level 0 is kept.
+    agree = float(found[:2].sum())
+    share, apart = 0.0, 0.0
+    if second.success:
+        share = second.cardinality / max(estimate.cardinality, 1)
+        apart = max(
+            part * min(1.0, ERROR_LIMIT_DEG / max(math.degrees(deviation), 1e-9))
+            for part, deviation in zip(
+                angles_deg(second.R, second.t, pose),
+                (spread.rotation_sd, spread.translation_sd),
+                strict=True,
             )
         )
-    method, threads = checked_method(estimate.method), num_threads(options.threads)
-    results = _core.estimate_relative_pose([pair.for_core(moved[0])], method, settings[:1], threads)
-    # The filter uses the pixels, which have not moved, so that it has to run only once.
-    kept = results[0].kept if len(results[0].kept) else None
-    pairs = [pair.for_core(x1, kept) for x1 in moved[1:]]
-    results += _core.estimate_relative_pose(pairs, method, settings[1:], threads)
-    return np.array([result.cardinality for result in results], dtype=np.int64)
-
-
-def rearrange(points: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Let the parts of an image trade places, each turned by quarter turns about its middle.
-
-    The points (N, 2) are on the normalised plane, where moved points need no camera model to be
-    legal.
-    """
-    part = parts_of(points)
-    count = np.maximum(np.bincount(part, minlength=SIDE**2), 1)
-    middle = np.stack(
-        [np.bincount(part, axis, minlength=SIDE**2) / count for axis in points.T], axis=1
+    return np.array(
+        [
+            math.log(max(places - SAMPLE, 1)),
+            math.log(max(places - SAMPLE, 1) / math.sqrt(max(len(pair.edges), 1))),
+            math.log((agree + 0.5) / (float(total[:2].sum()) - agree + 1.0)),
+            math.log((float(found[0]) + 0.5) / (float(found[1:].sum()) + 0.5)),
+            -share * math.log1p(apart / _SAME_DEG),
+            -share,
+        ]
     )
-    place, turns = rng.permutation(SIDE**2), rng.integers(0, 4, SIDE**2)
-    cosine, sine = np.array([1, 0, -1, 0])[turns][part], np.array([0, 1, 0, -1])[turns][part]
-    x, y = (points - middle[part]).T
-    turned = np.stack([cosine * x - sine * y, sine * x + cosine * y], axis=1)
-    return np.asarray(middle[place[part]] + turned, dtype=np.float64)
 
 
-def parts_of(points: FloatArray) -> IndexArray:
-    """Part 0 to 8 of every point: three columns of equally many points, each in three."""
-    column = _thirds(points[:, 0])
-    part = np.zeros(len(points), dtype=np.int64)
-    for c in range(SIDE):
-        here = np.flatnonzero(column == c)
-        part[here] = SIDE * c + _thirds(points[here, 1])
-    return part
+def rival_probability(
+    pair: PreparedPair, estimate: Estimate, pose: RelativePose, shape: Planarity
+) -> float:
+    """Probability of the second pose of a plane, from the matches that it has by itself."""
+    if shape.second is None:
+        return 0.0
+    R, t = shape.second
+    if max(angles_deg(R, t, pose)) < ERROR_LIMIT_DEG:
+        return 0.0
+    q, delta = estimate.options.q, estimate.options.delta
+    matches = _core.score(pair.x0, pair.x1, pair.edges, pair.eps, q, delta, R, t)[1]
+    return logistic((matches / max(estimate.cardinality, 1) - _EVEN_SHARE) / _SHARE_SCALE)
 
 
-def _thirds(values: FloatArray) -> IndexArray:
-    """Third, 0 to 2, that each value belongs to by its place in ascending order."""
-    place = np.empty(len(values), dtype=np.int64)
-    place[np.argsort(values, kind="stable")] = np.arange(len(values))
-    return place * SIDE // max(len(values), 1)
+def accuracy(spread: PoseCovariance) -> float:
+    """Probability that the error of a right geometry is below the limit, as the covariance says."""
+    product = 1.0
+    for deviation in (spread.rotation_sd, spread.translation_sd):
+        scaled = _DEVIATION_SCALE * math.degrees(deviation) / ERROR_LIMIT_DEG
+        product *= -math.expm1(-1.0 / max(scaled, 1e-6) ** 2)
+    return product
 
 
-def tail(sizes: IndexArray, size: int, ratio: float) -> tuple[float, float]:
-    """Chance of `size` or more in `ratio` times the iterations, and the mean size then.
+def angles_deg(R: FloatArray, t: FloatArray, pose: RelativePose) -> tuple[float, float]:
+    """Angles of rotation and of direction of translation between (R, t) and a pose, in degrees."""
+    cosines = 0.5 * (float(np.sum(R * pose.R)) - 1.0), float(t @ pose.t)
+    first, second = (math.degrees(math.acos(min(1.0, max(-1.0, c)))) for c in cosines)
+    return first, second
 
-    The largest of many is close to a Gumbel variable, which moves by scale * log(ratio) when there
-    are `ratio` times as many; its location and scale come from mean and variance of `sizes`.
-    """
-    mean = float(np.mean(sizes))
-    weight = len(sizes) - 1
-    variance = (_PRIOR_RUNS * _PRIOR_VARIANCE * mean + weight * float(np.var(sizes, ddof=1))) / (
-        _PRIOR_RUNS + weight
-    )
-    scale = math.sqrt(6.0 * max(variance, 1e-12)) / math.pi
-    location = mean - _EULER * scale
-    cautious = _CAUTION * scale
-    # Sizes are whole numbers: "at least m" begins half way from m - 1.
-    distance = (size - 0.5 - location) / cautious - math.log(ratio)
-    chance = -math.expm1(-math.exp(-distance)) if distance > -30.0 else 1.0
-    return chance, mean + scale * math.log(ratio)
+
+def logistic(x: float) -> float:
+    """Probability of log-odds."""
+    return 0.5 * (1.0 + math.tanh(0.5 * x))
 
 
 def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -316,45 +366,57 @@ def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _judge(
     estimate: Estimate,
     places: int,
-    chance: float,
-    typical: float,
+    probability: Probability,
     shape: Planarity,
     spread: PoseCovariance,
 ) -> tuple[Verdict, str]:
-    """Return the verdict and its reason; the most serious objection comes first."""
-    number = len(estimate.matches)
-    matches = count(number, "match", "matches")
+    """Return the verdict and its reason, which names the number that decided."""
     if estimate.pose is None:
         return "failed", f"No pose was found: {estimate.failure.rstrip('.')}."
     if places <= SAMPLE:
-        return "weak", (
+        return "uncertain", (
             f"The number of distinct matches is {places}, and a pose can be fitted to any {SAMPLE}."
         )
-    if chance > CHANCE_LIMIT:
-        return "weak", (
-            f"{matches} could arise by chance, which gives about {typical:z,.0f}, and {number:,} "
-            f"or more with probability {probability_text(chance)}."
-        )
-    if estimate.low_parallax or shape.rotation >= DEGENERATE_SHARE:
-        return "degenerate", (
-            f"The camera hardly moved, the rays of the matches meet at only "
-            f"{angle(estimate.parallax_deg)}: trust the rotation, not the direction of translation."
-        )
-    if shape.plane >= DEGENERATE_SHARE and shape.twin >= DEGENERATE_SHARE:
-        return "degenerate", (
-            f"{100.0 * shape.plane:.0f} % of the matches lie on one plane, and a second pose "
-            f"explains {100.0 * shape.twin:.0f} % of them as well."
-        )
-    largest_sd = max(spread.rotation_sd, spread.translation_sd)
-    if not math.isfinite(largest_sd):
-        return "weak", f"{matches} agree on one pose but do not determine it."
-    if not 2.0 * math.degrees(largest_sd) <= ERROR_LIMIT_DEG:
-        return "weak", (
-            f"The matches hardly determine the pose: its standard deviation is "
-            f"{angle(math.degrees(spread.rotation_sd))} in rotation and "
-            f"{angle(math.degrees(spread.translation_sd))} in the direction of translation."
-        )
-    return "solved", f"{matches} agree on one pose, where chance gives about {typical:z,.0f}."
+    matches = count(len(estimate.matches), "match", "matches")
+    sure = f"right with probability {probability_text(probability.right)}"
+    still = estimate.low_parallax or shape.rotation >= DEGENERATE_SHARE
+    if probability.geometry >= LIKELY:
+        if still:
+            return "degenerate", (
+                f"The camera hardly moved, the rays of the matches meet at only "
+                f"{angle(estimate.parallax_deg)}: trust the rotation, not the direction of "
+                f"translation."
+            )
+        if probability.rival >= AMBIGUOUS:
+            return "ambiguous", (
+                f"{100.0 * shape.plane:.0f} % of the matches lie on one plane, and its second pose "
+                f"is right instead with probability {probability_text(probability.rival)}."
+            )
+        if probability.accurate < DETERMINED:
+            return "degenerate", _determined(spread)
+    if probability.right >= SOLVED:
+        return "solved", f"{matches} agree on one pose, which is {sure}."
+    if probability.right >= LIKELY:
+        return "likely", f"{matches} agree on one pose, which is {sure}."
+    return "uncertain", f"{matches} agree on one pose, which is only {sure}."
+
+
+def _determined(spread: PoseCovariance) -> str:
+    """Say what the matches determine, and how well."""
+    known: list[str] = []
+    open_: list[str] = []
+    for name, deviation in (
+        ("the rotation", spread.rotation_sd),
+        ("the direction of translation", spread.translation_sd),
+    ):
+        degrees = math.degrees(deviation)
+        text = f"{name} (±{angle(degrees)})" if math.isfinite(degrees) else name
+        (known if degrees <= ERROR_LIMIT_DEG else open_).append(text)
+    if known and open_:
+        return f"The matches determine {known[0]}, but not {open_[0]}."
+    if open_:
+        return f"The matches determine neither {open_[0]} nor {open_[1]}."
+    return f"The matches hardly determine {known[0]} and {known[1]}."
 
 
 def _plain(value: Any) -> Any:

@@ -100,6 +100,8 @@ class Estimate:
     timing: dict[str, float]
     # What it was made from, for `assess`.
     _graph: AssociationGraph
+    # Edges (E,) that the motion filter keeps; empty if it did not run.
+    _kept: BoolArray
     _cameras: tuple[Camera, Camera] | None = None
     _working_scale: WorkingScale | None = None
 
@@ -156,6 +158,7 @@ def common_fields(prepared: PreparedPair, result: _core.Estimate, method: str) -
         "options": prepared.options,
         "timing": dict(result.timing),
         "_graph": prepared.graph,
+        "_kept": read_only(result.kept),
         "_cameras": prepared.cameras,
         "_working_scale": prepared.working_scale,
     }

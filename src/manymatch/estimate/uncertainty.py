@@ -168,12 +168,13 @@ class Planarity:
     """Shares, from 0 to 1, of the matches that a simpler model explains; NaN without matches.
 
     The models are the rotation alone, one plane seen with the found pose, and the second pose of
-    that plane.
+    that plane, which is `second` (R, t), refined; None where there is none.
     """
 
     rotation: float
     plane: float
     twin: float
+    second: tuple[FloatArray, FloatArray] | None = None
 
 
 def planarity(
@@ -201,7 +202,7 @@ def planarity(
     plane = _best_plane(rays, inverse_depth, tolerance / np.maximum(speed, 1e-12), seed)
     rotation = share(np.zeros(3))
     flat = max(share(plane), rotation)
-    return Planarity(rotation, flat, _twin_share(x0, x1, pose, plane, eps))
+    return Planarity(rotation, flat, *_twin(x0, x1, pose, plane, eps))
 
 
 def _inverse_depths(
@@ -244,13 +245,13 @@ def _best_plane(
     return np.asarray(plane, dtype=np.float64)
 
 
-def _twin_share(
+def _twin(
     x0: FloatArray, x1: FloatArray, pose: RelativePose, plane: FloatArray, eps: float
-) -> float:
-    """Share of the matches that the other pose with the same homography explains, refined."""
+) -> tuple[float, tuple[FloatArray, FloatArray] | None]:
+    """Share of the matches that the other pose with the same homography explains, and that pose."""
     twin = planar_twin(pose.R, pose.t, plane, x0)
     if twin is None:
-        return 0.0
+        return 0.0, None
     candidates = [twin]
     R, t = _core.refine(x0, x1, np.ones(len(x0)), *twin, eps, "truncated", 25)[:2]
     # Matches off the plane can pull the twin back to the found pose, which then explains itself.
@@ -260,7 +261,8 @@ def _twin_share(
     for R, t in candidates:
         r2, in_front = _core.sampson(x0, x1, R, t)
         shares.append(float(np.mean((r2 < eps**2) & in_front)))
-    return max(shares)
+    best = int(np.argmax(shares))
+    return shares[best], candidates[best]
 
 
 def planar_twin(

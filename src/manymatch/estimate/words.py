@@ -67,7 +67,7 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     said = model_sentence(estimate)
     if estimate.pose is None:
         return said, []
-    if confidence.verdict == "solved":
+    if confidence.verdict in ("solved", "likely"):
         return said, [confidence.reason]
     degenerate = confidence.verdict == "degenerate"
     first = "The pose is not fully determined." if degenerate else "The pose is uncertain."
@@ -189,11 +189,7 @@ def confidence_rows(
     """
     if confidence.verdict == "failed":
         return []
-    explained = "that a matching as large arises at random"
-    if math.isfinite(confidence.chance_matches):
-        usual = count(round(confidence.chance_matches), "match", "matches")
-        explained += f"; about {usual} can be expected then"
-    rows = [("Chance", probability_text(confidence.chance), explained)]
+    rows = [("Pose", probability_text(confidence.pose_probability), "probability to be right")]
     if estimate is not None and estimate.match_probability is not None:
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
         rows.append(("A match", _percent(mean), "mean probability to be right"))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from manymatch._environment import require
 from manymatch._files import output_folder, read_text, whole_files
 from manymatch._validate import count, refusal, suggest
-from manymatch.estimate.confidence import CHANCE_LIMIT
 from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import (
@@ -317,7 +316,7 @@ class MatchResult:
             self.keypoints1,
             estimate.matches,
             estimate.match_probability,
-            trusted_pose(estimate.pose, self.confidence.chance),
+            trusted_pose(estimate.pose, self.confidence.verdict),
         )
         with WRITERS[form](root) as writer:
             writer.add(*self._records(), pair)
@@ -442,9 +441,9 @@ def earlier_result(folder: Path) -> EarlierResult:
     return EarlierResult(images, tuple(name for name in files if name in ours))
 
 
-def trusted_pose(pose: RelativePose | None, chance: float | None) -> RelativePose | None:
-    """Return the pose for a model of many images; None where chance may have found its matches."""
-    return pose if chance is not None and chance <= CHANCE_LIMIT else None
+def trusted_pose(pose: RelativePose | None, verdict: str) -> RelativePose | None:
+    """Return the pose for a model of many images; None where its matches may be wrong."""
+    return pose if verdict in ("solved", "likely", "degenerate") else None
 
 
 def mean_probability(estimate: Estimate) -> float | None:

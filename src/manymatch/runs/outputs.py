@@ -132,7 +132,7 @@ def write_outputs(
             pair = pairs[row["index"]]
             path = matches_path(folder, row["index"], pair)
             found = read_matches_npz(path)
-            found = dataclasses.replace(found, pose=trusted_pose(found.pose, row.get("chance")))
+            found = dataclasses.replace(found, pose=trusted_pose(found.pose, row["verdict"]))
             images = _images(pair, row, found, path)
             for writer in writers:
                 writer.add(*images, found)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Verdict on a pair that could not be tried; the others are those of `Confidence`.
 ERROR = "error"
 #: All verdicts, best first.
-VERDICTS = ("solved", "weak", "degenerate", "failed", ERROR)
+VERDICTS = ("solved", "likely", "uncertain", "ambiguous", "degenerate", "failed", ERROR)
 
 _MACHINE_FAULTS = frozenset(
     {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -40,7 +40,7 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys(("verdict", "reason", "failure", "error"), str),
     **dict.fromkeys((*_ROTATION, *_TRANSLATION), float),
     **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), int),
-    **dict.fromkeys(("mean_probability", "hcm", "chance"), float),
+    **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), float),
     **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), float),
     "iterations": int,
     **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), float),
@@ -129,7 +129,7 @@ def result_row(
         "matches": len(estimate.matches),
         "mean_probability": mean_probability(estimate),
         "hcm": float(estimate.hcm),
-        "chance": float(confidence.chance),
+        "pose_probability": float(confidence.pose_probability),
         "parallax_deg": float(confidence.parallax_deg),
         "rotation_sd_deg": float(confidence.rotation_sd_deg),
         "translation_sd_deg": float(confidence.translation_sd_deg),
