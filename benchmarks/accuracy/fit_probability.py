@@ -54,7 +54,7 @@ TRUTH_PX = 5.0
 # Keeps slopes finite where the data would allow any.
 RIDGE = 1e-4
 # What the sources of estimates count, all their pairs together.
-SHARES = {"real": 1.0, "synthetic": 0.15, "made": 0.15, "clutter": 0.1, "unrelated": 0.35}
+SHARES = {"real": 1.0, "synthetic": 0.15, "made": 0.15, "clutter": 0.1, "unrelated": 0.25}
 NUM_SCENES = 40
 
 
@@ -312,7 +312,10 @@ def main() -> None:
             "pose_probability, COEFFICIENTS: constant, matches, size, rank one, best, near, few",
             theta,
         ),
-        ("match_probability, RELATIVE_POSE: constant, competition, excess, size, prior", matches),
+        (
+            "match_probability, RELATIVE_POSE: constant, competition, excess, size, prior, share",
+            matches,
+        ),
     ):
         console.print(f"{name}:\n({', '.join(f'{value:.3f}' for value in values)})")
 

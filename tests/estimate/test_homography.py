@@ -323,7 +323,7 @@ def test_chance_agreements_grow_with_the_area():
     features = match_features(
         edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers), model=HOMOGRAPHY
     )
-    competition, excess, size, _ = features.T
+    competition, excess, size, *_ = features.T
     np.testing.assert_allclose(competition, 0.0, atol=1e-12)
     np.testing.assert_allclose(excess, np.log((30 - 4 - 2) / (np.sqrt(2.0) + 3.0)))
     np.testing.assert_allclose(size, np.log((30 - 4) / np.sqrt(72.0)))

@@ -19,7 +19,7 @@ NEAR, FAR = module._RING
 
 
 def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
-    """Evidence of each match (M, 4), one match and one edge after the other."""
+    """Evidence of each match (M, 5), one match and one edge after the other."""
     count = len(edges)
     levels, priors = [], []
     for e in range(count):
@@ -51,8 +51,11 @@ def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
             math.sqrt(all_chance) + 3.0
         )
         size = max(len(matched) - module.RELATIVE_POSE.sample_size, 1) / math.sqrt(count)
-        features.append([math.log(v) for v in (competition, excess, size, priors[m])])
-    return np.array(features).reshape(len(matched), 4)
+        first = [e for e in range(count) if levels[e][0] == 1]
+        agree = sum(bool(inliers[e]) for e in first)
+        share = (agree + 0.5) / (len(first) - agree + 1.0)
+        features.append([math.log(v) for v in (competition, excess, size, priors[m], share)])
+    return np.array(features).reshape(len(matched), 5)
 
 
 def twin(*case):

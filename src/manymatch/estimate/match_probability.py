@@ -43,10 +43,10 @@ class ProbabilityModel:
 
 #: Distance from an epipolar line. Fitted by benchmarks/accuracy/fit_probability.py; docs/auto.md
 #: has the measured reliability.
-RELATIVE_POSE = ProbabilityModel(5, 1, (0.173, -0.299, 0.955, 1.559, 0.446))
-#: Distance from a point. The coefficients carry over; docs/homography.md has the measured
-#: reliability.
-HOMOGRAPHY = ProbabilityModel(4, 2, RELATIVE_POSE.coefficients)
+RELATIVE_POSE = ProbabilityModel(5, 1, (1.976, -0.700, 0.750, 2.298, 0.727, 0.737))
+#: Distance from a point. Coefficients of an earlier fit to relative poses; docs/homography.md has
+#: the measured reliability.
+HOMOGRAPHY = ProbabilityModel(4, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
 
 
 def match_probability(
@@ -96,10 +96,12 @@ def match_features(
     q: float = Options.q,
     model: ProbabilityModel = RELATIVE_POSE,
 ) -> FloatArray:
-    """Logarithms (M, 4) of what speaks for and against each match; arguments as above.
+    """Logarithms (M, 5) of what speaks for and against each match; arguments as above.
 
     Columns: competition by other inliers at its two keypoints, how far the inliers of the pair
-    exceed chance, how many matches there are for the size of the graph, prior by rank and filter.
+    exceed chance, how many matches there are for the size of the graph, prior by rank and filter,
+    and how many rank-one candidates are inliers for each that is not. All but the first and the
+    fourth are those of the pair: they tell how likely the geometry is right.
     """
     level, prior = _core.levels(len(edges), rank, kept if len(kept) else None, q)
     found = np.bincount(level[inliers], minlength=_core.NUM_LEVELS).astype(float)
@@ -115,8 +117,11 @@ def match_features(
     spare = model.sample_size
     excess = max(found.sum() - spare - chance.sum(), 1.0) / (np.sqrt(chance.sum()) + 3.0)
     size = max(len(matched) - spare, 1) / np.sqrt(max(len(edges), 1))
+    # Levels 0 and 1 are of rank one.
+    rank_one, agree = np.count_nonzero(level < 2), found[:2].sum()
+    share = (agree + 0.5) / (rank_one - agree + 1.0)
     whole = np.ones(len(matched))
-    columns = (competition, excess * whole, size * whole, prior[matched])
+    columns = (competition, excess * whole, size * whole, prior[matched], share * whole)
     return np.asarray(np.log(np.stack(columns, axis=1)))
 
 
