@@ -24,8 +24,8 @@ for pair in pairs:
 
 for pair, estimate in zip(pairs, mm.estimate_relative_poses(problems), strict=True):
     error = pose_error_deg(estimate.pose, pair.R, pair.t)
-    verdict = mm.assess(estimate).verdict
+    sure = mm.assess(estimate)
     print(
-        f"{pair.name0} {pair.name1}: {verdict}, {len(estimate.matches)} matches, "
-        f"pose error {error:.2f} degrees"
+        f"{pair.name0} {pair.name1}: {sure.verdict} ({sure.pose_probability:.2f}), "
+        f"{len(estimate.matches)} matches, pose error {error:.2f} degrees"
     )

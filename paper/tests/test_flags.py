@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 import typer
@@ -47,6 +47,19 @@ def called(function, *arguments):
     if result.exit_code:
         raise ValueError(result.stderr)
     return seen[0]
+
+
+def test_a_number_may_be_a_word():
+    def run(*, options: Options, step: float | Literal["auto"] = "auto") -> None:
+        """Run."""
+
+    for text, value in (("auto", "auto"), ("0.5", 0.5)):
+        given = called(run, "--step", text, "--threshold-px", text)
+        assert (given["step"], given["options"].threshold_px) == (value, value)
+    given = called(run)
+    assert (given["step"], given["options"]) == ("auto", Options())
+    with pytest.raises(ValueError, match="it must be a number or auto, got 'wide'"):
+        called(run, "--step", "wide")
 
 
 def test_every_form_of_parameter():

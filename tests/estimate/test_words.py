@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from manymatch import (
 from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, make_scene
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
-from manymatch.estimate.confidence import Probability
+from manymatch.estimate.confidence import Probability, Verdict
 from manymatch.estimate.uncertainty import Planarity, PoseCovariance
 from manymatch.estimate.words import (
     camera_centre,
@@ -29,6 +30,7 @@ from manymatch.estimate.words import (
 )
 from manymatch.geometry.pose import RelativePose
 from tests.oracles.geometry import rotation_from_vector
+from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.wording import assert_reads_well, assert_sentence
 
 
@@ -89,11 +91,75 @@ def test_rows_have_the_numbers(estimate, confidence):
     assert rows["One plane"] == f"{100 * confidence.planar:.0f} %"
     assert "A match" not in {name for name, _, _ in words.confidence_rows(confidence)}
     unknown = dataclasses.replace(
-        confidence, pose_probability=0.97, translation_sd_deg=math.inf, rotation_sd_deg=0.0312
+        confidence, pose_probability=0.994, translation_sd_deg=math.inf, rotation_sd_deg=0.0312
     )
     rows = {name: value for name, value, _ in words.confidence_rows(unknown)}
-    assert (rows["Pose"], rows["Rotation"]) == ("97 %", "±0.031°")
+    assert (rows["Pose"], rows["Rotation"]) == ("more than 99 %", "±0.031°")
     assert rows["Direction of motion"] == "unknown"
+
+
+def said_of(estimate, graph, confidence, verdict):
+    """Return the sentences on an estimate with another verdict."""
+    judged = dataclasses.replace(confidence, verdict=verdict, reason="It is so.")
+    return words.estimate_sentences(estimate, graph, judged)
+
+
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_the_verdict_is_the_only_opinion(scene, estimate, confidence, verdict):
+    """What holds only if the pose is right is not said beside a verdict that doubts it."""
+    first, *others = said_of(with_alternatives(estimate), scene.graph, confidence, verdict)
+    assert first == f"{verdict.capitalize()}: It is so."
+    relied_on = verdict in ("solved", "likely")
+    assert any("expected to be right" in sentence for sentence in others) == relied_on
+    assert not any(re.search(r"chance|certain|guess", sentence) for sentence in others)
+    judged = dataclasses.replace(confidence, verdict=verdict)
+    rows = {name: text for name, *text in words.confidence_rows(judged, estimate)}
+    assert ("A match" in rows) == relied_on
+    if verdict != "failed":
+        expected = words.probability_text(confidence.pose_probability)
+        assert rows["Pose"] == [expected, "probability to be right"]
+    # Low parallax is the verdict's to judge.
+    low = dataclasses.replace(estimate, low_parallax=True)
+    assert "cannot be determined" not in words.headline(low, judged)[0]
+    assert any("cannot be" in s for s in said_of(low, scene.graph, confidence, verdict)) != (
+        relied_on
+    )
+
+
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_alternatives_are_said_where_the_pose_is_ambiguous(scene, estimate, confidence, verdict):
+    several = with_alternatives(estimate, (0.4, 0.004))
+    said = [s for s in said_of(several, scene.graph, confidence, verdict) if s.startswith("Or ")]
+    if verdict != "ambiguous":
+        assert said == []
+        return
+    for sentence, other, share in zip(
+        said, several.alternatives, ("40 %", "less than 1 %"), strict=True
+    ):
+        assert_sentence(sentence)
+        assert describe_pose(other.model) in sentence
+        assert f"({share} among the poses found, {len(other.matches)} matches)" in sentence
+    assert words.chosen_share(several) == pytest.approx(0.596)
+    assert words.headline(several, dataclasses.replace(confidence, verdict=verdict))[0] == (
+        "More than one pose explains the matches."
+    )
+
+
+def test_noise_and_the_threshold_that_was_chosen(scene, estimate, confidence):
+    noisy = dataclasses.replace(estimate, noise_px=0.3123, noise_sd_px=0.0467, threshold_px=1.234)
+    assert words.noise_text(noisy) == "0.31 ± 0.05 px"
+    assert words.threshold_text(noisy) == "noise 0.31 ± 0.05 px"
+    assert words.estimate_sentences(noisy, scene.graph)[-1].endswith("; noise 0.31 ± 0.05 px.")
+    auto = dataclasses.replace(noisy, options=Options(threshold_px="auto"))
+    assert words.threshold_text(auto) == "noise 0.31 ± 0.05 px, threshold 1.2 px"
+    rows = {name: value for name, value, _ in words.confidence_rows(confidence, auto)}
+    assert (rows["Noise"], rows["Threshold"]) == ("0.31 ± 0.05 px", "1.2 px")
+    for deviation, text in ((math.nan, "0.31 px"), (0.0, "0.31 px"), (1.6, "0 ± 2 px")):
+        assert words.noise_text(dataclasses.replace(noisy, noise_sd_px=deviation)) == text
+    unknown = dataclasses.replace(estimate, noise_px=math.nan)
+    assert words.threshold_text(unknown) == words.noise_text(unknown) == ""
+    rows = {name: value for name, value, _ in words.confidence_rows(confidence, unknown)}
+    assert rows["Noise"] == f"{confidence.noise_px:.2f} px"
 
 
 def test_comparison(estimate, scene):
@@ -279,13 +345,13 @@ def test_every_estimate_reads_well(
     )
     for sentence in words.estimate_sentences(found, graph):
         assert_sentence(sentence)
-    for verdict in ("solved", "weak", "degenerate", "failed"):
+    for verdict in ("solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"):
         judged = dataclasses.replace(confidence, verdict=verdict)
         first_said, others = words.headline(found, judged)
         for sentence in (first_said, *others):
             assert_sentence(sentence)
         # A pose that is not to be relied on is never said first.
-        assert ("turned" in first_said) == (model == "pose" and verdict == "solved")
+        assert ("turned" in first_said) == (model == "pose" and verdict in ("solved", "likely"))
     assert_reads_well(repr(graph))
     for row in words.comparison_rows([("ours", found)], [None]):
         for cell in row:
@@ -317,8 +383,10 @@ def test_every_reason_reads_well(
     assert " unknown" not in reason
 
 
-@given(numbers, numbers, numbers, numbers)
-def test_every_row_of_a_confidence_reads_well(confidence, probability, share, deviation, parallax):
+@given(numbers, numbers, numbers, numbers, numbers, st.sampled_from(["auto", 1.0]))
+def test_every_row_of_a_confidence_reads_well(
+    confidence, estimate, probability, noise, share, deviation, parallax, threshold
+):
     changed = dataclasses.replace(
         confidence,
         pose_probability=min(probability, 1.0),
@@ -329,17 +397,25 @@ def test_every_row_of_a_confidence_reads_well(confidence, probability, share, de
         translation_sd_deg=2 * deviation,
         noise_px=parallax,
     )
-    rows = words.confidence_rows(changed)
-    assert len(rows) == 7
+    found = dataclasses.replace(
+        estimate,
+        noise_px=noise,
+        noise_sd_px=deviation,
+        options=Options(threshold_px=threshold),
+        threshold_px=share + 1e-3 if math.isfinite(share) else 1.0,
+    )
+    rows = words.confidence_rows(changed, found)
+    assert len(words.confidence_rows(changed)) == 7
+    assert len(rows) == 8 + (threshold == "auto")
     for row in rows:
         for cell in row:
             assert_reads_well(cell)
 
 
 def test_numbers_have_no_exponent_and_no_false_digits():
-    said = [words.probability_text(p) for p in (1.0, 0.9999, 0.5, 0.031, 0.001, 9e-4, 0.0)]
+    said = [words.probability_text(p) for p in (1.0, 0.9999, 0.5, 0.031, 0.001, 0.0, math.nan)]
     assert said == [
-        "100 %", "100 %", "50 %", "3.1 %", "0.10 %", "1 in 10³", "practically none",
+        "100 %", "more than 99 %", "50 %", "3 %", "less than 1 %", "0 %", "unknown",
     ]  # fmt: skip
     said = [words.angle(a) for a in (0.0, 1e-9, 1e-6, 0.0312, 1.26, 43.6, 123.4, math.nan)]
     assert said == ["0°", "0°", "0.000001°", "0.031°", "1.3°", "44°", "123°", "unknown"]

@@ -163,6 +163,8 @@ def test_alternatives_come_back(tmp_path):
     ],
 )
 def test_bad_alternatives_are_named(tmp_path, other, message):
+    with pytest.raises(ValueError, match=r"^alternatives must be an iterable of AlternativePose"):
+        write_matches_npz(tmp_path / "m.npz", P0, P1, MATCHES, alternatives=3)
     good = AlternativePose(POSE, 0.1, MATCHES)
     with pytest.raises(ValueError, match=message):
         write_matches_npz(tmp_path / "m.npz", P0, P1, MATCHES, alternatives=[good, other])

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from manymatch.runs.journal import DAMAGED, NAME, Journal, read_journal
+from manymatch.runs.journal import DAMAGED, NAME, Journal, check_folder, read_journal
 
 HEADER = {
     "config": {"features": {"max_keypoints": 512, "layer": None}},
@@ -70,9 +70,9 @@ def test_a_torn_end_is_dropped(folder, tail):
 
 def test_the_last_record_of_a_pair_counts(folder):
     with Journal(folder, HEADER) as journal:
-        journal.append([record(3, verdict="weak")])
+        journal.append([record(3, verdict="likely")])
     with Journal(folder, HEADER) as journal:
-        assert [row["verdict"] for row in journal.records()] == ["solved", "weak", "solved"]
+        assert [row["verdict"] for row in journal.records()] == ["solved", "likely", "solved"]
 
 
 DAMAGE = {
@@ -91,7 +91,7 @@ DAMAGE = {
 
 
 def check(row):
-    if row.get("verdict") not in ("solved", "weak"):
+    if row.get("verdict") not in ("solved", "likely"):
         raise ValueError("another verdict")
 
 
@@ -168,6 +168,19 @@ def test_other_headers_are_refused(folder, change, says):
         Journal(folder, {**HEADER, **change})
     assert str(e.value).endswith(f"where {says}")
     assert (folder / NAME).read_bytes() == before
+
+
+def test_results_of_an_older_format_are_refused(folder):
+    """Their verdicts were others, so that rows of both would not mean the same."""
+    old = (folder / NAME).read_bytes().replace(b'"format":2', b'"format":1', 1)
+    (folder / NAME).write_bytes(old)
+    for start in (Journal, check_folder):
+        with pytest.raises(ValueError, match=r"^out must be a new folder or one of the same") as e:
+            start(folder, HEADER)
+        assert str(e.value).endswith(
+            "where results are of format 1, and this version writes format 2"
+        )
+    assert (folder / NAME).read_bytes() == old
 
 
 def test_one_run_at_a_time(folder):

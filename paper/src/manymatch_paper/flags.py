@@ -2,7 +2,8 @@
 
 A parameter becomes a flag of the same name. Its annotation decides the form:
 
-- ``int``, ``float``, ``str``, ``bool`` and ``Path``, also with ``| None``, are plain flags;
+- ``int``, ``float``, ``str``, ``bool`` and ``Path``, also with ``| None``, are plain flags, and a
+  number that may also be a word, ``float | Literal["auto"]``, is one;
 - ``Sequence[str]`` and ``Sequence[int]`` are flags that may be repeated;
 - ``tuple[float, ...]`` and ``tuple[int, ...]`` are numbers separated by commas, whole numbers also
   as ranges such as ``16-24``;
@@ -23,11 +24,12 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, ParameterInfo
 
+from manymatch.cli.flags import word_form, words_of
 from manymatch.estimate.options import Options
 
 #: Mark of a parameter that takes the value of another one's flag, if there is one.
@@ -192,4 +194,9 @@ def _flag(kind: Any, name: str, default: Any, form: ParameterInfo) -> Flag:
         kind = list[parts[0]] if needed else list[parts[0]] | None  # type: ignore[valid-type]
         default = default if needed else list(default or ()) or None
         return Flag(Annotated[kind, form], default, lambda values: tuple(values or ()))
+    if words := words_of(kind):
+        [plain] = [part for part in parts if get_origin(part) is not Literal]
+        for key, value in word_form(plain, words).items():
+            setattr(form, key, value)
+        kind = plain
     return Flag(Annotated[kind, form], default)

@@ -38,7 +38,7 @@ _COMMON_FIELDS = (
 )  # fmt: skip
 _ARTICLES: dict[type, str] = {int: "a whole number", float: "a number"}
 # Stands for None on the command line, where None is a flag that was not given.
-_NONE = object()
+_NONE, _NO_VALUE = object(), "none"
 
 Device = Annotated[
     str,
@@ -88,7 +88,7 @@ ProtocolName = Annotated[
         f"{PAPER.association.k} candidates, {PAPER.association.max_edges} and "
         f"{PAPER.association.keep} edges before and after the motion filter, "
         f"method {PAPER.method}, "
-        f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
+        f"{PAPER.options.fixed_threshold_px:g} px, {PAPER.options.min_iterations:,} to "
         f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
         rich_help_panel=COMMON,
     ),
@@ -203,33 +203,33 @@ def _flag(cls: type, field: dataclasses.Field[Any], panel: str | None = None) ->
     if kind is bool:
         return Annotated[bool | None, typer.Option(f"{name}/--no-{name[2:]}", **details)]
     # What a value may be beside a number: words, and none.
-    words = [*_words(hint), *(["none"] if type(None) in get_args(hint) else [])]
+    words = [*words_of(hint), *([_NO_VALUE] if type(None) in get_args(hint) else [])]
     if words:
-        details |= {
-            "parser": _word_or(kind, words),
-            "metavar": f"<{' or '.join([kind.__name__, *words])}>",
-        }
+        details |= word_form(kind, words)
     return Annotated[kind | None, typer.Option(name, **details)]
 
 
-def _word_or(kind: type, words: list[str]) -> Callable[[str], object]:
-    """Return a parser for values of a type and some words, in any case."""
+def word_form(kind: type, words: list[str]) -> dict[str, Any]:
+    """Return the arguments of Typer's form for a flag whose value may also be one of some words.
 
-    def value(text: str) -> object:
-        word = text.strip().lower()
+    They count in any case; "none" becomes a mark that stands for None.
+    """
+
+    def value(text: Any) -> object:
+        # Typer also parses a default.
+        word = text.strip().lower() if isinstance(text, str) else text
         if word in words:
-            return _NONE if word == "none" else word
+            return _NONE if word == _NO_VALUE else word
         try:
             return kind(text)
         except ValueError:
             wanted = " or ".join([_ARTICLES.get(kind, f"a {kind.__name__}"), *words])
             raise typer.BadParameter(f"it must be {wanted}, got {text!r}") from None
 
-    value.__name__ = kind.__name__
-    return value
+    return {"parser": value, "metavar": f"<{' or '.join([kind.__name__, *words])}>"}
 
 
-def _words(hint: Any) -> list[str]:
+def words_of(hint: Any) -> list[str]:
     """Return the words that a field may be instead of a value of its type."""
     if get_origin(hint) not in (Union, types.UnionType):
         return []
@@ -242,7 +242,7 @@ def _plain_type(hint: Any) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         others = [part for part in arguments if part is not type(None)]
-        # Words beside another type are known to `_words`.
+        # Words beside another type are those of `words_of`.
         (hint,) = [part for part in others if get_origin(part) is not Literal] or others
         return _plain_type(hint)
     if origin is Literal:

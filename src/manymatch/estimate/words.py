@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 
     from manymatch._validate import BoolArray, FloatArray
     from manymatch.estimate.confidence import Confidence
-    from manymatch.estimate.result import Estimate
+    from manymatch.estimate.result import Alternative, Estimate
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
-_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+#: Verdicts on a pose that can be relied on. Of other poses, whatever holds only if the pose is
+#: right, such as how many of the matches are, is not said.
+RELIABLE = ("solved", "likely")
+
+# What a page says first of a pose with another verdict.
+_SHORTCOMINGS = {
+    "ambiguous": "More than one pose explains the matches.",
+    "degenerate": "The pose is not fully determined.",
+}
+_UNCERTAIN = "The pose is uncertain."
 
 #: Headings of `comparison_rows`; the last one only where the true pose is known.
 COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation °", "pose error °")
@@ -43,34 +52,59 @@ _MOVES = (("to the right", "to the left"), ("down", "up"), ("forward", "backward
 
 
 def verdict_sentence(confidence: Confidence) -> str:
-    """Return the verdict and its reason, such as "Solved: 62 matches agree on one pose, ..."."""
+    """Return the verdict and its reason, such as "Likely: the pose is right with ..."."""
     return f"{confidence.verdict.capitalize()}: {confidence.reason}"
 
 
-def model_sentence(estimate: Estimate) -> str:
-    """Return the pose (or that it is a homography) in one sentence, or why there is none."""
+def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> str:
+    """Return the pose (or that it is a homography) in one sentence, or why there is none.
+
+    A pose that can be relied on has a direction, whatever the parallax.
+    """
     if not estimate.success:
         return f"No solution was found: {estimate.failure.rstrip('.')}."
     if estimate.pose is None:
         return "A homography maps image 0 to image 1."
-    if estimate.low_parallax:
+    if estimate.low_parallax and (confidence is None or confidence.verdict not in RELIABLE):
         turned = describe_rotation(estimate.pose)
         return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
-    return f"Camera 1 is {describe_pose(estimate.pose)}."
+    return pose_sentence(estimate.pose)
+
+
+def pose_sentence(pose: RelativePose) -> str:
+    """Return a pose in one sentence."""
+    return f"Camera 1 is {describe_pose(pose)}."
+
+
+def alternative_sentence(alternative: Alternative) -> str:
+    """Return another pose of an estimate in one sentence, with its probability and matches.
+
+    The probability is that among the poses found; what `confidence` says of the chosen one is
+    the probability that it is right at all.
+    """
+    share = f"{probability_text(alternative.probability)} among the poses found"
+    matches = count(len(alternative.matches), "match", "matches")
+    if isinstance(alternative.model, np.ndarray):
+        return f"Or another homography ({share}, {matches})."
+    return f"Or camera 1 is {describe_pose(alternative.model)} ({share}, {matches})."
+
+
+def chosen_share(estimate: Estimate) -> float:
+    """Return the probability of the chosen model among those found: what the others leave."""
+    return max(0.0, 1.0 - sum(other.probability for other in estimate.alternatives))
 
 
 def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]]:
     """Return what a page about a pose says first, and the sentences below it.
 
-    The pose is said first only if it is "solved"; of any other its shortcoming is.
+    The pose is said first only if it can be relied on; of any other its shortcoming is.
     """
-    said = model_sentence(estimate)
+    said = model_sentence(estimate, confidence)
     if estimate.pose is None:
         return said, []
-    if confidence.verdict in ("solved", "likely"):
+    if confidence.verdict in RELIABLE:
         return said, [confidence.reason]
-    degenerate = confidence.verdict == "degenerate"
-    first = "The pose is not fully determined." if degenerate else "The pose is uncertain."
+    first = _SHORTCOMINGS.get(confidence.verdict, _UNCERTAIN)
     return first, [confidence.reason, f"Best guess: {said[0].lower()}{said[1:]}"]
 
 
@@ -129,13 +163,18 @@ def _parts(vector: FloatArray, words: tuple[tuple[str, str], ...]) -> str:
     return mostly + " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
 
 
-def matches_text(estimate: Estimate) -> str:
-    """Return the number of matches and, where probabilities are known, how many are right."""
+def matches_text(estimate: Estimate, confidence: Confidence | None = None) -> str:
+    """Return the number of matches and, of a pose that can be relied on, how many are right."""
     text = count(len(estimate.matches), "one-to-one match", "one-to-one matches")
     probability = estimate.match_probability
-    if probability is None or probability.size == 0:
+    if probability is None or probability.size == 0 or not _relied_on(confidence):
         return text
     return f"{text} ({round(float(probability.sum())):,} expected to be right)"
+
+
+def _relied_on(confidence: Confidence | None) -> bool:
+    """Whether what holds for the pose can be said; without a verdict nothing speaks against it."""
+    return confidence is None or confidence.verdict in RELIABLE
 
 
 def kept_text(graph: AssociationGraph) -> str:
@@ -144,12 +183,18 @@ def kept_text(graph: AssociationGraph) -> str:
     return f"{count(graph.num_edges, 'candidate')} of {count(active, 'keypoint')}"
 
 
-def chosen_text(estimate: Estimate, graph: AssociationGraph, chosen: BoolArray) -> str:
+def chosen_text(
+    estimate: Estimate,
+    graph: AssociationGraph,
+    chosen: BoolArray,
+    confidence: Confidence | None = None,
+) -> str:
     """Return the matches with what they were chosen from and how many are beyond rank one.
 
     `chosen` (E,) are the edges of the graph that are matches.
     """
-    text = f"{matches_text(estimate)} out of {count(estimate.num_inliers, 'consistent candidate')}"
+    matches = matches_text(estimate, confidence)
+    text = f"{matches} out of {count(estimate.num_inliers, 'consistent candidate')}"
     if graph.rank is None or not chosen.any():
         return f"{text}."
     later = int(np.count_nonzero(graph.rank[chosen] > 1))
@@ -162,16 +207,44 @@ def chosen_text(estimate: Estimate, graph: AssociationGraph, chosen: BoolArray) 
 def estimate_sentences(
     estimate: Estimate, graph: AssociationGraph, confidence: Confidence | None = None
 ) -> list[str]:
-    """Return verdict (if given), model, and the numbers from keypoints to matches, as sentences."""
+    """Return verdict (if given), model, and the numbers from keypoints to matches, as sentences.
+
+    Where the verdict is "ambiguous", every alternative has a sentence.
+    """
     said = [] if confidence is None else [verdict_sentence(confidence)]
     # The reason of the verdict "failed" already says that there is no pose.
     if confidence is None or estimate.success:
-        said.append(model_sentence(estimate))
+        said.append(model_sentence(estimate, confidence))
+    if confidence is not None and confidence.verdict == "ambiguous":
+        said += map(alternative_sentence, estimate.alternatives)
+    measured = threshold_text(estimate)
     return [
         *said,
         f"{keypoints_text(graph)}, {count(graph.num_edges, 'candidate')}, "
-        f"{count(estimate.num_inliers, 'inlier')}, {matches_text(estimate)}.",
+        f"{count(estimate.num_inliers, 'inlier')}, {matches_text(estimate, confidence)}"
+        f"{measured and f'; {measured}'}.",
     ]
+
+
+def noise_text(estimate: Estimate) -> str:
+    """Return the noise of a keypoint with its uncertainty, "0.31 ± 0.05 px"; empty if unknown."""
+    noise, deviation = estimate.noise_px, estimate.noise_sd_px
+    if not math.isfinite(noise):
+        return ""
+    if not (math.isfinite(deviation) and deviation > 0.0):
+        return f"{_two_digits(noise)} px"
+    # The uncertainty has one digit that counts, and the noise no more behind the point.
+    digits = min(6, max(0, -math.floor(math.log10(max(deviation, 1e-6)))))
+    return f"{noise:z.{digits}f} ± {deviation:.{digits}f} px"
+
+
+def threshold_text(estimate: Estimate) -> str:
+    """Return the noise and, where it was chosen automatically, the threshold; may be empty."""
+    noise = noise_text(estimate)
+    parts = [f"noise {noise}"] if noise else []
+    if estimate.success and isinstance(estimate.options.threshold_px, str):
+        parts.append(f"threshold {_two_digits(estimate.threshold_px)} px")
+    return ", ".join(parts)
 
 
 def keypoints_text(graph: AssociationGraph) -> str:
@@ -185,12 +258,12 @@ def confidence_rows(
 ) -> list[tuple[str, str, str]]:
     """Return name, value and explanation of the numbers behind a verdict; none if it is "failed".
 
-    The estimate adds the mean probability of its matches, where it has them.
+    The estimate adds the mean probability of its matches, noise and threshold, where it has them.
     """
     if confidence.verdict == "failed":
         return []
     rows = [("Pose", probability_text(confidence.pose_probability), "probability to be right")]
-    if estimate is not None and estimate.match_probability is not None:
+    if estimate is not None and estimate.match_probability is not None and _relied_on(confidence):
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
         rows.append(("A match", _percent(mean), "mean probability to be right"))
     low = ", which is low" if confidence.low_parallax else ""
@@ -206,7 +279,12 @@ def confidence_rows(
     rows.append(("One plane", _percent(confidence.planar), "of the matches lie on it"))
     explained = "of the matches agree with a rotation alone"
     rows.append(("No motion", _percent(confidence.rotation_only), explained))
-    rows.append(("Noise", _number(confidence.noise_px, ".2f", " px"), "of a keypoint, estimated"))
+    noise = "" if estimate is None else noise_text(estimate)
+    noise = noise or _number(confidence.noise_px, ".2f", " px")
+    rows.append(("Noise", noise, "of a keypoint, estimated"))
+    if estimate is not None and isinstance(estimate.options.threshold_px, str):
+        used = f"{_two_digits(estimate.threshold_px)} px"
+        rows.append(("Threshold", used, "chosen automatically"))
     return rows
 
 
@@ -241,15 +319,13 @@ def _two_digits(value: float) -> str:
 
 
 def probability_text(probability: float) -> str:
-    """Return a probability, however small."""
+    """Return a probability in percent, which is not rounded to a certainty."""
     if not math.isfinite(probability):
         return "unknown"
-    if probability >= 0.001:
-        return f"{_two_digits(100.0 * probability)} %"
-    if probability <= 0.0:
-        return "practically none"
-    power = str(-math.ceil(math.log10(probability))).translate(_SUPERSCRIPTS)
-    return f"1 in 10{power}"
+    percent = min(100.0, max(0.0, 100.0 * probability))
+    if 0.0 < percent < 1.0:
+        return "less than 1 %"
+    return "more than 99 %" if 99.0 < percent < 100.0 else f"{percent:.0f} %"
 
 
 def _percent(share: float) -> str:

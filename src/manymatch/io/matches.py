@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from manymatch.graph import AssociationGraph
 from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -123,6 +123,8 @@ class PairMatches:
             put("inliers", self._index_pairs(self.inliers, "inliers"))
         if not isinstance(self.pose, RelativePose | None):
             raise refusal("pose", "a RelativePose or None", self.pose)
+        if not isinstance(self.alternatives, Iterable):
+            raise refusal("alternatives", "an iterable of AlternativePose", self.alternatives)
         put("alternatives", tuple(map(self._alternative, enumerate(self.alternatives))))
 
     def _alternative(self, numbered: tuple[int, object]) -> AlternativePose:
@@ -412,8 +414,8 @@ def write_matches_npz(
     keypoints0, keypoints1, matches, confidence, pose, inliers, config, alternatives
         As in `PairMatches`.
     """
-    others = tuple(alternatives)
-    pair = PairMatches(keypoints0, keypoints1, matches, confidence, pose, inliers, config, others)  # type: ignore[arg-type]
+    more = (confidence, pose, inliers, config, alternatives)
+    pair = PairMatches(keypoints0, keypoints1, matches, *more)  # type: ignore[arg-type]
     partner_confidence = pair.partner_confidence()
     content: dict[str, Any] = {
         "keypoints0": pair.keypoints0,

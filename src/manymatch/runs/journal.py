@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 NAME = "journal.jsonl"
 #: Name of the file of the lines that were no records.
 DAMAGED = "journal.damaged"
-# Increased when the meaning of a record changes.
-FORMAT = 1
+# Increased when the meaning of a record changes. 2: other verdicts, probabilities of poses.
+FORMAT = 2
 
 _LOCK = ".lock"
 # Longer than any record; what is longer is damaged, and not held in memory.
@@ -277,6 +277,8 @@ def difference(old: Any, new: Any, name: str = "") -> str | None:
         return None
     if old == new:
         return None
+    if name == "format":
+        return f"results are of format {json.dumps(old)}, and this version writes format {new}"
     if name.endswith("_hash"):
         return f"the {name.removesuffix('_hash').replace('_', ' ')} was another one"
     return f"{name} was {json.dumps(old)} and is {json.dumps(new)} now"
