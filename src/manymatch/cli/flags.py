@@ -88,7 +88,7 @@ ProtocolName = Annotated[
         f"{PAPER.association.k} candidates, {PAPER.association.max_edges} and "
         f"{PAPER.association.keep} edges before and after the motion filter, "
         f"method {PAPER.method}, "
-        f"{PAPER.options.fixed_threshold_px:g} px, {PAPER.options.min_iterations:,} to "
+        f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
         f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
         rich_help_panel=COMMON,
     ),
