@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from manymatch._environment import out_of_memory
 from manymatch._validate import integer, real
+from manymatch.estimate.confidence import Verdict
 from manymatch.geometry import pose_error
 from manymatch.matcher.result import mean_probability
 from manymatch.runs.runner import error_sentence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 #: Verdict on a pair that could not be tried; the others are those of `Confidence`.
 ERROR = "error"
 #: All verdicts, best first.
-VERDICTS = ("solved", "likely", "uncertain", "ambiguous", "degenerate", "failed", ERROR)
+VERDICTS = (*get_args(Verdict), ERROR)
 
 _MACHINE_FAULTS = frozenset(
     {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
