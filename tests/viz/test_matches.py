@@ -1,5 +1,6 @@
 """The picture of a pair: what is drawn where, in words and colours, at the size of a screen."""
 
+import dataclasses
 import io
 import pickle
 import subprocess
@@ -237,6 +238,17 @@ def test_every_match_is_drawn_and_counted(scene, estimate):
     assert f"{right} right" in texts_of(figure)
     assert f"{number - right} wrong" in texts_of(figure)
     assert words.matches_text(estimate) in said(figure)
+
+
+@pytest.mark.parametrize("verdict", ["solved", "uncertain", "ambiguous"])
+def test_the_caption_agrees_with_the_verdict(scene, estimate, verdict):
+    confidence = dataclasses.replace(assess(estimate), verdict=verdict, reason="It is so.")
+    figure = plot_candidates(
+        scene.graph, scene.size, scene.size, estimate=estimate, confidence=confidence
+    )
+    told = said(figure)
+    assert f"{verdict.capitalize()}: It is so." in told
+    assert ("expected to be right" in told) == (verdict == "solved")
 
 
 def test_crowded_pairs_have_dots_for_all_and_lines_for_some_in_many_colours(crowded):

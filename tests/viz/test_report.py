@@ -109,7 +109,7 @@ def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_pa
         images=(photo(*scene.size), photo(*scene.size, 1)),
         confidence=dataclasses.replace(
             confidence,
-            verdict="weak",
+            verdict="uncertain",
             reason="The matches hardly determine it.",
             rotation_sd_deg=0.0312,
             translation_sd_deg=np.inf,
@@ -125,7 +125,7 @@ def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_pa
     )
     for words in (
         "left.png ↔ right.png",
-        "Weak",
+        "Uncertain",
         "The matches hardly determine it.",
         "1.25° from the true pose",
         "The pose is uncertain. The matches hardly determine it. Best guess: camera 1 is turned",
@@ -355,18 +355,20 @@ def test_of_very_many_candidates_the_chosen_ones_are_kept(monkeypatch, scene, es
     ("verdict", "kind", "headline"),
     [
         ("solved", "good", "Camera 1 is turned"),
-        ("weak", "weak", "The pose is uncertain."),
-        ("degenerate", "weak", "The pose is not fully determined."),
+        ("likely", "good", "Camera 1 is turned"),
+        ("uncertain", "doubt", "The pose is uncertain."),
+        ("ambiguous", "doubt", "More than one pose explains the matches."),
+        ("degenerate", "doubt", "The pose is not fully determined."),
     ],
 )
-def test_only_a_pose_that_is_solved_is_the_headline(
+def test_only_a_pose_that_can_be_relied_on_is_the_headline(
     scene, estimate, confidence, tmp_path, verdict, kind, headline
 ):
     judged = dataclasses.replace(confidence, verdict=verdict, reason="It is so.")
     page = report(tmp_path / "r.html", scene, estimate, confidence=judged)
     [said] = [a for a in page.all("h2") if "said" in a.get("class", "")]
     assert said["class"] == f"said {kind}"
-    start = page.text.index("Solved" if kind == "good" else verdict.capitalize())
+    start = page.text.index(verdict.capitalize())
     after = page.text[start:].partition(" ")[2]
     assert after.startswith(headline)
     assert "It is so." in page.text

@@ -403,7 +403,7 @@ def test_two_fingers_zoom_and_one_finger_moves(opened):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize(("verdict", "kind"), [("weak", "weak"), ("degenerate", "weak")])
+@pytest.mark.parametrize(("verdict", "kind"), [("uncertain", "doubt"), ("degenerate", "doubt")])
 def test_a_pose_that_is_uncertain_is_not_in_bold(
     browser, scene, estimate, tmp_path, verdict, kind, dark
 ):

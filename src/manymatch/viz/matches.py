@@ -48,7 +48,7 @@ _RANKS = ("#4fc3ff", "#8b98ff", "#c58bff", "#ff7ec4", "#ffa14f")
 _CHOSEN, _FIRST, _OTHER = "#34e0ab", "#ff9f43", "#d5dbe6"
 _RIGHT, _WRONG = "#34e07a", "#ff5a5f"
 _PANEL, _OUTLINE = "#2a313d", "#0b0f16"
-_KINDS = {"solved": "#0d7a4f", "failed": "#b4232c"}
+_KINDS = {**dict.fromkeys(words.RELIABLE, "#0d7a4f"), "failed": "#b4232c"}
 _DOUBTFUL = "#b26a00"
 # More lines than that cannot be followed; dots are drawn for all.
 _MOST_LINES = 160
@@ -134,7 +134,7 @@ def plot_candidates(
     if estimate is not None and states is None and estimate.failure not in verdict:
         pair.caption("Chosen", f"nothing: {estimate.failure}", [])
     elif estimate is not None and states is not None:
-        _draw_chosen(pair, estimate, states, truth)
+        _draw_chosen(pair, estimate, states, truth, confidence)
     page = pair.finished()
     return as_figure(page) if target is None else write_page(page, target)
 
@@ -217,7 +217,11 @@ def _telling(
 
 
 def _draw_chosen(
-    pair: _Pair, estimate: Estimate, states: NDArray[np.int64], truth: NDArray[np.bool_] | None
+    pair: _Pair,
+    estimate: Estimate,
+    states: NDArray[np.int64],
+    truth: NDArray[np.bool_] | None,
+    confidence: Confidence | None,
 ) -> None:
     """Draw dots for every match, and lines for some; the wrong ones on top, where that is known."""
     graph, matches = pair.graph, estimate.matches
@@ -226,7 +230,7 @@ def _draw_chosen(
     hues = (45.0 + 265.0 * np.arange(len(matches)) / max(len(matches), 1)) / 360.0
     rainbow = [(*colorsys.hls_to_rgb(hue, 0.67, 0.95), 1.0) for hue in hues]
     colours = np.rint(255.0 * np.array(rainbow).reshape(-1, 4)).astype(np.uint8)
-    said, legend = words.chosen_text(estimate, graph, states == CHOSEN), []
+    said, legend = words.chosen_text(estimate, graph, states == CHOSEN, confidence), []
     groups = [(matches, colours)]
     if truth is not None:
         true = {tuple(edge) for edge in graph.edges[truth].tolist()}

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 _QUALITIES = (84, 76, 68, 58, 46, 34)
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
-_KINDS = {"solved": "good", "failed": "bad"}
+_KINDS = {**dict.fromkeys(words.RELIABLE, "good"), "failed": "bad"}
+# Of any other verdict, and of an error between the two limits.
+_DOUBTFUL = "doubt"
 # The histogram: its size, its margins, bins up to the threshold, thresholds along the axis.
 _CHART = {"width": 380, "height": 190, "left": 32, "right": 14, "top": 24, "bottom": 26}
 _BINS, _THRESHOLDS = 10, 3
@@ -266,7 +268,7 @@ def _stage(
         "panels": panels,
         "aspects": [width / height for width, height in sizes],
         "verdict": confidence,
-        "kind": _KINDS.get(confidence.verdict, "weak"),
+        "kind": _KINDS.get(confidence.verdict, _DOUBTFUL),
         "headline": headline,
         "sentences": sentences,
         "layers": _layers(systems),
@@ -535,7 +537,7 @@ def _plain(value: object) -> object:
 
 
 def _error_kind(error_deg: float) -> str:
-    return "good" if error_deg < _RIGHT_DEG else "weak" if error_deg < _NEAR_DEG else "bad"
+    return "good" if error_deg < _RIGHT_DEG else _DOUBTFUL if error_deg < _NEAR_DEG else "bad"
 
 
 def _seconds(value: float) -> str:
