@@ -39,6 +39,7 @@ from manymatch.evaluate.run import RunConfig, RunResult
 from manymatch.evaluate.sources import SyntheticSource, open_sources
 from manymatch.evaluate.statistics import auc_by_seed, paired_difference
 from manymatch.evaluate.tables import Cell, Table
+from manymatch.runs.runner import num_pairs
 
 if TYPE_CHECKING:
     import argparse
@@ -120,9 +121,12 @@ def collect(
         for name in configs:
             for label in (given.label, *given.beside) if name in AUTO else ("",):
                 path = folder / source.representation / source.name / folder_name(name, label)
-                if path.is_dir():
-                    shown = name if label == given.label or not label else f"{name} ({label})"
-                    errors[shown] = RunResult.load(path, given.limit).errors
+                shown = name if label == given.label or not label else f"{name} ({label})"
+                if (path / "summary.json").is_file():
+                    run = RunResult.load(path, given.limit)
+                    # Of a run that another process has not finished there is nothing to compare.
+                    if len(run) == num_pairs(len(source), given.limit):
+                        errors[shown] = run.errors
         found.setdefault(source.representation, {})[source.name] = errors
     return found
 
