@@ -80,7 +80,7 @@ class MatchResult:
         Pose, inliers, 1-to-1 matches. ``estimate.options.threshold_px`` is in pixels of the images
         as given, so that ``score_pose`` with it and ``graph`` reproduces the scores.
     confidence : Confidence
-        How far the estimate can be trusted: verdict, chance, parallax, covariance.
+        How far the estimate can be trusted: verdict, probability, parallax, covariance.
     counts : dict of str to int
         What each step of the association kept.
     camera0, camera1 : Camera
