@@ -47,7 +47,7 @@ def matches_of(
         prepared.edges,
         graph.rank,
         result.kept,
-        transfer_errors(prepared, result.H),
+        transfer_errors(prepared, result.model),
         result.inliers,
         result.matched,
         options.q,

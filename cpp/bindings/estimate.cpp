@@ -60,6 +60,7 @@ void bind_estimate(nb::module_& m) {
       .def_rw("delta", &Options::delta)
       .def_rw("guidance", &Options::guidance)
       .def_rw("seed", &Options::seed)
+      .def_rw("automatic_threshold", &Options::automatic_threshold)
       .def_rw("disable", &Options::disabled, "Parts of \"auto\" that are switched off, as bits.");
   nb::class_<Pair>(m, "Pair",
                    "Points by vertex, edges, and the threshold in the unit of the points.")
@@ -84,6 +85,12 @@ void bind_estimate(nb::module_& m) {
       .def_ro("refinements", &Estimate::refinements)
       .def_ro("pooled", &Estimate::pooled)
       .def_ro("worst_pooled", &Estimate::worst_pooled)
+      .def_ro("threshold", &Estimate::threshold, "Over the given one.")
+      .def_ro("noise", &Estimate::noise)
+      .def_ro("noise_deviation", &Estimate::noise_deviation)
+      .def_ro("support", &Estimate::support)
+      .def_ro("second_support", &Estimate::second_support)
+      .def_ro("pool_agreement", &Estimate::pool_agreement)
       .def_prop_ro("timing", [](const Estimate& e) {
         nb::typed<nb::dict, nb::str, double> d;
         d["setup"] = e.timing.setup;

@@ -78,18 +78,29 @@ ScoreTuple score_pair(const Points& x0, const Points& x1, const Edges& edges, do
   return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
 }
 
-// Adds the class of the estimates of a problem, whose model the caller then binds, and the function
-// that makes them. Call it after bind_estimate.
-template <Problem P>
-nb::class_<ModelEstimate<typename P::Model>, Estimate> bind_problem(nb::module_& m,
-                                                                    const char* class_name,
-                                                                    const char* function_name,
-                                                                    const char* function_doc) {
-  nb::class_<ModelEstimate<typename P::Model>, Estimate> result(m, class_name,
-                                                                "Result of one run.");
+// Adds the class of the estimates of a problem and the function that makes them. `ToPython` turns a
+// model into arrays. Call it after bind_estimate.
+template <Problem P, class ToPython>
+void bind_problem(nb::module_& m, const char* class_name, const char* function_name,
+                  const char* function_doc, ToPython to_python) {
+  using Result = ModelEstimate<typename P::Model>;
+  nb::class_<Result, Estimate>(m, class_name, "Result of one run.")
+      .def_prop_ro(
+          "model", [to_python](const Result& e) { return to_python(e.model); },
+          nb::rv_policy::automatic)  // the arrays own their data
+      .def_prop_ro(
+          "alternatives",
+          [to_python](const Result& e) {
+            nb::typed<nb::list, nb::tuple> all;
+            for (const auto& other : e.alternatives) {
+              all.append(nb::make_tuple(to_python(other.model), other.probability, other.support,
+                                        to_numpy(other.matched)));
+            }
+            return all;
+          },
+          nb::rv_policy::automatic, "Other models: (model, probability, support, matched edges).");
   m.def(function_name, &estimate_pairs<P>, nb::arg("pairs"), nb::arg("method"), nb::arg("options"),
         nb::arg("threads"), function_doc);
-  return result;
 }
 
 }  // namespace manymatch

@@ -47,13 +47,10 @@ void bind_homography(nb::module_& m) {
   bind_problem<HomographyProblem>(
       m, "HomographyEstimate", "estimate_homography",
       "Homographies of pairs whose points are in one unit and about their centres. One pair uses "
-      "the threads within, several use one each.")
-      .def_prop_ro(
-          "H",
-          [](const HomographyEstimate& e) {
-            return to_numpy(std::vector<double>(e.model.H, e.model.H + 9), {3, 3});
-          },
-          nb::rv_policy::automatic);
+      "the threads within, several use one each.",
+      [](const Homography& model) {
+        return to_numpy(std::vector<double>(model.H, model.H + 9), {3, 3});
+      });
   m.def(
       "score_homography",
       [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,

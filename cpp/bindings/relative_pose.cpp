@@ -212,11 +212,10 @@ void bind_relative_pose(nb::module_& m) {
   bind_problem<RelativePoseProblem>(
       m, "RelativePoseEstimate", "estimate_relative_pose",
       "Relative poses of pairs with points on the normalised planes. One pair uses the threads "
-      "within, several use one each.")
-      .def_prop_ro(
-          "R", [](const PoseEstimate& e) { return rotation_to_numpy(e.model); }, automatic)
-      .def_prop_ro(
-          "t", [](const PoseEstimate& e) { return translation_to_numpy(e.model); }, automatic);
+      "within, several use one each.",
+      [](const Pose& pose) {
+        return std::tuple(rotation_to_numpy(pose), translation_to_numpy(pose));
+      });
   m.def(
       "score",
       [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,

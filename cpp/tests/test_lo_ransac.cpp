@@ -77,7 +77,7 @@ struct Stopped {
 // A refinement that only spoils: the best model is a raw one.
 struct Spoiling : TranslationProblem {
   using TranslationProblem::TranslationProblem;
-  LmResult refine(Shift& model, const GatheredEdges&, Loss, int, Workspace&) const {
+  LmResult refine(Shift& model, const GatheredEdges&, Loss, double, int, Workspace&) const {
     model.dx += 1.0;
     return {};
   }

@@ -134,10 +134,10 @@ void test_failures(const Scene& scene) {
 struct SpoilingPolish : TranslationProblem {
   using TranslationProblem::TranslationProblem;
 
-  LmResult refine(Shift& model, const GatheredEdges& gathered, Loss loss, int max_iterations,
-                  Workspace& space) const {
+  LmResult refine(Shift& model, const GatheredEdges& gathered, Loss loss, double scale2,
+                  int max_iterations, Workspace& space) const {
     if (loss == Loss::kCauchy) model.dx += 1e6;
-    return TranslationProblem::refine(model, gathered, loss, max_iterations, space);
+    return TranslationProblem::refine(model, gathered, loss, scale2, max_iterations, space);
   }
 };
 

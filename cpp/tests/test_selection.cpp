@@ -21,6 +21,9 @@ class TableProblem {
   static constexpr int kSampleSize = 0;  // models without inliers are refined too
   static constexpr const char* kModelName = "model";
   static constexpr double kPolishReach = 1.0;
+  static constexpr double kPolishScale = 1.0;
+  static constexpr int kResidualDimensions = 1;
+  static bool same(const Named& a, const Named& b) { return a.number == b.number; }
   struct Workspace {};
 
   explicit TableProblem(const Graph& graph, const Data& = {}) : graph_(graph) {}
@@ -54,7 +57,7 @@ class TableProblem {
     for (int e = 0; e < static_cast<int>(graph_.num_edges()); ++e) set_bit(mask, e);
     return static_cast<int>(graph_.num_edges());
   }
-  LmResult refine(Named& model, const GatheredEdges&, Loss, int, Workspace&) const {
+  LmResult refine(Named& model, const GatheredEdges&, Loss, double, int, Workspace&) const {
     const std::lock_guard lock(mutex_);
     asked.push_back(model.number);
     model.number = refined(model.number);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "manymatch/ransac/problem.h"
@@ -27,6 +28,11 @@ class TranslationProblem {
   static constexpr int kSampleSize = 2;
   static constexpr const char* kModelName = "shift";
   static constexpr double kPolishReach = 3.0;
+  static constexpr double kPolishScale = 1.0;
+  static constexpr int kResidualDimensions = 2;
+  static bool same(const Shift& a, const Shift& b) {
+    return std::hypot(a.dx - b.dx, a.dy - b.dy) < 0.2;
+  }
   struct Workspace {};
 
   TranslationProblem(const manymatch::Graph& graph, const TranslationData& data)
@@ -65,7 +71,7 @@ class TranslationProblem {
   }
   // The weighted mean of the shifts of the inliers among the edges, whatever the loss.
   manymatch::LmResult refine(Shift& model, const manymatch::GatheredEdges& gathered,
-                             manymatch::Loss, int max_iterations, Workspace&) const {
+                             manymatch::Loss, double, int max_iterations, Workspace&) const {
     for (int i = 0; i < std::min(max_iterations, 5); ++i) {
       Shift sum;
       double total = 0;

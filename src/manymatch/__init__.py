@@ -35,7 +35,7 @@ from manymatch.estimate.relative_pose import (
     estimate_relative_poses,
     score_pose,
 )
-from manymatch.estimate.result import Estimate, Score
+from manymatch.estimate.result import Alternative, Estimate, Score
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alternative",
     "AssociationGraph",
     "Camera",
     "Candidates",

@@ -17,7 +17,13 @@ CAMERA = manymatch.Camera.from_matrix(K)
 
 def options(**changes):
     return manymatch.Options(
-        **{"min_iterations": 150, "max_iterations": 400, "pool_size": 15, **changes}
+        **{
+            "min_iterations": 150,
+            "max_iterations": 400,
+            "pool_size": 15,
+            **changes,
+            "disable": (*changes.get("disable", ()), "residuals"),
+        }
     )
 
 

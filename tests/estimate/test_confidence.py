@@ -277,7 +277,7 @@ def test_features_equal_those_counted_one_by_one(config):
         inliers[level] += bool(inlier)
     pair = prepare(graph, *estimate._cameras, estimate.options)
     second = confidence.second_search(pair, estimate)
-    other = manymatch.RelativePose(second.R, second.t)
+    other = manymatch.RelativePose(*second.model)
     apart = pose_error_deg(estimate.pose, other.R, other.t)
     known = confidence.evidence(estimate).spread
     assert max(known.rotation_sd, known.translation_sd) < math.radians(5)  # nothing is left open

@@ -38,10 +38,20 @@ def fingerprint(estimate):
         value = getattr(estimate, field.name)
         if field.name in {"timing", "options"}:
             continue
-        if field.name == "pose" and value is not None:
-            value = (value.R.tobytes(), value.t.tobytes())
-        values[field.name] = value.tobytes() if isinstance(value, np.ndarray) else value
+        values[field.name] = plain(value)
     return values
+
+
+def plain(value):
+    """Return what can be compared bit by bit."""
+    if isinstance(value, manymatch.RelativePose):
+        return (value.R.tobytes(), value.t.tobytes())
+    if isinstance(value, manymatch.Alternative):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    # NaN does not equal itself.
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
 
 
 def run(graph, method, options):

@@ -18,6 +18,7 @@
 #include "manymatch/options.h"
 #include "manymatch/ransac/lo_ransac.h"
 #include "manymatch/ransac/selection.h"
+#include "manymatch/ransac/settle.h"
 #include "manymatch/result.h"
 #include "manymatch/score/priors.h"
 #include "manymatch/score/scorers.h"
@@ -31,8 +32,11 @@ class Estimator {
   using Model = typename P::Model;
   using Data = typename P::Data;
 
-  Estimator(const GraphInput& input, const Data& data, const Options& options, Interrupt& interrupt)
-      : input_(input),
+  // `most_scale` bounds the noise, in thresholds, by which residuals are judged.
+  Estimator(const GraphInput& input, const Data& data, const Options& options, Interrupt& interrupt,
+            double most_scale = 1.0)
+      : most_scale_(most_scale),
+        input_(input),
         data_(data),
         options_(options),
         interrupt_(interrupt),
@@ -59,8 +63,14 @@ class Estimator {
   static constexpr int kMaxPolishes = 5;
   // Least probability that a vertex has no true edge.
   static constexpr double kNoMatchProbability = 0.05;
-  // A log-likelihood of this size weighs as much as r^2 = eps^2 when matchings are compared.
+  // A squared residual of one threshold is so many nats when matchings are compared, where the
+  // noise is unknown.
   static constexpr double kResidualWeight = 3.0;
+  // Evidence is not independent from edge to edge: so many nats of support between two models make
+  // the better one e times as likely (docs/confidence.md has the measured reliability).
+  static constexpr double kNatsPerOdds = 8.0;
+  // Models below this probability are no alternatives.
+  static constexpr double kLeastProbability = 0.01;
 
   static double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -80,11 +90,22 @@ class Estimator {
   bool take_search(const SearchResult<Model>& found, double seconds);
   void note_pool(const Pool<Model>& pool);
   void polish_until_stable(const P& problem, std::span<const double> prior);
-  void resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost,
+  // What an edge costs in a matching: so much of its squared residual in squared thresholds, and a
+  // price of its own where there are prices.
+  struct Costs {
+    double residual = 1.0;
+    std::vector<double> of_edge = {};
+  };
+  void resolve(const P& problem, const HcmTerms& terms, const Costs& costs,
                const Model& unpolished);
-  bool take_matches(const P& problem, const HcmTerms& terms, std::span<const double> cost);
+  bool take_matches(const P& problem, const HcmTerms& terms, const Costs& costs);
+  std::vector<int64_t> matches_of(const P& problem, const Model& model, const Costs& costs,
+                                  Mask& inliers) const;
+  void take_alternatives(const P& problem, const Costs& costs,
+                         const std::vector<SupportedModel<Model>>& others);
 
   const Clock::time_point start_ = Clock::now();
+  const double most_scale_;
   const GraphInput& input_;
   const Data& data_;
   const Options& options_;
@@ -94,11 +115,41 @@ class Estimator {
   ModelEstimate<Model> out_;
 };
 
+// How many units the threshold is best: a short search with a wide one shows the noise.
+template <Problem P>
+double automatic_threshold(const GraphInput& input, const typename P::Data& data, Options options,
+                           Interrupt& interrupt, std::vector<uint8_t>& kept) {
+  constexpr double kWide = 2.0, kLeast = 1.0, kMost = 4.0;
+  constexpr double kDeviations = 1.0;       // of the noise, within the threshold
+  constexpr double kLeastPrecision = 0.15;  // with less, the noise is not known
+  constexpr int64_t kIterations = 400;
+  constexpr int kPool = 10;
+  options.min_iterations = options.max_iterations = std::min(kIterations, options.max_iterations);
+  options.pool_size = std::min(kPool, options.pool_size);
+  typename P::Data wide = data;
+  wide.eps *= kWide;
+  const auto found = Estimator<P>(input, wide, options, interrupt, 1.0 / kWide).run(Method::kAuto);
+  kept = found.kept;
+  if (!found.success || found.noise_deviation > kLeastPrecision * found.noise) return kLeast;
+  return std::clamp(kDeviations * found.noise / data.eps, kLeast, kMost);
+}
+
 template <Problem P>
 ModelEstimate<typename P::Model> estimate(const GraphInput& input, const typename P::Data& data,
                                           Method method, const Options& options,
                                           Interrupt& interrupt) {
-  return Estimator<P>(input, data, options, interrupt).run(method);
+  if (!options.automatic_threshold) {
+    return Estimator<P>(input, data, options, interrupt).run(method);
+  }
+  std::vector<uint8_t> kept;
+  const double threshold = automatic_threshold<P>(input, data, options, interrupt, kept);
+  typename P::Data chosen = data;
+  chosen.eps *= threshold;
+  GraphInput filtered = input;
+  filtered.kept = kept;
+  auto out = Estimator<P>(filtered, chosen, options, interrupt, 1.0 / threshold).run(method);
+  out.threshold = threshold;
+  return out;
 }
 
 // Many pairs, one thread each; the same results as one at a time.
@@ -186,7 +237,7 @@ void Estimator<P>::run_paper(Method method) {
       .final_polish(out_.model, space);
   out_.timing.polish = seconds_since(polish_start);
   const auto resolve_start = Clock::now();
-  resolve(problem, terms, {}, unpolished);
+  resolve(problem, terms, Costs(), unpolished);
   out_.timing.resolve = seconds_since(resolve_start);
 }
 
@@ -237,6 +288,7 @@ void Estimator<P>::run_auto() {
   DistinctSelection<P> selection(select_problem, weight, options_.uses(kDistinctPart), workers);
   out_.model = selection.run(found.model, pool, interrupt_);
   out_.refinements += selection.refinements();
+  out_.pool_agreement = selection.agreement();
   note_pool(pool);
   out_.timing.select = seconds_since(select_start);
 
@@ -248,17 +300,33 @@ void Estimator<P>::run_auto() {
     typename P::Workspace space = select_problem.workspace();
     Refiner<P>(select_problem, Weighting::kByDegree).final_polish(out_.model, space);
   }
+  Costs costs;
+  costs.residual = kResidualWeight;
+  std::vector<SupportedModel<Model>> others;
+  if (options_.uses(kResidualsPart)) {
+    Settlement<P> settlement(select_problem, data_, pick(levels.prior, wide.edges), options_.delta,
+                             most_scale_, options_.seed);
+    settlement.run(out_.model, selection.refined(), interrupt_);
+    others = settlement.others();
+    costs.residual = 0.5 / (settlement.scale() * settlement.scale());
+    const Noise noise = settlement.noise();
+    out_.noise = noise.scale * select_problem.eps();
+    out_.noise_deviation = noise.deviation * select_problem.eps();
+    out_.support = settlement.support();
+  }
   out_.timing.polish = seconds_since(polish_start);
 
   const auto resolve_start = Clock::now();
   // Of two matchings of the same size the likelier is taken: a smaller prior is a cost.
-  std::vector<double> cost(graph_.words() * 64, 0.0);
+  costs.of_edge.assign(graph_.words() * 64, 0.0);
   for (std::size_t e = 0; e < graph_.num_edges(); ++e) {
-    cost[e] = -levels.weight(static_cast<int>(e), options_.delta) / kResidualWeight;
+    costs.of_edge[e] = -levels.weight(static_cast<int>(e), options_.delta);
   }
-  const double lowest = *std::min_element(cost.begin(), cost.end());
-  for (double& c : cost) c -= lowest;
-  resolve(P(graph_, data_), HcmTerms(graph_, options_.q, options_.delta), cost, unpolished);
+  const double lowest = *std::min_element(costs.of_edge.begin(), costs.of_edge.end());
+  for (double& c : costs.of_edge) c -= lowest;
+  const P whole_problem(graph_, data_);
+  resolve(whole_problem, HcmTerms(graph_, options_.q, options_.delta), costs, unpolished);
+  if (out_.success) take_alternatives(whole_problem, costs, others);
   out_.timing.resolve = seconds_since(resolve_start);
 }
 
@@ -355,7 +423,7 @@ void Estimator<P>::polish_until_stable(const P& problem, std::span<const double>
   Mask before(problem.graph().words()), after(problem.graph().words());
   problem.inliers(out_.model, before, {});
   for (int i = 0; i < kMaxPolishes; ++i) {
-    refiner.polish_with_priors(out_.model, P::kPolishReach, prior, space);
+    refiner.polish_with_priors(out_.model, P::kPolishReach, P::kPolishScale, prior, space);
     problem.inliers(out_.model, after, {});
     if (before == after) return;
     before.swap(after);
@@ -367,12 +435,12 @@ void Estimator<P>::polish_until_stable(const P& problem, std::span<const double>
 // fewer matches than a sample, the model before it is taken; where that has no more, none. In
 // all other cases the polished model is the more accurate one, also if it has a few inliers less.
 template <Problem P>
-void Estimator<P>::resolve(const P& problem, const HcmTerms& terms, std::span<const double> cost,
+void Estimator<P>::resolve(const P& problem, const HcmTerms& terms, const Costs& costs,
                            const Model& unpolished) {
-  out_.success = take_matches(problem, terms, cost);
+  out_.success = take_matches(problem, terms, costs);
   if (out_.success) return;
   out_.model = unpolished;
-  out_.success = take_matches(problem, terms, cost);
+  out_.success = take_matches(problem, terms, costs);
   if (out_.success) return;
   out_.failure = why_unsupported(out_.cardinality, P::kModelName, P::kSampleSize);
   out_.model = Model();
@@ -382,26 +450,49 @@ void Estimator<P>::resolve(const P& problem, const HcmTerms& terms, std::span<co
   out_.inliers.assign(graph_.num_edges(), 0);
 }
 
-// Inliers, scores and the resolved matching of the model; whether that is as large as a sample. Of
-// the largest matchings the one with the least sum of r^2 / eps^2 is taken, plus the cost of each
-// edge where costs are given.
+// Inliers, scores and the resolved matching of the model; whether that is as large as a sample.
 template <Problem P>
-bool Estimator<P>::take_matches(const P& problem, const HcmTerms& terms,
-                                std::span<const double> cost) {
+bool Estimator<P>::take_matches(const P& problem, const HcmTerms& terms, const Costs& costs) {
   const Graph& graph = problem.graph();
-  const double eps2 = problem.eps() * problem.eps();
   Mask mask(graph.words());
-  std::vector<double> total(graph.words() * 64);
-  out_.num_inliers = problem.inliers(out_.model, mask, total);
+  out_.matched = matches_of(problem, out_.model, costs, mask);
+  out_.num_inliers = count_bits(mask);
   out_.hcm = HcmEvaluator(graph, terms)(mask);
-  for_each_bit(mask, [&](int e) {
-    total[at(e)] /= eps2;  // below 1
-    if (!cost.empty()) total[at(e)] += cost[at(e)];
-  });
-  out_.matched = cheapest_maximum_matching(graph, mask, total);
   out_.cardinality = static_cast<int>(out_.matched.size());
   out_.inliers = flags_of(mask, graph.num_edges());
   return out_.cardinality >= P::kSampleSize;
+}
+
+// The cheapest of the largest matchings of the inliers.
+template <Problem P>
+std::vector<int64_t> Estimator<P>::matches_of(const P& problem, const Model& model,
+                                              const Costs& costs, Mask& inliers) const {
+  const double eps2 = problem.eps() * problem.eps();
+  std::vector<double> total(problem.graph().words() * 64);
+  problem.inliers(model, inliers, total);
+  for_each_bit(inliers, [&](int e) {
+    total[at(e)] = costs.residual * (total[at(e)] / eps2);
+    if (!costs.of_edge.empty()) total[at(e)] += costs.of_edge[at(e)];
+  });
+  return cheapest_maximum_matching(problem.graph(), inliers, total);
+}
+
+// Other models and how likely each is the right one, given that one of them or the chosen is.
+template <Problem P>
+void Estimator<P>::take_alternatives(const P& problem, const Costs& costs,
+                                     const std::vector<SupportedModel<Model>>& others) {
+  double all = 1.0;
+  for (const auto& other : others) all += std::exp((other.support - out_.support) / kNatsPerOdds);
+  if (!others.empty()) out_.second_support = others[0].support;
+  for (const auto& other : others) {
+    const double probability = std::exp((other.support - out_.support) / kNatsPerOdds) / all;
+    if (probability < kLeastProbability) continue;
+    Mask mask(graph_.words());
+    Alternative<Model> alternative{other.model, other.support, probability,
+                                   matches_of(problem, other.model, costs, mask)};
+    if (static_cast<int>(alternative.matched.size()) < P::kSampleSize) continue;
+    out_.alternatives.push_back(std::move(alternative));
+  }
 }
 
 }  // namespace manymatch

@@ -18,6 +18,7 @@ enum AutoPart : unsigned {
   kDistinctPart = 1U << 5,
   kWeightsPart = 1U << 6,
   kPolishPart = 1U << 7,
+  kResidualsPart = 1U << 8,
 };
 
 struct Options {
@@ -31,6 +32,8 @@ struct Options {
   double guidance = 0.0;
   uint64_t seed = 0;
   int threads = 1;
+  // The threshold of the data is only the unit: the estimator chooses the factor.
+  bool automatic_threshold = false;
   unsigned disabled = 0;  // parts of kAuto that are switched off
 
   bool uses(AutoPart part) const { return !(disabled & part); }

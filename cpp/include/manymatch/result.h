@@ -26,12 +26,28 @@ struct Estimate {
   int pooled = 0;           // raw seeds that stage 1 handed to stage 2
   double worst_pooled = 0;  // least raw score among them
   bool interrupted = false;
+  // Of method "auto". The threshold that was used over the one that was given.
+  double threshold = 1.0;
+  double noise = 0, noise_deviation = 0;  // of a coordinate of a keypoint, in the points' unit
+  double support = 0;                     // log-likelihood of the model over that of chance
+  double second_support = 0;              // the same of the best other model, 0 if there is none
+  double pool_agreement = 0;  // mean share of the inliers of a seed that the chosen model has too
   Timing timing;
+};
+
+// Another model that may be the right one.
+template <class Model>
+struct Alternative {
+  Model model;
+  double support = 0;
+  double probability = 0;  // given that the estimated model or one of the alternatives is right
+  std::vector<int64_t> matched;
 };
 
 template <class Model>
 struct ModelEstimate : Estimate {
   Model model;
+  std::vector<Alternative<Model>> alternatives;  // the likeliest first
 };
 
 // Exact score of a given model.

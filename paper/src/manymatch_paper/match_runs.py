@@ -124,11 +124,8 @@ def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> d
     graph = config.association.apply(posed.graph, **posed.sizes)
     trials = []
     for repetition in range(config.seeds):
-        options = config.options.replace(
-            seed=posed.seed_index + repetition,
-            threshold_px=config.options.threshold_px * posed.pixels,
-            threads=threads,
-        )
+        seed = posed.seed_index + repetition
+        options = config.options.with_pixels(posed.pixels).replace(seed=seed, threads=threads)
         estimate = estimate_relative_pose(
             graph,
             posed.camera0,

@@ -244,7 +244,8 @@ def evidence(estimate: Estimate) -> Evidence | None:
     pose, matches, cameras = estimate.pose, estimate.matches, estimate._cameras  # noqa: SLF001
     if pose is None or cameras is None:
         return None
-    pair = prepare(estimate._graph, *cameras, estimate.options)  # noqa: SLF001
+    options = estimate.options.replace(threshold_px=estimate.threshold_px)
+    pair = prepare(estimate._graph, *cameras, options)  # noqa: SLF001
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     distances = sampson_distances(pair, pose.R, pose.t)
     in_front = distances[np.isfinite(distances)]
@@ -253,14 +254,14 @@ def evidence(estimate: Estimate) -> Evidence | None:
     second = second_search(pair, estimate)
     features = pose_features(pair, estimate, pose, len(x0), spread, second)
     rival = rival_probability(pair, estimate, pose, shape)
-    pixels = estimate.options.threshold_px / pair.eps
+    pixels = pair.threshold_px / pair.eps
     spread = dataclasses.replace(spread, noise=spread.noise * pixels)
     return Evidence(len(x0), shape, spread, features, rival, accuracy(spread))
 
 
 def second_search(pair: PreparedPair, estimate: Estimate) -> _core.RelativePoseEstimate:
     """Search once more with other samples, for a part of the iterations and without the polish."""
-    options = estimate.options
+    options = pair.options
     iterations = max(1, min(SECOND_ITERATIONS, estimate.iterations // 2))
     state = np.random.SeedSequence([options.seed, _STREAM]).generate_state(1, np.uint64)
     settings = options.replace(
@@ -268,7 +269,7 @@ def second_search(pair: PreparedPair, estimate: Estimate) -> _core.RelativePoseE
         max_iterations=iterations,
         pool_size=min(options.pool_size, SECOND_POOL),
         seed=int(state[0]),
-        disable=(*options.disable, "polish"),
+        disable=(*options.disable, "polish", "residuals"),
     )
     # The motion filter need not run again.
     kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
@@ -305,7 +306,7 @@ def pose_features(
         apart = max(
             part * min(1.0, ERROR_LIMIT_DEG / max(math.degrees(deviation), 1e-9))
             for part, deviation in zip(
-                angles_deg(second.R, second.t, pose),
+                angles_deg(*second.model, pose),
                 (spread.rotation_sd, spread.translation_sd),
                 strict=True,
             )

@@ -84,20 +84,22 @@ def estimate_homography(
         [core_options(checked)],
         num_threads(checked.threads),
     )[0]
-    common = common_fields(pair, result, method)
-    if result.success and _on_a_line(pair.graph, common["matches"], checked.threshold_px):
+    pair.take_threshold(result.threshold)
+    common = common_fields(pair, result, method, lambda model: read_only(frame.to_pixels(model)))
+    if result.success and _on_a_line(pair.graph, common["matches"], pair.threshold_px):
         common |= {
             "success": False,
             "failure": "the matches lie on a line in one of the images",
             "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
             "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
             **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
+            "alternatives": (),
         }
     success = common["success"]
     probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
     return Estimate(
         **common,
-        homography=read_only(frame.to_pixels(result.H)) if success else None,
+        homography=read_only(frame.to_pixels(result.model)) if success else None,
         match_probability=probability if method == "auto" else None,
     )
 
@@ -109,8 +111,7 @@ def prepare(
     checked = checked_graph(graph, options)
     frame = Frame(checked)
     x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
-    eps = options.threshold_px / frame.unit
-    return PreparedPair(checked, x0, x1, eps, options, proposals), frame
+    return PreparedPair(checked, x0, x1, 1.0 / frame.unit, options, proposals), frame
 
 
 class Frame:
@@ -174,7 +175,7 @@ def _match_probability(pair: PreparedPair, result: _core.HomographyEstimate) -> 
             pair.edges,
             pair.graph.rank,
             result.kept,
-            transfer_errors(pair, result.H),
+            transfer_errors(pair, result.model),
             result.inliers,
             result.matched,
             pair.options.q,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from manymatch import _core
 from manymatch._environment import usable_cores
@@ -25,8 +25,12 @@ AUTO_PARTS: dict[str, str] = {
     "distinct": "Seeds that share their inliers with a refined pose are not refined again.",
     "weights": "The heaviest matching selects the pose, not the largest.",
     "polish": "The last polish uses edges beyond the threshold, until the inliers stay the same.",
+    "residuals": "New samples near the pose, and a choice by residuals at the scale of the noise.",
 }
 
+
+#: The threshold that the estimator chooses itself.
+AUTO = "auto"
 
 # More threads than this only cost memory; the result is the same.
 _MOST_THREADS = 256
@@ -58,11 +62,12 @@ class Options:
     7
     """
 
-    threshold_px: float = setting(
+    threshold_px: float | Literal["auto"] = setting(
         1.0,
         "Inlier threshold in pixels, from 1e-9 to 1e9. For a relative pose it bounds the Sampson "
         "error and is carried to the normalised plane as 0.5 (1/f0 + 1/f1) threshold_px with the "
-        "mean focal lengths f0 and f1.",
+        'mean focal lengths f0 and f1. "auto": chosen for every pair by the noise of its '
+        "keypoints, from 1 to 4 pixels of the size at which they were found.",
         panel=_PANEL,
     )
     min_iterations: int = setting(
@@ -119,7 +124,7 @@ class Options:
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
-            "threshold_px": real(self.threshold_px, "threshold_px", *_THRESHOLDS_PX, closed=True),
+            "threshold_px": _threshold(self.threshold_px),
             "min_iterations": integer(self.min_iterations, "min_iterations", 1, INT32_MAX),
             "max_iterations": integer(self.max_iterations, "max_iterations", 1, INT32_MAX),
             "confidence": real(self.confidence, "confidence", 0.0, 1.0),
@@ -166,6 +171,12 @@ class Options:
         """Return a copy with some fields changed, checked again as a whole."""
         return dataclasses.replace(self, **changes)
 
+    def with_pixels(self, size: float) -> Options:
+        """Return a copy whose threshold, unless automatic, counts pixels of another size."""
+        if isinstance(self.threshold_px, str):
+            return self
+        return self.replace(threshold_px=self.threshold_px * size)
+
     def changed(self, **changes: Any) -> Options:
         """Return a copy with the fields that a user gave, to which a default gives way.
 
@@ -182,7 +193,7 @@ class Options:
 class OptionChanges(TypedDict, total=False):
     """Types of the fields of `Options` where they are keywords of a function, all but `threads`."""
 
-    threshold_px: float
+    threshold_px: float | Literal["auto"]
     min_iterations: int
     max_iterations: int
     confidence: float
@@ -233,6 +244,14 @@ def options_for_each(
     return [checked_options(entry, changes, f"options[{i}]") for i, entry in enumerate(options)]
 
 
+def _threshold(value: object) -> float | str:
+    if isinstance(value, str):
+        if value == AUTO:
+            return AUTO
+        raise refusal("threshold_px", 'a number of pixels or "auto"', value)
+    return real(value, "threshold_px", *_THRESHOLDS_PX, closed=True)
+
+
 def _auto_parts(names: object) -> tuple[str, ...]:
     """Check names of `AUTO_PARTS` and bring them into its order, each once."""
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -254,6 +273,7 @@ def core_options(options: Options) -> _core.Options:
             core.disable = sum(1 << list(AUTO_PARTS).index(part) for part in options.disable)
         elif name not in ("threshold_px", "threads"):
             setattr(core, name, value)
+    core.automatic_threshold = options.threshold_px == AUTO
     return core
 
 

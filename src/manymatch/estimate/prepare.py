@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # in whole pixels, gets them enlarged to a span of the second number.
 _SMALLEST_IMAGE, _ENLARGED_SPAN = 32.0, 1000.0
 
+_WORKING_EDGE = 1024.0
+
 
 def checked_graph(graph: object, options: Options, where: str = "") -> AssociationGraph:
     """Check that a graph has what the options need; `where` begins the error sentence."""
@@ -52,9 +54,10 @@ class PreparedPair:
     """One pair as the core takes it.
 
     `x0` (N0, 2) and `x1` (N1, 2) are the keypoints of a checked graph in the coordinates in which
-    the problem is solved, `eps` is the inlier threshold in these coordinates, and `proposals` are
-    the edges (E,) from which minimal samples are drawn, None for all. `working_scale` is that of
-    `estimate_relative_pose`. An error begins with `where`.
+    the problem is solved, `eps` is the inlier threshold in these coordinates, `threshold_px` the
+    same in pixels, and `proposals` are the edges (E,) from which minimal samples are drawn, None
+    for all. Until `take_threshold`, an automatic threshold is one pixel of the working size.
+    `working_scale` is that of `estimate_relative_pose`. An error begins with `where`.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class PreparedPair:
         graph: AssociationGraph,
         x0: FloatArray,
         x1: FloatArray,
-        eps: float,
+        pixel: float,
         options: Options,
         proposals: object = None,
         where: str = "",
@@ -71,12 +74,21 @@ class PreparedPair:
     ) -> None:
         self.cameras, self.working_scale = cameras, working_scale
         self.graph, self.options = graph, options
-        self.x0, self.x1, self.eps = x0, x1, eps
+        self.x0, self.x1 = x0, x1
+        chosen = options.threshold_px
+        automatic = isinstance(chosen, str)
+        self.threshold_px = _working_pixel(graph, working_scale) if automatic else float(chosen)
+        self.eps = pixel * self.threshold_px
         self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
         self.proposals: BoolArray | None = None
         if proposals is not None:
             want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
             self.proposals = bool_array(proposals, f"{where}proposals", want, (graph.num_edges,))
+
+    def take_threshold(self, factor: float) -> None:
+        """Take the threshold that the core used, as a factor on the one it was given."""
+        self.threshold_px *= factor
+        self.eps *= factor
 
     def for_core(self, x1: FloatArray | None = None, kept: BoolArray | None = None) -> _core.Pair:
         """Return the pair for the core, with other points (N1, 2) of image 1 if they are given.
@@ -92,6 +104,19 @@ class PreparedPair:
         x1 = self.x1 if x1 is None else x1
         rank, mask = self.graph.rank, self.proposals
         return _core.Pair(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept)
+
+
+def _working_pixel(graph: AssociationGraph, working_scale: WorkingScale | None) -> float:
+    """Size of a pixel of the images in which the keypoints were found, in pixels of the graph.
+
+    Where that is not known, such images are taken to have at most so many pixels an edge as most
+    features are computed with.
+    """
+    if working_scale is not None:
+        return float(1.0 / np.mean(np.asarray(working_scale, dtype=np.float64)))
+    both = (graph.points0, graph.points1)
+    span = max((float(np.ptp(points, axis=0).max()) for points in both if len(points)), default=0.0)
+    return max(span / _WORKING_EDGE, 1.0)
 
 
 def _filter_points(

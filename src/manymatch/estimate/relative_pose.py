@@ -10,6 +10,7 @@ from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, integer, read_only, refusal
 from manymatch.estimate.match_probability import match_probability
 from manymatch.estimate.options import (
+    AUTO,
     checked_options,
     core_options,
     num_threads,
@@ -174,6 +175,11 @@ def score_pose(
         Harmonic consensus maximization (HCM), matching cardinality and inlier edges.
     """
     checked = checked_options(options, settings)
+    if checked.threshold_px == AUTO:
+        raise ValueError(
+            'options.threshold_px must be a number to score a pose, got "auto": '
+            "Estimate.threshold_px is the one that was used"
+        )
     pair = prepare(graph, camera0, camera1, checked)
     if not isinstance(pose, RelativePose):
         raise refusal("pose", "a RelativePose", pose)
@@ -195,10 +201,10 @@ def prepare(
     """Check a pair and bring its points to the normalised planes of the cameras."""
     checked = checked_graph(graph, options, where)
     first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")
-    eps = normalised_pixel(first, second) * options.threshold_px
+    pixel = normalised_pixel(first, second)
     x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
     cameras = (first, second)
-    return PreparedPair(checked, x0, x1, eps, options, proposals, where, cameras, working_scale)
+    return PreparedPair(checked, x0, x1, pixel, options, proposals, where, cameras, working_scale)
 
 
 def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> FloatArray:
@@ -225,8 +231,9 @@ def _estimate(pairs: Sequence[PreparedPair], method: Method, threads: int) -> li
 
 def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str) -> Estimate:
     """Turn the core's result into the public one."""
-    pose = RelativePose(result.R, result.t) if result.success else None
-    common = common_fields(pair, result, method)
+    pair.take_threshold(result.threshold)
+    pose = RelativePose(*result.model) if result.success else None
+    common = common_fields(pair, result, method, lambda model: RelativePose(*model))
     matches = common["matches"]
     parallax = _median_parallax_deg(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]], pose)
     probability = None
@@ -242,7 +249,7 @@ def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str)
 
 
 def _match_probability(pair: PreparedPair, result: _core.RelativePoseEstimate) -> FloatArray:
-    distances = sampson_distances(pair, result.R, result.t) / pair.eps
+    distances = sampson_distances(pair, *result.model) / pair.eps
     known = (pair.edges, pair.graph.rank, result.kept, distances, result.inliers, result.matched)
     return match_probability(*known, pair.options.q)
 

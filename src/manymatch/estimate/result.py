@@ -6,10 +6,14 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from manymatch._validate import BoolArray, FloatArray, IndexArray, count, read_only
 from manymatch.estimate.prepare import nothing_to_match
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from manymatch import _core
     from manymatch.estimate.options import Options
     from manymatch.estimate.prepare import PreparedPair, WorkingScale
@@ -22,6 +26,41 @@ _FIELDS_OF_CORE = (
     *("success", "hcm", "cardinality", "num_inliers"),
     *("iterations", "refinements", "pooled", "worst_pooled"),
 )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Alternative:
+    """Another model that may be the right one.
+
+    Two poses show a plane alike, and a repeated facade fits to itself shifted by a period.
+
+    Attributes
+    ----------
+    model : RelativePose or (3, 3) float64 ndarray
+        A pose or a homography, as in `Estimate`.
+    probability : float
+        Probability that this is the right model, if one of those found is; the chosen model has
+        what those of all alternatives leave of 1.
+    cardinality : int
+        Number of its matches.
+    matches : (M, 2) int64 ndarray
+        Its 1-to-1 correspondences, as in `Estimate`.
+    support : float
+        How much speaks for it, as in `Estimate`.
+    """
+
+    model: RelativePose | FloatArray
+    probability: float
+    cardinality: int
+    matches: IndexArray
+    support: float
+
+    def __repr__(self) -> str:
+        model = "homography" if isinstance(self.model, np.ndarray) else repr(self.model)
+        return (
+            f"Alternative({model}; probability {self.probability:.2f}, "
+            f"{count(self.cardinality, 'match', 'matches')})"
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,6 +96,18 @@ class Estimate:
         Size of the maximum matching, the score of matching cardinality maximization (MCM).
     num_inliers : int
         Number of inlier edges.
+    threshold_px : float
+        Inlier threshold that was used: that of the options, or the one chosen for this pair.
+    noise_px, noise_sd_px : float
+        Of method "auto": standard deviation of a coordinate of a keypoint in pixels, estimated from
+        the residuals around the model, and the standard deviation of that estimate. It is at most
+        three thresholds. NaN if unknown.
+    support : float
+        Of method "auto": logarithm of the likelihood that the residuals of the best matching have
+        under this model and noise, over that by chance; NaN for other methods.
+    alternatives : tuple of Alternative
+        Of method "auto": other models that may be the right one, the likeliest first, down to a
+        probability of 0.01.
     parallax_deg : float
         Median angle between the two rays of a resolved match, in degrees; NaN without a pose.
     low_parallax : bool
@@ -91,6 +142,11 @@ class Estimate:
     num_inliers: int
     parallax_deg: float = math.nan
     low_parallax: bool = False
+    threshold_px: float
+    noise_px: float = math.nan
+    noise_sd_px: float = math.nan
+    support: float = math.nan
+    alternatives: tuple[Alternative, ...] = ()
     iterations: int
     refinements: int
     pooled: int
@@ -104,6 +160,10 @@ class Estimate:
     _kept: BoolArray
     _cameras: tuple[Camera, Camera] | None = None
     _working_scale: WorkingScale | None = None
+    # The support of the best other model, 0 if there is none; mean share of the inliers of the
+    # pooled seeds that the model has too.
+    _second_support: float = 0.0
+    _pool_agreement: float = 0.0
 
     def __repr__(self) -> str:
         effort = f"{count(self.iterations, 'iteration')}, {1e3 * self.timing['total']:.1f} ms"
@@ -147,13 +207,34 @@ class Score:
         )
 
 
-def common_fields(prepared: PreparedPair, result: _core.Estimate, method: str) -> dict[str, Any]:
-    """Take the fields of an `Estimate` that all problems have from the result of the core."""
+def common_fields(
+    prepared: PreparedPair,
+    result: _core.RelativePoseEstimate | _core.HomographyEstimate,
+    method: str,
+    public_model: Callable[[Any], RelativePose | FloatArray],
+) -> dict[str, Any]:
+    """Take the fields of an `Estimate` that all problems have from the result of the core.
+
+    `public_model` turns a model of the core into one of the public interface.
+    """
+    edges = prepared.graph.edges
+    known = method == "auto" and result.success and result.noise > 0.0
+    pixels = prepared.threshold_px / prepared.eps if known else math.nan
     return {
         **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
         "failure": nothing_to_match(prepared.graph) or result.failure,
         "inliers": read_only(result.inliers),
-        "matches": read_only(prepared.graph.edges[result.matched]),
+        "matches": read_only(edges[result.matched]),
+        "threshold_px": prepared.threshold_px,
+        "noise_px": pixels * result.noise,
+        "noise_sd_px": pixels * result.noise_deviation,
+        "support": result.support if known else math.nan,
+        "alternatives": tuple(
+            Alternative(
+                public_model(model), probability, len(matched), read_only(edges[matched]), support
+            )
+            for model, probability, support, matched in result.alternatives
+        ),
         "method": method,
         "options": prepared.options,
         "timing": dict(result.timing),
@@ -161,4 +242,6 @@ def common_fields(prepared: PreparedPair, result: _core.Estimate, method: str) -
         "_kept": read_only(result.kept),
         "_cameras": prepared.cameras,
         "_working_scale": prepared.working_scale,
+        "_second_support": result.second_support,
+        "_pool_agreement": result.pool_agreement,
     }

@@ -429,11 +429,8 @@ def _trials(
 ) -> list[dict[str, Any]]:
     trials = []
     for repetition in range(config.seeds):
-        options = config.options.replace(
-            seed=posed.seed_index + repetition,
-            threshold_px=config.options.threshold_px * posed.pixels,
-            threads=threads,
-        )
+        seed = posed.seed_index + repetition
+        options = config.options.with_pixels(posed.pixels).replace(seed=seed, threads=threads)
         row = trial(config.estimator, posed, graph, options, config.proposals_rank, config.probe)
         trials.append({"seed": options.seed, **row})
     return trials

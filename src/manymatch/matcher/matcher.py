@@ -181,7 +181,7 @@ class Matcher:
         cameras = (first.camera, second.camera)
         scale = (features0.working_scale, features1.working_scale)
         pixels = working_pixel(*cameras, *scale)
-        settings = chosen.replace(threshold_px=chosen.threshold_px * pixels)
+        settings = chosen.with_pixels(pixels)
 
         def estimated(graph: AssociationGraph, method: Any) -> Estimate:
             return estimate_relative_pose(graph, *cameras, method, settings, working_scale=scale)

@@ -163,7 +163,7 @@ def payload(
         "probability": _probabilities(graph, estimate, shown),
         "lines": lines,
         "layers": [{"name": name, "pairs": local(pairs)} for name, pairs in layers],
-        "threshold": estimate.options.threshold_px,
+        "threshold": estimate.threshold_px,
     }
 
 

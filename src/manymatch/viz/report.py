@@ -388,7 +388,7 @@ def _residuals(
     known = np.isfinite(residual)
     if not known.any():
         return None
-    residual, states, threshold = residual[known], states[known], estimate.options.threshold_px
+    residual, states, threshold = residual[known], states[known], estimate.threshold_px
     end = _THRESHOLDS * threshold
     edges = np.linspace(0.0, end, _THRESHOLDS * _BINS + 1)
     counts = {

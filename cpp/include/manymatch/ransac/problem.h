@@ -45,12 +45,18 @@ concept Problem =
              typename P::Workspace& space, std::span<const int> samples,
              Solutions<typename P::Model>& solutions, int enough, double limit2,
              std::span<uint64_t> mask, std::span<double> r2, const GatheredEdges& edges, Loss loss,
-             int max_iterations) {
+             double scale2, int max_iterations) {
       { P::kSampleSize } -> std::convertible_to<int>;
       // What a model is called in a message, such as "pose".
       { P::kModelName } -> std::convertible_to<const char*>;
       // "auto" polishes with edges up to so many thresholds away: the noise does not end there.
       { P::kPolishReach } -> std::convertible_to<double>;
+      // Distances from a line, 1, or from a point, 2.
+      { P::kResidualDimensions } -> std::convertible_to<int>;
+      // Whether two models are the same up to what a refinement changes.
+      { P::same(fixed, fixed) } -> std::same_as<bool>;
+      // Scale of Cauchy's loss in a polish, in thresholds.
+      { P::kPolishScale } -> std::convertible_to<double>;
       { problem.graph() } -> std::convertible_to<const Graph&>;
       { problem.eps() } -> std::convertible_to<double>;
       // Buffers of one thread.
@@ -65,8 +71,11 @@ concept Problem =
       { problem.inliers(fixed, mask, r2) } -> std::same_as<int>;
       // The same with the limit of the squared residual given, without residuals.
       { problem.within(fixed, limit2, mask) } -> std::same_as<int>;
-      // Minimises the weighted loss over the given edges; it must leave a valid model.
-      { problem.refine(model, edges, loss, max_iterations, space) } -> std::same_as<LmResult>;
+      // Minimises the weighted loss, at the given squared scale, over the given edges; it must
+      // leave a valid model.
+      {
+        problem.refine(model, edges, loss, scale2, max_iterations, space)
+      } -> std::same_as<LmResult>;
     };
 
 }  // namespace manymatch

@@ -15,6 +15,13 @@
 
 namespace manymatch {
 
+// A model and how much speaks for it.
+template <class Model>
+struct SupportedModel {
+  Model model;
+  double support;
+};
+
 // What one thread refines seeds with; created when the thread gets its first seed.
 template <Problem P>
 struct SelectionLane {
@@ -111,6 +118,9 @@ class DistinctSelection {
 
   int64_t refinements() const { return refinements_; }
   double support() const { return support_; }
+  const std::vector<SupportedModel<Model>>& refined() const { return refined_; }
+  // Mean share of the inliers of a seed that are inliers of the best model too.
+  double agreement() const { return agreement_; }
 
   // `found`, already refined, competes with the seeds; of equal ones the earlier wins.
   Model run(const Model& found, const Pool<Model>& pool, Interrupt& interrupt) {
@@ -152,6 +162,14 @@ class DistinctSelection {
         take(refined[i]);
       }
     }
+    if (skip_repeated_) {
+      double shares = 0.0;
+      for (std::size_t i = 0; i < seeds.size(); ++i) {
+        shares += count[i] ? static_cast<double>(common(inliers[i], taken_[best_index_])) / count[i]
+                           : 0.0;
+      }
+      agreement_ = shares / static_cast<double>(seeds.size());
+    }
     return best_;
   }
 
@@ -164,16 +182,17 @@ class DistinctSelection {
 
   std::size_t words() const { return problem_.graph().words(); }
 
+  static int common(const Mask& a, const Mask& b) {
+    int count = 0;
+    for (std::size_t w = 0; w < a.size(); ++w) count += std::popcount(a[w] & b[w]);
+    return count;
+  }
+
   // Whether a seed repeats a refined model, of those from `first` on.
   bool repeats(const Mask& inliers, int count, std::size_t first = 0) const {
-    return std::any_of(taken_.begin() + static_cast<std::ptrdiff_t>(first), taken_.end(),
-                       [&](const Mask& other) {
-                         int common = 0;
-                         for (std::size_t w = 0; w < other.size(); ++w) {
-                           common += std::popcount(inliers[w] & other[w]);
-                         }
-                         return common >= kRepeatedShare * count;
-                       });
+    return std::any_of(
+        taken_.begin() + static_cast<std::ptrdiff_t>(first), taken_.end(),
+        [&](const Mask& other) { return common(inliers, other) >= kRepeatedShare * count; });
   }
 
   void evaluate(Refined& model, SelectionLane<P>& lane) const {
@@ -183,10 +202,12 @@ class DistinctSelection {
   }
 
   void take(Refined& model) {
+    refined_.push_back({model.model, model.support});
     taken_.push_back(std::move(model.inliers));
     if (model.support > support_) {
       support_ = model.support;
       best_ = model.model;
+      best_index_ = taken_.size() - 1;
     }
   }
 
@@ -213,8 +234,10 @@ class DistinctSelection {
   Workers& workers_;
   SelectionLanes<P> lanes_;
   std::vector<Mask> taken_;  // inliers of the refined models
+  std::vector<SupportedModel<Model>> refined_;
   Model best_;
-  double support_ = -1.0;
+  std::size_t best_index_ = 0;
+  double support_ = -1.0, agreement_ = 0.0;
   int64_t refinements_ = 0;
 };
 

@@ -24,21 +24,23 @@ class Refiner {
   // Edges with r^2 < 5 eps^2, loss min(r^2, eps^2), 25 iterations.
   LmResult local_refine(Model& model, Workspace& space) {
     gather(model, 5.0);
-    return refine(model, Loss::kTruncated, 25, space);
+    return refine(model, Loss::kTruncated, problem_.eps(), 25, space);
   }
 
   // Edges with r^2 < eps^2, loss eps^2 log(1 + r^2/eps^2), 100 iterations.
   LmResult final_polish(Model& model, Workspace& space) {
     gather(model, 1.0);
-    return refine(model, Loss::kCauchy, 100, space);
+    return refine(model, Loss::kCauchy, P::kPolishScale * problem_.eps(), 100, space);
   }
 
-  // The same with edges up to `reach` thresholds away, weighted by their priors.
-  LmResult polish_with_priors(Model& model, double reach, std::span<const double> prior,
-                              Workspace& space) {
+  // The same with edges up to `reach` thresholds away, weighted by their priors, and the loss at
+  // `scale` thresholds.
+  LmResult polish_with_priors(Model& model, double reach, double scale,
+                              std::span<const double> prior, Workspace& space,
+                              Loss loss = Loss::kCauchy, int max_iterations = 100) {
     gather(model, reach * reach);
     gathered_.weigh_by_prior(prior);
-    return refine(model, Loss::kCauchy, 100, space);
+    return refine(model, loss, scale * problem_.eps(), max_iterations, space);
   }
 
   // Edges and weights of the last refinement.
@@ -52,9 +54,9 @@ class Refiner {
   }
 
   // A minimal sample fits exactly: there is nothing to refine.
-  LmResult refine(Model& model, Loss loss, int max_iterations, Workspace& space) {
+  LmResult refine(Model& model, Loss loss, double scale, int max_iterations, Workspace& space) {
     if (gathered_.edges().size() <= at(P::kSampleSize)) return {};
-    return problem_.refine(model, gathered_, loss, max_iterations, space);
+    return problem_.refine(model, gathered_, loss, scale * scale, max_iterations, space);
   }
 
   const P& problem_;

@@ -11,6 +11,9 @@ namespace manymatch {
 
 namespace {
 
+// A tenth of the square.
+constexpr double kSameCorners = 0.2;
+
 const HomographyKernels& homography_kernels() { return kernels<HomographyKernels>(); }
 
 // a b for 3x3 matrices by rows.
@@ -126,6 +129,24 @@ HomographyProblem::HomographyProblem(const Graph& graph, const TwoViewPoints& po
   screens_ = eps_ < 1e6 && largest[0] < 1e6 && largest[1] < 1e6;
 }
 
+bool HomographyProblem::same(const Homography& a, const Homography& b) {
+  // Whether they move the corners of the square that holds all points to about the same places.
+  for (const double x : {-1.0, 1.0}) {
+    for (const double y : {-1.0, 1.0}) {
+      double moved[2][3];
+      for (int i = 0; i < 3; ++i) {
+        moved[0][i] = a.H[3 * i] * x + a.H[3 * i + 1] * y + a.H[3 * i + 2];
+        moved[1][i] = b.H[3 * i] * x + b.H[3 * i + 1] * y + b.H[3 * i + 2];
+      }
+      for (int i = 0; i < 2; ++i) {
+        const double gap = moved[0][i] / moved[0][2] - moved[1][i] / moved[1][2];
+        if (!(std::abs(gap) < kSameCorners)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 HomographyProblem::Workspace HomographyProblem::workspace() const {
   Workspace space;
   space.batch = std::make_unique<FourPointBatch>();
@@ -173,21 +194,19 @@ int HomographyProblem::within(const Homography& model, double limit2,
 }
 
 LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges, Loss loss,
-                                   int max_iterations, Workspace& space) const {
+                                   double scale2, int max_iterations, Workspace& space) const {
   RefineColumns& columns = space.columns;
   columns.gather(edges, x0_.data(), y0_.data(), x1_.data(), y1_.data());
   const std::span<const double> weights = edges.weights();
   if (loss == Loss::kCauchy) {
-    const double scale = kPolishScale * eps_;
-    return refine_homography(model, columns, weights, loss, scale * scale, max_iterations);
+    return refine_homography(model, columns, weights, loss, scale2, max_iterations);
   }
-  const double eps2 = eps_ * eps_;
   const RobustSystem<kHomographyParameters, Homography, HomographyTerms> system{
-      columns.arrays(weights), columns.r2, loss, eps2, 1.0};
+      columns.arrays(weights), columns.r2, loss, scale2, 1.0};
   const double before = system.cost(model);
   space.inside.assign(weights.begin(), weights.end());
   for (std::size_t i = 0; i < space.inside.size(); ++i) {
-    if (!(columns.r2[i] < eps2)) space.inside[i] = 0.0;
+    if (!(columns.r2[i] < scale2)) space.inside[i] = 0.0;
   }
   for (const RememberedRefinement& old : space.remembered) {
     if (old.max_iterations == max_iterations && old.start_cost < before &&
@@ -202,10 +221,10 @@ LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges
                                 ? system.cost(start)
                                 : std::numeric_limits<double>::infinity();
   if (!(start_cost < before)) {
-    return refine_homography(model, columns, weights, loss, eps2, max_iterations);
+    return refine_homography(model, columns, weights, loss, scale2, max_iterations);
   }
   model = start;
-  const LmResult result = refine_homography(model, columns, weights, loss, eps2, max_iterations);
+  const LmResult result = refine_homography(model, columns, weights, loss, scale2, max_iterations);
   RememberedRefinement& entry = space.remembered[space.next_remembered];
   space.next_remembered = (space.next_remembered + 1) % space.remembered.size();
   entry.edges.assign(edges.edges().begin(), edges.edges().end());

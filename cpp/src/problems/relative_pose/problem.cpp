@@ -12,6 +12,9 @@ namespace {
 
 const RelativePoseKernels& pose_kernels() { return kernels<RelativePoseKernels>(); }
 
+// Cosines of 4 and 12 degrees: directions of translation are less exact than rotations.
+constexpr double kSameRotation = 0.99756405, kSameDirection = 0.97814760;
+
 struct PoseTerms {
   static void normal_equations(const RefineArrays& edges, const Pose& pose, Loss loss, double eps2,
                                double* out) {
@@ -30,6 +33,14 @@ struct PoseTerms {
 };
 
 }  // namespace
+
+bool RelativePoseProblem::same(const Pose& a, const Pose& b) {
+  // Angles of the rotation between the two and between their directions.
+  double trace = 0.0, cosine = 0.0;
+  for (int i = 0; i < 9; ++i) trace += a.R[i] * b.R[i];
+  for (int i = 0; i < 3; ++i) cosine += a.t[i] * b.t[i];
+  return 0.5 * (trace - 1.0) > kSameRotation && cosine > kSameDirection;
+}
 
 LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double> weights, Loss loss,
                      double eps2, int max_iterations) {
@@ -126,10 +137,10 @@ int RelativePoseProblem::within(const Pose& pose, double limit2, std::span<uint6
 }
 
 LmResult RelativePoseProblem::refine(Pose& pose, const GatheredEdges& edges, Loss loss,
-                                     int max_iterations, Workspace& space) const {
+                                     double scale2, int max_iterations, Workspace& space) const {
   RefineColumns& columns = space.columns;
   columns.gather(edges, x0_.data(), y0_.data(), x1_.data(), y1_.data());
-  return refine_pose(pose, columns, edges.weights(), loss, eps_ * eps_, max_iterations);
+  return refine_pose(pose, columns, edges.weights(), loss, scale2, max_iterations);
 }
 
 }  // namespace manymatch

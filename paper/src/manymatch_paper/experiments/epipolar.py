@@ -232,7 +232,7 @@ def count_false_inliers(posed: PosedGraph, options: Options, draws: int) -> Fals
     beside its best one, if that is an inlier and so most probably its match.
     """
     graph = posed.graph
-    settings = options.replace(threshold_px=options.threshold_px * posed.pixels)
+    settings = options.with_pixels(posed.pixels)
     random = _random_pairs(posed, draws)
     drawn = _inliers(posed, random, settings)
     others = other_edges(graph, _inliers(posed, graph, settings), APART_PX * posed.pixels)

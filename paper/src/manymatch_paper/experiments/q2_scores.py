@@ -379,7 +379,7 @@ def _time_pair(
 ) -> tuple[float, float] | None:
     """Microseconds of both scorers on one pair; None without a hypothesis."""
     graph = association.apply(posed.graph, **posed.sizes).compact()[0]
-    scaled = options.replace(threshold_px=options.threshold_px * posed.pixels)
+    scaled = options.with_pixels(posed.pixels)
     pair = prepare(graph, posed.camera0, posed.camera1, scaled)
     rows = _core.sample(pair.edges, None, 0, _SAMPLES, uniform_edges=False)
     ends = pair.edges[rows[(rows >= 0).all(axis=1)]]

@@ -58,6 +58,11 @@ class HomographyProblem {
   static constexpr int kSampleSize = 4;
   static constexpr const char* kModelName = "homography";
   static constexpr double kPolishReach = 2.0;
+  // The last polish: a threshold is about three standard deviations of the noise, and Cauchy's loss
+  // is at the scale of the noise.
+  static constexpr double kPolishScale = 1.0 / 3.0;
+  static constexpr int kResidualDimensions = 2;
+  static bool same(const Homography& a, const Homography& b);
   struct Workspace {
     std::unique_ptr<FourPointBatch> batch;
     std::unique_ptr<FourPointSolutions> solutions;
@@ -80,13 +85,10 @@ class HomographyProblem {
   int screen(const Homography& model, int enough, std::span<uint64_t> mask) const;
   int inliers(const Homography& model, std::span<uint64_t> mask, std::span<double> r2) const;
   int within(const Homography& model, double limit2, std::span<uint64_t> mask) const;
-  // The last polish: a threshold is about three standard deviations of the noise, and Cauchy's loss
-  // is at the scale of the noise.
-  static constexpr double kPolishScale = 1.0 / 3.0;
   // With the truncated loss, that is from a sample, it begins at the direct linear transform of the
   // inliers where that is better.
-  LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, int max_iterations,
-                  Workspace& space) const;
+  LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, double scale2,
+                  int max_iterations, Workspace& space) const;
 
  private:
   const Graph& graph_;

@@ -26,6 +26,9 @@ class RelativePoseProblem {
   static constexpr int kSampleSize = 5;
   static constexpr const char* kModelName = "pose";
   static constexpr double kPolishReach = 3.0;
+  static constexpr double kPolishScale = 1.0;
+  static constexpr int kResidualDimensions = 1;
+  static bool same(const Pose& a, const Pose& b);
   struct Workspace {
     std::unique_ptr<FivePointBatch> batch;
     std::unique_ptr<FivePointSolutions> solutions;
@@ -45,8 +48,8 @@ class RelativePoseProblem {
   int screen(const Pose& pose, int enough, std::span<uint64_t> mask) const;
   int inliers(const Pose& pose, std::span<uint64_t> mask, std::span<double> r2) const;
   int within(const Pose& pose, double limit2, std::span<uint64_t> mask) const;
-  LmResult refine(Pose& pose, const GatheredEdges& edges, Loss loss, int max_iterations,
-                  Workspace& space) const;
+  LmResult refine(Pose& pose, const GatheredEdges& edges, Loss loss, double scale2,
+                  int max_iterations, Workspace& space) const;
 
  private:
   const Graph& graph_;

@@ -1,0 +1,326 @@
+// The last stage of method "auto": which pose, exactly, among those that have about the same
+// support.
+//
+// HCM and matchings count inliers; how large their residuals are does not matter to them. Where
+// keypoints are precise, that loses accuracy: the best count is often a little beside the pose.
+// Here an edge counts by its prior and by the likelihood of its residual under the noise of this
+// pair. A residual that is spread evenly within the threshold gives the weights of
+// DistinctSelection, so that little changes where the noise fills the band.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "manymatch/edge_sets.h"
+#include "manymatch/interrupt.h"
+#include "manymatch/ransac/problem.h"
+#include "manymatch/ransac/sampler.h"
+#include "manymatch/ransac/selection.h"
+#include "manymatch/refine/refiner.h"
+#include "manymatch/score/matching.h"
+#include "manymatch/score/noise.h"
+
+namespace manymatch {
+
+template <Problem P>
+class Settlement {
+ public:
+  using Model = typename P::Model;
+  using Supported = SupportedModel<Model>;
+
+  // `prior` has one entry per edge of the problem's graph. The scale of the noise is bounded by
+  // `most_scale` thresholds: with more, residuals could no longer tell a better model from a worse.
+  Settlement(const P& problem, const typename P::Data& data, std::vector<double> prior,
+             double delta, double most_scale, uint64_t seed)
+      : problem_(problem),
+        data_(data),
+        prior_(std::move(prior)),
+        delta_(delta),
+        most_scale_(most_scale),
+        seed_(seed),
+        space_(problem.workspace()),
+        refiner_(problem, Weighting::kByDegree),
+        squared_(problem.graph().words() * 64),
+        weight_(problem.graph().words() * 64, 0.0),
+        mask_(problem.graph().words()),
+        heaviest_at_(at(problem.graph().num0), 0.0) {
+    const double largest = *std::max_element(prior_.begin(), prior_.end());
+    for (double p : prior_) relative_prior_.push_back(p / largest);
+  }
+
+  // Moves `model` to the best supported pose among itself, the `refined` ones, and new ones from
+  // samples close to the best.
+  void run(Model& model, std::vector<Supported> refined, Interrupt& interrupt) {
+    best_.model = model;
+    look_at(model);
+    sort_by_support(refined);
+    if (refined.size() > kMostMeasured) refined.resize(kMostMeasured);
+    for (Supported& other : refined) {
+      measure(other.model);
+      other.support = bound_of_measured();
+    }
+    sort_by_support(refined);
+    if (refined.size() > kMostRefined) refined.resize(kMostRefined);
+    for (Supported& other : refined) consider(other.model);
+    look_at(best_.model);
+    for (int round = 0; round < kRounds && !interrupt.poll(); ++round) {
+      explore(round);
+      Model polished = best_.model;
+      for (int i = 0; i < kPolishes; ++i) polish(polished);
+      look_at(polished);
+    }
+    model = best_.model;
+  }
+
+  // Of the noise, in thresholds and within its bounds.
+  double scale() const { return scale_; }
+  // Of the keypoints, by the best model.
+  Noise noise() {
+    measure(best_.model);
+    return estimate_noise(around(), law(), P::kSampleSize);
+  }
+  double support() const { return best_.support; }
+
+  // Other models than the best one, best first.
+  std::vector<Supported> others() {
+    sort_by_support(others_);
+    std::vector<Supported> distinct;
+    for (const Supported& other : others_) {
+      const auto repeats = [&](const Supported& s) { return P::same(s.model, other.model); };
+      if (distinct.size() == kMostOthers) break;
+      if (!repeats(best_) && std::none_of(distinct.begin(), distinct.end(), repeats)) {
+        distinct.push_back({other.model, support_of(other.model)});
+      }
+    }
+    sort_by_support(distinct);
+    return distinct;
+  }
+
+ private:
+  // Of the refined models of the selection, so many of the largest support are looked at.
+  static constexpr std::size_t kMostMeasured = 10, kMostRefined = 5;
+  static constexpr std::size_t kMostOthers = 5;
+  // Rounds of new samples, samples of each, and how many of their models are polished: of the best
+  // ones, and of the best that are other poses than the best so far.
+  static constexpr int kRounds = 2, kSamples = 128, kPolishes = 2;
+  static constexpr std::size_t kPolished = 3, kOtherPolished = 1;
+  // Samples are drawn from edges up to so many thresholds from the best model, of priors not far
+  // below the largest, and scored by edges a little farther.
+  static constexpr double kSampledReach = 5.0, kLeastRelativePrior = 0.25, kScoredReach = 6.0;
+  // Edges that can support a model at all, in thresholds and in standard deviations of the noise.
+  static constexpr double kReach = 5.0, kReachDeviations = 3.0;
+  // Steps of a polish of a model that is looked at, and of the best.
+  static constexpr int kFirstSteps = 8, kLastSteps = 25;
+  static constexpr double kTruncatedAt = 2.0;
+  // Least scale of the noise over the largest.
+  static constexpr double kLeastScale = 0.1;
+  // A polish takes edges up to so many standard deviations of the noise away, within bounds in
+  // thresholds.
+  static constexpr double kPolishDeviations = 3.0, kLeastPolishReach = 0.5;
+  static constexpr double kBehind = 1e9;
+
+  static void sort_by_support(std::vector<Supported>& models) {
+    std::stable_sort(models.begin(), models.end(),
+                     [](const Supported& a, const Supported& b) { return a.support > b.support; });
+  }
+
+  static constexpr ResidualLaw law() { return {P::kResidualDimensions}; }
+
+  // Squared residuals of all edges, in squared thresholds; edges that no distance could make
+  // inliers, such as those behind a camera, are far away.
+  void measure(const Model& model) {
+    const double eps2 = problem_.eps() * problem_.eps();
+    problem_.inliers(model, mask_, squared_);
+    problem_.within(model, kBehind * eps2, mask_);
+    for (std::size_t e = 0; e < problem_.graph().num_edges(); ++e) {
+      const bool valid = mask_[e / 64] >> (e % 64) & 1U;
+      squared_[e] = valid ? squared_[e] / eps2 : kBehind;
+    }
+  }
+
+  NearResiduals around() const {
+    return NearResiduals(std::span(squared_).first(problem_.graph().num_edges()), relative_prior_,
+                         law());
+  }
+
+  // Takes a model as the best, with the noise that it shows.
+  void look_at(const Model& model) {
+    measure(model);
+    const double spread = residual_spread(around(), law());
+    scale_ = std::clamp(spread, kLeastScale * most_scale_, most_scale_);
+    best_ = {model, support_of_measured()};
+  }
+
+  // Polishes a model and takes it if it has more support than the best.
+  void consider(Model& model) {
+    approach(model);
+    measure(model);
+    double support = bound_of_measured();
+    if (support > best_.support) support = support_of_measured();
+    others_.push_back({model, support});
+    if (support > best_.support) std::swap(best_, others_.back());
+  }
+
+  void polish(Model& model) {
+    refiner_.polish_with_priors(model, reach(), scale_, prior_, space_, Loss::kCauchy, kLastSteps);
+  }
+
+  // A quick polish: Cauchy's loss needs a logarithm per edge and step.
+  void approach(Model& model) {
+    refiner_.polish_with_priors(model, reach(), kTruncatedAt * scale_, prior_, space_,
+                                Loss::kTruncated, kFirstSteps);
+  }
+
+  double reach() const {
+    return std::clamp(kPolishDeviations * scale_, kLeastPolishReach, P::kPolishReach);
+  }
+
+  double support_of(const Model& model) {
+    measure(model);
+    return support_of_measured();
+  }
+
+  // Weight of the heaviest matching of the edges around the measured model.
+  double support_of_measured() {
+    bound_of_measured();
+    double total = 0.0;
+    for (int64_t e : heaviest_matching(problem_.graph(), mask_, weight_)) {
+      total += weight_[static_cast<std::size_t>(e)];
+    }
+    return total;
+  }
+
+  // An upper bound of it: the heaviest edge at every left vertex. Fills mask_ and weight_.
+  double bound_of_measured() {
+    const Graph& graph = problem_.graph();
+    const double peak = law().peak(scale_) / delta_, slope = -0.5 / (scale_ * scale_);
+    const double reach = std::min(kReach, kReachDeviations * scale_);
+    const double reach2 = reach * reach;
+    std::fill(mask_.begin(), mask_.end(), 0);
+    double bound = 0.0;
+    for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+      if (!(squared_[e] < reach2)) continue;
+      const double odds = prior_[e] / (1.0 - prior_[e]);
+      weight_[e] = std::log1p(odds * peak * std::exp(slope * squared_[e]));
+      set_bit(mask_, static_cast<int>(e));
+      double& heaviest = heaviest_at_[at(graph.left[e])];
+      bound += std::max(weight_[e] - heaviest, 0.0);
+      heaviest = std::max(heaviest, weight_[e]);
+    }
+    for_each_bit(mask_, [&](int e) { heaviest_at_[at(graph.left[at(e)])] = 0.0; });
+    return bound;
+  }
+
+  // Samples anew among the edges that the best model nearly explains.
+  void explore(int round) {
+    const Graph& graph = problem_.graph();
+    measure(best_.model);
+    std::vector<int> scored, sampled;
+    for (std::size_t e = 0; e < graph.num_edges(); ++e) {
+      if (!(squared_[e] < kScoredReach * kScoredReach)) continue;
+      if (squared_[e] < kSampledReach * kSampledReach &&
+          relative_prior_[e] >= kLeastRelativePrior) {
+        sampled.push_back(static_cast<int>(scored.size()));
+      }
+      scored.push_back(static_cast<int>(e));
+    }
+    const Subgraph part(graph, std::move(scored));
+    if (matching_of_edges(part.graph, sampled) <= P::kSampleSize) return;
+    const P problem(part.graph, data_);
+    const std::vector<Supported> found = sample(problem, part, sampled, round);
+    std::size_t polished = 0, others = 0;
+    const Model before = best_.model;
+    for (const Supported& raw : found) {
+      if (polished < kPolished) {
+        ++polished;
+      } else if (others < kOtherPolished && !P::same(raw.model, before)) {
+        ++others;
+      } else if (others == kOtherPolished) {
+        break;
+      } else {
+        continue;
+      }
+      Model model = raw.model;
+      consider(model);
+    }
+  }
+
+  // Models of new samples, best first, by a quick score: every edge adds its share of the priors at
+  // its vertices, times what is left of the logarithm of its odds.
+  std::vector<Supported> sample(const P& problem, const Subgraph& part,
+                                const std::vector<int>& sampled, int round) {
+    constexpr int m = P::kSampleSize;
+    const Graph& graph = part.graph;
+    const std::size_t edges = graph.num_edges();
+    std::vector<double> mass0(at(graph.num0), 0.0), mass1(at(graph.num1), 0.0);
+    for (std::size_t e = 0; e < edges; ++e) {
+      mass0[at(graph.left[e])] += prior_[at(part.edges[e])];
+      mass1[at(graph.right[e])] += prior_[at(part.edges[e])];
+    }
+    // Padded to whole words, as the residuals are; what is beyond the edges adds nothing.
+    const std::size_t padded = graph.words() * 64;
+    std::vector<double> top(padded, 0.0), share(padded, 0.0), squared(padded);
+    for (std::size_t e = 0; e < edges; ++e) {
+      const double p = prior_[at(part.edges[e])];
+      top[e] = std::log1p(p / (1.0 - p) * law().peak(scale_) / delta_);
+      share[e] = p / mass0[at(graph.left[e])] + p / mass1[at(graph.right[e])];
+    }
+    const double unit = problem.eps() * scale_;
+    const double slope = 0.5 / (unit * unit);
+    const ConstrainedSampler sampler(graph, sampled);
+    SamplerScratch scratch;
+    sampler.prepare(scratch);
+    Mask mask(graph.words());
+    std::vector<int> drawn(at(kBatch * m));
+    Solutions<Model> solutions;
+    std::vector<Supported> found;
+    for (int first = 0; first < kSamples; first += kBatch) {
+      int count = 0;
+      for (int i = first; i < first + kBatch; ++i) {
+        Rng rng(seed_, static_cast<uint64_t>(round * kSamples + i), Rng::kNearSample);
+        int64_t wasted = 0;
+        const std::span<int> next = std::span(drawn).subspan(at(count * m), m);
+        if (sampler.draw(rng, scratch, next, &wasted)) ++count;
+      }
+      if (count == 0) continue;
+      problem.solve(std::span(drawn).first(at(count * m)), space_, solutions);
+      for (const Model& model : solutions.models) {
+        problem.inliers(model, mask, squared);
+        // In lanes that a compiler can put into vectors, with one result whatever their width.
+        constexpr std::size_t kLanes = 8;
+        double lane[kLanes] = {};
+        for (std::size_t e = 0; e < top.size(); e += kLanes) {
+          for (std::size_t i = 0; i < kLanes; ++i) {
+            const double left = top[e + i] - slope * squared[e + i];
+            lane[i] += share[e + i] * (left > 0.0 ? left : 0.0);
+          }
+        }
+        found.push_back({model, std::accumulate(lane, lane + kLanes, 0.0)});
+      }
+    }
+    sort_by_support(found);
+    return found;
+  }
+
+  const P& problem_;
+  const typename P::Data& data_;
+  const std::vector<double> prior_;
+  std::vector<double> relative_prior_;
+  const double delta_, most_scale_;
+  const uint64_t seed_;
+  typename P::Workspace space_;
+  Refiner<P> refiner_;
+  std::vector<double> squared_, weight_;
+  Mask mask_;
+  std::vector<double> heaviest_at_;  // heaviest edge at each left vertex, zero between calls
+  double scale_ = 1.0;               // of the noise, within its bounds
+  Supported best_{};
+  std::vector<Supported> others_;
+};
+
+}  // namespace manymatch

@@ -1,0 +1,104 @@
+#include "manymatch/score/noise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+namespace manymatch {
+
+namespace {
+// True edges are looked for within the first distance; the edges between the two others are wrong.
+constexpr double kWindow = 4.0, kFirstWrong = 5.0, kLastWrong = 15.0;
+// Noise beyond these cannot be told from no noise, and from edges that are spread evenly.
+constexpr double kLeastVariance = 1e-4, kMostVariance = 9.0;
+constexpr int kRounds = 20;
+constexpr double kPrecision = 0.01;
+// Where no edge is wrong, one still could be.
+constexpr double kLeastDensity = 1e-3;
+}  // namespace
+
+double ResidualLaw::share_below(double limit, double scale) const {
+  const double k = limit / scale;
+  return dimensions == 1 ? std::erf(k / std::numbers::sqrt2) : -std::expm1(-0.5 * k * k);
+}
+
+double ResidualLaw::mean_square_below(double limit, double scale) const {
+  const double k = limit / scale;
+  const double tail = std::exp(-0.5 * k * k) / share_below(limit, scale);
+  return dimensions == 1 ? 1.0 - k * tail * std::sqrt(2.0 / std::numbers::pi)
+                         : 1.0 - 0.5 * k * k * tail;
+}
+
+double ResidualLaw::peak(double scale) const {
+  return dimensions == 1 ? std::sqrt(2.0 / std::numbers::pi) / scale : 0.5 / (scale * scale);
+}
+
+double ResidualLaw::size_of_band(double first, double last) const {
+  return dimensions == 1 ? last - first : last * last - first * first;
+}
+
+namespace {
+
+struct Fit {
+  double variance, count;
+};
+
+// Expectation maximization: how likely every edge is a true one, and the noise of those. The
+// density of the wrong edges is that of the residuals, or more if it is `free`.
+Fit fit_noise(const NearResiduals& near, ResidualLaw law, bool free) {
+  const double band = law.size_of_band(0.0, kWindow);
+  double density = near.density;
+  Fit fit{0.25, std::max(near.total - density * band, 1.0)};
+  for (int round = 0; round < kRounds; ++round) {
+    const double scale = std::sqrt(fit.variance);
+    const double peak = fit.count / law.share_below(kWindow, scale) * law.peak(scale);
+    double count = 0.0, sum = 0.0;
+    for (std::size_t i = 0; i < near.squared.size(); ++i) {
+      const double expected = peak * std::exp(-0.5 * near.squared[i] / fit.variance);
+      const double share = near.weight[i] * expected / (expected + density);
+      count += share;
+      sum += share * near.squared[i];
+    }
+    const double kept = law.mean_square_below(kWindow, scale);
+    const double next = std::clamp(sum / std::max(count, 1e-9) / (law.dimensions * kept),
+                                   kLeastVariance, kMostVariance);
+    if (free) density = std::max(near.density, (near.total - count) / band);
+    const bool settled = std::abs(next - fit.variance) < kPrecision * fit.variance;
+    fit = {next, std::max(count, 1.0)};
+    if (settled) break;
+  }
+  return fit;
+}
+
+}  // namespace
+
+NearResiduals::NearResiduals(std::span<const double> all, std::span<const double> weights,
+                             ResidualLaw law) {
+  double outside = 0.0;
+  for (std::size_t e = 0; e < all.size(); ++e) {
+    if (all[e] < kWindow * kWindow) {
+      squared.push_back(all[e]);
+      weight.push_back(weights[e]);
+      total += weights[e];
+    } else if (all[e] >= kFirstWrong * kFirstWrong && all[e] < kLastWrong * kLastWrong) {
+      outside += weights[e];
+    }
+  }
+  density = std::max(outside / law.size_of_band(kFirstWrong, kLastWrong), kLeastDensity);
+}
+
+double residual_spread(const NearResiduals& near, ResidualLaw law) {
+  return std::sqrt(fit_noise(near, law, false).variance);
+}
+
+Noise estimate_noise(const NearResiduals& near, ResidualLaw law, int sample_size) {
+  const Fit fit = fit_noise(near, law, true);
+  const double freedom = std::max(fit.count - sample_size, 1.0);
+  Noise noise;
+  noise.scale = std::sqrt(std::min(fit.variance * fit.count / freedom, kMostVariance));
+  noise.deviation = noise.scale / std::sqrt(2.0 * law.dimensions * freedom);
+  return noise;
+}
+
+}  // namespace manymatch
