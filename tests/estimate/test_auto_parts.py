@@ -5,7 +5,15 @@ import pytest
 
 import manymatch
 from manymatch.estimate.options import AUTO_PARTS
-from tests.oracles.auto_graphs import K, constant, joined, synthetic_graph, true_scene, wrong_scene
+from tests.oracles.auto_graphs import (
+    K,
+    constant,
+    joined,
+    synthetic_graph,
+    true_scene,
+    with_graph,
+    wrong_scene,
+)
 from tests.oracles.geometry import angle_between
 
 
@@ -53,8 +61,9 @@ def two_motions():
 
 @pytest.mark.parametrize("name", ["ranks", "weights"])
 def test_of_two_motions_the_better_founded_wins(name):
+    # The last stage weighs by prior too, and would find the better founded motion without them.
     graph, better, larger = two_motions()
-    yes, no = with_and_without(name, graph, min_iterations=2000, pool_size=2000)
+    yes, no = with_and_without(name, graph, ("residuals",), min_iterations=2000, pool_size=2000)
     assert off_by(yes, better) < 0.5
     assert off_by(no, larger) < 0.5
     assert yes.cardinality < no.cardinality
@@ -70,7 +79,9 @@ def test_ranks():
 def test_weights():
     # Only the selection knows of weights: the search is the same.
     graph, *_ = two_motions()
-    yes, no = with_and_without("weights", graph, min_iterations=2000, pool_size=2000)
+    yes, no = with_and_without(
+        "weights", graph, ("residuals",), min_iterations=2000, pool_size=2000
+    )
     assert yes.iterations == no.iterations
     assert yes.worst_pooled == no.worst_pooled
     assert yes.pose != no.pose
@@ -136,11 +147,33 @@ def test_polish():
     errors = np.zeros((12, 2))
     for seed, row in enumerate(errors):
         synthetic = synthetic_graph(40 + seed, 120, candidates=1, present=1.0, first=1.0, noise=0.8)
-        runs = with_and_without("polish", synthetic.graph, threshold_px=0.8, min_iterations=500)
+        runs = with_and_without(
+            "polish", synthetic.graph, ("residuals",), threshold_px=0.8, min_iterations=500
+        )
         assert runs[0].iterations == runs[1].iterations
         assert runs[0].refinements == runs[1].refinements
         row[:] = [off_by(run, synthetic) for run in runs]
     assert errors[:, 0].mean() < 0.9 * errors[:, 1].mean()
+
+
+def test_residuals():
+    # Forty exact edges among three hundred that pass the true epipolar lines at any distance up to
+    # some pixels: within the threshold about as many are wrong as right, and only small residuals
+    # tell them apart.
+    exact, wrong = 40, 300
+    errors = np.zeros((10, 2))
+    for seed, row in enumerate(errors):
+        synthetic = true_scene(60 + seed, exact + wrong, noise=0.1)
+        points = synthetic.graph.points1.copy()
+        points[exact:] += np.random.default_rng(seed).uniform(-20.0, 20.0, (wrong, 2))
+        graph = with_graph(synthetic.graph, points1=points)
+        runs = with_and_without("residuals", graph, min_iterations=500, max_iterations=2000)
+        assert runs[0].iterations == runs[1].iterations
+        row[:] = [off_by(run, synthetic) for run in runs]
+        assert np.isfinite(runs[0].noise_px) and np.isnan(runs[1].noise_px)
+        assert runs[1].alternatives == ()
+    assert 2.0 * np.median(errors[:, 0]) < np.median(errors[:, 1])
+    assert (errors[:, 0] < errors[:, 1]).mean() >= 0.8
 
 
 @pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm", "cm"])
