@@ -50,14 +50,14 @@ def called(function, *arguments):
 
 
 def test_a_number_may_be_a_word():
-    def run(*, step: float | Literal["auto"] = "auto") -> None:
+    def run(*, options: Options, step: float | Literal["auto"] = "auto") -> None:
         """Run."""
 
     for text, value in (("auto", "auto"), ("0.5", 0.5)):
-        given = called(run, "--step", text)
-        assert given["step"] == value
+        given = called(run, "--step", text, "--threshold-px", text)
+        assert (given["step"], given["options"].threshold_px) == (value, value)
     given = called(run)
-    assert given["step"] == "auto"
+    assert (given["step"], given["options"]) == ("auto", Options())
     with pytest.raises(ValueError, match="it must be a number or auto, got 'wide'"):
         called(run, "--step", "wide")
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from manymatch.evaluate.run import RunResult
-from manymatch.evaluate.tables import Table, run_table
+from manymatch.evaluate.tables import Table, budget_text, run_table
 
 
 def test_every_special_character_of_latex_is_escaped():
@@ -73,3 +73,9 @@ def test_a_table_says_what_was_run_and_what_failed(tmp_path):
         assert text.count(part) == 1, part
     files = {("effnet", "x"): run_result(tmp_path, set="x", representation="effnet")}
     assert "Candidates of effnet.\n" in run_table(files).markdown()
+
+
+def test_a_threshold_may_be_chosen_automatically():
+    options = {"min_iterations": 50, "max_iterations": 2000, "threshold_px": "auto"}
+    text = budget_text({"options": options})
+    assert text == "50 to 2,000 iterations at an automatic threshold"

@@ -105,6 +105,7 @@ def test_written_and_read_back(tmp_path, preset):
         longest=st.integers(0, 65_536),
         weights=st.none() | st.text(min_size=1).filter(lambda text: text != "none"),
         confidence=st.floats(1e-9, 1 - 1e-9),
+        threshold_px=st.just("auto") | st.floats(1e-9, 1e9),
         method=st.sampled_from(METHODS),
         disable=st.lists(st.sampled_from(list(AUTO_PARTS)), max_size=4),
         seed=st.integers(0, 2**64 - 1),
@@ -152,6 +153,7 @@ def test_any_part_by_keyword():
         ({"longest": 10**6}, "longest must be"),
         ({"detector": ""}, "detector must be"),
         ({"threshold": float("nan")}, "threshold must be"),
+        ({"threshold_px": "wide"}, 'threshold_px must be a number .* or "auto", got .wide.'),
     ],
 )
 def test_bad_settings_are_named(settings, words):
@@ -167,6 +169,8 @@ def test_bad_settings_are_named(settings, words):
         ("[features]\ndetectr = 'sift'\n", "features must have fields among .*did you mean"),
         ("[association]\nseed = 1\n", "association must have fields"),
         ("[estimation]\nk = 1\n", "estimation must have fields"),
+        ("[estimation]\nthreshold_px = 'none'\n", "threshold_px must be a number"),
+        ("[estimation]\nthreshold_px = true\n", "threshold_px must be a number"),
         ("preset = 'x'\n", "preset must be one of"),
         ("features = 3\n", "features must be a table"),
         ("not toml at all", "a configuration in TOML"),

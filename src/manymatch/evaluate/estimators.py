@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch._validate import METHODS, checked_method, suggest
+from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.estimate.options import checked_options
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera, normalised_pixel
@@ -58,6 +58,13 @@ class BaselineResult:
     iterations: int | None
 
 
+def _threshold_px(settings: Options) -> float:
+    """Return the threshold, which estimators of other packages take as a number."""
+    if isinstance(settings.threshold_px, str):
+        raise refusal("options.threshold_px", "a number for this estimator", settings.threshold_px)
+    return settings.threshold_px
+
+
 def estimate_with_poselib(
     graph: AssociationGraph, camera0: object, camera1: object, options: Options | None = None
 ) -> BaselineResult:
@@ -86,7 +93,7 @@ def estimate_with_poselib(
         for values in (camera.to_dict() for camera in given)
     ]
     ransac = {
-        "max_epipolar_error": settings.threshold_px,
+        "max_epipolar_error": _threshold_px(settings),
         "min_iterations": settings.min_iterations,
         "max_iterations": settings.max_iterations,
         "success_prob": settings.confidence,
@@ -138,7 +145,7 @@ def estimate_with_opencv(
     if len(x0) < _MINIMAL_SET:
         return BaselineResult(None, 0.0, None)
     params = _usac_parameters(cv2, settings, variant)
-    params.threshold = normalised_pixel(*cameras) * settings.threshold_px
+    params.threshold = normalised_pixel(*cameras) * _threshold_px(settings)
     identity = np.eye(3)
     start = time.perf_counter()
     try:
@@ -208,7 +215,7 @@ def estimate_with_pycolmap(
     ]
     points = [points + COLMAP_PIXEL_CENTRE for points in _edge_points(graph)]
     ransac = pycolmap.RANSACOptions()
-    ransac.max_error = settings.threshold_px
+    ransac.max_error = _threshold_px(settings)
     ransac.min_num_trials = settings.min_iterations
     ransac.max_num_trials = settings.max_iterations
     ransac.confidence = settings.confidence
@@ -278,7 +285,10 @@ def trial(
     Returns plain values by column; a failure has the error 180 degrees.
     """
     if estimator in BASELINES:
-        found = BASELINES[estimator](graph, posed.camera0, posed.camera1, options)
+        # Others do not choose a threshold: they get the default, a pixel at working size.
+        automatic = isinstance(options.threshold_px, str)
+        settings = options.replace(threshold_px=posed.pixels) if automatic else options
+        found = BASELINES[estimator](graph, posed.camera0, posed.camera1, settings)
         row: dict[str, Any] = {"iterations": found.iterations, "seconds": found.seconds}
         return {**_errors(found.pose, posed), **row}
     mask = None

@@ -285,10 +285,9 @@ def association_text(association: Mapping[str, Any]) -> str:
 def budget_text(settings: Mapping[str, Any]) -> str:
     """Say iterations and threshold of a run."""
     options = settings["options"]
-    return (
-        f"{options['min_iterations']:,} to {options['max_iterations']:,} iterations at "
-        f"{options['threshold_px']:g} px"
-    )
+    threshold = options["threshold_px"]
+    at = "an automatic threshold" if isinstance(threshold, str) else f"{threshold:g} px"
+    return f"{options['min_iterations']:,} to {options['max_iterations']:,} iterations at {at}"
 
 
 def seeds_text(settings: Mapping[str, Any]) -> str:

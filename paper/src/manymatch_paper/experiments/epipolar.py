@@ -77,7 +77,7 @@ def run(
             "limit": None if sets is None else sets.limit,
             "version": __version__,
         },
-        "example": find_example(demo_pair(), options.threshold_px),
+        "example": find_example(demo_pair(), float(options.threshold_px)),
         "sets": [_measured(source, options, draws, sets) for source in sets.sources]
         if sets
         else [],

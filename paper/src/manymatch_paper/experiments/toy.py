@@ -42,7 +42,7 @@ _MARK_AT = 0.27
 def run(
     eps: Annotated[
         float, "Inlier threshold, in the unit of the residuals."
-    ] = PAPER.options.threshold_px,
+    ] = float(PAPER.options.threshold_px),
     delta: Annotated[
         float, "Chance, in (0, 1), that a false candidate is an inlier."
     ] = PAPER.options.delta,
