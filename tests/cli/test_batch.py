@@ -83,7 +83,7 @@ def test_pairs_that_could_not_be_run_are_counted_with_their_reasons(images, tmp_
 
 
 @given(
-    st.lists(st.integers(0, 3), min_size=len(VERDICTS), max_size=len(VERDICTS)),
+    st.tuples(*[st.integers(0, 3)] * len(VERDICTS)),
     st.integers(0, 4),
     st.one_of(st.floats(0, 200_000), st.sampled_from([0.0, 0.99, 59.6, 3599.7])),
 )

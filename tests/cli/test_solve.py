@@ -1,5 +1,6 @@
 """``manymatch solve``: candidates in, pose out."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,8 +11,9 @@ from manymatch.cli import solve
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.estimate.options import AUTO_PARTS
 from manymatch.geometry.pose_error import pose_error_deg
-from manymatch.io import load_graph, read_pose_json, write_associations_csv
+from manymatch.io import load_graph, read_matches_npz, read_pose_json, write_associations_csv
 from tests.support.command import one_sentence, run
+from tests.support.synthetic_alternatives import with_alternatives
 
 CAMERA = "800,800,511.5,383.5"
 
@@ -82,6 +84,50 @@ def test_solve_writes_what_match_writes(scene, graph_file, tmp_path):
     assert matches.similarity.mean() == pytest.approx(record["mean_probability"], rel=1e-6)
 
 
+def test_the_threshold_may_be_chosen_automatically(graph_file):
+    """The option says that it was, and the result which one was used."""
+    cameras = ("--camera0", CAMERA, "--camera1", CAMERA)
+    result = run("solve", graph_file, *cameras, "--threshold-px", "auto", "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["options"]["threshold_px"] == "auto"
+    assert Options.from_dict(record["options"]) == Options(threshold_px="auto")
+    assert 0.1 < record["threshold_px"] < 10
+    said = run("solve", graph_file, *cameras, "--threshold-px", "auto").stdout
+    assert f"threshold {record['threshold_px']:.2g}" in said
+    fixed = json.loads(run("solve", graph_file, *cameras, "--threshold-px", "2", "--json").stdout)
+    assert fixed["options"]["threshold_px"] == fixed["threshold_px"] == 2.0
+
+
+def test_solve_tells_of_alternatives(scene, graph_file, tmp_path, monkeypatch):
+    def ambiguous(*arguments, **settings):
+        return with_alternatives(estimate_relative_pose(*arguments, **settings))
+
+    monkeypatch.setattr(solve, "estimate_relative_pose", ambiguous)
+    judge = solve.assess
+    monkeypatch.setattr(
+        solve, "assess", lambda e: dataclasses.replace(judge(e), verdict="ambiguous")
+    )
+    arguments = ("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA)
+    result = run(*arguments, "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Ambiguous: ")
+    others = [line for line in result.stdout.splitlines() if line.startswith("Or camera 1 is ")]
+    expected = ambiguous(scene.graph, scene.camera0, scene.camera1).alternatives
+    for line, other, share in zip(others, expected, ("30 %", "12 %"), strict=True):
+        assert f"({share} among the poses found, {len(other.matches)} matches)." in line
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert record["alternatives"] == json.loads(run(*arguments, "--json").stdout)["alternatives"]
+    back = read_matches_npz(tmp_path / "out" / "matches.npz").alternatives
+    for entry, stored, other in zip(record["alternatives"], back, expected, strict=True):
+        assert entry["pose"] == {"R": other.model.R.tolist(), "t": other.model.t.tolist()}
+        assert entry["probability"] == stored.probability == other.probability
+        assert entry["cardinality"] == entry["matches"] == len(other.matches)
+        assert entry["support"] == other.support
+        assert stored.pose == other.model
+        assert stored.matches.tolist() == other.matches.tolist()
+
+
 def test_solve_finds_a_homography(tmp_path):
     H = np.array([[1.1, 0.05, 20.0], [-0.03, 0.95, -8.0], [1e-4, -5e-5, 1.0]])
     points = np.random.default_rng(0).uniform(0, 500, (60, 2))
@@ -130,6 +176,9 @@ def test_solve_with_too_few_candidates_is_exit_code_one(graph_file):
         (("--camera1", "nothing.txt"), "camera1 must be a text file, got"),
         (("--method", "best"), "method must be one of"),
         (("--problem", "pose"), "--problem must be one of"),
+        (("--threshold-px", "wide"), "it must be a number or auto, got 'wide'"),
+        (("--threshold-px", "0"), "threshold_px must be a number in [1e-09, 1e+09]"),
+        (("--set", "threshold_px=wide"), "or \"auto\", got 'wide'"),
         (("--min-iterations", "9", "--max-iterations", "3"), "min_iterations must be"),
     ],
 )

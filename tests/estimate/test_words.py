@@ -30,6 +30,7 @@ from manymatch.estimate.words import (
 )
 from manymatch.geometry.pose import RelativePose
 from tests.oracles.geometry import rotation_from_vector
+from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.wording import assert_reads_well, assert_sentence
 
 
@@ -106,7 +107,7 @@ def said_of(estimate, graph, confidence, verdict):
 @pytest.mark.parametrize("verdict", get_args(Verdict))
 def test_the_verdict_is_the_only_opinion(scene, estimate, confidence, verdict):
     """What holds only if the pose is right is not said beside a verdict that doubts it."""
-    first, *others = said_of(estimate, scene.graph, confidence, verdict)
+    first, *others = said_of(with_alternatives(estimate), scene.graph, confidence, verdict)
     assert first == f"{verdict.capitalize()}: It is so."
     relied_on = verdict in ("solved", "likely")
     assert any("expected to be right" in sentence for sentence in others) == relied_on
@@ -123,6 +124,42 @@ def test_the_verdict_is_the_only_opinion(scene, estimate, confidence, verdict):
     assert any("cannot be" in s for s in said_of(low, scene.graph, confidence, verdict)) != (
         relied_on
     )
+
+
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_alternatives_are_said_where_the_pose_is_ambiguous(scene, estimate, confidence, verdict):
+    several = with_alternatives(estimate, (0.4, 0.004))
+    said = [s for s in said_of(several, scene.graph, confidence, verdict) if s.startswith("Or ")]
+    if verdict != "ambiguous":
+        assert said == []
+        return
+    for sentence, other, share in zip(
+        said, several.alternatives, ("40 %", "less than 1 %"), strict=True
+    ):
+        assert_sentence(sentence)
+        assert describe_pose(other.model) in sentence
+        assert f"({share} among the poses found, {len(other.matches)} matches)" in sentence
+    assert words.chosen_share(several) == pytest.approx(0.596)
+    assert words.headline(several, dataclasses.replace(confidence, verdict=verdict))[0] == (
+        "More than one pose explains the matches."
+    )
+
+
+def test_noise_and_the_threshold_that_was_chosen(scene, estimate, confidence):
+    noisy = dataclasses.replace(estimate, noise_px=0.3123, noise_sd_px=0.0467, threshold_px=1.234)
+    assert words.noise_text(noisy) == "0.31 ± 0.05 px"
+    assert words.threshold_text(noisy) == "noise 0.31 ± 0.05 px"
+    assert words.estimate_sentences(noisy, scene.graph)[-1].endswith("; noise 0.31 ± 0.05 px.")
+    auto = dataclasses.replace(noisy, options=Options(threshold_px="auto"))
+    assert words.threshold_text(auto) == "noise 0.31 ± 0.05 px, threshold 1.2 px"
+    rows = {name: value for name, value, _ in words.confidence_rows(confidence, auto)}
+    assert (rows["Noise"], rows["Threshold"]) == ("0.31 ± 0.05 px", "1.2 px")
+    for deviation, text in ((math.nan, "0.31 px"), (0.0, "0.31 px"), (1.6, "0 ± 2 px")):
+        assert words.noise_text(dataclasses.replace(noisy, noise_sd_px=deviation)) == text
+    unknown = dataclasses.replace(estimate, noise_px=math.nan)
+    assert words.threshold_text(unknown) == words.noise_text(unknown) == ""
+    rows = {name: value for name, value, _ in words.confidence_rows(confidence, unknown)}
+    assert rows["Noise"] == f"{confidence.noise_px:.2f} px"
 
 
 def test_comparison(estimate, scene):
@@ -346,8 +383,10 @@ def test_every_reason_reads_well(
     assert " unknown" not in reason
 
 
-@given(numbers, numbers, numbers, numbers)
-def test_every_row_of_a_confidence_reads_well(confidence, probability, share, deviation, parallax):
+@given(numbers, numbers, numbers, numbers, numbers, st.sampled_from(["auto", 1.0]))
+def test_every_row_of_a_confidence_reads_well(
+    confidence, estimate, probability, noise, share, deviation, parallax, threshold
+):
     changed = dataclasses.replace(
         confidence,
         pose_probability=min(probability, 1.0),
@@ -358,8 +397,16 @@ def test_every_row_of_a_confidence_reads_well(confidence, probability, share, de
         translation_sd_deg=2 * deviation,
         noise_px=parallax,
     )
-    rows = words.confidence_rows(changed)
-    assert len(rows) == 7
+    found = dataclasses.replace(
+        estimate,
+        noise_px=noise,
+        noise_sd_px=deviation,
+        options=Options(threshold_px=threshold),
+        threshold_px=share + 1e-3 if math.isfinite(share) else 1.0,
+    )
+    rows = words.confidence_rows(changed, found)
+    assert len(words.confidence_rows(changed)) == 7
+    assert len(rows) == 8 + (threshold == "auto")
     for row in rows:
         for cell in row:
             assert_reads_well(cell)

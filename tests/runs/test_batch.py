@@ -12,12 +12,14 @@ import pytest
 from manymatch.datasets import Pair, read_pairs
 from manymatch.evaluate import pose_auc
 from manymatch.geometry.camera import Camera
+from manymatch.io import read_matches_npz
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.batch import run_batch
-from manymatch.runs.rows import COLUMNS
+from manymatch.runs.rows import COLUMNS, VERDICTS
 from manymatch.runs.tables import csv_text
 from tests.support.small_batch import CONFIG, FOCAL, K, rows
+from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.synthetic_images import make_images
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -51,6 +53,33 @@ def test_rows_are_what_the_matcher_says(done, pairs):
     R = [float(row[f"R{i}{j}"]) for i in range(3) for j in range(3)]
     assert result.estimate.pose.R.ravel().tolist() == R
     assert [float(row[f"t{i}"]) for i in range(3)] == result.estimate.pose.t.tolist()
+
+
+def test_rows_have_the_probabilities_of_the_poses(pairs, monkeypatch, tmp_path):
+    """How many poses there are beside the chosen one, and how probable the second is."""
+    plain = Matcher.match_features
+
+    def several(self, *arguments, **settings):
+        result = plain(self, *arguments, **settings)
+        number = int(result.estimate.success) * 2
+        estimate = with_alternatives(result.estimate, (0.3, 0.125)[:number])
+        estimate = dataclasses.replace(estimate, noise_px=0.25)
+        return dataclasses.replace(result, estimate=estimate)
+
+    run_batch(CONFIG, pairs, tmp_path / "one", limit=1, workers=1)
+    [alone] = rows(tmp_path / "one")
+    result = Matcher(CONFIG).match(pairs[0].path0, pairs[0].path1)
+    assert alone["verdict"] in VERDICTS
+    assert float(alone["pose_probability"]) == result.confidence.pose_probability
+    assert int(alone["alternatives"]) == len(result.estimate.alternatives)
+    assert float(alone["threshold_px"]) == result.estimate.threshold_px
+    monkeypatch.setattr(Matcher, "match_features", several)
+    run_batch(CONFIG, pairs, tmp_path / "two", limit=1, workers=1, formats=["npz"])
+    [row] = rows(tmp_path / "two")
+    assert (row["alternatives"], row["second_probability"]) == ("2", "0.3")
+    assert row["noise_px"] == "0.25"
+    stored = read_matches_npz(next((tmp_path / "two" / "matches").iterdir()))
+    assert [other.probability for other in stored.alternatives] == [0.3, 0.125]
 
 
 def test_parquet_holds_the_same(done):
@@ -310,6 +339,20 @@ def test_another_batch_is_refused(done, pairs, change, says):
     with pytest.raises(ValueError, match=says):
         run_batch(config, chosen, done[0], **{"formats": ["npz"], **change})
     assert (done[0] / "journal.jsonl").read_bytes() == before
+
+
+def test_an_automatic_threshold_is_part_of_the_header(pairs, tmp_path):
+    config = MatcherConfig.of(CONFIG, threshold_px="auto")
+    summary = run_batch(config, pairs, tmp_path, limit=2, with_rank_one=True)
+    assert summary.with_pose
+    assert run_batch(config, pairs, tmp_path, limit=2, with_rank_one=True).computed == 0
+    record = json.loads((tmp_path / "summary.json").read_text())
+    assert record["config"]["estimation"]["threshold_px"] == "auto"
+    # What was used is a number, and that of the pair.
+    assert all(0.01 < float(row["threshold_px"]) < 100 for row in rows(tmp_path))
+    fixed = MatcherConfig.of(CONFIG, threshold_px=2.0)
+    with pytest.raises(ValueError, match=r'threshold_px was "auto" and is 2\.0 now'):
+        run_batch(fixed, pairs, tmp_path, limit=2, with_rank_one=True)
 
 
 def test_the_same_names_elsewhere_are_refused(done, pairs, tmp_path):

@@ -10,11 +10,13 @@ from PIL import Image
 from manymatch import Camera
 from manymatch.datasets import Pair, exhaustive_pairs
 from manymatch.io import load_graph, read_hloc, read_matches_npz
+from manymatch.matcher.matcher import Matcher
 from manymatch.runs import outputs
 from manymatch.runs.batch import run_batch
 from manymatch.runs.outputs import checked_formats
-from manymatch.runs.rows import result_row
+from manymatch.runs.rows import VERDICTS
 from tests.support.small_batch import CONFIG, rows
+from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.synthetic_images import HEIGHT, WIDTH, make_images
 
 pytest.importorskip("cv2")
@@ -223,26 +225,53 @@ def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
     assert text[pairs[0].name0, pairs[0].name1] == list(map(tuple, first.matches.tolist()))
 
 
-def test_an_uncertain_pose_is_not_given_to_mappers(tmp_path, monkeypatch):
-    """Its matches are, as raw ones."""
+@pytest.mark.parametrize(
+    ("verdict", "shared", "trusted"),
+    [
+        ("solved", False, True),
+        ("likely", False, True),
+        ("degenerate", False, True),
+        ("uncertain", True, False),
+        ("ambiguous", False, False),
+        # The second pose of a plane: whichever is right, the matches are.
+        ("ambiguous", True, True),
+    ],
+)
+def test_a_pose_whose_matches_may_be_wrong_is_not_given_to_mappers(
+    tmp_path, monkeypatch, verdict, shared, trusted
+):
+    """Its matches are, as raw ones; by a batch and by a single result."""
     pycolmap = pytest.importorskip("pycolmap")
     make_images(tmp_path / "views", 2)
-    pairs = exhaustive_pairs(tmp_path / "views")
-    found = []
-    for verdict in ("likely", "uncertain"):
-        monkeypatch.setattr(
-            "manymatch.runs.batch.result_row",
-            lambda *arguments, verdict=verdict: {**result_row(*arguments), "verdict": verdict},
-        )
-        out = tmp_path / verdict
-        run_batch(CONFIG, pairs, out, formats=["colmap-db"])
-        with pycolmap.Database.open(out / "database.db") as database:
-            geometry = database.read_two_view_geometry(1, 2)
-            found.append(geometry.config)
-            assert bool(len(geometry.inlier_matches)) == (verdict == "likely")
-            assert len(database.read_matches(1, 2)) > 5
+    [pair] = exhaustive_pairs(tmp_path / "views")
+    plain = Matcher.match_features
+
+    def judged(self, *arguments, **settings):
+        result = plain(self, *arguments, **settings)
+        estimate = with_alternatives(result.estimate, (0.4, 0.01))
+        if shared:
+            first = dataclasses.replace(estimate.alternatives[0], matches=estimate.matches)
+            estimate = dataclasses.replace(
+                estimate, alternatives=(first, *estimate.alternatives[1:])
+            )
+        confidence = dataclasses.replace(result.confidence, verdict=verdict)
+        return dataclasses.replace(result, estimate=estimate, confidence=confidence)
+
+    monkeypatch.setattr(Matcher, "match_features", judged)
+    out = tmp_path / "batch"
+    summary = run_batch(CONFIG, [pair], out, formats=["colmap-db"])
+    assert summary.counts == {name: int(name == verdict) for name in VERDICTS}
+    assert rows(out)[0]["trusted"] == str(trusted).lower()
+    result = Matcher(CONFIG).match(pair.path0, pair.path1)
+    result.save(tmp_path / "one", ["colmap-db"], picture=False, report=False)
     kinds = pycolmap.TwoViewGeometryConfiguration
-    assert found == [kinds.UNCALIBRATED.value, kinds.DEGENERATE.value]
+    for folder in (out, tmp_path / "one"):
+        with pycolmap.Database.open(folder / "database.db") as database:
+            geometry = database.read_two_view_geometry(1, 2)
+            assert bool(len(geometry.inlier_matches)) == trusted
+            wanted = kinds.UNCALIBRATED if trusted else kinds.DEGENERATE
+            assert geometry.config == wanted.value
+            assert len(database.read_matches(1, 2)) > 5
 
 
 def test_other_formats_can_be_asked_for_later(pairs, tmp_path):

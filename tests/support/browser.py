@@ -208,7 +208,7 @@ class Browser:
     def press(self, key, *, shift=False):
         """Press a key by its DOM name."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
-        codes |= {"ArrowRight": 39, "ArrowDown": 40, "+": 187, "-": 189, "0": 48}
+        codes |= {"ArrowRight": 39, "ArrowDown": 40, "+": 187, "-": 189, "0": 48, "p": 80, " ": 32}
         for kind in ("rawKeyDown", "keyUp"):
             self.page(
                 "Input.dispatchKeyEvent",

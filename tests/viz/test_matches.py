@@ -22,6 +22,7 @@ from manymatch.estimate import words
 from manymatch.graph import AssociationGraph
 from manymatch.viz import matches, plot_candidates
 from manymatch.viz.figure import text_width, wrapped
+from tests.support.synthetic_alternatives import with_alternatives
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +169,8 @@ def test_kept_shows_what_resolving_did(scene, estimate):
     rank_of = {tuple(e): r for e, r in zip(graph.edges.tolist(), graph.rank.tolist(), strict=True)}
     chosen = {tuple(match) for match in estimate.matches.tolist()}
     beyond = {i for i, j in chosen if rank_of[i, j] > 1}
-    assert len(beyond) > 6
-    figure = plot_candidates(graph, scene.size, scene.size, estimate=estimate, max_keypoints=6)
+    assert len(beyond) > 4
+    figure = plot_candidates(graph, scene.size, scene.size, estimate=estimate, max_keypoints=4)
     places = [
         on_screen(figure, points, scene.size, side)
         for side, points in enumerate((graph.points0, graph.points1))
@@ -182,7 +183,7 @@ def test_kept_shows_what_resolving_did(scene, estimate):
         }
 
     shown = {i for i, _ in edges(matches._CHOSEN)}
-    assert len(shown) == 6
+    assert len(shown) == 4
     assert shown <= beyond
     assert edges(matches._CHOSEN) == {edge for edge in chosen if edge[0] in shown}
     rejected = {edge for edge in rank_of if edge[0] in shown and edge not in chosen}
@@ -192,14 +193,14 @@ def test_kept_shows_what_resolving_did(scene, estimate):
     assert [same(c, matches._FIRST) for c in dashed] == [True]
     # Every candidate has its rank beside it.
     drawn = figure.axes[0].texts
-    assert len(drawn) == len(rejected) + 6
+    assert len(drawn) == len(rejected) + 4
     for text in drawn:
         at = np.array(text.get_position())
         ends = [j for i, j in rank_of if i in shown and np.allclose(places[1][j], at)]
         assert int(text.get_text()) in {
             rank_of[i, j] for j in ends for i in shown if (i, j) in rank_of
         }
-    assert f"Drawn with their ranks for 6 of the {len(beyond)} keypoints" in said(figure)
+    assert f"Drawn with their ranks for 4 of the {len(beyond)} keypoints" in said(figure)
     assert f"{len(beyond)} of them" in said(figure)
     assert f"{len(beyond)} of them" in words.chosen_text(
         estimate, graph, np.array([tuple(edge) in chosen for edge in graph.edges.tolist()])
@@ -242,13 +243,20 @@ def test_every_match_is_drawn_and_counted(scene, estimate):
 
 @pytest.mark.parametrize("verdict", ["solved", "uncertain", "ambiguous"])
 def test_the_caption_agrees_with_the_verdict(scene, estimate, verdict):
+    """Where the pose is ambiguous the caption says that others are not drawn."""
     confidence = dataclasses.replace(assess(estimate), verdict=verdict, reason="It is so.")
     figure = plot_candidates(
-        scene.graph, scene.size, scene.size, estimate=estimate, confidence=confidence
+        scene.graph,
+        scene.size,
+        scene.size,
+        estimate=with_alternatives(estimate),
+        confidence=confidence,
     )
     told = said(figure)
     assert f"{verdict.capitalize()}: It is so." in told
     assert ("expected to be right" in told) == (verdict == "solved")
+    others = "They belong to the most probable pose (57 %); 2 other poses are not drawn."
+    assert (others in told) == (verdict == "ambiguous")
 
 
 def test_crowded_pairs_have_dots_for_all_and_lines_for_some_in_many_colours(crowded):

@@ -14,13 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manymatch import AssociationGraph, Options, assess, estimate_relative_pose
+from manymatch import AssociationGraph, Options, assess, estimate_relative_pose, score_pose
 from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
+from manymatch.estimate import words
 from manymatch.geometry.camera import Camera
 from manymatch.viz import overlay, plot_candidates
 from manymatch.viz import report as report_module
 from manymatch.viz.report import notebook_view, write_report
 from tests.oracles.geometry import sampson_squared
+from tests.support.synthetic_alternatives import with_alternatives
 
 VOID = {"meta", "img", "input", "br", "path", "circle", "line", "rect", "polyline"}
 
@@ -72,7 +74,8 @@ def scene():
 
 @pytest.fixture(scope="module")
 def estimate(scene):
-    return estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+    found = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+    return dataclasses.replace(found, alternatives=())
 
 
 def photo(width, height, seed=0):
@@ -123,7 +126,7 @@ def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_pa
         command="manymatch match a b",
         config={"features": {"layer": 7}, "seed": 11},
     )
-    for words in (
+    for said in (
         "left.png ↔ right.png",
         "Uncertain",
         "The matches hardly determine it.",
@@ -145,7 +148,7 @@ def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_pa
         "Preserve, Then Resolve",
         "threshold 1 px",
     ):
-        assert words in page.text
+        assert said in page.text
     # R and t can be copied with six digits.
     pre = page.text
     for value in (*estimate.pose.R.ravel(), *estimate.pose.t):
@@ -332,7 +335,7 @@ def test_probabilities_are_those_of_the_matches(scene, estimate, tmp_path):
     plain = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1, "hcm-mcm")
     page = report(tmp_path / "plain.html", scene, plain)
     assert page.data["probability"] is None
-    assert "A match" not in page.text
+    assert "mean probability" not in page.text
 
 
 def test_of_very_many_candidates_the_chosen_ones_are_kept(monkeypatch, scene, estimate, tmp_path):
@@ -454,18 +457,20 @@ def test_what_a_notebook_keeps_is_small(confidence):
     camera = Camera("PINHOLE", 4000, 3000, [3000.0, 3000.0, 2000.0, 1500.0])
     found = estimate_relative_pose(graph, camera, camera, options=Options(max_iterations=1000))
     image = np.repeat(np.repeat(photo(400, 300), 10, axis=0), 10, axis=1)
-    text = notebook_view(
-        images=(image, image),
-        graph=graph,
-        estimate=found,
-        camera0=camera,
-        camera1=camera,
-        confidence=confidence,
-    )
-    assert len(text) < 1_000_000
-    _, page = frame(text)
-    assert [picture.size for picture in embedded(page)] == [(900, 675)] * 2
-    assert len(page.data["state"]) == 2000
+    # Two poses share the number of candidates.
+    for number, candidates in ((0, 2000), (3, 1000)):
+        text = notebook_view(
+            images=(image, image),
+            graph=graph,
+            estimate=with_alternatives(found, (0.1,) * number),
+            camera0=camera,
+            camera1=camera,
+            confidence=confidence,
+        )
+        assert len(text) < 1_000_000
+        _, page = frame(text)
+        assert [picture.size for picture in embedded(page)] == [(900, 675)] * 2
+        assert len(page.data["state"]) == candidates
 
 
 @given(st.text(st.characters(), max_size=40))
@@ -548,3 +553,90 @@ def test_importing_the_report_imports_no_optional_package():
     )
     done = subprocess.run([sys.executable, "-c", code], check=False)  # noqa: S603 - fixed text
     assert done.returncode == 0
+
+
+def test_every_pose_has_its_own_matches_lines_and_numbers(scene, estimate, confidence, tmp_path):
+    several = with_alternatives(estimate)
+    judged = dataclasses.replace(confidence, verdict="ambiguous", reason="It is so.")
+    page = report(tmp_path / "r.html", scene, several, confidence=judged)
+    content, graph = page.data, scene.graph
+    assert len(content["alternatives"]) == 2
+    ids = [np.array(side) for side in content["ids"]]
+    cameras = scene.camera0, scene.camera1
+    said = ["57 % among the poses found.", "30 % among the poses found.", "12 % among the poses"]
+    for k, (drawn, other) in enumerate(
+        zip(content["alternatives"], several.alternatives, strict=True), start=1
+    ):
+        pairs = np.stack([ids[side][drawn["pairs"][side]] for side in (0, 1)], axis=1)
+        assert pairs.tolist() == other.matches.tolist()
+        residual = overlay.residuals_px(graph, other.model, *cameras)
+        np.testing.assert_allclose(
+            np.array(drawn["residual"], float), residual, atol=0.0051, equal_nan=True
+        )
+        score = score_pose(graph, *cameras, other.model, several.options)
+        chosen = {tuple(match) for match in other.matches.tolist()}
+        for edge, state, inlier in zip(
+            graph.edges.tolist(), drawn["state"], score.inliers, strict=True
+        ):
+            assert state == (2 if tuple(edge) in chosen else int(inlier))
+        E = other.model.essential()
+        points = overlay.drawable(graph.points0[ids[0]])
+        lines = overlay.epipolar_lines(points, E, *cameras, tuple(content["sizes"][1]))
+        assert drawn["lines"][0] == lines != content["lines"][0]
+        assert words.describe_pose(other.model) in content["said"][k]
+        assert said[k] in content["said"][k]
+        assert content["counts"][k] == len(other.matches)
+        assert f"{other.model.R[0, 0]:.6f}" in page.text
+    assert said[0] in content["said"][0]
+    assert content["said"][0] in page.text
+    buttons = [a for a in page.all("input") if a["name"] == "pose"]
+    assert [(a["value"], "checked" in a) for a in buttons] == [
+        ("0", True), ("1", False), ("2", False),
+    ]  # fmt: skip
+    assert "Chosen pose 57 % Alternative 1 30 % Alternative 2 12 %" in page.text
+    shown = [a for tag, a in page.elements if a.get("data-pose") and "hidden" not in a]
+    assert {a["data-pose"] for a in shown} == {"0"}
+    assert "More than one pose explains the matches. It is so. Pose Chosen pose" in page.text
+    alone = report(tmp_path / "alone.html", scene, estimate, confidence=confidence)
+    assert alone.data["alternatives"] == []
+    assert "among the poses found" not in alone.text
+    assert [a["name"] for a in alone.all("input")] == ["layer"] * 3
+
+
+def test_the_size_is_bounded_whatever_the_number_of_poses(monkeypatch, scene, estimate, tmp_path):
+    judged = assess(estimate)
+    size = dataclasses.replace(report_module._FILE, edges=scene.graph.num_edges)
+    monkeypatch.setattr(report_module, "_FILE", size)
+    sizes = []
+    for number in (0, 1, 3, 12):
+        several = with_alternatives(estimate, (0.5 / max(number, 1),) * number)
+        page = report(tmp_path / "r.html", scene, several, confidence=judged)
+        drawn = min(number, size.alternatives)
+        assert len(page.data["alternatives"]) == drawn
+        assert len(page.data["state"]) == scene.graph.num_edges // (1 + drawn)
+        sizes.append(len(page.scripts[0]))
+        unseen = "9 less probable poses are not shown." in page.text
+        assert unseen == (number == 12)
+    # Keypoints have several candidates, so that fewer candidates are nearly as many keypoints.
+    assert max(sizes) < 2 * sizes[0]
+    assert sizes[3] < 1.01 * sizes[2]
+
+
+def test_the_threshold_that_was_used_is_drawn(scene, estimate, confidence, tmp_path):
+    used = dataclasses.replace(
+        estimate,
+        threshold_px=1.61803,
+        options=Options(threshold_px="auto"),
+        noise_px=0.4,
+        noise_sd_px=0.03,
+    )
+    page = report(tmp_path / "r.html", scene, used, confidence=confidence)
+    assert page.data["threshold"] == 1.61803
+    for said in (
+        "threshold 1.62 px",
+        "Threshold 1.6 px chosen automatically",
+        "Noise 0.40 ± 0.03 px",
+    ):
+        assert said in page.text
+    assert "threshold_px='auto'" in page.text
+    json.loads(page.scripts[0])

@@ -7,8 +7,10 @@ import pytest
 
 from manymatch import AssociationGraph, Camera, assess, estimate_relative_pose
 from manymatch.datasets.synthetic import DEMO, make_scene
+from manymatch.estimate.words import describe_pose
 from manymatch.viz.report import notebook_view, write_report
 from tests.support.browser import Browser, find_chromium
+from tests.support.synthetic_alternatives import with_alternatives
 
 pytestmark = pytest.mark.skipif(
     find_chromium() is None,
@@ -23,7 +25,8 @@ def scene():
 
 @pytest.fixture(scope="module")
 def estimate(scene):
-    return estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+    found = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
+    return dataclasses.replace(found, alternatives=())
 
 
 @pytest.fixture(scope="module")
@@ -564,3 +567,115 @@ def contrast(browser, selector):
         linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
         bright.append(float(linear @ [0.2126, 0.7152, 0.0722]) + 0.05)
     return max(bright) / min(bright)
+
+
+@pytest.fixture
+def ambiguous(browser, scene, estimate, tmp_path):
+    """A page with two alternatives, and the estimate that has them."""
+    several = with_alternatives(estimate)
+    confidence = dataclasses.replace(assess(estimate), verdict="ambiguous", reason="A reason.")
+    image = np.full((scene.size[1], scene.size[0], 3), 70, np.uint8)
+    path = write_report(
+        tmp_path / "r.html",
+        images=(image, image),
+        graph=scene.graph,
+        estimate=several,
+        camera0=scene.camera0,
+        camera1=scene.camera1,
+        confidence=confidence,
+        config={},
+    )
+    browser.events.clear()
+    browser.resize(1280, 900)
+    browser.open(path.as_uri())
+    yield browser, several
+    complaints = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+    assert [event for event in browser.events if event["method"] in complaints] == []
+
+
+def poses_shown(browser):
+    """What the page shows of a pose: everything that has to change with it."""
+    return browser.evaluate(
+        "({ said: said.textContent,"
+        "chosen: document.querySelector('input[name=pose]:checked').value,"
+        "count: document.querySelector('input[value=matches] + span b').textContent,"
+        "parts: [...new Set([...document.querySelectorAll('[data-pose]')]"
+        ".filter(e => e.checkVisibility()).map(e => e.dataset.pose))].join(),"
+        "text: [...document.querySelectorAll('.card pre')].filter(e => e.checkVisibility())"
+        ".map(e => e.textContent).join(),"
+        "line: document.querySelector('.epipolar')?.getAttribute('points') ?? '',"
+        "drawn: document.getElementById('bulk').toDataURL().length })"
+    )
+
+
+def test_the_reader_flips_between_poses(ambiguous):
+    browser, several = ambiguous
+    matches = [several.matches, *(other.matches for other in several.alternatives)]
+    poses = [several.pose, *(other.model for other in several.alternatives)]
+    # The keypoint that is held stays, so that its epipolar lines can be compared.
+    browser.evaluate("document.getElementById('step').click()")
+    held = browser.evaluate("/Keypoint \\d+ of image 0/.exec(detail.textContent)[0]")
+    seen = []
+    for k in (0, 1, 2):
+        browser.evaluate(f"document.querySelectorAll('input[name=pose]')[{k}].click()")
+        shown = poses_shown(browser)
+        assert shown["chosen"] == shown["parts"] == str(k)
+        assert shown["count"] == str(len(matches[k]))
+        assert f"{len(matches[k])} matches out of" in shown["said"]
+        assert describe_pose(poses[k]) in shown["said"]
+        assert f"{poses[k].R[0, 0]: .6f}" in shown["text"]
+        assert held in browser.evaluate("detail.textContent")
+        seen.append(shown)
+    for name in ("said", "text", "line", "drawn"):
+        assert len({shown[name] for shown in seen}) == 3, name
+
+
+def test_poses_can_be_flipped_with_the_keyboard(ambiguous):
+    browser, _ = ambiguous
+    browser.evaluate("document.querySelector('input[name=pose]').focus()")
+    # Radio buttons: arrows choose, and the state is announced.
+    browser.press("ArrowRight")
+    browser.wait_for("document.querySelector('input[name=pose]:checked').value === '1'")
+    assert poses_shown(browser)["parts"] == "1"
+    assert browser.evaluate("said.getAttribute('role')") == "status"
+    assert browser.evaluate("document.querySelector('.poses legend').textContent") == "Pose"
+    browser.evaluate("panel0.focus()")
+    for expected in ("2", "0", "1"):
+        browser.press("p")
+        checked = "document.querySelector('input[name=pose]:checked').value"
+        browser.wait_for(f"{checked} === {expected!r}")
+        assert poses_shown(browser)["parts"] == expected
+    assert "P shows the next pose" in browser.evaluate("panel0.getAttribute('aria-label')")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_choice_of_poses_fits_and_can_be_read(ambiguous, width, dark):
+    browser, _ = ambiguous
+    browser.resize(width, 800, dark=dark)
+    browser.wait_for(f"document.documentElement.clientWidth === {width}")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    for name in ("#said", ".poses input:checked + span", ".poses b"):
+        assert contrast(browser, name) > 4.5, name
+
+
+def test_an_ambiguous_result_fits_into_its_frame(browser, scene, estimate, tmp_path):
+    several = with_alternatives(estimate)
+    confidence = dataclasses.replace(assess(estimate), verdict="ambiguous", reason=20 * "Why ")
+    image = np.full((480, 640, 3), 90, np.uint8)
+    cell = notebook_view(
+        images=(image, image),
+        graph=scene.graph,
+        estimate=several,
+        camera0=scene.camera0,
+        camera1=scene.camera1,
+        confidence=confidence,
+    )
+    (tmp_path / "cell.html").write_text(f"<body style='width:760px'>{cell}", encoding="utf-8")
+    browser.resize(800, 900)
+    browser.open((tmp_path / "cell.html").as_uri())
+    [read] = browser.frames()
+    assert read("document.documentElement.scrollHeight <= innerHeight")
+    assert read("document.querySelectorAll('input[name=pose]').length") == 2
+    read("document.querySelectorAll('input[name=pose]')[1].click()")
+    assert "30 % among the poses found" in read("said.textContent")

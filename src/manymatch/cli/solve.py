@@ -20,7 +20,7 @@ from manymatch.io import load_graph, write_matches_npz, write_pose_json
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.result import earlier_result, estimate_record
+from manymatch.matcher.result import earlier_result, estimate_record, other_poses
 
 if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
@@ -112,6 +112,7 @@ def run(
                 pose=estimate.pose,
                 inliers=candidates.edges[estimate.inliers],
                 config=how,
+                alternatives=other_poses(estimate),
             )
         return {name: out_folder / file for name, file in files.items()}
 

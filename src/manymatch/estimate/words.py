@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from manymatch._validate import BoolArray, FloatArray
     from manymatch.estimate.confidence import Confidence
-    from manymatch.estimate.result import Estimate
+    from manymatch.estimate.result import Alternative, Estimate
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
@@ -68,7 +68,30 @@ def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> 
     if estimate.low_parallax and (confidence is None or confidence.verdict not in RELIABLE):
         turned = describe_rotation(estimate.pose)
         return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
-    return f"Camera 1 is {describe_pose(estimate.pose)}."
+    return pose_sentence(estimate.pose)
+
+
+def pose_sentence(pose: RelativePose) -> str:
+    """Return a pose in one sentence."""
+    return f"Camera 1 is {describe_pose(pose)}."
+
+
+def alternative_sentence(alternative: Alternative) -> str:
+    """Return another pose of an estimate in one sentence, with its probability and matches.
+
+    The probability is that among the poses found; what `confidence` says of the chosen one is
+    the probability that it is right at all.
+    """
+    share = f"{probability_text(alternative.probability)} among the poses found"
+    matches = count(len(alternative.matches), "match", "matches")
+    if isinstance(alternative.model, np.ndarray):
+        return f"Or another homography ({share}, {matches})."
+    return f"Or camera 1 is {describe_pose(alternative.model)} ({share}, {matches})."
+
+
+def chosen_share(estimate: Estimate) -> float:
+    """Return the probability of the chosen model among those found: what the others leave."""
+    return max(0.0, 1.0 - sum(other.probability for other in estimate.alternatives))
 
 
 def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]]:
@@ -184,16 +207,44 @@ def chosen_text(
 def estimate_sentences(
     estimate: Estimate, graph: AssociationGraph, confidence: Confidence | None = None
 ) -> list[str]:
-    """Return verdict (if given), model, and the numbers from keypoints to matches, as sentences."""
+    """Return verdict (if given), model, and the numbers from keypoints to matches, as sentences.
+
+    Where the verdict is "ambiguous", every alternative has a sentence.
+    """
     said = [] if confidence is None else [verdict_sentence(confidence)]
     # The reason of the verdict "failed" already says that there is no pose.
     if confidence is None or estimate.success:
         said.append(model_sentence(estimate, confidence))
+    if confidence is not None and confidence.verdict == "ambiguous":
+        said += map(alternative_sentence, estimate.alternatives)
+    measured = threshold_text(estimate)
     return [
         *said,
         f"{keypoints_text(graph)}, {count(graph.num_edges, 'candidate')}, "
-        f"{count(estimate.num_inliers, 'inlier')}, {matches_text(estimate, confidence)}.",
+        f"{count(estimate.num_inliers, 'inlier')}, {matches_text(estimate, confidence)}"
+        f"{measured and f'; {measured}'}.",
     ]
+
+
+def noise_text(estimate: Estimate) -> str:
+    """Return the noise of a keypoint with its uncertainty, "0.31 ± 0.05 px"; empty if unknown."""
+    noise, deviation = estimate.noise_px, estimate.noise_sd_px
+    if not math.isfinite(noise):
+        return ""
+    if not (math.isfinite(deviation) and deviation > 0.0):
+        return f"{_two_digits(noise)} px"
+    # The uncertainty has one digit that counts, and the noise no more behind the point.
+    digits = min(6, max(0, -math.floor(math.log10(max(deviation, 1e-6)))))
+    return f"{noise:z.{digits}f} ± {deviation:.{digits}f} px"
+
+
+def threshold_text(estimate: Estimate) -> str:
+    """Return the noise and, where it was chosen automatically, the threshold; may be empty."""
+    noise = noise_text(estimate)
+    parts = [f"noise {noise}"] if noise else []
+    if estimate.success and isinstance(estimate.options.threshold_px, str):
+        parts.append(f"threshold {_two_digits(estimate.threshold_px)} px")
+    return ", ".join(parts)
 
 
 def keypoints_text(graph: AssociationGraph) -> str:
@@ -207,7 +258,7 @@ def confidence_rows(
 ) -> list[tuple[str, str, str]]:
     """Return name, value and explanation of the numbers behind a verdict; none if it is "failed".
 
-    The estimate adds the mean probability of its matches, where it has them.
+    The estimate adds the mean probability of its matches, noise and threshold, where it has them.
     """
     if confidence.verdict == "failed":
         return []
@@ -228,7 +279,12 @@ def confidence_rows(
     rows.append(("One plane", _percent(confidence.planar), "of the matches lie on it"))
     explained = "of the matches agree with a rotation alone"
     rows.append(("No motion", _percent(confidence.rotation_only), explained))
-    rows.append(("Noise", _number(confidence.noise_px, ".2f", " px"), "of a keypoint, estimated"))
+    noise = "" if estimate is None else noise_text(estimate)
+    noise = noise or _number(confidence.noise_px, ".2f", " px")
+    rows.append(("Noise", noise, "of a keypoint, estimated"))
+    if estimate is not None and isinstance(estimate.options.threshold_px, str):
+        used = f"{_two_digits(estimate.threshold_px)} px"
+        rows.append(("Threshold", used, "chosen automatically"))
     return rows
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import platform
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manymatch._environment import require
 from manymatch._files import output_folder, read_text, whole_files
 from manymatch._validate import count, refusal, suggest
-from manymatch.estimate.words import estimate_sentences
+from manymatch.estimate.words import RELIABLE, estimate_sentences
+from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import (
+    AlternativePose,
     ColmapDatabaseWriter,
     ColmapWriter,
     HlocWriter,
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
-    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
     from manymatch.io.matches import PairWriter
     from manymatch.matcher.cameras import Source
@@ -56,6 +58,9 @@ _FILES = frozenset(
     {_RESULT, "config.toml", "matches.npz", "features.h5", "matches.h5", "matches.txt"}
     | {"database.db", "matches.png", "report.html"}
 )
+# Poses with this share of the matches in common have the same matches; less probable ones than the
+# second number do not matter.
+_SAME_MATCHES, _POSSIBLE = 0.8, 0.05
 #: Name of the rank-one result in tables.
 RANK_ONE = "rank-one, plain consensus"
 
@@ -77,10 +82,10 @@ class MatchResult:
     graph : AssociationGraph
         Keypoints, in pixels of the images as given, and the candidates that were kept.
     estimate : Estimate
-        Pose, inliers, 1-to-1 matches. ``estimate.options.threshold_px`` is in pixels of the images
+        Pose, inliers, 1-to-1 matches. ``estimate.threshold_px`` is in pixels of the images
         as given, so that ``score_pose`` with it and ``graph`` reproduces the scores.
     confidence : Confidence
-        How far the estimate can be trusted: verdict, probability, parallax, covariance.
+        How far the estimate can be trusted: verdict, probability, covariance.
     counts : dict of str to int
         What each step of the association kept.
     camera0, camera1 : Camera
@@ -316,7 +321,7 @@ class MatchResult:
             self.keypoints1,
             estimate.matches,
             estimate.match_probability,
-            trusted_pose(estimate.pose, self.confidence.verdict),
+            estimate.pose if trusted(estimate, self.confidence) else None,
         )
         with WRITERS[form](root) as writer:
             writer.add(*self._records(), pair)
@@ -338,7 +343,7 @@ class MatchResult:
         return first, second
 
     def write_npz(self, path: Path) -> None:
-        """Write keypoints, matches, their probabilities and the pose to one .npz file."""
+        """Write keypoints, matches, their probabilities and the poses to one .npz file."""
         write_matches_npz(
             path,
             self.keypoints0,
@@ -347,6 +352,7 @@ class MatchResult:
             confidence=self.estimate.match_probability,
             pose=self.estimate.pose,
             config=self.provenance(),
+            alternatives=other_poses(self.estimate),
         )
 
     def provenance(self) -> dict[str, Any]:
@@ -441,9 +447,29 @@ def earlier_result(folder: Path) -> EarlierResult:
     return EarlierResult(images, tuple(name for name in files if name in ours))
 
 
-def trusted_pose(pose: RelativePose | None, verdict: str) -> RelativePose | None:
-    """Return the pose for a model of many images; None where its matches may be wrong."""
-    return pose if verdict in ("solved", "likely", "degenerate") else None
+def trusted(estimate: Estimate, confidence: Confidence) -> bool:
+    """Whether the matches are right, so that a model of many images may use the pose with them.
+
+    They are if the pose can be relied on, and also if it is not fully determined or if the other
+    poses have the same matches, as the second pose of a plane has; mappers see more images.
+    """
+    if confidence.verdict != "ambiguous":
+        return confidence.verdict in (*RELIABLE, "degenerate")
+    own = set(map(tuple, estimate.matches.tolist()))
+    return all(
+        len(own.intersection(map(tuple, other.matches.tolist()))) >= _SAME_MATCHES * len(own)
+        for other in estimate.alternatives
+        if other.probability >= _POSSIBLE
+    )
+
+
+def other_poses(estimate: Estimate) -> list[AlternativePose]:
+    """Return the alternatives of an estimate as a file of matches holds them, poses only."""
+    return [
+        AlternativePose(other.model, other.probability, other.matches)
+        for other in estimate.alternatives
+        if isinstance(other.model, RelativePose)
+    ]
 
 
 def mean_probability(estimate: Estimate) -> float | None:
@@ -458,13 +484,28 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
     return {
         "success": estimate.success,
         "failure": estimate.failure or None,
-        "pose": None if pose is None else {"R": pose.R.tolist(), "t": pose.t.tolist()},
-        **({} if homography is None else {"homography": homography.tolist()}),
+        "pose": None,
+        **({} if pose is None else _model_record(pose)),
+        **({} if homography is None else _model_record(homography)),
+        "alternatives": [
+            {
+                **_model_record(other.model),
+                "probability": float(other.probability),
+                "cardinality": int(other.cardinality),
+                "matches": len(other.matches),
+                "support": _finite(other.support),
+            }
+            for other in estimate.alternatives
+        ],
         "candidates": graph.num_edges,
         "inliers": int(estimate.num_inliers),
         "matches": len(estimate.matches),
         "mean_probability": mean_probability(estimate),
-        "parallax_deg": None if pose is None else estimate.parallax_deg,
+        "noise_px": _finite(estimate.noise_px),
+        "noise_sd_px": _finite(estimate.noise_sd_px),
+        "threshold_px": _finite(estimate.threshold_px),
+        "support": _finite(estimate.support),
+        "parallax_deg": _finite(estimate.parallax_deg),
         "low_parallax": estimate.low_parallax,
         "hcm": float(estimate.hcm),
         "cardinality": int(estimate.cardinality),
@@ -472,6 +513,17 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
         "refinements": int(estimate.refinements),
         "timing_s": {stage: float(value) for stage, value in estimate.timing.items()},
     }
+
+
+def _model_record(model: RelativePose | FloatArray) -> dict[str, Any]:
+    """Return a pose or a homography under the name that it has in the record of an estimate."""
+    if isinstance(model, RelativePose):
+        return {"pose": {"R": model.R.tolist(), "t": model.t.tolist()}}
+    return {"homography": model.tolist()}
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _error_deg(estimate: Estimate, true: RelativePose | None) -> float | None:

@@ -65,7 +65,8 @@ class BatchSummary:
     with_pose : int
         Pairs with a pose, whatever its verdict.
     counts : dict of str to int
-        Pairs by verdict, as in `Confidence`, and error (not even tried).
+        Pairs by verdict: those of `Confidence`, of which "failed" is without a pose, and "error"
+        for pairs that could not be tried.
     auc : tuple of float or None
         Area under the curve of pose errors up to 5, 10 and 20 degrees, in percent, over the pairs
         whose true pose is known; None without any.
@@ -176,7 +177,7 @@ def run_batch(
     --------
     >>> pairs = read_pairs("pairs.txt", "images")                    # doctest: +SKIP
     >>> run_batch("classic", pairs, "out/batch").counts              # doctest: +SKIP
-    {'solved': 37, 'likely': 2, ..., 'error': 0}
+    {'solved': 31, 'likely': 6, 'uncertain': 2, ..., 'failed': 1, 'error': 0}
     """
     start = time.monotonic()
     listed = list(pairs)

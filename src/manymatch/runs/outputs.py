@@ -17,7 +17,7 @@ from manymatch.geometry.camera import Camera
 from manymatch.io.colmap_database import check_mirrored
 from manymatch.io.image import stored_orientation
 from manymatch.io.matches import MATCHES_NPZ, ImageRecord, PairMatches, read_matches_npz
-from manymatch.matcher.result import WRITERS, check_formats, trusted_pose
+from manymatch.matcher.result import WRITERS, check_formats
 from manymatch.runs.journal import remove_left_overs
 from manymatch.runs.rows import ERROR
 
@@ -132,7 +132,8 @@ def write_outputs(
             pair = pairs[row["index"]]
             path = matches_path(folder, row["index"], pair)
             found = read_matches_npz(path)
-            found = dataclasses.replace(found, pose=trusted_pose(found.pose, row["verdict"]))
+            if not row["trusted"]:
+                found = dataclasses.replace(found, pose=None)
             images = _images(pair, row, found, path)
             for writer in writers:
                 writer.add(*images, found)

@@ -10,7 +10,7 @@ from manymatch._environment import out_of_memory
 from manymatch._validate import integer, real
 from manymatch.estimate.confidence import Verdict
 from manymatch.geometry import pose_error
-from manymatch.matcher.result import mean_probability
+from manymatch.matcher.result import mean_probability, trusted
 from manymatch.runs.runner import error_sentence
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys((*_ROTATION, *_TRANSLATION), float),
     **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), int),
     **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), float),
+    "trusted": bool,
+    "alternatives": int,
+    **dict.fromkeys(("second_probability", "noise_px", "threshold_px"), float),
     **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), float),
     "iterations": int,
     **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), float),
@@ -60,7 +63,7 @@ RANK_ONE_COLUMNS: dict[str, type] = {
 
 # Columns that every row has, and those that a pair has that was tried.
 _ALWAYS = ("index", "name0", "name1", "success", "verdict", "seed", "seconds")
-_TRIED = ("keypoints0", "keypoints1", "candidates", "inliers", "matches", "iterations")
+_TRIED = ("keypoints0", "keypoints1", "candidates", "inliers", "matches", "iterations", "trusted")
 #: Entry of a row in the journal, in no table: the pair is tried again when the batch is continued.
 AGAIN = "again"
 
@@ -131,6 +134,11 @@ def result_row(
         "mean_probability": mean_probability(estimate),
         "hcm": float(estimate.hcm),
         "pose_probability": float(confidence.pose_probability),
+        "alternatives": len(estimate.alternatives),
+        "second_probability": max((a.probability for a in estimate.alternatives), default=None),
+        "trusted": trusted(estimate, confidence),
+        "noise_px": float(estimate.noise_px),
+        "threshold_px": float(estimate.threshold_px),
         "parallax_deg": float(confidence.parallax_deg),
         "rotation_sd_deg": float(confidence.rotation_sd_deg),
         "translation_sd_deg": float(confidence.translation_sd_deg),

@@ -238,6 +238,10 @@ def _draw_chosen(
         groups = [(matches[right], rgba(_RIGHT)), (matches[~right], rgba(_WRONG))]
         names = (f"{np.sum(right):,} right", _RIGHT), (f"{np.sum(~right):,} wrong", _WRONG)
         legend = list(names)
+    if confidence is not None and confidence.verdict == "ambiguous" and estimate.alternatives:
+        others = count(len(estimate.alternatives), "other pose is", "other poses are")
+        share = words.probability_text(words.chosen_share(estimate))
+        said += f" They belong to the most probable pose ({share}); {others} not drawn."
     if len(matches) > _MOST_LINES:
         said += f" Lines for {_MOST_LINES} of them."
     pair.caption("Chosen", said, legend)

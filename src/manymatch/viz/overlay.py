@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _core
 from manymatch.geometry.camera import normalised_pixel
+from manymatch.geometry.pose import RelativePose
 from manymatch.viz.figure import drawable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from manymatch._validate import FloatArray, IndexArray
+    from manymatch._validate import BoolArray, FloatArray, IndexArray
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
-    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
 # States of a candidate, in the order in which they are drawn.
@@ -33,12 +36,43 @@ def residuals_px(
     graph: AssociationGraph, pose: RelativePose | None, camera0: Camera, camera1: Camera
 ) -> FloatArray:
     """Sampson distances (E,) in pixels, in the scale of `threshold_px`; NaN without a pose."""
-    if pose is None or graph.num_edges == 0:
+    if pose is None:
         return np.full(graph.num_edges, np.nan)
+    return _distances(graph, pose, camera0, camera1)[0]
+
+
+def _distances(
+    graph: AssociationGraph, pose: RelativePose, camera0: Camera, camera1: Camera
+) -> tuple[FloatArray, BoolArray]:
+    """Sampson distances (E,) in pixels, and whether both depths are positive."""
     x0 = camera0.unproject(graph.points0[graph.edges[:, 0]])
     x1 = camera1.unproject(graph.points1[graph.edges[:, 1]])
-    squared, _ = _core.sampson(x0, x1, pose.R, pose.t)
-    return np.asarray(np.sqrt(squared) / normalised_pixel(camera0, camera1), dtype=np.float64)
+    squared, in_front = _core.sampson(x0, x1, pose.R, pose.t)
+    return np.sqrt(squared) / normalised_pixel(camera0, camera1), in_front
+
+
+def each_pose(
+    graph: AssociationGraph, estimate: Estimate, cameras: tuple[Camera, Camera], most: int
+) -> list[Estimate]:
+    """Return the estimate and what it would be with each of its alternatives, `most` of these."""
+    found = [estimate]
+    for other in estimate.alternatives[:most]:
+        if not isinstance(other.model, RelativePose):
+            continue
+        distance, in_front = _distances(graph, other.model, *cameras)
+        inliers = in_front & (distance <= estimate.threshold_px)
+        changes: dict[str, Any] = {
+            "pose": other.model,
+            "inliers": inliers,
+            "num_inliers": int(inliers.sum()),
+            "matches": other.matches,
+            "match_probability": None,
+            "cardinality": other.cardinality,
+            "low_parallax": False,
+            "alternatives": (),
+        }
+        found.append(dataclasses.replace(estimate, **changes))
+    return found
 
 
 def edge_states(graph: AssociationGraph, estimate: Estimate) -> NDArray[np.int64]:
@@ -120,7 +154,7 @@ def _view_radius(camera: Camera, size: tuple[int, int]) -> float:
 
 def payload(
     graph: AssociationGraph,
-    estimate: Estimate,
+    estimates: Sequence[Estimate],
     cameras: tuple[Camera, Camera],
     sizes: tuple[tuple[int, int], tuple[int, int]],
     others: list[tuple[str, Estimate]],
@@ -128,42 +162,58 @@ def payload(
 ) -> dict[str, Any]:
     """Return what the page's script draws, of plain lists and numbers only.
 
-    Keypoints without any candidate or match are left out; ``ids`` are the numbers the others have
-    in the graph, and all indices count the keypoints that are left. Of more than `most` candidates
-    or matches that many are shown, the chosen and the best ones of the candidates.
+    The estimates are those of `each_pose`; what belongs to the first one is at the top level, the
+    rest in ``alternatives``. Keypoints without any candidate or match are left out; ``ids`` are the
+    numbers the others have in the graph, and all indices count the keypoints that are left. Of more
+    than `most` candidates or matches that many are shown, the chosen and the best ones of the
+    candidates.
     """
-    states = edge_states(graph, estimate)
-    shown = shown_edges(states, most)
+    states = [edge_states(graph, estimate) for estimate in estimates]
+    shown = shown_edges(np.max(states, axis=0), most)
     edges = graph.edges[shown]
-    chosen = edges[states[shown] == CHOSEN]
-    layers = [("", chosen if len(estimate.matches) > most else estimate.matches)]
-    layers += [(name, e.matches[:: 1 + len(e.matches) // most]) for name, e in others]
-    used = np.concatenate([edges, *(pairs for _, pairs in layers)])
+    drawn = [
+        edges[state[shown] == CHOSEN] if len(estimate.matches) > most else estimate.matches
+        for state, estimate in zip(states, estimates, strict=True)
+    ]
+    layers = [(name, e.matches[:: 1 + len(e.matches) // most]) for name, e in others]
+    used = np.concatenate([edges, *drawn, *(pairs for _, pairs in layers)])
     ids = [np.unique(used[:, side]) for side in (0, 1)]
     points = [drawable((graph.points0, graph.points1)[side][ids[side]]) for side in (0, 1)]
-    residual = residuals_px(graph, estimate.pose, *cameras)[shown]
-    lines: list[list[list[float]]] = [[], []]
-    if estimate.pose is not None:
-        E = estimate.pose.essential()
-        lines[0] = epipolar_lines(points[0], E, cameras[0], cameras[1], sizes[1])
-        lines[1] = epipolar_lines(points[1], E.T, cameras[1], cameras[0], sizes[0])
 
     def local(pairs: IndexArray) -> list[list[int]]:
         return [np.searchsorted(ids[side], pairs[:, side]).tolist() for side in (0, 1)]
 
+    def own(state: NDArray[np.int64], estimate: Estimate) -> dict[str, Any]:
+        """Return what depends on the pose."""
+        lines: list[list[list[float]]] = [[], []]
+        if estimate.pose is not None:
+            E = estimate.pose.essential()
+            lines[0] = epipolar_lines(points[0], E, cameras[0], cameras[1], sizes[1])
+            lines[1] = epipolar_lines(points[1], E.T, cameras[1], cameras[0], sizes[0])
+        return {
+            "state": state[shown].tolist(),
+            "residual": _rounded(residuals_px(graph, estimate.pose, *cameras)[shown], 2),
+            "probability": _probabilities(graph, estimate, shown),
+            "lines": lines,
+        }
+
+    first, *rest = map(own, states, estimates)
     return {
         "sizes": [list(size) for size in sizes],
         "ids": [side.tolist() for side in ids],
         "points": [np.round(side, 1).ravel().tolist() for side in points],
         "edges": local(edges),
-        "state": states[shown].tolist(),
         "rank": None if graph.rank is None else graph.rank[shown].tolist(),
         "similarity": None if graph.similarity is None else _rounded(graph.similarity[shown], 3),
-        "residual": _rounded(residual, 2),
-        "probability": _probabilities(graph, estimate, shown),
-        "lines": lines,
-        "layers": [{"name": name, "pairs": local(pairs)} for name, pairs in layers],
-        "threshold": estimate.threshold_px,
+        **first,
+        "layers": [
+            {"name": name, "pairs": local(pairs)} for name, pairs in [("", drawn[0]), *layers]
+        ],
+        "alternatives": [
+            {**alternative, "pairs": local(pairs)}
+            for alternative, pairs in zip(rest, drawn[1:], strict=True)
+        ],
+        "threshold": estimates[0].threshold_px,
     }
 
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from manymatch.geometry.pose import RelativePose
 
 _QUALITIES = (84, 76, 68, 58, 46, 34)
+# What the choice among several poses adds to the height of a frame in a notebook.
+_CHOICE_PX = 96
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
 _KINDS = {**dict.fromkeys(words.RELIABLE, "good"), "failed": "bad"}
 # Of any other verdict, and of an error between the two limits.
@@ -59,17 +61,24 @@ class _Size:
     """How much of a pair is put into a page.
 
     A photograph has at most so many pixels an edge and, within what JPEG can do, bytes. More
-    candidates cannot be told apart.
+    candidates cannot be told apart. Alternatives share the number of candidates, since each has
+    residuals and epipolar lines of its own.
     """
 
     longest_px: int
     image_bytes: int
     edges: int
+    alternatives: int
+
+    def edges_with(self, alternatives: int) -> int:
+        """Return how many candidates are drawn beside so many alternatives."""
+        return max(1, self.edges // (1 + alternatives))
 
 
-_FILE = _Size(longest_px=1600, image_bytes=440_000, edges=8_000)
+# With three alternatives 2,100 candidates are left, more than "auto" uses.
+_FILE = _Size(longest_px=1600, image_bytes=440_000, edges=8_400, alternatives=3)
 # A notebook keeps the output of every cell in its file.
-_NOTEBOOK = _Size(longest_px=900, image_bytes=130_000, edges=2_000)
+_NOTEBOOK = _Size(longest_px=900, image_bytes=130_000, edges=2_000, alternatives=1)
 
 
 def write_report(
@@ -138,19 +147,17 @@ def write_report(
         confidence = assess(estimate)
     cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
     stage = _stage(images, graph, cameras, systems, confidence, title, names, _FILE)
-    states = overlay.edge_states(graph, estimate)
+    poses = overlay.each_pose(graph, estimate, cameras, _FILE.alternatives)
     page = _template().render(
         **stage,
         embedded=False,
         error_deg=None if estimate.pose is None else systems[0][2],
         error_kind=_error_kind,
         notes=[str(note) for note in notes],
-        funnel=_funnel(graph, estimate, states),
-        ranks=_ranks(graph, states),
-        residuals=_residuals(
-            overlay.residuals_px(graph, estimate.pose, *cameras), states, estimate
-        ),
-        pose=_pose(estimate.pose),
+        details=[
+            {"index": k, **_details(graph, e, cameras, _FILE.edges_with(len(poses) - 1))}
+            for k, e in enumerate(poses)
+        ],
         facts=words.confidence_rows(confidence, estimate),
         times=_times(estimate.timing if timing is None else timing),
         comparison=_comparison(systems),
@@ -194,9 +201,10 @@ def notebook_view(
         html.escape(text.encode("utf-8", "replace").decode("utf-8"))
         for text in (page, stage["title"])
     )
+    height = _frame_height(*stage["aspects"]) + (_CHOICE_PX if len(stage["poses"]) > 1 else 0)
     return (
         f'<iframe title="{heading}" sandbox="allow-scripts" '
-        f'style="display:block;width:100%;height:{_frame_height(*stage["aspects"])}px;border:0" '
+        f'style="display:block;width:100%;height:{height}px;border:0" '
         f'srcdoc="{page}"></iframe>'
     )
 
@@ -249,22 +257,34 @@ def _stage(
             {"name": labels[side], "width": width, "height": height, "uri": uri, "shown": shown}
         )
     sizes = [(panel["width"], panel["height"]) for panel in panels]
+    poses = overlay.each_pose(graph, estimate, cameras, size.alternatives)
     drawn = overlay.payload(
         graph,
-        estimate,
+        poses,
         cameras,
         (sizes[0], sizes[1]),
         [(name, e) for name, e, _ in systems[1:]],
-        most=size.edges,
+        most=size.edges_with(len(poses) - 1),
     )
+    choices = _choices(poses, confidence)
     headline, sentences = words.headline(estimate, confidence)
+    if len(poses) > 1:
+        # The pose that is shown has its sentence above the images.
+        sentences = sentences[:1]
     script = _template_file("report.js")
     return {
         "title": title or f"{labels[0]} ↔ {labels[1]}",
         "policy": _policy(script),
         "style": _template_file("report.css"),
         "script": script,
-        "data": {"names": labels, **drawn},
+        "data": {
+            "names": labels,
+            **drawn,
+            "said": [choice["said"] for choice in choices],
+            "counts": [len(e.matches) for e in poses],
+        },
+        "poses": choices,
+        "unseen": len(estimate.alternatives) + 1 - len(poses),
         "panels": panels,
         "aspects": [width / height for width, height in sizes],
         "verdict": confidence,
@@ -332,6 +352,39 @@ def _check_estimate(graph: object, estimate: object, name: str, *, same_edges: b
         )
 
 
+def _choices(poses: list[Estimate], confidence: Confidence) -> list[dict[str, Any]]:
+    """Return the buttons that choose among several poses; of one pose its sentence only."""
+    shares = [words.chosen_share(poses[0]), *(a.probability for a in poses[0].alternatives)]
+    choices = []
+    for k, (estimate, share) in enumerate(zip(poses, shares, strict=False)):
+        model = words.model_sentence(estimate, None if k else confidence)
+        matches = count(len(estimate.matches), "match", "matches")
+        of = count(estimate.num_inliers, "consistent candidate")
+        text = words.probability_text(share)
+        choices.append(
+            {
+                "name": f"Alternative {k}" if k else "Chosen pose",
+                "share": text,
+                "said": f"{model} {matches} out of {of}; {text} among the poses found.",
+            }
+        )
+    return choices
+
+
+def _details(
+    graph: AssociationGraph, estimate: Estimate, cameras: tuple[Camera, Camera], drawn: int
+) -> dict[str, Any]:
+    """Return what the cards say of one pose."""
+    states = overlay.edge_states(graph, estimate)
+    residual = overlay.residuals_px(graph, estimate.pose, *cameras)
+    return {
+        "funnel": _funnel(graph, estimate, states, drawn),
+        "ranks": _ranks(graph, states),
+        "residuals": _residuals(residual, states, estimate),
+        "pose": _pose(estimate.pose),
+    }
+
+
 def _layers(systems: list[tuple[str, Estimate, float | None]]) -> list[dict[str, Any]]:
     """Return the radio buttons that choose what is drawn over the images."""
     (_, own, _), *others = systems
@@ -346,7 +399,7 @@ def _layers(systems: list[tuple[str, Estimate, float | None]]) -> list[dict[str,
 
 
 def _funnel(
-    graph: AssociationGraph, estimate: Estimate, states: NDArray[np.int64]
+    graph: AssociationGraph, estimate: Estimate, states: NDArray[np.int64], drawn: int
 ) -> dict[str, Any]:
     """Return the counts from candidates to matches as bars."""
     active = max(int(np.count_nonzero(graph.degrees()[0])), 1)
@@ -361,7 +414,7 @@ def _funnel(
     return {
         "keypoints": words.keypoints_text(graph),
         "bars": [(*row, 100.0 * row[1] / max(graph.num_edges, 1)) for row in rows],
-        "drawn": _FILE.edges if graph.num_edges > _FILE.edges else None,
+        "drawn": drawn if graph.num_edges > drawn else None,
     }
 
 
@@ -404,8 +457,8 @@ def _residuals(
     return {
         **_CHART,
         "base": base,
-        "end": f"{end:g}",
-        "threshold": f"{threshold:g}",
+        "end": f"{end:.3g}",
+        "threshold": f"{threshold:.3g}",
         "mark": _CHART["left"] + width / _THRESHOLDS,
         "grid": [(n, base - height * n / top) for n in _round_numbers(top)],
         "bars": [
@@ -417,7 +470,7 @@ def _residuals(
         "bar_width": step - 1.5,
         "ticks": [
             (
-                f"{k * threshold:g}{' px' if k == _THRESHOLDS else ''}",
+                f"{k * threshold:.3g}{' px' if k == _THRESHOLDS else ''}",
                 _CHART["left"] + k * width / _THRESHOLDS + (10 if k == _THRESHOLDS else 0),
             )
             for k in range(_THRESHOLDS + 1)

@@ -40,9 +40,9 @@ _MARK_AT = 0.27
 
 
 def run(
-    eps: Annotated[
-        float, "Inlier threshold, in the unit of the residuals."
-    ] = float(PAPER.options.threshold_px),
+    eps: Annotated[float, "Inlier threshold, in the unit of the residuals."] = float(
+        PAPER.options.threshold_px
+    ),
     delta: Annotated[
         float, "Chance, in (0, 1), that a false candidate is an inlier."
     ] = PAPER.options.delta,

@@ -26,9 +26,14 @@ const DRAG_PX = 4, DOUBLE_MS = 400, DOUBLE_PX = 24, WHEEL_MS = 300;
 const incident = [0, 1].map((side) => data.ids[side].map(() => []));
 for (let e = 0; e < data.state.length; e++)
   for (const side of [0, 1]) incident[side][data.edges[side][e]].push(e);
+// The chosen pose and the alternatives; one of them is shown.
+const poses = [{ ...data, pairs: data.layers[0].pairs }, ...data.alternatives];
+const poseInputs = [...document.querySelectorAll("input[name=pose]")];
+const restored = poseInputs.findIndex((input) => input.checked);
+let pose = poses[Math.max(restored, 0)];
 const rankOf = (e) => (data.rank ? data.rank[e] : null);
 const rankColour = (e) => RANK_COLOURS[Math.min(rankOf(e) || 1, RANK_COLOURS.length) - 1];
-const chosenEdge = (side, i) => incident[side][i].find((e) => data.state[e] === CHOSEN);
+const chosenEdge = (side, i) => incident[side][i].find((e) => pose.state[e] === CHOSEN);
 
 let boxes = [null, null]; // where the images are within the stage, in CSS pixels
 let layer = document.querySelector("input[name=layer]:checked").value;
@@ -205,14 +210,14 @@ function drawBulk() {
   const dot = (boxes[0].w < 420 ? 1.8 : 2.6) * Math.max(views[0].k, views[1].k) ** 0.25;
   if (layer === "candidates") {
     // Later ranks first, so that the best ones lie on top.
-    const order = [...data.state.keys()].reverse();
+    const order = [...pose.state.keys()].reverse();
     const pairs = [0, 1].map((side) => order.map((e) => data.edges[side][e]));
     const alpha = Math.max(0.06, Math.min(0.85, 110 / Math.max(order.length, 1)));
     drawPairs(context, pairs, (k) => rankColour(order[k]), alpha, 1, dot * 0.8, Infinity);
     return;
   }
   const number = layer === "matches" ? 0 : Number(layer.slice("other".length));
-  const pairs = data.layers[number].pairs;
+  const pairs = number === 0 ? pose.pairs : data.layers[number].pairs;
   const colour = number === 0 ? byPlace(pairs) : () => OTHER_COLOUR;
   drawPairs(context, pairs, colour, 0.5, 1.2, dot, MOST_LINES);
   const note = document.getElementById("note");
@@ -227,15 +232,15 @@ function drawFocus() {
   const clip = make("clipPath", { id: "clip" }, make("defs", {}, overlay));
   const box = boxes[far];
   make("rect", { x: box.x, y: box.y, width: box.w, height: box.h }, clip);
-  const line = data.lines[side][i] || [];
+  const line = pose.lines[side][i] || [];
   const path = [];
   for (let k = 0; k + 1 < line.length; k += 2)
     path.push(place(far, line[k], line[k + 1]).map((v) => v.toFixed(1)).join(","));
   const here = at(side, i);
   // The best on top.
   const edges = incident[side][i].slice(0, MOST_SHOWN).reverse();
-  const colour = (e) => (data.state[e] === CHOSEN ? CHOSEN_COLOUR : rankColour(e));
-  const kind = (e) => (data.state[e] === CHOSEN ? " chosen" : "");
+  const colour = (e) => (pose.state[e] === CHOSEN ? CHOSEN_COLOUR : rankColour(e));
+  const kind = (e) => (pose.state[e] === CHOSEN ? " chosen" : "");
   for (const e of edges) {
     // Where an end is not seen, the line stops at the border and is dashed.
     const p = at(far, data.edges[far][e]), a = border(side, here), b = border(far, p);
@@ -248,7 +253,7 @@ function drawFocus() {
     make("polyline", { class: "casing", points: path.join(" ") }, group);
     make("polyline", { class: "epipolar", points: path.join(" ") }, group);
   }
-  edges.sort((a, b) => (data.state[a] === CHOSEN) - (data.state[b] === CHOSEN));
+  edges.sort((a, b) => (pose.state[a] === CHOSEN) - (pose.state[b] === CHOSEN));
   for (const e of edges) {
     const p = at(far, data.edges[far][e]);
     if (!inside(far, p)) continue;
@@ -301,7 +306,7 @@ function marked(side, i) {
 function loupe(side, i) {
   const far = 1 - side, edges = incident[side][i], chosen = chosenEdge(side, i);
   const { canvas, context, map } = patch(far, data.edges[far][chosen === undefined ? edges[0] : chosen], 0.03);
-  const line = data.lines[side][i] || [];
+  const line = pose.lines[side][i] || [];
   for (const [width, style] of [[6, "#000a"], [3, "#ffe14d"]]) {
     context.lineWidth = width;
     context.strokeStyle = style;
@@ -311,7 +316,7 @@ function loupe(side, i) {
   }
   for (const e of edges.slice().reverse()) {
     const j = data.edges[far][e];
-    const colour = data.state[e] === CHOSEN ? CHOSEN_COLOUR : rankColour(e);
+    const colour = pose.state[e] === CHOSEN ? CHOSEN_COLOUR : rankColour(e);
     ring(context, map(data.points[far][2 * j], data.points[far][2 * j + 1]), 10, colour);
   }
   return captioned(canvas, "close-up");
@@ -324,23 +329,23 @@ function captioned(canvas, text) {
 }
 
 const verdictOf = (e, taken) => {
-  if (data.state[e] === CHOSEN) return "chosen";
-  if (data.state[e] === 1) return taken ? "consistent, not chosen" : "consistent";
-  if (data.residual[e] === null) return "not chosen";
-  return data.residual[e] < data.threshold ? "behind a camera" : "off the line";
+  if (pose.state[e] === CHOSEN) return "chosen";
+  if (pose.state[e] === 1) return taken ? "consistent, not chosen" : "consistent";
+  if (pose.residual[e] === null) return "not chosen";
+  return pose.residual[e] < data.threshold ? "behind a camera" : "off the line";
 };
 
 function entry(far, e, taken) {
-  const item = element("li", data.state[e] === CHOSEN ? "chosen" : "");
+  const item = element("li", pose.state[e] === CHOSEN ? "chosen" : "");
   item.style.setProperty("--swatch", rankColour(e));
   const text = element("div");
   text.append(element("div", "rank", data.rank ? `rank ${rankOf(e)}` : "candidate"));
   text.append(element("div", "tag", verdictOf(e, taken)));
   if (data.similarity) text.append(element("small", "", `similarity ${data.similarity[e].toFixed(3)}`));
-  if (data.residual[e] !== null)
-    text.append(element("small", "", `residual ${data.residual[e].toFixed(2)} px`));
-  if (data.probability && data.probability[e] !== null)
-    text.append(element("small", "", `probability ${data.probability[e].toFixed(2)}`));
+  if (pose.residual[e] !== null)
+    text.append(element("small", "", `residual ${pose.residual[e].toFixed(2)} px`));
+  if (pose.probability && pose.probability[e] !== null)
+    text.append(element("small", "", `probability ${pose.probability[e].toFixed(2)}`));
   item.append(marked(far, data.edges[far][e]), text);
   return item;
 }
@@ -367,7 +372,7 @@ function showDetail() {
   const [x, y] = [data.points[side][2 * i], data.points[side][2 * i + 1]];
   const head = element("h3", "", `Keypoint ${data.ids[side][i]} of image ${side} `);
   const many = edges.length === 1 ? "1 candidate" : `${edges.length} candidates`;
-  const line = (data.lines[side][i] || []).length || !data.lines[side].length ? "" : "; its epipolar line is outside the other image";
+  const line = (pose.lines[side][i] || []).length || !pose.lines[side].length ? "" : "; its epipolar line is outside the other image";
   head.append(element("small", "", `at (${x.toFixed(1)}, ${y.toFixed(1)}), ${many} in image ${far}${line}${held ? "; held until a click or Escape" : ""}`));
   const list = element("ol", "patches scroll");
   const self = element("li", "self");
@@ -402,7 +407,7 @@ function legend() {
     RANK_COLOURS.slice(0, deepest).forEach((colour, k) =>
       add(`rank ${k + 1}${k === 4 && deepest > 5 ? " and more" : ""}`, colour));
   } else add("candidate", RANK_COLOURS[0]);
-  if (data.lines[0].length) add("epipolar line", "#ffe14d");
+  if (pose.lines[0].length) add("epipolar line", "#ffe14d");
   return key;
 }
 
@@ -538,6 +543,7 @@ panels.forEach((panel, side) => {
       if (current) select(current, !held);
     } else if (FACTORS[event.key]) zoomBoth(FACTORS[event.key]);
     else if (event.key === "0") resetZoom();
+    else if (event.key.toLowerCase() === "p" && poses.length > 1) nextPose();
     else if (arrow && event.shiftKey) {
       const box = boxes[side];
       pan(side, -arrow[0] * PAN_SHARE * box.w, -arrow[1] * PAN_SHARE * box.h);
@@ -575,23 +581,41 @@ const gain = ({ i }) => {
   const [first, chosen] = [incident[0][i][0], chosenEdge(0, i)].map((e) => data.edges[1][e]);
   return Math.hypot(...[0, 1].map((k) => data.points[1][2 * first + k] - data.points[1][2 * chosen + k]));
 };
-const rescued = [...data.state.keys()]
-  .filter((e) => data.state[e] === CHOSEN && data.rank && data.rank[e] > 1)
-  .map((e) => ({ side: 0, i: data.edges[0][e] }))
-  .sort((a, b) => gain(b) - gain(a));
-if (rescued.length) {
-  let turn = 0;
-  step.hidden = false;
+let rescued = [], turn = 0;
+function findRescued() {
+  rescued = [...pose.state.keys()]
+    .filter((e) => pose.state[e] === CHOSEN && data.rank && data.rank[e] > 1)
+    .map((e) => ({ side: 0, i: data.edges[0][e] }))
+    .sort((a, b) => gain(b) - gain(a));
+  turn = 0;
+  step.hidden = !rescued.length;
   step.textContent = "Next beyond rank 1";
-  step.title = "Step through the matches that rank-one matching would have lost";
-  step.addEventListener("click", () => {
-    select(rescued[turn % rescued.length], true);
-    revealBoth();
-    uncover();
-    step.textContent = `Beyond rank 1: ${(turn % rescued.length) + 1} of ${rescued.length}`;
-    turn += 1;
-  });
 }
+step.title = "Step through the matches that rank-one matching would have lost";
+step.addEventListener("click", () => {
+  select(rescued[turn % rescued.length], true);
+  revealBoth();
+  uncover();
+  step.textContent = `Beyond rank 1: ${(turn % rescued.length) + 1} of ${rescued.length}`;
+  turn += 1;
+});
+findRescued();
+
+// Another pose: what is drawn, said and counted is that of it; the keypoint that is shown stays.
+function showPose(number) {
+  pose = poses[number];
+  poseInputs[number].checked = true;
+  document.getElementById("said").textContent = data.said[number];
+  const matches = document.querySelector("input[value=matches] + span b");
+  matches.textContent = data.counts[number].toLocaleString("en");
+  for (const part of document.querySelectorAll("[data-pose]")) part.hidden = Number(part.dataset.pose) !== number;
+  findRescued();
+  drawBulk();
+  drawFocus();
+  showDetail();
+}
+const nextPose = () => showPose((poses.indexOf(pose) + 1) % poses.length);
+poseInputs.forEach((input, number) => input.addEventListener("change", () => showPose(number)));
 
 for (const button of document.querySelectorAll(".copy"))
   button.addEventListener("click", async () => {
@@ -611,5 +635,7 @@ const observer = new ResizeObserver(layout);
 for (const node of [stage, stage.parentNode]) observer.observe(node);
 window.addEventListener("resize", layout);
 layout();
+// A browser that goes back to the page may have kept another pose.
+if (restored > 0) showPose(restored);
 showDetail();
 }
