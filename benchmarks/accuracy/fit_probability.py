@@ -147,7 +147,11 @@ def collect(samples: Iterator[Sample], tick: Callable[[], None]) -> list[dict[st
         parts = confidence.evidence(estimate)
         if parts is None:
             continue
-        row |= {"features": parts.features, "rival": parts.rival, "accurate": parts.accurate}
+        row |= {
+            "features": parts.features,
+            "rival": parts.rival.any,
+            "accurate": parts.accurate,
+        }
         pair = prepare(estimate._graph, *estimate._cameras, estimate.options)
         distance = sampson_distances(pair, estimate.pose.R, estimate.pose.t) / pair.eps
         number = {tuple(edge): e for e, edge in enumerate(pair.graph.edges.tolist())}
@@ -309,11 +313,11 @@ def main() -> None:
     matches = fit_matches(rows, table.fitted)
     for name, values in (
         (
-            "pose_probability, COEFFICIENTS: constant, matches, size, rank one, best, near, few",
+            "COEFFICIENTS of the pose: matches, size, rank one, best, near, few, seeds, support",
             theta,
         ),
         (
-            "match_probability, RELATIVE_POSE: constant, competition, excess, size, prior, share",
+            "RELATIVE_POSE of a match: competition, excess, size, prior, share",
             matches,
         ),
     ):

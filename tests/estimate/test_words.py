@@ -20,7 +20,7 @@ from manymatch import (
 from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, make_scene
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
-from manymatch.estimate.confidence import Probability, Verdict
+from manymatch.estimate.confidence import Probability, Rival, Verdict
 from manymatch.estimate.uncertainty import Planarity, PoseCovariance
 from manymatch.estimate.words import (
     camera_centre,
@@ -371,10 +371,14 @@ def test_every_reason_reads_well(
         parallax_deg=parallax if math.isfinite(parallax) else 0.0,
         low_parallax=low,
     )
+
+    def known(value):
+        return min(value, 1.0) if value >= 0 else 0.0
+
     verdict, reason = confidence_module._judge(
         found,
         min(places, number),
-        Probability(*(min(p, 1.0) if p >= 0 else 0.0 for p in (geometry, rival, share))),
+        Probability(known(geometry), Rival(known(rival), known(parallax), 0.0), known(share)),
         Planarity(*([min(share, 1.0)] * 3)),
         PoseCovariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
     )

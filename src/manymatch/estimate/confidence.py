@@ -21,10 +21,10 @@ from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.estimate.result import Estimate
 from manymatch.estimate.uncertainty import Planarity, PoseCovariance, planarity, pose_covariance
 from manymatch.estimate.words import angle, confidence_rows, probability_text, verdict_sentence
+from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
     from manymatch.estimate.prepare import PreparedPair
-    from manymatch.geometry.pose import RelativePose
 
 Verdict: TypeAlias = Literal["solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"]
 
@@ -35,7 +35,7 @@ ERROR_LIMIT_DEG = 5.0
 LIKELY, SOLVED = 0.75, 0.9
 
 # Least probability of another pose, beside the chosen one, for the verdict "ambiguous".
-AMBIGUOUS = 0.25
+AMBIGUOUS = 0.2
 
 # A pose whose error is below the limit with a smaller probability than this is not determined.
 DETERMINED = 0.75
@@ -54,7 +54,7 @@ SECOND_ITERATIONS, SECOND_POOL = 500, 10
 #: Log-odds that the geometry found is the right one: a constant, and a slope for every entry of
 #: `pose_features`. Fitted by benchmarks/accuracy/fit_probability.py; docs/confidence.md has the
 #: measured reliability.
-COEFFICIENTS = (7.44, 0.0, 3.11, 0.97, 0.84, 1.05, 4.33)
+COEFFICIENTS = (2.418, 2.645, 3.302, 1.560, 1.746, 0.753, 2.245, 0.951, 0.819)
 
 # The claimed standard deviations times this, in the probability that the error is below the limit.
 _DEVIATION_SCALE = 0.5
@@ -62,6 +62,10 @@ _DEVIATION_SCALE = 0.5
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches;
 # its log-odds rise by one with so much more of it.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
+# "auto" chose between the two by their residuals: the other one is right that often at most.
+_MOST_BY_RESIDUALS = 0.3
+# Nats of support that say nothing.
+_FEW_NATS = 5.0
 
 # Poses that differ by this many degrees count half as one.
 _SAME_DEG = 3.0
@@ -174,7 +178,10 @@ def assess(estimate: Estimate) -> Confidence:
         raise refusal("estimate", "an Estimate", estimate)
     if estimate._cameras is None:  # noqa: SLF001
         raise ValueError("estimate must be one of a relative pose, got one of a homography")
-    shape, probability = Planarity(math.nan, math.nan, math.nan), Probability(0.0, 0.0, 0.0)
+    shape, probability = (
+        Planarity(math.nan, math.nan, math.nan),
+        Probability(0.0, Rival(0.0, 0.0, 0.0), 0.0),
+    )
     spread = PoseCovariance(
         np.full((5, 5), math.nan), np.full((2, 3), math.nan), math.nan, math.inf, math.inf
     )
@@ -196,27 +203,39 @@ def assess(estimate: Estimate) -> Confidence:
         translation_basis=read_only(spread.basis),
         rotation_sd_deg=math.degrees(spread.rotation_sd),
         translation_sd_deg=math.degrees(spread.translation_sd),
-        noise_px=spread.noise,
+        noise_px=estimate.noise_px if math.isfinite(estimate.noise_px) else spread.noise,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rival:
+    """Likeliest other pose: its probability beside the chosen one, and how far it is from that.
+
+    `any` is the probability that any of the other poses is the right one.
+    """
+
+    probability: float
+    apart_deg: float
+    any: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Probability:
     """What the probability of a pose is made of.
 
-    `geometry`: that the search found the right geometry. `rival`: that, if so, another pose which
-    explains the matches as well is the right one. `accurate`: that the error of a right geometry
+    `geometry`: that the search found the right geometry. `rival`: the pose that may be the right
+    one then instead. `accurate`: that the error of a right geometry
     is below `ERROR_LIMIT_DEG`.
     """
 
     geometry: float
-    rival: float
+    rival: Rival
     accurate: float
 
     @property
     def right(self) -> float:
         """Probability that the pose is right."""
-        return self.geometry * (1.0 - self.rival) * self.accurate
+        return self.geometry * (1.0 - self.rival.any) * self.accurate
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -227,7 +246,7 @@ class Evidence:
     shape: Planarity
     spread: PoseCovariance
     features: FloatArray
-    rival: float
+    rival: Rival
     accurate: float
 
     def probability(self) -> Probability:
@@ -253,8 +272,8 @@ def evidence(estimate: Estimate) -> Evidence | None:
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
     second = second_search(pair, estimate)
     features = pose_features(pair, estimate, pose, len(x0), spread, second)
-    rival = rival_probability(pair, estimate, pose, shape)
-    pixels = pair.threshold_px / pair.eps
+    rival = likeliest_rival(pair, estimate, pose, shape)
+    pixels = estimate.threshold_px / pair.eps
     spread = dataclasses.replace(spread, noise=spread.noise * pixels)
     return Evidence(len(x0), shape, spread, features, rival, accuracy(spread))
 
@@ -286,13 +305,15 @@ def pose_features(
     spread: PoseCovariance,
     second: _core.RelativePoseEstimate,
 ) -> FloatArray:
-    """Numbers (6,) that tell right from wrong geometry; a larger one always speaks for it.
+    """Numbers (8,) that tell right from wrong geometry; a larger one always speaks for it.
 
     How many matches there are, and how many for the size of the graph (`places` counts those at
     places of their own, since coincident keypoints agree with each other anyway); which share of
     the rank-one edges agrees with the pose; how many of the inliers are rank-one edges that the
     motion filter keeps; how near the pose of the second search is, which counts the more the more
-    matches that has and the less the covariance leaves open; and how few it has.
+    matches that has and the less the covariance leaves open; how few it has; which share of the
+    inliers of all seeds the pose has too; and how far its support exceeds that of the best other
+    pose. The last two are known of "auto" only, and 0 for other methods.
     """
     kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
     level, _ = _core.levels(len(pair.edges), pair.graph.rank, kept, estimate.options.q)
@@ -319,22 +340,47 @@ def pose_features(
             math.log((float(found[0]) + 0.5) / (float(found[1:].sum()) + 0.5)),
             -share * math.log1p(apart / _SAME_DEG),
             -share,
+            *_of_the_pool(estimate),
         ]
     )
 
 
-def rival_probability(
+def _of_the_pool(estimate: Estimate) -> tuple[float, float]:
+    """Log-odds that an inlier of a seed is one of the pose, and log-ratio of supports."""
+    if not math.isfinite(estimate.support):
+        return 0.0, 0.0
+    agreement, second = estimate._pool_agreement, max(estimate._second_support, 0.0)  # noqa: SLF001
+    excess = max(estimate.support - second, 0.0)
+    return (
+        math.log((agreement + 0.02) / (1.02 - agreement)),
+        math.log((excess + _FEW_NATS) / (second + _FEW_NATS)),
+    )
+
+
+def likeliest_rival(
     pair: PreparedPair, estimate: Estimate, pose: RelativePose, shape: Planarity
-) -> float:
-    """Probability of the second pose of a plane, from the matches that it has by itself."""
-    if shape.second is None:
-        return 0.0
-    R, t = shape.second
-    if max(angles_deg(R, t, pose)) < ERROR_LIMIT_DEG:
-        return 0.0
-    q, delta = estimate.options.q, estimate.options.delta
-    matches = _core.score(pair.x0, pair.x1, pair.edges, pair.eps, q, delta, R, t)[1]
-    return logistic((matches / max(estimate.cardinality, 1) - _EVEN_SHARE) / _SHARE_SCALE)
+) -> Rival:
+    """Find the likeliest of the other poses: the alternatives, and the second pose of a plane.
+
+    The latter need not have been sampled. Its probability follows from the matches that it has by
+    itself in the whole graph.
+    """
+    found = [
+        (other.probability, max(angles_deg(other.model.R, other.model.t, pose)))
+        for other in estimate.alternatives
+        if isinstance(other.model, RelativePose)
+    ]
+    rivals = [(p, apart) for p, apart in found if apart >= ERROR_LIMIT_DEG]
+    left = 1.0 - min(sum(p for p, _ in rivals), 1.0)
+    if shape.second is not None and max(angles_deg(*shape.second, pose)) >= ERROR_LIMIT_DEG:
+        q, delta = estimate.options.q, estimate.options.delta
+        points = pair.x0, pair.x1, pair.edges, pair.eps
+        share = _core.score(*points, q, delta, *shape.second)[1] / max(estimate.cardinality, 1)
+        most = _MOST_BY_RESIDUALS if estimate.method == "auto" else 1.0
+        probability = most * logistic((share - _EVEN_SHARE) / _SHARE_SCALE)
+        rivals.append((probability, max(angles_deg(*shape.second, pose))))
+        left *= 1.0 - probability
+    return Rival(*max(rivals, default=(0.0, 0.0)), 1.0 - left)
 
 
 def accuracy(spread: PoseCovariance) -> float:
@@ -388,13 +434,13 @@ def _judge(
                 f"{angle(estimate.parallax_deg)}: trust the rotation, not the direction of "
                 f"translation."
             )
-        if probability.rival >= AMBIGUOUS:
-            return "ambiguous", (
-                f"{100.0 * shape.plane:.0f} % of the matches lie on one plane, and its second pose "
-                f"is right instead with probability {probability_text(probability.rival)}."
-            )
         if probability.accurate < DETERMINED:
             return "degenerate", _determined(spread)
+        if probability.rival.probability >= AMBIGUOUS:
+            return "ambiguous", (
+                f"Another pose, {angle(probability.rival.apart_deg)} from this one, is right "
+                f"instead with probability {probability_text(probability.rival.probability)}."
+            )
     if probability.right >= SOLVED:
         return "solved", f"{matches} agree on one pose, which is {sure}."
     if probability.right >= LIKELY:
