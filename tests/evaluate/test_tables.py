@@ -5,6 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from manymatch import Options
+from manymatch.evaluate.estimators import _threshold_px
 from manymatch.evaluate.run import RunResult
 from manymatch.evaluate.tables import Table, budget_text, run_table
 
@@ -79,3 +81,9 @@ def test_a_threshold_may_be_chosen_automatically():
     options = {"min_iterations": 50, "max_iterations": 2000, "threshold_px": "auto"}
     text = budget_text({"options": options})
     assert text == "50 to 2,000 iterations at an automatic threshold"
+
+
+def test_estimators_of_other_packages_take_a_number():
+    with pytest.raises(ValueError, match=r"^options\.threshold_px must be a number for this"):
+        _threshold_px(Options(threshold_px="auto"))
+    assert _threshold_px(Options(threshold_px=2)) == 2.0
