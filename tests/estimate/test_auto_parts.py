@@ -170,7 +170,8 @@ def test_residuals():
         runs = with_and_without("residuals", graph, min_iterations=500, max_iterations=2000)
         assert runs[0].iterations == runs[1].iterations
         row[:] = [off_by(run, synthetic) for run in runs]
-        assert np.isfinite(runs[0].noise_px) and np.isnan(runs[1].noise_px)
+        assert np.isfinite(runs[0].noise_px)
+        assert np.isnan(runs[1].noise_px)
         assert runs[1].alternatives == ()
     assert 2.0 * np.median(errors[:, 0]) < np.median(errors[:, 1])
     assert (errors[:, 0] < errors[:, 1]).mean() >= 0.8

@@ -11,19 +11,15 @@ from tests.oracles.auto import auto
 from tests.oracles.auto_graphs import K, constant, synthetic_graph, with_graph
 from tests.oracles.geometry import angle_between, residuals
 from tests.oracles.matching import is_matching, minimum_cost_maximum_matching
+from tests.oracles.sampling import SAMPLE_SIZE
+from tests.oracles.scores import cardinality
 
 CAMERA = manymatch.Camera.from_matrix(K)
 
 
 def options(**changes):
     return manymatch.Options(
-        **{
-            "min_iterations": 150,
-            "max_iterations": 400,
-            "pool_size": 15,
-            **changes,
-            "disable": (*changes.get("disable", ()), "residuals"),
-        }
+        **{"min_iterations": 150, "max_iterations": 400, "pool_size": 15, **changes}
     )
 
 
@@ -37,21 +33,50 @@ def assert_same_run(graph, settings, proposals=None):
     assert estimate.worst_pooled == pytest.approx(min(m.hcm for m, _ in twin.pool), rel=1e-12)
     assert angle_between(estimate.pose.R, twin.R) < 1e-8
     assert np.linalg.norm(estimate.pose.t - twin.t) < 1e-8
-    assert_cheapest(graph, estimate, loop, price)
+    assert_cheapest(graph, estimate.pose, estimate.matches, loop, price)
+    if loop.settlement is None:
+        assert estimate.alternatives == ()
+        assert np.isnan([estimate.noise_px, estimate.noise_sd_px]).all()
+    else:
+        assert_same_last_stage(graph, estimate, loop, price)
     return estimate, twin, loop
 
 
-def assert_cheapest(graph, estimate, loop, price):
+def assert_same_last_stage(graph, estimate, loop, price):
+    """Noise, support and alternatives of the estimate are those of the twin."""
+    pixels = estimate.threshold_px
+    stated = np.array([estimate.noise_px, estimate.noise_sd_px]) / pixels
+    np.testing.assert_allclose(stated, loop.settlement.noise(), rtol=1e-6)
+    best = loop.settlement.best.support
+    assert estimate.support == pytest.approx(best, rel=1e-6)
+    others = loop.settlement.alternatives()
+    odds = np.exp([(other.support - best) / constant("kNatsPerOdds") for other in others])
+    expected = []
+    for other, probability in zip(others, odds / (1.0 + odds.sum()), strict=True):
+        inliers = loop.inliers_of(graph.edges, *other.pose)
+        size = cardinality(graph.edges[inliers], len(loop.x0), len(loop.x1))
+        if probability >= constant("kLeastProbability") and size >= SAMPLE_SIZE:
+            expected.append((other, probability))
+    assert len(estimate.alternatives) == len(expected)
+    for alternative, (other, probability) in zip(estimate.alternatives, expected, strict=True):
+        assert angle_between(alternative.model.R, other.pose[0]) < 1e-6
+        assert np.linalg.norm(alternative.model.t - other.pose[1]) < 1e-6
+        assert alternative.support == pytest.approx(other.support, rel=1e-6)
+        assert alternative.probability == pytest.approx(probability, rel=1e-5)
+        assert alternative.cardinality == len(alternative.matches)
+        assert_cheapest(graph, alternative.model, alternative.matches, loop, price)
+
+
+def assert_cheapest(graph, pose, matches, loop, price):
     """The matches are a largest matching of all inliers, the one of the least price of those."""
-    pose = estimate.pose
     r2, _ = residuals(loop.x0, loop.x1, graph.edges, pose.R, pose.t)
-    inliers = np.flatnonzero(estimate.inliers)
+    inliers = np.flatnonzero(loop.inliers_of(graph.edges, pose.R, pose.t))
     cost = r2 / loop.eps**2 + price
     size, least = minimum_cost_maximum_matching(
         graph.edges[inliers], cost[inliers], len(loop.x0), len(loop.x1)
     )
     number = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
-    chosen = [number[tuple(match)] for match in estimate.matches.tolist()]
+    chosen = [number[tuple(match)] for match in matches.tolist()]
     assert len(chosen) == size
     assert cost[chosen].sum() == pytest.approx(least, rel=1e-9)
 
@@ -64,12 +89,33 @@ def test_the_estimator_equals_its_slow_twin(seed):
     assert loop.guides
     assert twin.pool_refinements < len(twin.pool)
     assert angle_between(estimate.pose.R, synthetic.R) < np.radians(2.0)
+    # Expectation maximisation ends within a few percent of the largest likelihood.
+    near = loop.settlement.near(loop.settlement.best.pose)
+    freedom = near.fit(free=True)[1]
+    correction = np.sqrt(freedom / (freedom - SAMPLE_SIZE))
+    assert estimate.noise_px == pytest.approx(near.likeliest_scale() * correction, rel=0.1)
+
+
+def test_the_twin_lists_alternatives():
+    # Few true edges among many wrong ones: some other poses have nearly as much support.
+    listed = 0
+    for seed in range(6):
+        synthetic = synthetic_graph(30 + seed, n=40, candidates=3, first=0.5, present=0.3)
+        estimate, *_ = assert_same_run(synthetic.graph, options(seed=seed))
+        listed += len(estimate.alternatives)
+    assert listed >= 6
 
 
 @pytest.mark.parametrize("name", AUTO_PARTS)
 def test_the_twin_without_a_part(name):
     synthetic = synthetic_graph(20, n=60, candidates=3, noise=0.4)
     assert_same_run(synthetic.graph, options(seed=1, disable=(name,)))
+
+
+def test_the_twin_without_residuals_elsewhere():
+    for name in ("weights", "polish", "distinct"):
+        synthetic = synthetic_graph(28, n=60, candidates=3, noise=0.4)
+        assert_same_run(synthetic.graph, options(seed=3, disable=(name, "residuals")))
 
 
 def test_the_twin_without_all():

@@ -4,31 +4,27 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 import manymatch
 from manymatch import _core
-from tests.oracles.auto_graphs import constant
+from tests.oracles.auto_graphs import constant, random_stream
+from tests.oracles.auto_settle import (
+    Settlement,
+    Supported,
+    heaviest,
+    heaviest_at_left,
+    polish_weights,
+)
 from tests.oracles.ransac import Loop, Model
 from tests.oracles.refinement import MINIMAL_SET, gather
 from tests.oracles.sampling import NEGLIGIBLE, SAMPLE_SIZE
 from tests.oracles.scores import cardinality
 
-_STEP, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1
-
-
-def _mix(x):
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _WORD
-    return x ^ (x >> 31)
-
 
 def guidance_number(seed, iteration):
     """The number in [0, 1) that decides which guide an iteration follows."""
-    state = _mix((seed + _STEP) & _WORD)
-    state = _mix((state + iteration * _STEP) & _WORD)
-    state = _mix((state + 1) & _WORD)  # stream 0 draws the sample itself
-    return (_mix((state + _STEP) & _WORD) >> 11) / 2**53
+    # Stream 0 draws the sample itself.
+    return random_stream(seed, iteration, 1)(2**53) / 2**53
 
 
 def levels_and_priors(graph, kept, q, by_rank):
@@ -72,26 +68,6 @@ def inlier_chance(edges, allowed, inliers):
     return share, math.sqrt(share * (1.0 - share) / len(shares))
 
 
-def heaviest(edges, weight):
-    """Largest total weight of a matching, by SciPy on the whole table."""
-    if len(edges) == 0:
-        return 0.0
-    table = np.zeros(edges.max(axis=0) + 1)
-    table[edges[:, 0], edges[:, 1]] = weight
-    rows, columns = linear_sum_assignment(table, maximize=True)
-    return math.fsum(table[rows, columns])
-
-
-def polish_weights(edges, prior):
-    """What every edge is of the prior mass at its two vertices, times the root of its prior."""
-    return np.sqrt(prior) * np.array(
-        [
-            prior[e] / prior[edges[:, 0] == i].sum() + prior[e] / prior[edges[:, 1] == j].sum()
-            for e, (i, j) in enumerate(edges)
-        ]
-    )
-
-
 def holds_a_sample(edges, allowed, n0, n1):
     """Whether five of the allowed edges can hold together."""
     return cardinality(edges[allowed], n0, n1) >= SAMPLE_SIZE
@@ -111,6 +87,8 @@ class Auto(Loop):
     wide_prior: np.ndarray | None = None
     weight: np.ndarray | None = None
     support: float = -1.0
+    refined: list = field(default_factory=list)
+    settlement: Settlement | None = None
 
     def evaluate(self, R, t):
         """Score a pose with the priors of the levels."""
@@ -162,14 +140,21 @@ class Auto(Loop):
         needed = math.ceil(o.safety * math.log1p(-o.confidence) / math.log1p(-phat))
         return min(max(needed, o.min_iterations), o.max_iterations)
 
+    def inliers_of(self, edges, R, t):
+        """Inliers of a pose among edges."""
+        o, edges = self.options, np.ascontiguousarray(edges, dtype=np.int32)
+        return _core.score(self.x0, self.x1, edges, self.eps, o.q, o.delta, R, t)[2]
+
     def wide_inliers(self, R, t):
         """Inliers among the wide edges."""
-        o = self.options
-        return _core.score(self.x0, self.x1, self.wide, self.eps, o.q, o.delta, R, t)[2]
+        return self.inliers_of(self.wide, R, t)
 
     def support_of(self, inliers):
-        """Weight of the heaviest matching, or size of the largest."""
+        """Weight of the heaviest matching or a bound that it cannot win with; or largest size."""
         if "weights" in self.uses:
+            bound = heaviest_at_left(self.wide[inliers], self.weight[inliers])
+            if bound <= self.support:
+                return bound
             return heaviest(self.wide[inliers], self.weight[inliers])
         return cardinality(self.wide[inliers], len(self.x0), len(self.x1))
 
@@ -191,11 +176,22 @@ class Auto(Loop):
                 outcome.pool_refinements += 1
             taken.append(self.wide_inliers(*pose))
             support = self.support_of(taken[-1])
+            self.refined.append(Supported(pose, support))
             if support > self.support + 1e-9:
                 self.support, chosen = support, Model(*pose, 0.0, 0, 0)
         return chosen
 
     def polish(self, best):
+        """The polish and, with residuals, the last stage."""
+        pose = self.first_polish(best)
+        if "residuals" in self.uses:
+            o = self.options
+            points = self.x0, self.x1, self.wide, self.wide_prior
+            self.settlement = Settlement(*points, self.eps, o.delta, o.seed)
+            pose = self.settlement.run(pose, self.refined)
+        return pose
+
+    def first_polish(self, best):
         """Edges up to some thresholds away, by prior mass, again until the inliers stay."""
         R, t = best.R, best.t
         if "polish" not in self.uses:
@@ -264,5 +260,8 @@ def auto(graph, camera, options, proposals=None):
         wide_prior=prior[wide],
         weight=weight[wide],
     )
-    price = (weight.max() - weight) / constant("kResidualWeight")
-    return loop.run(), loop, price
+    outcome = loop.run()
+    per_residual = constant("kResidualWeight")
+    if loop.settlement is not None:
+        per_residual = 0.5 / loop.settlement.scale**2
+    return outcome, loop, (weight.max() - weight) / per_residual

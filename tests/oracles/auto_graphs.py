@@ -21,18 +21,45 @@ _FILES = (
     "include/manymatch/ransac/selection.h",
     "include/manymatch/score/priors.h",
     "include/manymatch/problems/relative_pose/problem.h",
+    "src/problems/relative_pose/problem.cpp",
 )
 
 
 @cache
-def constant(name):
-    """A number of the core by its name in the sources."""
+def constant(name, file=None):
+    """A number of the core by its name in the sources, or in the one whose path ends so."""
+    files = [_CORE / known for known in _FILES]
+    if file is not None:
+        files = [path for path in _CORE.rglob(Path(file).name) if path.as_posix().endswith(file)]
     found = []
-    for file in _FILES:
-        text = (_CORE / file).read_text(encoding="utf-8")
+    for path in files:
+        text = path.read_text(encoding="utf-8")
         found += re.findall(rf"\bconstexpr [^;]*\b{name} = ([\d.e-]+)", text)
     (value,) = found
     return float(value)
+
+
+_STEP, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1
+
+
+def _mix(x):
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _WORD
+    return x ^ (x >> 31)
+
+
+def random_stream(seed, iteration, purpose):
+    """A function of n that gives the next whole number of a stream, below n."""
+    state = _mix((seed + _STEP) & _WORD)
+    state = _mix((state + iteration * _STEP) & _WORD)
+    state = _mix((state + purpose) & _WORD)
+
+    def below(n):
+        nonlocal state
+        state = (state + _STEP) & _WORD
+        return _mix(state) * n >> 64
+
+    return below
 
 
 @dataclass(frozen=True)
