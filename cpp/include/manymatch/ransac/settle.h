@@ -50,7 +50,10 @@ class Settlement {
         mask_(problem.graph().words()),
         heaviest_at_(at(problem.graph().num0), 0.0) {
     const double largest = *std::max_element(prior_.begin(), prior_.end());
-    for (double p : prior_) relative_prior_.push_back(p / largest);
+    for (double p : prior_) {
+      relative_prior_.push_back(p / largest);
+      log_odds_.push_back(std::log(p / (1.0 - p)));
+    }
   }
 
   // Moves `model` to the best supported pose among itself, the `refined` ones, and new ones from
@@ -123,6 +126,7 @@ class Settlement {
   // thresholds.
   static constexpr double kPolishDeviations = 3.0, kLeastPolishReach = 0.5;
   static constexpr double kBehind = 1e9;
+  static constexpr double kSoft = 2.5;
 
   static void sort_by_support(std::vector<Supported>& models) {
     std::stable_sort(models.begin(), models.end(),
@@ -185,6 +189,12 @@ class Settlement {
     return support_of_measured();
   }
 
+  // About log(1 + exp(x)), the weight of an edge with the log-odds x: by parts, which takes no
+  // transcendental function.
+  static double soft(double x) {
+    return x >= kSoft ? x : x > -kSoft ? (x + kSoft) * (x + kSoft) / (4.0 * kSoft) : 0.0;
+  }
+
   // Weight of the heaviest matching of the edges around the measured model.
   double support_of_measured() {
     bound_of_measured();
@@ -198,15 +208,12 @@ class Settlement {
   // An upper bound of it: the heaviest edge at every left vertex. Fills mask_ and weight_.
   double bound_of_measured() {
     const Graph& graph = problem_.graph();
-    const double peak = law().peak(scale_) / delta_, slope = -0.5 / (scale_ * scale_);
-    const double reach = std::min(kReach, kReachDeviations * scale_);
-    const double reach2 = reach * reach;
+    const double peak = std::log(law().peak(scale_) / delta_), slope = 0.5 / (scale_ * scale_);
     std::fill(mask_.begin(), mask_.end(), 0);
     double bound = 0.0;
     for (std::size_t e = 0; e < graph.num_edges(); ++e) {
-      if (!(squared_[e] < reach2)) continue;
-      const double odds = prior_[e] / (1.0 - prior_[e]);
-      weight_[e] = std::log1p(odds * peak * std::exp(slope * squared_[e]));
+      weight_[e] = soft(log_odds_[e] + peak - slope * squared_[e]);
+      if (!(weight_[e] > 0.0)) continue;
       set_bit(mask_, static_cast<int>(e));
       double& heaviest = heaviest_at_[at(graph.left[e])];
       bound += std::max(weight_[e] - heaviest, 0.0);
@@ -267,7 +274,7 @@ class Settlement {
     std::vector<double> top(padded, 0.0), share(padded, 0.0), squared(padded);
     for (std::size_t e = 0; e < edges; ++e) {
       const double p = prior_[at(part.edges[e])];
-      top[e] = std::log1p(p / (1.0 - p) * law().peak(scale_) / delta_);
+      top[e] = log_odds_[at(part.edges[e])] + std::log(law().peak(scale_) / delta_);
       share[e] = p / mass0[at(graph.left[e])] + p / mass1[at(graph.right[e])];
     }
     const double unit = problem.eps() * scale_;
@@ -310,7 +317,7 @@ class Settlement {
   const P& problem_;
   const typename P::Data& data_;
   const std::vector<double> prior_;
-  std::vector<double> relative_prior_;
+  std::vector<double> relative_prior_, log_odds_;
   const double delta_, most_scale_;
   const uint64_t seed_;
   typename P::Workspace space_;
