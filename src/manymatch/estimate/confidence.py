@@ -35,7 +35,7 @@ ERROR_LIMIT_DEG = 5.0
 LIKELY, SOLVED = 0.75, 0.9
 
 # Least probability of another pose, beside the chosen one, for the verdict "ambiguous".
-AMBIGUOUS = 0.2
+AMBIGUOUS = 0.25
 
 # A pose whose error is below the limit with a smaller probability than this is not determined.
 DETERMINED = 0.75
