@@ -127,7 +127,7 @@ def test_a_plane_is_seen_and_called_ambiguous_only_if_a_second_pose_fits(method)
             continue
         assert sure.planar > 0.7
         if sure.verdict == "ambiguous":
-            assert sure.reason.startswith("Another pose, ")
+            assert sure.reason.startswith("Another pose, such as one ")
         else:
             wrong += pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t) >= 5
     assert wrong <= 1
@@ -400,7 +400,7 @@ def test_every_verdict_has_its_sentence():
     assert judged(estimate, 0.12, 0.9, 0.1)[0] == "uncertain"
     assert judged(estimate, 0.99, 0.4, 1.0) == (
         "ambiguous",
-        "Another pose, 31° from this one, is right instead with probability 40 %.",
+        "Another pose, such as one 31° from this one, is right instead with probability 40 %.",
     )
     degree = math.radians(1.0)
     assert judged(estimate, 0.99, 0.0, 0.3, (0.4 * degree, 12 * degree)) == (

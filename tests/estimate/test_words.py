@@ -375,10 +375,13 @@ def test_every_reason_reads_well(
     def known(value):
         return min(value, 1.0) if value >= 0 else 0.0
 
+    other = Rival(known(rival), known(parallax), known(rival))
     verdict, reason = confidence_module._judge(
         found,
         min(places, number),
-        Probability(known(geometry), Rival(known(rival), known(parallax), 0.0), known(share)),
+        Probability(
+            known(geometry), Rival(known(rival), known(parallax), known(rival)), known(share)
+        ),
         Planarity(*([min(share, 1.0)] * 3)),
         PoseCovariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
     )

@@ -34,7 +34,7 @@ ERROR_LIMIT_DEG = 5.0
 # Least probabilities of the verdicts "likely" and "solved".
 LIKELY, SOLVED = 0.75, 0.9
 
-# Least probability of another pose, beside the chosen one, for the verdict "ambiguous".
+# Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
 AMBIGUOUS = 0.25
 
 # A pose whose error is below the limit with a smaller probability than this is not determined.
@@ -436,10 +436,10 @@ def _judge(
             )
         if probability.accurate < DETERMINED:
             return "degenerate", _determined(spread)
-        if probability.rival.probability >= AMBIGUOUS:
+        if probability.rival.any >= AMBIGUOUS:
             return "ambiguous", (
-                f"Another pose, {angle(probability.rival.apart_deg)} from this one, is right "
-                f"instead with probability {probability_text(probability.rival.probability)}."
+                f"Another pose, such as one {angle(probability.rival.apart_deg)} from this one, is "
+                f"right instead with probability {probability_text(probability.rival.any)}."
             )
     if probability.right >= SOLVED:
         return "solved", f"{matches} agree on one pose, which is {sure}."
