@@ -379,9 +379,7 @@ def test_every_reason_reads_well(
     verdict, reason = confidence_module._judge(
         found,
         min(places, number),
-        Probability(
-            known(geometry), Rival(known(rival), known(parallax), known(rival)), known(share)
-        ),
+        Probability(known(geometry), other, known(share)),
         Planarity(*([min(share, 1.0)] * 3)),
         PoseCovariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
     )
