@@ -153,14 +153,23 @@ class Settlement:
         """Residuals around a pose; edges count by their prior over the largest."""
         return NearResiduals.of(self.squared(pose), self.prior / self.prior.max())
 
-    def weights(self, pose):
-        """Edges that support a pose at all, and log odds of these by prior and residual."""
-        squared = self.squared(pose)
-        reach = min(settle("kReach"), settle("kReachDeviations") * self.scale)
-        used = squared < reach**2
+    def log_odds(self, prior, distance):
+        """That edges are true, by their prior and their distance (E,) in thresholds."""
         # Density of true residuals over that of wrong ones, which delta has in the threshold.
-        ratio = 2.0 * norm.pdf(np.sqrt(squared[used]), scale=self.scale) / self.delta
-        return used, np.log1p(self.prior[used] / (1.0 - self.prior[used]) * ratio)
+        return (
+            np.log(prior / (1.0 - prior) / self.delta)
+            + math.log(2.0)
+            + norm.logpdf(distance, scale=self.scale)
+        )
+
+    def weights(self, pose):
+        """Edges that support a pose at all, and the weights of these."""
+        odds = self.log_odds(self.prior, np.sqrt(self.squared(pose)))
+        # About log(1 + exp(odds)).
+        soft = settle("kSoft")
+        weight = np.where(odds >= soft, odds, (odds + soft) ** 2 / (4.0 * soft))
+        used = odds > -soft
+        return used, weight[used]
 
     def support(self, pose):
         """Weight of the heaviest matching."""
@@ -245,8 +254,7 @@ class Settlement:
         _, R, t = _core.five_point(rays0, rays1)
         edges, prior = self.edges[scored], self.prior[scored]
         share = polish_weights(edges, prior) / np.sqrt(prior)
-        peak = 2.0 * norm.pdf(0.0, scale=self.scale) / self.delta
-        top = np.log1p(prior / (1.0 - prior) * peak)
+        top = self.log_odds(prior, 0.0)
         x0, x1 = self.x0[edges[:, 0]], self.x1[edges[:, 1]]
         found = []
         for pose in zip(R, t, strict=True):
