@@ -24,6 +24,7 @@ class TableProblem {
   static constexpr double kPolishScale = 1.0;
   static constexpr int kResidualDimensions = 1;
   static bool same(const Named& a, const Named& b) { return a.number == b.number; }
+  static bool apart(const Named& a, const Named& b) { return !same(a, b); }
   struct Workspace {};
 
   explicit TableProblem(const Graph& graph, const Data& = {}) : graph_(graph) {}

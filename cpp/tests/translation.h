@@ -33,6 +33,7 @@ class TranslationProblem {
   static bool same(const Shift& a, const Shift& b) {
     return std::hypot(a.dx - b.dx, a.dy - b.dy) < 0.2;
   }
+  static bool apart(const Shift& a, const Shift& b) { return !same(a, b); }
   struct Workspace {};
 
   TranslationProblem(const manymatch::Graph& graph, const TranslationData& data)

@@ -33,6 +33,11 @@ def same(pose, other):
     return rotation > constant("kSameRotation") and pose[1] @ other[1] > constant("kSameDirection")
 
 
+def apart(pose, other):
+    """Whether two poses differ by more than the noise of minimal samples."""
+    return 0.5 * (np.trace(pose[0].T @ other[0]) - 1.0) <= constant("kSameRotation")
+
+
 def polish_weights(edges, prior):
     """What every edge is of the prior mass at its two vertices, times the root of its prior."""
     mass0, mass1 = np.zeros(edges[:, 0].max() + 1), np.zeros(edges[:, 1].max() + 1)
@@ -235,14 +240,14 @@ class Settlement:
         sampled = [e for e in scored if squared[e] < settle("kSampledReach") ** 2 and likely[e]]
         if cardinality(self.edges[sampled], len(self.x0), len(self.x1)) <= SAMPLE_SIZE:
             return
-        before, others = self.best.pose, 0
+        before, others = self.best.pose, []
         for rank, found in enumerate(ranked(self.sample(scored, sampled, number))):
             if rank >= settle("kPolished"):
-                if others == settle("kOtherPolished"):
+                if len(others) == settle("kOtherPolished"):
                     return
-                if same(found.pose, before):
+                if not all(apart(found.pose, other) for other in [before, *others]):
                     continue
-                others += 1
+                others.append(found.pose)
             self.consider(found.pose)
 
     def sample(self, scored, sampled, number):

@@ -55,6 +55,9 @@ concept Problem =
       { P::kResidualDimensions } -> std::convertible_to<int>;
       // Whether two models are the same up to what a refinement changes.
       { P::same(fixed, fixed) } -> std::same_as<bool>;
+      // Whether they differ by more than models of minimal samples do which a refinement makes the
+      // same.
+      { P::apart(fixed, fixed) } -> std::same_as<bool>;
       // Scale of Cauchy's loss in a polish, in thresholds.
       { P::kPolishScale } -> std::convertible_to<double>;
       { problem.graph() } -> std::convertible_to<const Graph&>;

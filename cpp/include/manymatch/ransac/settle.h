@@ -111,7 +111,7 @@ class Settlement {
   // Rounds of new samples, samples of each, and how many of their models are polished: of the best
   // ones, and of the best that are other poses than the best so far.
   static constexpr int kRounds = 2, kSamples = 128, kPolishes = 2;
-  static constexpr std::size_t kPolished = 3, kOtherPolished = 1;
+  static constexpr std::size_t kPolished = 3, kOtherPolished = 2;
   // Samples are drawn from edges up to so many thresholds from the best model, of priors not far
   // below the largest, and scored by edges a little farther.
   static constexpr double kSampledReach = 5.0, kLeastRelativePrior = 0.25, kScoredReach = 6.0;
@@ -240,15 +240,18 @@ class Settlement {
     if (matching_of_edges(part.graph, sampled) <= P::kSampleSize) return;
     const P problem(part.graph, data_);
     const std::vector<Supported> found = sample(problem, part, sampled, round);
-    std::size_t polished = 0, others = 0;
+    std::size_t polished = 0;
+    std::vector<Model> others;
     const Model before = best_.model;
     for (const Supported& raw : found) {
       if (polished < kPolished) {
         ++polished;
-      } else if (others < kOtherPolished && !P::same(raw.model, before)) {
-        ++others;
-      } else if (others == kOtherPolished) {
+      } else if (others.size() == kOtherPolished) {
         break;
+      } else if (std::all_of(others.begin(), others.end(),
+                             [&](const Model& other) { return P::apart(raw.model, other); }) &&
+                 P::apart(raw.model, before)) {
+        others.push_back(raw.model);
       } else {
         continue;
       }

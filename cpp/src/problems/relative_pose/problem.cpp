@@ -35,11 +35,15 @@ struct PoseTerms {
 }  // namespace
 
 bool RelativePoseProblem::same(const Pose& a, const Pose& b) {
-  // Angles of the rotation between the two and between their directions.
-  double trace = 0.0, cosine = 0.0;
-  for (int i = 0; i < 9; ++i) trace += a.R[i] * b.R[i];
+  double cosine = 0.0;
   for (int i = 0; i < 3; ++i) cosine += a.t[i] * b.t[i];
-  return 0.5 * (trace - 1.0) > kSameRotation && cosine > kSameDirection;
+  return !apart(a, b) && cosine > kSameDirection;
+}
+
+bool RelativePoseProblem::apart(const Pose& a, const Pose& b) {
+  double trace = 0.0;
+  for (int i = 0; i < 9; ++i) trace += a.R[i] * b.R[i];
+  return !(0.5 * (trace - 1.0) > kSameRotation);
 }
 
 LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double> weights, Loss loss,

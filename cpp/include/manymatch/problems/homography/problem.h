@@ -63,6 +63,7 @@ class HomographyProblem {
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 2;
   static bool same(const Homography& a, const Homography& b);
+  static bool apart(const Homography& a, const Homography& b) { return !same(a, b); }
   struct Workspace {
     std::unique_ptr<FourPointBatch> batch;
     std::unique_ptr<FourPointSolutions> solutions;

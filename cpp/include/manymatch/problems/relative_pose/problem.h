@@ -29,6 +29,8 @@ class RelativePoseProblem {
   static constexpr double kPolishScale = 1.0;
   static constexpr int kResidualDimensions = 1;
   static bool same(const Pose& a, const Pose& b);
+  // The directions of translation of minimal samples say little.
+  static bool apart(const Pose& a, const Pose& b);
   struct Workspace {
     std::unique_ptr<FivePointBatch> batch;
     std::unique_ptr<FivePointSolutions> solutions;
