@@ -54,19 +54,21 @@ struct Scene {
 };
 
 using Supported = SupportedModel<Shift>;
+using Other = Settlement<TranslationProblem>::Other;
 
 struct Outcome {
   Shift model;
   double support, scale;
   Noise noise;
-  std::vector<Supported> others;
+  std::vector<Other> others;
 };
 
 Outcome settle(const Scene& scene, Shift model, std::vector<Supported> refined = {},
-               double most_scale = 1.0, uint64_t seed = 1) {
+               double most_scale = 1.0, uint64_t seed = 1, std::vector<double> single_prior = {}) {
+  if (single_prior.empty()) single_prior = scene.prior;
   const TranslationProblem problem(scene.graph, scene.data);
-  Settlement<TranslationProblem> settlement(problem, scene.data, scene.prior, kDelta, most_scale,
-                                            seed);
+  Settlement<TranslationProblem> settlement(problem, scene.data, scene.prior, single_prior, kDelta,
+                                            most_scale, seed);
   Interrupt interrupt;
   settlement.run(model, std::move(refined), interrupt);
   const double support = settlement.support(), scale = settlement.scale();
@@ -154,7 +156,8 @@ void test_others_are_distinct_and_sorted() {
     CHECK(distance(outcome.others[0].model, Scene::kOther) < 0.01);
     CHECK(outcome.others[0].support < outcome.support);
     for (std::size_t i = 0; i < outcome.others.size(); ++i) {
-      const Supported& other = outcome.others[i];
+      const Other& other = outcome.others[i];
+      CHECK_NEAR(other.advantage, other.support - outcome.support, 1e-9);
       CHECK(!TranslationProblem::same(other.model, outcome.model));
       CHECK_NEAR(other.support, support_of(scene, other.model, outcome.scale),
                  tolerance(other.support));
@@ -175,6 +178,23 @@ void test_takes_the_better() {
   CHECK(distance(outcome.model, Scene::kShift) < 0.01);
   CHECK(!outcome.others.empty());
   CHECK(distance(outcome.others[0].model, Scene::kOther) < 0.01);
+}
+
+// Which edges agree with each other is evidence for a model, and none against another.
+void test_advantage_by_single_edges() {
+  constexpr int kFirst = 40, kSecond = 30;
+  Scene scene(301, kFirst, kSecond, 0, 0.01);
+  const std::vector<double> single = scene.prior;
+  for (int e = kFirst; e < kFirst + kSecond; ++e) scene.prior[at(e)] *= 0.3;
+  const Outcome outcome = settle(scene, Scene::kShift, {{Scene::kOther, 0.0}}, 1.0, 1, single);
+  CHECK(!outcome.others.empty());
+  const Other& other = outcome.others[0];
+  CHECK(distance(other.model, Scene::kOther) < 0.01);
+  CHECK(other.advantage > other.support - outcome.support + 0.9 * kSecond);
+  scene.prior = single;
+  const double best = support_of(scene, outcome.model, outcome.scale);
+  CHECK_NEAR(other.advantage, support_of(scene, other.model, outcome.scale) - best,
+             tolerance(best));
 }
 
 void test_bounds_of_the_scale() {
@@ -215,6 +235,7 @@ int main() {
   test_never_lowers_the_support();
   test_others_are_distinct_and_sorted();
   test_takes_the_better();
+  test_advantage_by_single_edges();
   test_bounds_of_the_scale();
   test_seed();
   test_little_to_go_by();

@@ -47,21 +47,21 @@ def assert_same_last_stage(graph, estimate, loop, price):
     pixels = estimate.threshold_px
     stated = np.array([estimate.noise_px, estimate.noise_sd_px]) / pixels
     np.testing.assert_allclose(stated, loop.settlement.noise(), rtol=1e-6)
-    best = loop.settlement.best.support
-    assert estimate.support == pytest.approx(best, rel=1e-6)
+    assert estimate.support == pytest.approx(loop.settlement.best.support, rel=1e-6)
     others = loop.settlement.alternatives()
-    odds = np.exp([(other.support - best) / constant("kNatsPerOdds") for other in others])
+    odds = np.exp([advantage / constant("kNatsPerOdds") for *_, advantage in others])
     expected = []
-    for other, probability in zip(others, odds / (1.0 + odds.sum()), strict=True):
-        inliers = loop.inliers_of(graph.edges, *other.pose)
+    for (pose, support, _), probability in zip(others, odds / (1.0 + odds.sum()), strict=True):
+        inliers = loop.inliers_of(graph.edges, *pose)
         size = cardinality(graph.edges[inliers], len(loop.x0), len(loop.x1))
         if probability >= constant("kLeastProbability") and size >= SAMPLE_SIZE:
-            expected.append((other, probability))
+            expected.append((pose, support, probability))
     assert len(estimate.alternatives) == len(expected)
-    for alternative, (other, probability) in zip(estimate.alternatives, expected, strict=True):
-        assert angle_between(alternative.model.R, other.pose[0]) < 1e-6
-        assert np.linalg.norm(alternative.model.t - other.pose[1]) < 1e-6
-        assert alternative.support == pytest.approx(other.support, rel=1e-6)
+    for alternative, known in zip(estimate.alternatives, expected, strict=True):
+        pose, support, probability = known
+        assert angle_between(alternative.model.R, pose[0]) < 1e-6
+        assert np.linalg.norm(alternative.model.t - pose[1]) < 1e-6
+        assert alternative.support == pytest.approx(support, rel=1e-6)
         assert alternative.probability == pytest.approx(probability, rel=1e-5)
         assert alternative.cardinality == len(alternative.matches)
         assert_cheapest(graph, alternative.model, alternative.matches, loop, price)

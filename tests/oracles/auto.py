@@ -85,6 +85,7 @@ class Auto(Loop):
     guides: list = field(default_factory=list)  # (share, mask of the narrow edges)
     wide: np.ndarray | None = None
     wide_prior: np.ndarray | None = None
+    single_prior: np.ndarray | None = None
     weight: np.ndarray | None = None
     support: float = -1.0
     refined: list = field(default_factory=list)
@@ -186,7 +187,7 @@ class Auto(Loop):
         pose = self.first_polish(best)
         if "residuals" in self.uses:
             o = self.options
-            points = self.x0, self.x1, self.wide, self.wide_prior
+            points = self.x0, self.x1, self.wide, self.wide_prior, self.single_prior
             self.settlement = Settlement(*points, self.eps, o.delta, o.seed)
             pose = self.settlement.run(pose, self.refined)
         return pose
@@ -258,6 +259,7 @@ def auto(graph, camera, options, proposals=None):
         guides=guides,
         wide=np.ascontiguousarray(edges[wide]),
         wide_prior=prior[wide],
+        single_prior=levels_and_priors(graph, None, options.q, "ranks" in uses)[1][wide],
         weight=weight[wide],
     )
     outcome = loop.run()

@@ -27,15 +27,14 @@ def noise(name):
     return constant(name, "score/noise.cpp")
 
 
-def same(pose, other):
-    """Whether two poses (R, t) are one up to what a refinement changes."""
-    rotation = 0.5 * (np.trace(pose[0].T @ other[0]) - 1.0)
-    return rotation > constant("kSameRotation") and pose[1] @ other[1] > constant("kSameDirection")
-
-
 def apart(pose, other):
-    """Whether two poses differ by more than the noise of minimal samples."""
-    return 0.5 * (np.trace(pose[0].T @ other[0]) - 1.0) <= constant("kSameRotation")
+    """Whether two poses (R, t) differ in rotation."""
+    return not 0.5 * (np.trace(pose[0].T @ other[0]) - 1.0) > constant("kSameRotation")
+
+
+def same(pose, other):
+    """Whether two poses are one up to what a refinement changes."""
+    return not apart(pose, other) and pose[1] @ other[1] > constant("kSameDirection")
 
 
 def polish_weights(edges, prior):
@@ -133,12 +132,16 @@ class Supported:
 
 @dataclass
 class Settlement:
-    """On points of the normalised plane; `edges`, `prior` are those that selection sees."""
+    """On points of the normalised plane; `edges`, `prior` are those that selection sees.
+
+    `single` are the priors (E,) without the motion filter.
+    """
 
     x0: np.ndarray
     x1: np.ndarray
     edges: np.ndarray
     prior: np.ndarray
+    single: np.ndarray
     eps: float
     delta: float
     seed: int
@@ -167,23 +170,23 @@ class Settlement:
             + norm.logpdf(distance, scale=self.scale)
         )
 
-    def weights(self, pose):
+    def weights(self, pose, prior):
         """Edges that support a pose at all, and the weights of these."""
-        odds = self.log_odds(self.prior, np.sqrt(self.squared(pose)))
+        odds = self.log_odds(prior, np.sqrt(self.squared(pose)))
         # About log(1 + exp(odds)).
         soft = settle("kSoft")
         weight = np.where(odds >= soft, odds, (odds + soft) ** 2 / (4.0 * soft))
         used = odds > -soft
         return used, weight[used]
 
-    def support(self, pose):
+    def support(self, pose, prior=None):
         """Weight of the heaviest matching."""
-        used, weight = self.weights(pose)
+        used, weight = self.weights(pose, self.prior if prior is None else prior)
         return heaviest(self.edges[used], weight)
 
     def bound(self, pose):
         """An upper bound of the support."""
-        used, weight = self.weights(pose)
+        used, weight = self.weights(pose, self.prior)
         return heaviest_at_left(self.edges[used], weight)
 
     def refine(self, pose, scale, loss, steps):
@@ -299,14 +302,19 @@ class Settlement:
         return scale, scale / math.sqrt(2.0 * freedom)
 
     def alternatives(self):
-        """Other poses than the best, each with its support, best first."""
+        """Other poses than the best, each with its support and its advantage; likeliest first."""
         distinct = []
         for other in ranked(self.others):
             if len(distinct) == settle("kMostOthers"):
                 break
             if not any(same(m.pose, other.pose) for m in [self.best, *distinct]):
-                distinct.append(Supported(other.pose, self.support(other.pose)))
-        return ranked(distinct)
+                distinct.append(other)
+        best = self.support(self.best.pose, self.single)
+        found = [
+            (other.pose, self.support(other.pose), self.support(other.pose, self.single) - best)
+            for other in distinct
+        ]
+        return sorted(found, key=lambda other: -other[2])
 
 
 def ranked(models):

@@ -68,7 +68,7 @@ class Estimator {
   static constexpr double kResidualWeight = 3.0;
   // Evidence is not independent from edge to edge: so many nats of support between two models make
   // the better one e times as likely (docs/confidence.md has the measured reliability).
-  static constexpr double kNatsPerOdds = 8.0;
+  static constexpr double kNatsPerOdds = 16.0;
   // Models below this probability are no alternatives.
   static constexpr double kLeastProbability = 0.01;
 
@@ -101,8 +101,8 @@ class Estimator {
   bool take_matches(const P& problem, const HcmTerms& terms, const Costs& costs);
   std::vector<int64_t> matches_of(const P& problem, const Model& model, const Costs& costs,
                                   Mask& inliers) const;
-  void take_alternatives(const P& problem, const Costs& costs,
-                         const std::vector<SupportedModel<Model>>& others);
+  using Others = std::vector<typename Settlement<P>::Other>;
+  void take_alternatives(const P& problem, const Costs& costs, const Others& others);
 
   const Clock::time_point start_ = Clock::now();
   const double most_scale_;
@@ -302,10 +302,12 @@ void Estimator<P>::run_auto() {
   }
   Costs costs;
   costs.residual = kResidualWeight;
-  std::vector<SupportedModel<Model>> others;
+  Others others;
   if (options_.uses(kResidualsPart)) {
-    Settlement<P> settlement(select_problem, data_, pick(levels.prior, wide.edges), options_.delta,
-                             most_scale_, options_.seed);
+    const Levels single(graph_, input_.rank, {}, options_.q, options_.uses(kRanksPart));
+    Settlement<P> settlement(select_problem, data_, pick(levels.prior, wide.edges),
+                             pick(single.prior, wide.edges), options_.delta, most_scale_,
+                             options_.seed);
     settlement.run(out_.model, selection.refined(), interrupt_);
     others = settlement.others();
     costs.residual = 0.5 / (settlement.scale() * settlement.scale());
@@ -479,13 +481,14 @@ std::vector<int64_t> Estimator<P>::matches_of(const P& problem, const Model& mod
 
 // Other models and how likely each is the right one, given that one of them or the chosen is.
 template <Problem P>
-void Estimator<P>::take_alternatives(const P& problem, const Costs& costs,
-                                     const std::vector<SupportedModel<Model>>& others) {
+void Estimator<P>::take_alternatives(const P& problem, const Costs& costs, const Others& others) {
   double all = 1.0;
-  for (const auto& other : others) all += std::exp((other.support - out_.support) / kNatsPerOdds);
-  if (!others.empty()) out_.second_support = others[0].support;
   for (const auto& other : others) {
-    const double probability = std::exp((other.support - out_.support) / kNatsPerOdds) / all;
+    all += std::exp(other.advantage / kNatsPerOdds);
+    out_.second_support = std::max(out_.second_support, other.support);
+  }
+  for (const auto& other : others) {
+    const double probability = std::exp(other.advantage / kNatsPerOdds) / all;
     if (probability < kLeastProbability) continue;
     Mask mask(graph_.words());
     Alternative<Model> alternative{other.model, other.support, probability,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,6 +87,8 @@ def estimate_homography(
     )[0]
     pair.take_threshold(result.threshold)
     common = common_fields(pair, result, method, lambda model: read_only(frame.to_pixels(model)))
+    # A transfer has the noise of both keypoints, which are taken to be alike.
+    common |= {name: common[name] / math.sqrt(2.0) for name in ("noise_px", "noise_sd_px")}
     if result.success and _on_a_line(pair.graph, common["matches"], pair.threshold_px):
         common |= {
             "success": False,

@@ -46,7 +46,8 @@ class Alternative:
     matches : (M, 2) int64 ndarray
         Its 1-to-1 correspondences, as in `Estimate`.
     support : float
-        How much speaks for it, as in `Estimate`.
+        How much speaks for it, as in `Estimate`. The probability leaves out what the motion
+        filter says: of two motions that each agree in themselves it keeps one.
     """
 
     model: RelativePose | FloatArray

@@ -33,10 +33,19 @@ class Settlement {
   using Model = typename P::Model;
   using Supported = SupportedModel<Model>;
 
-  // `prior` has one entry per edge of the problem's graph. The scale of the noise is bounded by
+  // A model other than the best, and how much more speaks for it than for the best by the priors
+  // that single edges have.
+  struct Other : Supported {
+    double advantage = 0.0;
+  };
+
+  // `prior` and `single_prior` have one entry per edge of the problem's graph. The latter says
+  // nothing of edges that agree with each other: that is evidence for each of two models whose
+  // edges do, and a filter by it keeps those of one. The scale of the noise is bounded by
   // `most_scale` thresholds: with more, residuals could no longer tell a better model from a worse.
   Settlement(const P& problem, const typename P::Data& data, std::vector<double> prior,
-             double delta, double most_scale, uint64_t seed)
+             const std::vector<double>& single_prior, double delta, double most_scale,
+             uint64_t seed)
       : problem_(problem),
         data_(data),
         prior_(std::move(prior)),
@@ -54,6 +63,7 @@ class Settlement {
       relative_prior_.push_back(p / largest);
       log_odds_.push_back(std::log(p / (1.0 - p)));
     }
+    for (double p : single_prior) single_log_odds_.push_back(std::log(p / (1.0 - p)));
   }
 
   // Moves `model` to the best supported pose among itself, the `refined` ones, and new ones from
@@ -89,18 +99,24 @@ class Settlement {
   }
   double support() const { return best_.support; }
 
-  // Other models than the best one, best first.
-  std::vector<Supported> others() {
+  // Other models than the best one, likeliest first.
+  std::vector<Other> others() {
     sort_by_support(others_);
-    std::vector<Supported> distinct;
+    std::vector<Other> distinct;
     for (const Supported& other : others_) {
       const auto repeats = [&](const Supported& s) { return P::same(s.model, other.model); };
       if (distinct.size() == kMostOthers) break;
       if (!repeats(best_) && std::none_of(distinct.begin(), distinct.end(), repeats)) {
-        distinct.push_back({other.model, support_of(other.model)});
+        distinct.push_back({{other.model, support_of(other.model)}});
       }
     }
-    sort_by_support(distinct);
+    if (distinct.empty()) return distinct;
+    log_odds_.swap(single_log_odds_);
+    const double best = support_of(best_.model);
+    for (Other& other : distinct) other.advantage = support_of(other.model) - best;
+    log_odds_.swap(single_log_odds_);
+    std::stable_sort(distinct.begin(), distinct.end(),
+                     [](const Other& a, const Other& b) { return a.advantage > b.advantage; });
     return distinct;
   }
 
@@ -320,7 +336,7 @@ class Settlement {
   const P& problem_;
   const typename P::Data& data_;
   const std::vector<double> prior_;
-  std::vector<double> relative_prior_, log_odds_;
+  std::vector<double> relative_prior_, log_odds_, single_log_odds_;
   const double delta_, most_scale_;
   const uint64_t seed_;
   typename P::Workspace space_;

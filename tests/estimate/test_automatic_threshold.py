@@ -1,0 +1,172 @@
+"""`threshold_px="auto"`: the threshold follows the noise of the keypoints, which is estimated."""
+
+import json
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch import Options
+from manymatch._validate import METHODS
+from tests.estimate.test_homography import corner_error, mapped
+from tests.estimate.test_homography import random_graph as planar_graph
+from tests.oracles.auto_graphs import K, synthetic_graph, with_graph
+from tests.oracles.geometry import angle_between
+
+AUTO = Options(threshold_px="auto", min_iterations=300, max_iterations=3_000, threads=1)
+LEAST, MOST = 1.0, 4.0  # working pixels
+# The keypoints were found in images of the size of the graph's pixels.
+SAME_SIZE = ([1.0, 1.0], [1.0, 1.0])
+
+
+def noisy(seed, noise, n=400):
+    """A scene that has most of its true edges at rank one."""
+    return synthetic_graph(seed, n, candidates=2, first=0.8, present=0.8, noise=noise)
+
+
+def solved(graph, method="auto", **changes):
+    """Relative pose of a graph at working size."""
+    return manymatch.estimate_relative_pose(
+        graph, K, K, method, AUTO, working_scale=SAME_SIZE, **changes
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_relative_pose(method):
+    synthetic = noisy(1, 0.5, 120)
+    estimate = solved(synthetic.graph, method)
+    assert estimate.success
+    assert LEAST <= estimate.threshold_px <= MOST
+    assert np.degrees(angle_between(estimate.pose.R, synthetic.R)) < 2.0
+    # It is the same as with that threshold in pixels.
+    score = manymatch.score_pose(
+        synthetic.graph, K, K, estimate.pose, AUTO, threshold_px=estimate.threshold_px
+    )
+    assert score.cardinality == estimate.cardinality == len(estimate.matches)
+    np.testing.assert_array_equal(score.inliers, estimate.inliers)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_homography(method):
+    graph, truth = planar_graph(3, noise=0.5)
+    estimate = manymatch.estimate_homography(graph, method, AUTO)
+    assert estimate.success
+    assert LEAST <= estimate.threshold_px <= MOST
+    assert corner_error(estimate.homography, truth) < 4.0
+
+
+def test_larger_for_noisier_keypoints():
+    thresholds = np.array(
+        [
+            [solved(noisy(10 + seed, noise).graph).threshold_px for noise in (0.3, 1.5, 2.5)]
+            for seed in range(5)
+        ]
+    )
+    assert (thresholds[:, 0] == LEAST).all()
+    assert ((thresholds >= LEAST) & (thresholds <= MOST)).all()
+    medians = np.median(thresholds, axis=0)
+    assert medians[0] < 1.3 < medians[1] < 0.9 * medians[2]
+
+
+def test_larger_for_noisier_homographies():
+    medians = [
+        np.median(
+            [
+                manymatch.estimate_homography(
+                    planar_graph(seed, 150, 60, noise=noise)[0], options=AUTO
+                ).threshold_px
+                for seed in range(5)
+            ]
+        )
+        for noise in (0.3, 2.0)
+    ]
+    assert medians[0] < 1.3 < medians[1] <= MOST
+
+
+@pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
+def test_pixels_of_another_size(method):
+    # Four pixels for each: what is known of the images at working size is the same.
+    graph = noisy(20, 1.6).graph
+    large = with_graph(graph, points0=4.0 * graph.points0, points1=4.0 * graph.points1)
+    camera = np.diag([4.0, 4.0, 1.0]) @ K
+    small = solved(graph, method)
+    scaled = manymatch.estimate_relative_pose(
+        large, camera, camera, method, AUTO, working_scale=([0.25, 0.25], [0.25, 0.25])
+    )
+    assert small.threshold_px > LEAST
+    assert scaled.threshold_px == pytest.approx(4.0 * small.threshold_px, rel=1e-6)
+    assert angle_between(small.pose.R, scaled.pose.R) < 1e-6
+    np.testing.assert_allclose(small.pose.t, scaled.pose.t, atol=1e-6)
+    np.testing.assert_array_equal(small.matches, scaled.matches)
+    if method == "auto":
+        assert scaled.noise_px == pytest.approx(4.0 * small.noise_px, rel=1e-4)
+
+
+def test_many_pairs_have_thresholds_of_their_own():
+    graphs = [noisy(seed, noise).graph for seed, noise in ((30, 0.3), (31, 2.5), (32, 0.3))]
+    together = manymatch.estimate_relative_poses([(graph, K, K) for graph in graphs], options=AUTO)
+    alone = [manymatch.estimate_relative_pose(graph, K, K, options=AUTO) for graph in graphs]
+    assert [e.threshold_px for e in together] == [e.threshold_px for e in alone]
+    assert [e.pose for e in together] == [e.pose for e in alone]
+    assert together[1].threshold_px > together[0].threshold_px
+
+
+def test_a_graph_that_has_no_pose():
+    graph = manymatch.AssociationGraph(np.zeros((3, 2)), np.zeros((3, 2)), [(0, 0), (1, 1)])
+    estimate = manymatch.estimate_relative_pose(graph, K, K, options=AUTO)
+    assert not estimate.success
+    assert estimate.failure
+    assert np.isfinite(estimate.threshold_px)
+
+
+def test_a_pose_is_scored_with_a_number():
+    synthetic = noisy(40, 0.5, 60)
+    pose = manymatch.RelativePose(synthetic.R, synthetic.t)
+    with pytest.raises(ValueError, match=r"^options.threshold_px must be a number .* got \"auto\""):
+        manymatch.score_pose(synthetic.graph, K, K, pose, AUTO)
+
+
+def test_options_round_trip():
+    values = json.loads(json.dumps(AUTO.to_dict()))
+    assert values["threshold_px"] == "auto"
+    assert Options.from_dict(values) == AUTO
+    assert AUTO.with_pixels(4.0) == AUTO
+    assert AUTO.replace(threshold_px=2.0).with_pixels(4.0).threshold_px == 8.0
+    with pytest.raises(ValueError, match=r'^threshold_px must be a number of pixels or "auto"'):
+        Options(threshold_px="automatic")
+
+
+def test_without_the_working_size_large_images_were_reduced():
+    graph = noisy(41, 0.3).graph
+    large = with_graph(graph, points0=4.0 * graph.points0, points1=4.0 * graph.points1)
+    camera = np.diag([4.0, 4.0, 1.0]) @ K
+    estimate = manymatch.estimate_relative_pose(large, camera, camera, options=AUTO)
+    assert 4.0 < estimate.threshold_px < 10.0
+    assert solved(graph).threshold_px == LEAST
+
+
+@pytest.mark.parametrize("threshold_px", [1.0, "auto"])
+@pytest.mark.parametrize("noise", [0.25, 0.5, 1.0])
+def test_noise_of_a_relative_pose(noise, threshold_px):
+    for seed in range(4):
+        estimate = solved(noisy(50 + seed, noise).graph, threshold_px=threshold_px)
+        assert estimate.noise_px == pytest.approx(noise, rel=0.25)
+        assert 0.0 < estimate.noise_sd_px < 0.15 * estimate.noise_px
+
+
+@pytest.mark.parametrize("threshold_px", [1.0, "auto"])
+@pytest.mark.parametrize("noise", [0.25, 0.5, 1.0])
+def test_noise_of_a_homography(noise, threshold_px):
+    turn = np.array([[0.98, -0.2, 60.0], [0.2, 0.98, -40.0], [0.0, 0.0, 1.0]])
+    turn[:2, :2] /= np.sqrt(np.linalg.det(turn[:2, :2]))
+    for seed in range(4):
+        rng = np.random.default_rng([seed, 70])
+        points = rng.uniform(0.0, 800.0, (300, 2))
+        other = mapped(turn, points)
+        other[200:] = rng.uniform(0.0, 800.0, (100, 2))
+        points, other = (p + noise * rng.standard_normal(p.shape) for p in (points, other))
+        edges = np.repeat(np.arange(300), 2).reshape(-1, 2)
+        graph = manymatch.AssociationGraph(points, other, edges)
+        estimate = manymatch.estimate_homography(graph, options=AUTO, threshold_px=threshold_px)
+        assert estimate.noise_px == pytest.approx(noise, rel=0.25)
+        assert 0.0 < estimate.noise_sd_px < 0.15 * estimate.noise_px
