@@ -187,7 +187,8 @@ class Settlement {
   }
 
   void polish(Model& model) {
-    refiner_.polish_with_priors(model, reach(), scale_, prior_, space_, Loss::kCauchy, kLastSteps);
+    refiner_.polish_with_priors(model, reach(), std::min(scale_, P::kPolishScale), prior_, space_,
+                                Loss::kCauchy, kLastSteps);
   }
 
   // A quick polish: Cauchy's loss needs a logarithm per edge and step.
