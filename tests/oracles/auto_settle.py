@@ -147,6 +147,7 @@ class Settlement:
     seed: int
     most_scale: float = 1.0
     scale: float = 1.0
+    polish_scale: float = 1.0
     best: Supported | None = None
     others: list = field(default_factory=list)
 
@@ -206,6 +207,8 @@ class Settlement:
         spread = math.sqrt(self.near(pose).fit(free=False)[0])
         self.scale = min(max(spread, settle("kLeastScale") * self.most_scale), self.most_scale)
         self.best = Supported(pose, self.support(pose))
+        least = settle("kLeastScale") * self.most_scale
+        self.polish_scale = min(max(self.noise()[0], least), self.most_scale)
 
     def consider(self, pose):
         """Polish a pose quickly; the better of it and the best is the best."""
@@ -231,7 +234,7 @@ class Settlement:
             self.explore(number)
             pose = self.best.pose
             for _ in range(int(settle("kPolishes"))):
-                pose = self.refine(pose, self.scale, "cauchy", settle("kLastSteps"))
+                pose = self.refine(pose, self.polish_scale, "cauchy", settle("kLastSteps"))
             self.look_at(pose)
         return self.best.pose
 

@@ -93,10 +93,7 @@ class Settlement {
   // Of the noise, in thresholds and within its bounds.
   double scale() const { return scale_; }
   // Of the keypoints, by the best model.
-  Noise noise() {
-    measure(best_.model);
-    return estimate_noise(around(), law(), P::kSampleSize);
-  }
+  const Noise& noise() const { return noise_; }
   double support() const { return best_.support; }
 
   // Other models than the best one, likeliest first.
@@ -163,15 +160,13 @@ class Settlement {
     }
   }
 
-  NearResiduals around() const {
-    return NearResiduals(std::span(squared_).first(problem_.graph().num_edges()), relative_prior_,
-                         law());
-  }
-
   // Takes a model as the best, with the noise that it shows.
   void look_at(const Model& model) {
     measure(model);
-    const double spread = residual_spread(around(), law());
+    const std::span<const double> all(squared_.data(), problem_.graph().num_edges());
+    const NearResiduals near(all, relative_prior_, law());
+    const double spread = residual_spread(near, law());
+    noise_ = estimate_noise(near, law(), P::kSampleSize);
     scale_ = std::clamp(spread, kLeastScale * most_scale_, most_scale_);
     best_ = {model, support_of_measured()};
   }
@@ -187,14 +182,20 @@ class Settlement {
   }
 
   void polish(Model& model) {
-    refiner_.polish_with_priors(model, reach(), std::min(scale_, P::kPolishScale), prior_, space_,
-                                Loss::kCauchy, kLastSteps);
+    refiner_.polish_with_priors(model, reach(), polish_scale(), prior_, space_, Loss::kCauchy,
+                                kLastSteps);
   }
 
   // A quick polish: Cauchy's loss needs a logarithm per edge and step.
   void approach(Model& model) {
     refiner_.polish_with_priors(model, reach(), kTruncatedAt * scale_, prior_, space_,
                                 Loss::kTruncated, kFirstSteps);
+  }
+
+  // Where keypoints are precise, at their noise.
+  double polish_scale() const {
+    const double most = std::min(most_scale_, P::kPolishScale);
+    return std::clamp(noise_.scale, kLeastScale * most_scale_, most);
   }
 
   double reach() const {
@@ -345,7 +346,8 @@ class Settlement {
   std::vector<double> squared_, weight_;
   Mask mask_;
   std::vector<double> heaviest_at_;  // heaviest edge at each left vertex, zero between calls
-  double scale_ = 1.0;               // of the noise, within its bounds
+  Noise noise_;
+  double scale_ = 1.0;  // of the noise, within its bounds
   Supported best_{};
   std::vector<Supported> others_;
 };
