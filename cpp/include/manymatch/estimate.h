@@ -485,7 +485,9 @@ void Estimator<P>::take_alternatives(const P& problem, const Costs& costs, const
   double all = 1.0;
   for (const auto& other : others) {
     all += std::exp(other.advantage / kNatsPerOdds);
-    out_.second_support = std::max(out_.second_support, other.support);
+    if (P::apart(other.model, out_.model)) {
+      out_.second_support = std::max(out_.second_support, other.support);
+    }
   }
   for (const auto& other : others) {
     const double probability = std::exp(other.advantage / kNatsPerOdds) / all;

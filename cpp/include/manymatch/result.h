@@ -30,7 +30,7 @@ struct Estimate {
   double threshold = 1.0;
   double noise = 0, noise_deviation = 0;  // of a coordinate of a keypoint, in the points' unit
   double support = 0;                     // log-likelihood of the model over that of chance
-  double second_support = 0;              // the same of the best other model, 0 if there is none
+  double second_support = 0;  // the same of the best model apart from it, 0 if there is none
   double pool_agreement = 0;  // mean share of the inliers of a seed that the chosen model has too
   Timing timing;
 };

@@ -62,8 +62,6 @@ _DEVIATION_SCALE = 0.5
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches;
 # its log-odds rise by one with so much more of it.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
-# "auto" chose between the two by their residuals: the other one is right that often at most.
-_MOST_BY_RESIDUALS = 0.3
 # Nats of support that say nothing.
 _FEW_NATS = 5.0
 
@@ -360,10 +358,10 @@ def _of_the_pool(estimate: Estimate) -> tuple[float, float]:
 def likeliest_rival(
     pair: PreparedPair, estimate: Estimate, pose: RelativePose, shape: Planarity
 ) -> Rival:
-    """Find the likeliest of the other poses: the alternatives, and the second pose of a plane.
+    """Find the likeliest of the other poses: the alternatives, or the second pose of a plane.
 
-    The latter need not have been sampled. Its probability follows from the matches that it has by
-    itself in the whole graph.
+    Only "auto" has alternatives, which include that pose. For other methods its probability follows
+    from the matches that it has by itself in the whole graph.
     """
     found = [
         (other.probability, max(angles_deg(other.model.R, other.model.t, pose)))
@@ -372,12 +370,12 @@ def likeliest_rival(
     ]
     rivals = [(p, apart) for p, apart in found if apart >= ERROR_LIMIT_DEG]
     left = 1.0 - min(sum(p for p, _ in rivals), 1.0)
-    if shape.second is not None and max(angles_deg(*shape.second, pose)) >= ERROR_LIMIT_DEG:
+    alone = estimate.method != "auto" and shape.second is not None
+    if alone and max(angles_deg(*shape.second, pose)) >= ERROR_LIMIT_DEG:
         q, delta = estimate.options.q, estimate.options.delta
         points = pair.x0, pair.x1, pair.edges, pair.eps
         share = _core.score(*points, q, delta, *shape.second)[1] / max(estimate.cardinality, 1)
-        most = _MOST_BY_RESIDUALS if estimate.method == "auto" else 1.0
-        probability = most * logistic((share - _EVEN_SHARE) / _SHARE_SCALE)
+        probability = logistic((share - _EVEN_SHARE) / _SHARE_SCALE)
         rivals.append((probability, max(angles_deg(*shape.second, pose))))
         left *= 1.0 - probability
     return Rival(*max(rivals, default=(0.0, 0.0)), 1.0 - left)
