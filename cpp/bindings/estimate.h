@@ -91,10 +91,11 @@ void bind_problem(nb::module_& m, const char* class_name, const char* function_n
       .def_prop_ro(
           "alternatives",
           [to_python](const Result& e) {
-            nb::typed<nb::list, nb::tuple> all;
+            using Entry = std::tuple<decltype(to_python(e.model)), double, double, Out<int64_t>>;
+            std::vector<Entry> all;
             for (const auto& other : e.alternatives) {
-              all.append(nb::make_tuple(to_python(other.model), other.probability, other.support,
-                                        to_numpy(other.matched)));
+              all.emplace_back(to_python(other.model), other.probability, other.support,
+                               to_numpy(other.matched));
             }
             return all;
           },

@@ -370,13 +370,13 @@ def likeliest_rival(
     ]
     rivals = [(p, apart) for p, apart in found if apart >= ERROR_LIMIT_DEG]
     left = 1.0 - min(sum(p for p, _ in rivals), 1.0)
-    alone = estimate.method != "auto" and shape.second is not None
-    if alone and max(angles_deg(*shape.second, pose)) >= ERROR_LIMIT_DEG:
+    second = None if estimate.method == "auto" else shape.second
+    if second is not None and max(angles_deg(*second, pose)) >= ERROR_LIMIT_DEG:
         q, delta = estimate.options.q, estimate.options.delta
         points = pair.x0, pair.x1, pair.edges, pair.eps
-        share = _core.score(*points, q, delta, *shape.second)[1] / max(estimate.cardinality, 1)
+        share = _core.score(*points, q, delta, *second)[1] / max(estimate.cardinality, 1)
         probability = logistic((share - _EVEN_SHARE) / _SHARE_SCALE)
-        rivals.append((probability, max(angles_deg(*shape.second, pose))))
+        rivals.append((probability, max(angles_deg(*second, pose))))
         left *= 1.0 - probability
     return Rival(*max(rivals, default=(0.0, 0.0)), 1.0 - left)
 
