@@ -128,9 +128,8 @@ class Settlement {
   // Samples are drawn from edges up to so many thresholds from the best model, of priors not far
   // below the largest, and scored by edges a little farther.
   static constexpr double kSampledReach = 5.0, kLeastRelativePrior = 0.25, kScoredReach = 6.0;
-  // Edges that can support a model at all, in thresholds and in standard deviations of the noise.
-  static constexpr double kReach = 5.0, kReachDeviations = 3.0;
-  // Steps of a polish of a model that is looked at, and of the best.
+  // Steps of the polish of a model that is looked at, whose loss ends at so many standard
+  // deviations of the noise, and of the best.
   static constexpr int kFirstSteps = 8, kLastSteps = 25;
   static constexpr double kTruncatedAt = 2.0;
   // Least scale of the noise over the largest.
@@ -138,7 +137,9 @@ class Settlement {
   // A polish takes edges up to so many standard deviations of the noise away, within bounds in
   // thresholds.
   static constexpr double kPolishDeviations = 3.0, kLeastPolishReach = 0.5;
+  // Of an edge behind a camera, squared.
   static constexpr double kBehind = 1e9;
+  // Log-odds between which a weight is curved.
   static constexpr double kSoft = 2.5;
 
   static void sort_by_support(std::vector<Supported>& models) {
