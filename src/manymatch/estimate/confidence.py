@@ -32,13 +32,13 @@ Verdict: TypeAlias = Literal["solved", "likely", "uncertain", "ambiguous", "dege
 ERROR_LIMIT_DEG = 5.0
 
 # Least probabilities of the verdicts "likely" and "solved".
-LIKELY, SOLVED = 0.75, 0.9
+LIKELY, SOLVED = 0.65, 0.9
 
 # Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
-AMBIGUOUS = 0.25
+AMBIGUOUS = 1.0 - LIKELY
 
 # A pose whose error is below the limit with a smaller probability than this is not determined.
-DETERMINED = 0.75
+DETERMINED = LIKELY
 
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
@@ -54,7 +54,7 @@ SECOND_ITERATIONS, SECOND_POOL = 500, 10
 #: Log-odds that the geometry found is the right one: a constant, and a slope for every entry of
 #: `pose_features`. Fitted by benchmarks/accuracy/fit_probability.py; docs/confidence.md has the
 #: measured reliability.
-COEFFICIENTS = (2.418, 2.645, 3.302, 1.560, 1.746, 0.753, 2.245, 0.951, 0.819)
+COEFFICIENTS = (3.692, 2.628, 3.352, 1.629, 1.897, 0.705, 1.719, 0.748, 1.480)
 
 # The claimed standard deviations times this, in the probability that the error is below the limit.
 _DEVIATION_SCALE = 0.5
@@ -78,7 +78,7 @@ class Confidence:
     Attributes
     ----------
     verdict : {"solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"}
-        "solved" and "likely": right with a probability of at least 0.9 and 0.75. "ambiguous": a
+        "solved" and "likely": right with a probability of at least 0.9 and 0.65. "ambiguous": a
         second pose explains the matches nearly as well. "degenerate": the geometry is right, but
         the matches leave the rotation, the direction of translation or both open. "failed": there
         is no pose. "uncertain": none of these.

@@ -43,7 +43,7 @@ class ProbabilityModel:
 
 #: Distance from an epipolar line. Fitted by benchmarks/accuracy/fit_probability.py; docs/auto.md
 #: has the measured reliability.
-RELATIVE_POSE = ProbabilityModel(5, 1, (1.678, -0.806, 1.086, 1.896, 0.727, 0.798))
+RELATIVE_POSE = ProbabilityModel(5, 1, (1.651, -0.820, 1.074, 1.994, 0.724, 0.786))
 #: Distance from a point. Coefficients of an earlier fit to relative poses; docs/homography.md has
 #: the measured reliability.
 HOMOGRAPHY = ProbabilityModel(4, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
