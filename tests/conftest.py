@@ -1,6 +1,7 @@
 """No test may depend on how fast the machine is, nor CI on luck."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +12,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("manymatch")
+
+# A shell ignores Ctrl-C in what it starts in the background, and so would all that is tested here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,7 @@ import pytest
 import manymatch
 
 PUBLIC = {
-    "AssociationGraph", "Camera", "Candidates", "Confidence", "Estimate", "GmsResult",
+    "Alternative", "AssociationGraph", "Camera", "Candidates", "Confidence", "Estimate", "GmsResult",
     "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose", "Score", "__version__",
     "assess", "associate", "candidates", "datasets", "estimate_homography",
     "estimate_relative_pose", "estimate_relative_poses", "evaluate", "features", "gms_filter",

@@ -103,10 +103,16 @@ def test_the_database_has_what_the_batch_found(batch):
     pairs = list(itertools.combinations(NAMES, 2))
     assert len(files) == len(pairs) + 1
     assert len([key for key in content if isinstance(key, tuple)]) == len(pairs)
+    # Matches of a pose that may be wrong are left to the mapper to verify.
+    posed = [pair for pair in pairs if content[pair][3] is not None]
+    assert len(posed) > len(pairs) / 2
     for (name0, name1), file in zip(pairs, files, strict=False):
         found = read_matches_npz(file)
         matches, config, inliers, pose = content[name0, name1]
-        assert matches == inliers == found.matches.tolist()
+        assert matches == found.matches.tolist()
+        if (name0, name1) not in posed:
+            continue
+        assert inliers == matches
         known = NAMES[name0] == NAMES[name1] == 1
         kinds = pycolmap.TwoViewGeometryConfiguration
         assert config == (kinds.CALIBRATED if known else kinds.UNCALIBRATED).value
