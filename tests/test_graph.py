@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from manymatch.associate.gms import gms_filter
+from manymatch.estimate.homography import estimate_homography
 from manymatch.graph import AssociationGraph
 
 P0 = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]])
@@ -33,7 +35,7 @@ def changed(array, index, value):
 
 
 BAD_POINTS = [
-    None, "abc", 1.0, [1.0, 2.0], np.zeros((4, 3)), np.zeros((2, 4)), np.zeros((0, 3)),
+    None, "abc", 1.0, [1.0, 2.0], np.zeros((4, 1)), np.zeros((2, 4)), np.zeros((0, 4)),
     np.zeros((4, 2, 1)), np.zeros((4, 2), bool), np.zeros((4, 2), complex), P0.astype(object),
     P0.astype(str), [[1.0, 2.0], [3.0]], [[1.0, 2.0], [3.0, None]], {"x": 1},
     changed(P0, (2, 1), np.nan), changed(P0, (2, 1), np.inf), changed(P0, (2, 1), -np.inf),
@@ -138,7 +140,7 @@ def test_plain_matches_are_edges_of_rank_one():
 @pytest.mark.parametrize(
     ("points0", "points1", "message"),
     [
-        (P0, P1, r"points1 must be an \(4, 2\) array of pixels, got an array of shape \(3, 2\)"),
+        (P0, P1, "points1 must hold 4 points, one for each of points0, got 3"),
         (P0[:, :1], P1, r"points0 must be an \(N, 2\) array of pixels"),
         (P0[:3] * np.nan, P1, "points0 must hold finite numbers"),
     ],
@@ -509,7 +511,7 @@ def test_missing_field(path, name):
     [
         ("version", np.array(2), "version 2"),
         ("version", np.array("x"), "version must be an integer"),
-        ("points0", np.zeros((3, 3)), "points0 must be"),
+        ("points0", np.zeros((3, 4)), "points0 must be"),
         ("points1", np.full((6, 2), np.nan), "points1 must hold finite numbers"),
         ("edges", np.full((40, 2), 99), "edges must hold indices"),
         ("similarity", np.zeros(3), "similarity must be"),
@@ -555,3 +557,18 @@ def test_damage_is_refused_or_harmless(path, tmp_path, graph):
             assert loaded.edges.tolist() == graph.edges.tolist()
     assert all(text.startswith("path must be a graph file") for text in refusals)
     assert len(refusals) > 0.5 * len(positions)
+
+
+def test_points_in_space(tmp_path):
+    """Either side may have three coordinates; functions of images refuse such a graph."""
+    space = np.arange(12.0).reshape(4, 3)
+    graph = AssociationGraph(P0, space, [[0, 3], [2, 1]])
+    assert graph.points1.shape == (4, 3)
+    graph.save(tmp_path / "graph.npz")
+    assert AssociationGraph.load(tmp_path / "graph.npz") == graph
+    assert AssociationGraph.from_matches(space, space).points0.shape == (4, 3)
+    want = r"graph must have pixels \(N, 2\) as points1 here, got points1 of shape \(4, 3\)"
+    with pytest.raises(ValueError, match=want):
+        estimate_homography(graph)
+    with pytest.raises(ValueError, match=want):
+        gms_filter(graph, (10, 10), (10, 10))

@@ -39,7 +39,7 @@ def matches_of(
     options = OPTIONS.replace(
         min_iterations=min(iterations, OPTIONS.min_iterations), max_iterations=iterations, seed=seed
     )
-    prepared, _ = prepare(graph, options)
+    prepared = prepare(graph, options)
     result = _core.estimate_homography([prepared.for_core()], "auto", [core_options(options)], 1)[0]
     if not len(result.matched):
         return None

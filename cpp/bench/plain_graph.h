@@ -7,7 +7,7 @@
 #include "manymatch/dispatch.h"
 #include "manymatch/graph.h"
 #include "manymatch/problems/relative_pose/pose.h"
-#include "manymatch/problems/two_view_points.h"
+#include "manymatch/problems/points.h"
 #include "manymatch/score/priors.h"
 #include "plain_hcm.h"
 
@@ -15,7 +15,7 @@ namespace manymatch {
 
 class PlainGraph {
  public:
-  PlainGraph(const Graph& graph, const Priors& priors, const TwoViewPoints& points)
+  PlainGraph(const Graph& graph, const Priors& priors, const VertexPoints& points)
       : left_(graph.left), right_(graph.right), priors_(priors), eps_(points.eps) {
     for (std::size_t e = 0; e < left_.size(); ++e) {
       for (std::size_t k = 0; k < 2; ++k) {

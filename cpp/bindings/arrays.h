@@ -21,6 +21,7 @@ namespace nb = nanobind;
 template <class T, class... Shape>
 using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu, Shape...>;
 using Points = In<double, nb::shape<-1, 2>>;
+using Table = In<double, nb::ndim<2>>;  // points of two or three coordinates
 using Vector = In<double, nb::ndim<1>>;
 using Edges = In<int32_t, nb::shape<-1, 2>>;
 using Flags = In<bool, nb::ndim<1>>;
@@ -86,6 +87,14 @@ inline void check_length(const char* name, std::size_t given, std::size_t wanted
   if (given != wanted) {
     const std::string text = std::string(name) + " has " + std::to_string(given) +
                              " entries, wanted " + std::to_string(wanted);
+    throw nb::value_error(text.c_str());
+  }
+}
+
+inline void check_dimension(const char* name, std::size_t given, int wanted) {
+  if (given != static_cast<std::size_t>(wanted)) {
+    const std::string text = std::string(name) + " has points of " + std::to_string(given) +
+                             " coordinates, wanted " + std::to_string(wanted);
     throw nb::value_error(text.c_str());
   }
 }

@@ -3,9 +3,10 @@
 
 namespace manymatch {
 
-Pair::Pair(Points x0_, Points x1_, Edges edges_, std::optional<Ranks> rank_,
+Pair::Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
            std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_,
-           std::optional<Points> points1_, std::optional<Flags> kept_)
+           std::optional<Points> points1_, std::optional<Flags> kept_,
+           std::optional<Vector> parameters_)
     : x0(std::move(x0_)),
       x1(std::move(x1_)),
       edges(std::move(edges_)),
@@ -14,7 +15,8 @@ Pair::Pair(Points x0_, Points x1_, Edges edges_, std::optional<Ranks> rank_,
       eps(eps_),
       points0(std::move(points0_)),
       points1(std::move(points1_)),
-      kept(std::move(kept_)) {
+      kept(std::move(kept_)),
+      parameters(std::move(parameters_)) {
   check_edges(edges, x0.shape(0), x1.shape(0));
   check_positive("eps", eps);
   if (rank) check_length("rank", rank->shape(0), edges.shape(0));
@@ -64,11 +66,13 @@ void bind_estimate(nb::module_& m) {
       .def_rw("disable", &Options::disabled, "Parts of \"auto\" that are switched off, as bits.");
   nb::class_<Pair>(m, "Pair",
                    "Points by vertex, edges, and the threshold in the unit of the points.")
-      .def(nb::init<Points, Points, Edges, std::optional<Ranks>, std::optional<Flags>, double,
-                    std::optional<Points>, std::optional<Points>, std::optional<Flags>>(),
+      .def(nb::init<Table, Table, Edges, std::optional<Ranks>, std::optional<Flags>, double,
+                    std::optional<Points>, std::optional<Points>, std::optional<Flags>,
+                    std::optional<Vector>>(),
            nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("rank").none(),
            nb::arg("proposals").none(), nb::arg("eps"), nb::arg("points0").none() = nb::none(),
-           nb::arg("points1").none() = nb::none(), nb::arg("kept").none() = nb::none());
+           nb::arg("points1").none() = nb::none(), nb::arg("kept").none() = nb::none(),
+           nb::arg("parameters").none() = nb::none());
   nb::class_<Estimate>(m, "Estimate", "What the results of all problems share.")
       .def_ro("success", &Estimate::success)
       .def_ro("failure", &Estimate::failure)

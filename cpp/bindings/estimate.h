@@ -9,31 +9,47 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "arrays.h"
 #include "manymatch/estimate.h"
-#include "manymatch/problems/two_view_points.h"
+#include "manymatch/problems/points.h"
 
 namespace manymatch {
 
 // One pair as Python hands it over; keeps the arrays alive.
 struct Pair {
-  Points x0, x1;
+  Table x0, x1;
   Edges edges;
   std::optional<Ranks> rank;
   std::optional<Flags> proposals;
   double eps;
   std::optional<Points> points0, points1;
   std::optional<Flags> kept;
+  std::optional<Vector> parameters;  // what a problem takes besides points
 
   // Throws ValueError where the arrays do not fit each other.
-  Pair(Points x0_, Points x1_, Edges edges_, std::optional<Ranks> rank_,
-       std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_,
-       std::optional<Points> points1_, std::optional<Flags> kept_);
+  Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
+       std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_ = {},
+       std::optional<Points> points1_ = {}, std::optional<Flags> kept_ = {},
+       std::optional<Vector> parameters_ = {});
 
   GraphInput input() const;
-  TwoViewPoints points() const { return {view_of(x0), view_of(x1), eps}; }
+
+  // What a problem is built from, besides the graph: the points and, if it takes more than them,
+  // the parameters. Throws ValueError if the points have other dimensions than it wants.
+  template <Problem P>
+  typename P::Data data() const {
+    check_dimension("x0", x0.shape(1), P::kDimension0);
+    check_dimension("x1", x1.shape(1), P::kDimension1);
+    const VertexPoints points{view_of(x0), view_of(x1), eps};
+    if constexpr (std::is_same_v<typename P::Data, VertexPoints>) {
+      return points;
+    } else {
+      return typename P::Data(points, view_of(parameters));
+    }
+  }
 };
 
 Method to_method(const std::string& name);
@@ -49,7 +65,7 @@ std::vector<ModelEstimate<typename P::Model>> estimate_pairs(const std::vector<c
   std::vector<typename P::Data> data;
   for (const Pair* pair : pairs) {
     inputs.push_back(pair->input());
-    data.push_back(pair->points());
+    data.push_back(pair->data<P>());
   }
   Interrupt interrupt(interrupt_pending);
   std::vector<ModelEstimate<typename P::Model>> out;
@@ -71,10 +87,11 @@ std::vector<ModelEstimate<typename P::Model>> estimate_pairs(const std::vector<c
 using ScoreTuple = std::tuple<double, int, Out<bool>, Out<double>>;
 
 template <Problem P>
-ScoreTuple score_pair(const Points& x0, const Points& x1, const Edges& edges, double eps, double q,
-                      double delta, const typename P::Model& model) {
-  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {}, {});
-  ModelScore s = score<P>(pair.input(), pair.points(), model, q, delta);
+ScoreTuple score_pair(const Table& x0, const Table& x1, const Edges& edges, double eps, double q,
+                      double delta, const typename P::Model& model,
+                      std::optional<Vector> parameters = {}) {
+  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {}, {}, std::move(parameters));
+  ModelScore s = score<P>(pair.input(), pair.data<P>(), model, q, delta);
   return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
 }
 

@@ -53,7 +53,7 @@ void bind_homography(nb::module_& m) {
       });
   m.def(
       "score_homography",
-      [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
+      [](const Table& x0, const Table& x1, const Edges& edges, double eps, double q, double delta,
          const Matrix3& H) {
         return score_pair<HomographyProblem>(x0, x1, edges, eps, q, delta, to_homography(H));
       },

@@ -218,7 +218,7 @@ void bind_relative_pose(nb::module_& m) {
       });
   m.def(
       "score",
-      [](const Points& x0, const Points& x1, const Edges& edges, double eps, double q, double delta,
+      [](const Table& x0, const Table& x1, const Edges& edges, double eps, double q, double delta,
          const Matrix3& R, const Vector3& t) {
         return score_pair<RelativePoseProblem>(x0, x1, edges, eps, q, delta, to_pose(R, t));
       },

@@ -72,7 +72,7 @@ void test_many() {
   for (uint64_t seed = 60; seed < 65; ++seed) pairs.push_back(random_pair(seed, 40, 1));
   pairs.push_back(random_pair(65, 3, 0));  // fails
   std::vector<GraphInput> inputs;
-  std::vector<TwoViewPoints> points;
+  std::vector<VertexPoints> points;
   for (const Pair& pair : pairs) {
     inputs.push_back(pair.input());
     points.push_back(pair.points());
@@ -106,7 +106,7 @@ void test_interrupt() {
       CHECK_EQ(polls, 2);
       Interrupt another([] { return true; });
       const std::vector<GraphInput> inputs(3, pair.input());
-      const std::vector<TwoViewPoints> points(3, pair.points());
+      const std::vector<VertexPoints> points(3, pair.points());
       const std::vector<Options> each(3, options);
       estimate_many<RelativePoseProblem>(inputs, points, method, each, threads, another);
       CHECK(another.requested());

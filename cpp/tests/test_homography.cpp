@@ -234,7 +234,7 @@ struct Scene {
     }
     graph = make_graph(edges, points, points);
   }
-  TwoViewPoints points(double eps) const { return {x0, x1, eps}; }
+  VertexPoints points(double eps) const { return {x0, x1, eps}; }
 };
 
 // By the definition; infinite where a third coordinate is not positive.

@@ -30,7 +30,7 @@ struct Exact : RelativePoseProblem {
 
 // Takes the slack for rounding off the threshold instead of adding it.
 struct Careless : RelativePoseProblem {
-  Careless(const Graph& g, const TwoViewPoints& given) : RelativePoseProblem(g, given), points(6) {
+  Careless(const Graph& g, const VertexPoints& given) : RelativePoseProblem(g, given), points(6) {
     for (std::size_t e = 0; e < g.num_edges(); ++e) {
       const double* ends[] = {&given.x0[2 * at(g.left[e])], &given.x1[2 * at(g.right[e])]};
       for (std::size_t side = 0; side < 2; ++side) {

@@ -15,7 +15,7 @@ struct Pair {
   manymatch::GraphInput input() const {
     return {static_cast<int>(x0.size() / 2), static_cast<int>(x1.size() / 2), edges, {}, {}};
   }
-  manymatch::TwoViewPoints points() const { return {x0, x1, eps}; }
+  manymatch::VertexPoints points() const { return {x0, x1, eps}; }
 };
 
 // Each point with its true partner and `wrong` others; image 1 has noise.

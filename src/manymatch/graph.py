@@ -1,4 +1,4 @@
-"""The many-to-many association graph: keypoints of two images and the candidates between them."""
+"""The many-to-many association graph: points of two sides and the candidates between them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_PIXELS = "an (N, 2) array of pixels"
+_POINTS = "an (N, 2) array of pixels or an (N, 3) array of points in space"
 
 # The .npz file of a graph.
 _FORMAT, _VERSION = "manymatch.AssociationGraph", 1
@@ -44,15 +44,17 @@ _OPTIONAL = ("similarity", "rank")
 class AssociationGraph:
     """Keypoints of two images and the candidate correspondences (edges) between them.
 
-    A keypoint may have any number of candidates. The graph is immutable: its arrays are read-only
-    copies, and every operation returns a new graph.
+    A keypoint may have any number of candidates. Either side may be points in space instead of
+    keypoints: a map for `estimate_absolute_pose`, two clouds for `estimate_rigid_transform`. The
+    graph is immutable: its arrays are read-only copies, and every operation returns a new graph.
 
     Parameters
     ----------
-    points0 : (N0, 2) array_like
-        Keypoints (x, y) of image 0 in pixels; the centre of the top-left pixel is (0, 0). Finite.
-    points1 : (N1, 2) array_like
-        Keypoints of image 1, likewise.
+    points0 : (N0, 2) or (N0, 3) array_like
+        Keypoints (x, y) of image 0 in pixels; the centre of the top-left pixel is (0, 0). Or
+        points (x, y, z) in any unit. Finite.
+    points1 : (N1, 2) or (N1, 3) array_like
+        Keypoints of image 1 or points, likewise.
     edges : (E, 2) array_like of integers
         ``edges[e]`` is (index into points0, index into points1). Order is meaning: best first,
         that is by rank, then by decreasing similarity. Of equal edges the first one is kept.
@@ -63,7 +65,7 @@ class AssociationGraph:
 
     Attributes
     ----------
-    points0, points1 : (N0, 2) and (N1, 2) float64 ndarray
+    points0, points1 : (N0, 2) or (N0, 3), and (N1, 2) or (N1, 3) float64 ndarray
     edges : (E, 2) int64 ndarray
     similarity : (E,) float32 ndarray or None
     rank : (E,) int32 ndarray or None
@@ -92,8 +94,7 @@ class AssociationGraph:
         similarity: ArrayLike | None = None,
         rank: ArrayLike | None = None,
     ) -> None:
-        p0 = float_array(points0, "points0", _PIXELS, (None, 2))
-        p1 = float_array(points1, "points1", _PIXELS, (None, 2))
+        p0, p1 = _points(points0, "points0"), _points(points1, "points1")
         e = int_array(edges, "edges", "an (E, 2) array of whole numbers", (None, 2))
         for side, points in enumerate((p0, p1)):
             want = f"indices into points{side} (0 to {len(points) - 1}) in column {side}"
@@ -113,11 +114,15 @@ class AssociationGraph:
     def from_matches(cls, points0: ArrayLike, points1: ArrayLike) -> AssociationGraph:
         """Make the graph of plain 1-to-1 matches: N edges ``(i, i)``, all of rank 1.
 
-        The keypoints, (N, 2) pixels each, are matched ``points0[i]`` with ``points1[i]``, best
-        first.
+        The points, (N, 2) pixels or (N, 3) each, are matched ``points0[i]`` with ``points1[i]``,
+        best first.
         """
-        p0 = float_array(points0, "points0", _PIXELS, (None, 2))
-        p1 = float_array(points1, "points1", f"an ({len(p0)}, 2) array of pixels", (len(p0), 2))
+        p0, p1 = _points(points0, "points0"), _points(points1, "points1")
+        if len(p1) != len(p0):
+            raise ValueError(
+                f"points1 must hold {count(len(p0), 'point')}, one for each of points0, got "
+                f"{len(p1)}"
+            )
         edges = np.repeat(np.arange(len(p0), dtype=np.int64)[:, None], 2, axis=1)
         return _make(p0, p1, edges, None, np.ones(len(p0), dtype=np.int32), 0)
 
@@ -258,15 +263,38 @@ class HasGraph(Protocol):
 GraphLike: TypeAlias = AssociationGraph | HasGraph
 
 
-def as_graph(value: object, name: str = "graph") -> AssociationGraph:
-    """Return a graph, or the graph of `Candidates`, a `MatchResult` or a data set's pair."""
+def as_graph(
+    value: object, name: str = "graph", dimensions: tuple[int, int] = (2, 2)
+) -> AssociationGraph:
+    """Return a graph, or the graph of `Candidates`, a `MatchResult` or a data set's pair.
+
+    `dimensions` are the coordinates that points of either side must have.
+    """
     graph = value.graph if isinstance(value, HasGraph) else value
     if not isinstance(graph, AssociationGraph):
         want = "an AssociationGraph or what candidates() returns"
         if isinstance(value, np.ndarray):
             want += " (AssociationGraph.from_matches makes one of matched points)"
         raise refusal(name, want, value)
+    for side, (points, wanted) in enumerate(
+        zip((graph.points0, graph.points1), dimensions, strict=True)
+    ):
+        if points.shape[1] != wanted:
+            kind = "pixels (N, 2)" if wanted == 2 else "points in space (N, 3)"
+            raise ValueError(
+                f"{name} must have {kind} as points{side} here, got points{side} of shape "
+                f"{points.shape}"
+            )
     return graph
+
+
+def _points(value: ArrayLike, name: str) -> FloatArray:
+    """Check points, (N, 2) or (N, 3); an empty list is no points of an image."""
+    try:
+        shape = np.shape(value)
+    except ValueError:  # rows of different lengths
+        shape = ()
+    return float_array(value, name, _POINTS, (None, 3 if shape[1:] == (3,) else 2))
 
 
 def _fill(graph: AssociationGraph, *values: Any) -> None:

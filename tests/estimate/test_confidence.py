@@ -225,7 +225,7 @@ def test_other_arguments_are_refused():
     _, estimate, _ = solve_scene(EASY, 0)
     with pytest.raises(ValueError, match=r"estimate must be an Estimate, got 3"):
         assess(3)
-    other = dataclasses.replace(estimate, pose=None, homography=np.eye(3), _cameras=None)
+    other = dataclasses.replace(estimate, problem="homography", homography=np.eye(3))
     with pytest.raises(ValueError, match=r"estimate must be one of a relative pose"):
         assess(other)
 

@@ -174,8 +174,8 @@ def assess(estimate: Estimate) -> Confidence:
     """
     if not isinstance(estimate, Estimate):
         raise refusal("estimate", "an Estimate", estimate)
-    if estimate._cameras is None:  # noqa: SLF001
-        raise ValueError("estimate must be one of a relative pose, got one of a homography")
+    if estimate.problem != "relative":
+        raise ValueError(f"estimate must be one of a relative pose, got {estimate.problem!r}")
     shape, probability = (
         Planarity(math.nan, math.nan, math.nan),
         Probability(0.0, Rival(0.0, 0.0, 0.0), 0.0),
@@ -259,10 +259,10 @@ class Evidence:
 def evidence(estimate: Estimate) -> Evidence | None:
     """Collect what the probability of the pose follows from; None if there is no pose."""
     pose, matches, cameras = estimate.pose, estimate.matches, estimate._cameras  # noqa: SLF001
-    if pose is None or cameras is None:
+    if pose is None:
         return None
     options = estimate.options.replace(threshold_px=estimate.threshold_px)
-    pair = prepare(estimate._graph, *cameras, options)  # noqa: SLF001
+    pair = prepare(estimate._graph, cameras[0], cameras[1], options)  # noqa: SLF001
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     distances = sampson_distances(pair, pose.R, pose.t)
     in_front = distances[np.isfinite(distances)]

@@ -9,10 +9,10 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, read_only
-from manymatch.estimate.match_probability import HOMOGRAPHY, match_probability
-from manymatch.estimate.options import checked_options, core_options, num_threads
+from manymatch.estimate import match_probability as probabilities
+from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import Estimate, common_fields
+from manymatch.estimate.result import Estimate, GeometricProblem, common_fields
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -78,15 +78,28 @@ def estimate_homography(
     True
     """
     checked = checked_options(options, settings)
-    pair, frame = prepare(graph, checked, proposals)
-    result = _core.estimate_homography(
-        [pair.for_core()],
-        checked_method(method),
-        [core_options(checked)],
-        num_threads(checked.threads),
-    )[0]
+    pair = prepare(graph, checked, proposals)
+    return HOMOGRAPHY.run([pair], checked_method(method), checked.threads)[0]
+
+
+def prepare(
+    graph: object, options: Options, proposals: object = None, where: str = ""
+) -> PreparedPair:
+    """Check a pair and bring its points to the frame in which the homography is found."""
+    checked = checked_graph(graph, options, where)
+    frame = Frame(checked)
+    x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
+    return PreparedPair(checked, x0, x1, 1.0 / frame.unit, options, proposals, where, frame=frame)
+
+
+def _finish(pair: PreparedPair, result: _core.HomographyEstimate, method: str) -> Estimate:
+    """Turn the core's result into the public one."""
     pair.take_threshold(result.threshold)
-    common = common_fields(pair, result, method, lambda model: read_only(frame.to_pixels(model)))
+
+    def public(model: FloatArray) -> FloatArray:
+        return read_only(pair.frame.to_pixels(model))
+
+    common = common_fields(HOMOGRAPHY, pair, result, public, method)
     # A transfer has the noise of both keypoints, which are taken to be alike.
     common |= {name: common[name] / math.sqrt(2.0) for name in ("noise_px", "noise_sd_px")}
     if result.success and _on_a_line(pair.graph, common["matches"], pair.threshold_px):
@@ -102,19 +115,9 @@ def estimate_homography(
     probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
     return Estimate(
         **common,
-        homography=read_only(frame.to_pixels(result.model)) if success else None,
+        homography=public(result.model) if success else None,
         match_probability=probability if method == "auto" else None,
     )
-
-
-def prepare(
-    graph: object, options: Options, proposals: object = None
-) -> tuple[PreparedPair, Frame]:
-    """Check a pair and bring its points to the frame in which the homography is found."""
-    checked = checked_graph(graph, options)
-    frame = Frame(checked)
-    x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
-    return PreparedPair(checked, x0, x1, 1.0 / frame.unit, options, proposals), frame
 
 
 class Frame:
@@ -174,7 +177,7 @@ def transfer_errors(pair: PreparedPair, H: FloatArray) -> FloatArray:
 
 def _match_probability(pair: PreparedPair, result: _core.HomographyEstimate) -> FloatArray:
     return read_only(
-        match_probability(
+        probabilities.match_probability(
             pair.edges,
             pair.graph.rank,
             result.kept,
@@ -182,6 +185,9 @@ def _match_probability(pair: PreparedPair, result: _core.HomographyEstimate) -> 
             result.inliers,
             result.matched,
             pair.options.q,
-            HOMOGRAPHY,
+            probabilities.HOMOGRAPHY,
         )
     )
+
+
+HOMOGRAPHY = GeometricProblem("homography", "estimate_homography", prepare, _finish)

@@ -28,9 +28,15 @@ _SMALLEST_IMAGE, _ENLARGED_SPAN = 32.0, 1000.0
 _WORKING_EDGE = 1024.0
 
 
-def checked_graph(graph: object, options: Options, where: str = "") -> AssociationGraph:
-    """Check that a graph has what the options need; `where` begins the error sentence."""
-    checked = as_graph(graph, f"{where}graph")
+def checked_graph(
+    graph: object, options: Options, where: str = "", dimensions: tuple[int, int] = (2, 2)
+) -> AssociationGraph:
+    """Check that a graph has what the options and the problem need.
+
+    `where` begins the error sentence, `dimensions` are the coordinates of the points of either
+    side.
+    """
+    checked = as_graph(graph, f"{where}graph", dimensions)
     if options.guidance > 0 and checked.rank is None:
         raise ValueError(
             f"{where}graph must have ranks when options.guidance is above 0, got a graph "
@@ -53,11 +59,14 @@ def nothing_to_match(graph: AssociationGraph) -> str:
 class PreparedPair:
     """One pair as the core takes it.
 
-    `x0` (N0, 2) and `x1` (N1, 2) are the keypoints of a checked graph in the coordinates in which
-    the problem is solved, `eps` is the inlier threshold in these coordinates, `threshold_px` the
-    same in pixels, and `proposals` are the edges (E,) from which minimal samples are drawn, None
-    for all. Until `take_threshold`, an automatic threshold is one pixel of the working size.
-    `working_scale` is that of `estimate_relative_pose`. An error begins with `where`.
+    `x0` (N0, 2 or 3) and `x1` (N1, 2 or 3) are the points of a checked graph in the coordinates in
+    which the problem is solved, `unit` is a pixel (or the unit of points in space) in these
+    coordinates, `eps` the inlier threshold in them, `threshold_px` the same in pixels (or in the
+    unit of the points: `threshold`, which takes the place of that of the options), and `proposals`
+    are the edges (E,) from which minimal samples are drawn, None for all. Until `take_threshold`,
+    an automatic threshold is one pixel of the working size. `working_scale` is that of
+    `estimate_relative_pose`; `frame` is what a problem needs to bring models back; `parameters` is
+    what its core takes besides points. An error begins with `where`.
     """
 
     def __init__(
@@ -65,20 +74,25 @@ class PreparedPair:
         graph: AssociationGraph,
         x0: FloatArray,
         x1: FloatArray,
-        pixel: float,
+        unit: float,
         options: Options,
         proposals: object = None,
         where: str = "",
-        cameras: tuple[Camera, Camera] | None = None,
+        *,
+        cameras: tuple[Camera, ...] = (),
         working_scale: WorkingScale | None = None,
+        threshold: float | None = None,
+        frame: Any = None,
+        parameters: FloatArray | None = None,
     ) -> None:
         self.cameras, self.working_scale = cameras, working_scale
         self.graph, self.options = graph, options
         self.x0, self.x1 = x0, x1
-        chosen = options.threshold_px
+        self.frame, self.parameters = frame, parameters
+        chosen = options.threshold_px if threshold is None else threshold
         automatic = isinstance(chosen, str)
         self.threshold_px = _working_pixel(graph, working_scale) if automatic else float(chosen)
-        self.eps = pixel * self.threshold_px
+        self.eps = unit * self.threshold_px
         self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
         self.proposals: BoolArray | None = None
         if proposals is not None:
@@ -91,19 +105,27 @@ class PreparedPair:
         self.eps *= factor
 
     def for_core(self, x1: FloatArray | None = None, kept: BoolArray | None = None) -> _core.Pair:
-        """Return the pair for the core, with other points (N1, 2) of image 1 if they are given.
+        """Return the pair for the core, with other points of side 1 if they are given.
 
         What is known of the edges stays: their rank, and what the motion filter says of the pixels.
         That is `kept`, (E,), where it is known; else the filter runs if the method wants it, in
         pixels at working size.
         """
         seen = self.graph
-        if self.working_scale is not None:
-            seen = at_working_size(seen, *self.working_scale)
-        points0, points1 = _filter_points(seen.points0, seen.points1)
+        points0: FloatArray | None
+        points1: FloatArray | None
+        if seen.points0.shape[1] == seen.points1.shape[1] == 2:
+            if self.working_scale is not None:
+                seen = at_working_size(seen, *self.working_scale)
+            points0, points1 = _filter_points(seen.points0, seen.points1)
+        else:  # The motion filter is one of two images.
+            points0 = points1 = None
         x1 = self.x1 if x1 is None else x1
         rank, mask = self.graph.rank, self.proposals
-        return _core.Pair(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept)
+        return _core.Pair(
+            *(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept),
+            self.parameters,
+        )
 
 
 def _working_pixel(graph: AssociationGraph, working_scale: WorkingScale | None) -> float:

@@ -9,15 +9,9 @@ import numpy as np
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, integer, read_only, refusal
 from manymatch.estimate.match_probability import match_probability
-from manymatch.estimate.options import (
-    AUTO,
-    checked_options,
-    core_options,
-    num_threads,
-    options_for_each,
-)
+from manymatch.estimate.options import AUTO, checked_options, options_for_each
 from manymatch.estimate.prepare import PreparedPair, checked_graph, checked_problems
-from manymatch.estimate.result import Estimate, Score, common_fields
+from manymatch.estimate.result import Estimate, GeometricProblem, Score, common_fields
 from manymatch.geometry.camera import as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 
@@ -103,7 +97,7 @@ def estimate_relative_pose(
     """
     checked = checked_options(options, settings)
     pair = prepare(graph, camera0, camera1, checked, proposals, working_scale=working_scale)
-    return _estimate([pair], checked_method(method), checked.threads)[0]
+    return RELATIVE_POSE.run([pair], checked_method(method), checked.threads)[0]
 
 
 def estimate_relative_poses(
@@ -143,7 +137,7 @@ def estimate_relative_poses(
             zip(listed, checked, strict=True)
         )
     ]
-    return _estimate(pairs, method, count)
+    return RELATIVE_POSE.run(pairs, method, count)
 
 
 def score_pose(
@@ -204,7 +198,11 @@ def prepare(
     pixel = normalised_pixel(first, second)
     x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
     cameras = (first, second)
-    return PreparedPair(checked, x0, x1, pixel, options, proposals, where, cameras, working_scale)
+    return PreparedPair(
+        *(checked, x0, x1, pixel, options, proposals, where),
+        cameras=cameras,
+        working_scale=working_scale,
+    )
 
 
 def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> FloatArray:
@@ -218,22 +216,11 @@ def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> Float
     return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
 
 
-def _estimate(pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[Estimate]:
-    """Run the core on all pairs."""
-    results = _core.estimate_relative_pose(
-        [pair.for_core() for pair in pairs],
-        method,
-        [core_options(pair.options) for pair in pairs],
-        num_threads(threads),
-    )
-    return [_finish(pair, result, method) for pair, result in zip(pairs, results, strict=True)]
-
-
 def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str) -> Estimate:
     """Turn the core's result into the public one."""
     pair.take_threshold(result.threshold)
     pose = RelativePose(*result.model) if result.success else None
-    common = common_fields(pair, result, method, lambda model: RelativePose(*model))
+    common = common_fields(RELATIVE_POSE, pair, result, lambda model: RelativePose(*model), method)
     matches = common["matches"]
     parallax = _median_parallax_deg(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]], pose)
     probability = None
@@ -242,6 +229,8 @@ def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str)
     return Estimate(
         **common,
         pose=pose,
+        camera0=pair.cameras[0],
+        camera1=pair.cameras[1],
         match_probability=probability,
         parallax_deg=parallax,
         low_parallax=bool(parallax < _LOW_PARALLAX * np.degrees(pair.eps)),
@@ -262,3 +251,6 @@ def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | No
     rays1 = np.column_stack([x1, np.ones(len(x1))])
     sine = np.linalg.norm(np.cross(rays0, rays1), axis=1)
     return float(np.median(np.degrees(np.arctan2(sine, np.sum(rays0 * rays1, axis=1)))))
+
+
+RELATIVE_POSE = GeometricProblem("relative", "estimate_relative_pose", prepare, _finish)

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch import _core
 from manymatch._validate import BoolArray, FloatArray, IndexArray, count, read_only
+from manymatch.estimate.options import core_options, num_threads
 from manymatch.estimate.prepare import nothing_to_match
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from manymatch import _core
+    from manymatch._validate import Method
     from manymatch.estimate.options import Options
     from manymatch.estimate.prepare import PreparedPair, WorkingScale
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
+
+    Model = RelativePose | FloatArray
 
 # Fields of an `Estimate` that are taken from the result of the core as they are.
 _FIELDS_OF_CORE = (
@@ -36,8 +40,8 @@ class Alternative:
 
     Attributes
     ----------
-    model : RelativePose or (3, 3) float64 ndarray
-        A pose or a homography, as in `Estimate`.
+    model : RelativePose, AbsolutePose or float64 ndarray
+        A pose, homography, fundamental matrix or transform, as in `Estimate`.
     probability : float
         Probability that this is the right model, if one of those found is; the chosen model has
         what those of all alternatives leave of 1.
@@ -50,14 +54,14 @@ class Alternative:
         filter says: of two motions that each agree in themselves it keeps one.
     """
 
-    model: RelativePose | FloatArray
+    model: Model
     probability: float
     cardinality: int
     matches: IndexArray
     support: float
 
     def __repr__(self) -> str:
-        model = "homography" if isinstance(self.model, np.ndarray) else repr(self.model)
+        model = "matrix" if isinstance(self.model, np.ndarray) else repr(self.model)
         return (
             f"Alternative({model}; probability {self.probability:.2f}, "
             f"{count(self.cardinality, 'match', 'matches')})"
@@ -74,12 +78,24 @@ class Estimate:
         Whether there is a model.
     failure : str
         Why there is none; empty on success.
+    problem : str
+        What was estimated: "relative", "homography", ...
     pose : RelativePose or None
         Of `estimate_relative_pose`: maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with
         ``|t| = 1``.
     homography : (3, 3) float64 ndarray or None
         Of `estimate_homography`: maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0`` with
         ``H[2, 2] = 1``.
+    fundamental : (3, 3) float64 ndarray or None
+        Of `estimate_fundamental`: ``x1^T F x0 = 0`` in pixels, with Frobenius norm one.
+    transform : (4, 4) float64 ndarray or None
+        Of `estimate_rigid_transform` and `estimate_similarity`: ``x1 = transform @ x0`` in
+        homogeneous coordinates.
+    scale : float
+        Of `estimate_similarity`: that of the transform. NaN for other problems.
+    camera0, camera1 : Camera or None
+        Cameras of a pose, with the focal lengths found where they were unknown; an absolute pose
+        has one, `camera0`.
     inliers : (E,) bool ndarray
         Edges consistent with the model: error below the threshold and, for a pose, both depths
         positive.
@@ -133,8 +149,14 @@ class Estimate:
 
     success: bool
     failure: str
+    problem: str
     pose: RelativePose | None = None
     homography: FloatArray | None = None
+    fundamental: FloatArray | None = None
+    transform: FloatArray | None = None
+    scale: float = math.nan
+    camera0: Camera | None = None
+    camera1: Camera | None = None
     inliers: BoolArray
     matches: IndexArray
     match_probability: FloatArray | None = None
@@ -159,7 +181,7 @@ class Estimate:
     _graph: AssociationGraph
     # Edges (E,) that the motion filter keeps; empty if it did not run.
     _kept: BoolArray
-    _cameras: tuple[Camera, Camera] | None = None
+    _cameras: tuple[Camera, ...] = ()
     _working_scale: WorkingScale | None = None
     # The support of the best other model, 0 if there is none; mean share of the inliers of the
     # pooled seeds that the model has too.
@@ -170,7 +192,7 @@ class Estimate:
         effort = f"{count(self.iterations, 'iteration')}, {1e3 * self.timing['total']:.1f} ms"
         if not self.success:
             return f"Estimate({self.method}: failed, {self.failure}; {effort})"
-        model = "homography" if self.pose is None else repr(self.pose)
+        model = self.problem if self.pose is None else repr(self.pose)
         weak = f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
         return (
             f"Estimate({self.method}: {model}; {count(self.inliers.size, 'candidate')} -> "
@@ -208,11 +230,46 @@ class Score:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class GeometricProblem:
+    """What the functions for all problems need to know of one.
+
+    Attributes
+    ----------
+    name : str
+        As in `Estimate.problem`.
+    core : str
+        Name of the core's function: (pairs, method, options, threads) to results.
+    prepare : callable
+        (graph, what else the problem takes, options, proposals, where) to a `PreparedPair`.
+    finish : callable
+        (pair, result of the core, method) to an `Estimate`.
+    """
+
+    name: str
+    core: str
+    prepare: Callable[..., PreparedPair]
+    finish: Callable[[PreparedPair, Any, str], Estimate]
+
+    def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[Estimate]:
+        """Estimate all pairs; one pair uses the threads within, several use one each."""
+        results = getattr(_core, self.core)(
+            [pair.for_core() for pair in pairs],
+            method,
+            [core_options(pair.options) for pair in pairs],
+            num_threads(threads),
+        )
+        return [
+            self.finish(pair, result, method) for pair, result in zip(pairs, results, strict=True)
+        ]
+
+
 def common_fields(
+    problem: GeometricProblem,
     prepared: PreparedPair,
-    result: _core.RelativePoseEstimate | _core.HomographyEstimate,
+    result: _core.Estimate,
+    public_model: Callable[[Any], Model],
     method: str,
-    public_model: Callable[[Any], RelativePose | FloatArray],
 ) -> dict[str, Any]:
     """Take the fields of an `Estimate` that all problems have from the result of the core.
 
@@ -221,7 +278,9 @@ def common_fields(
     edges = prepared.graph.edges
     known = method == "auto" and result.success and result.noise > 0.0
     pixels = prepared.threshold_px / prepared.eps if known else math.nan
+    alternatives: list[Any] = getattr(result, "alternatives")  # noqa: B009 - of every problem
     return {
+        "problem": problem.name,
         **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
         "failure": nothing_to_match(prepared.graph) or result.failure,
         "inliers": read_only(result.inliers),
@@ -234,7 +293,7 @@ def common_fields(
             Alternative(
                 public_model(model), probability, len(matched), read_only(edges[matched]), support
             )
-            for model, probability, support, matched in result.alternatives
+            for model, probability, support, matched in alternatives
         ),
         "method": method,
         "options": prepared.options,

@@ -99,34 +99,13 @@ bool direct_linear_transform(const RefineColumns& columns, std::span<const doubl
   return true;
 }
 
-HomographyProblem::HomographyProblem(const Graph& graph, const TwoViewPoints& points)
-    : graph_(graph), eps_(points.eps) {
-  const std::size_t padded = graph.words() * 64;
-  for (auto* v : {&x0_, &y0_, &x1_, &y1_}) {
-    v->assign(padded, std::numeric_limits<double>::quiet_NaN());
-  }
-  double largest[2] = {1.0, 1.0};
-  for (std::size_t e = 0; e < graph.num_edges(); ++e) {
-    const double* a = points.x0.data() + 2 * at(graph.left[e]);
-    const double* b = points.x1.data() + 2 * at(graph.right[e]);
-    const double most0 = std::max(std::abs(a[0]), std::abs(a[1]));
-    const double most1 = std::max(std::abs(b[0]), std::abs(b[1]));
-    if (!std::isfinite(a[0] + a[1] + b[0] + b[1])) continue;  // stays an outlier
-    x0_[e] = a[0];
-    y0_[e] = a[1];
-    x1_[e] = b[0];
-    y1_[e] = b[1];
-    largest[0] = std::max(largest[0], most0);
-    largest[1] = std::max(largest[1], most1);
-  }
-  x0f_ = to_float(x0_);
-  y0f_ = to_float(y0_);
-  x1f_ = to_float(x1_);
-  y1f_ = to_float(y1_);
-  arrays_ = {x0_.data(),  y0_.data(),  x1_.data(),    y1_.data(), x0f_.data(), y0f_.data(),
-             x1f_.data(), y1f_.data(), graph.words(), largest[0], largest[1]};
+HomographyProblem::HomographyProblem(const Graph& graph, const VertexPoints& points)
+    : graph_(graph), eps_(points.eps), points_(graph, points, kDimension0, kDimension1) {
+  arrays_ = {points_.x0.data(),  points_.y0.data(),  points_.x1.data(),  points_.y1.data(),
+             points_.x0f.data(), points_.y0f.data(), points_.x1f.data(), points_.y1f.data(),
+             graph.words(),      points_.largest0,   points_.largest1};
   // Squares of what the screen computes stay within the range of float.
-  screens_ = eps_ < 1e6 && largest[0] < 1e6 && largest[1] < 1e6;
+  screens_ = eps_ < 1e6 && points_.largest0 < 1e6 && points_.largest1 < 1e6;
 }
 
 bool HomographyProblem::same(const Homography& a, const Homography& b) {
@@ -161,10 +140,10 @@ void HomographyProblem::solve(std::span<const int> samples, Workspace& space,
   for (int i = 0; i < batch.count; ++i) {
     for (int k = 0; k < kSampleSize; ++k) {
       const std::size_t e = at(samples[at(kSampleSize * i + k)]);
-      batch.x0[k][i] = x0_[e];
-      batch.y0[k][i] = y0_[e];
-      batch.x1[k][i] = x1_[e];
-      batch.y1[k][i] = y1_[e];
+      batch.x0[k][i] = points_.x0[e];
+      batch.y0[k][i] = points_.y0[e];
+      batch.x1[k][i] = points_.x1[e];
+      batch.y1[k][i] = points_.y1[e];
     }
   }
   homography_kernels().four_point(batch, *space.solutions);
@@ -196,7 +175,7 @@ int HomographyProblem::within(const Homography& model, double limit2,
 LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges, Loss loss,
                                    double scale2, int max_iterations, Workspace& space) const {
   RefineColumns& columns = space.columns;
-  columns.gather(edges, x0_.data(), y0_.data(), x1_.data(), y1_.data());
+  columns.gather(edges, points_);
   const std::span<const double> weights = edges.weights();
   if (loss == Loss::kCauchy) {
     return refine_homography(model, columns, weights, loss, scale2, max_iterations);

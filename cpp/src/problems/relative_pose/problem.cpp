@@ -56,36 +56,33 @@ LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double>
   return result;
 }
 
-RelativePoseProblem::RelativePoseProblem(const Graph& graph, const TwoViewPoints& points)
-    : graph_(graph), eps_(points.eps) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const std::size_t padded = graph.words() * 64;
-  for (auto* v : {&x0_, &y0_, &n0_, &x1_, &y1_, &n1_}) v->assign(padded, nan);
+RelativePoseProblem::RelativePoseProblem(const Graph& graph, const VertexPoints& points)
+    : graph_(graph),
+      eps_(points.eps),
+      points_(graph, points, kDimension0, kDimension1),
+      n0_(points_.x0),
+      n1_(points_.x1) {
   double largest0 = 1.0, largest1 = 1.0;
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
-    const double* a = points.x0.data() + 2 * at(graph.left[e]);
-    const double* b = points.x1.data() + 2 * at(graph.right[e]);
+    const double a[2] = {points_.x0[e], points_.y0[e]}, b[2] = {points_.x1[e], points_.y1[e]};
     const double norm0 = std::sqrt(a[0] * a[0] + a[1] * a[1] + 1.0);
     const double norm1 = std::sqrt(b[0] * b[0] + b[1] * b[1] + 1.0);
-    if (!std::isfinite(norm0) || !std::isfinite(norm1)) continue;  // stays an outlier
-    x0_[e] = a[0];
-    y0_[e] = a[1];
+    if (!std::isfinite(norm0) || !std::isfinite(norm1)) {  // stays an outlier
+      n0_[e] = n1_[e] = points_.x0[e] = points_.x1[e] = std::numeric_limits<double>::quiet_NaN();
+      points_.x0f[e] = points_.x1f[e] = std::numeric_limits<float>::quiet_NaN();
+      continue;
+    }
     n0_[e] = 1.0 / norm0;
-    x1_[e] = b[0];
-    y1_[e] = b[1];
     n1_[e] = 1.0 / norm1;
     largest0 = std::max(largest0, norm0);
     largest1 = std::max(largest1, norm1);
   }
-  x0f_ = to_float(x0_);
-  y0f_ = to_float(y0_);
   n0f_ = to_float(n0_);
-  x1f_ = to_float(x1_);
-  y1f_ = to_float(y1_);
   n1f_ = to_float(n1_);
-  arrays_ = {x0_.data(),  y0_.data(),  n0_.data(),   x1_.data(),  y1_.data(),
-             n1_.data(),  x0f_.data(), y0f_.data(),  n0f_.data(), x1f_.data(),
-             y1f_.data(), n1f_.data(), graph.words()};
+  arrays_ = {points_.x0.data(),  points_.y0.data(),  n0_.data(),  points_.x1.data(),
+             points_.y1.data(),  n1_.data(),         points_.x0f.data(), points_.y0f.data(),
+             n0f_.data(),        points_.x1f.data(), points_.y1f.data(), n1f_.data(),
+             graph.words()};
   // x1' E x0 in float32: eight roundings of 2^-24 on terms that together are at most
   // sqrt(2) |x0| |x1|, doubled; and what rounding does to sqrt(den), times eps.
   slack_ = 1.4e-6 * largest0 * largest1 + 1.5e-6 * eps_ * std::max(largest0, largest1);
@@ -106,11 +103,11 @@ void RelativePoseProblem::solve(std::span<const int> samples, Workspace& space,
   for (int i = 0; i < batch.count; ++i) {
     for (int k = 0; k < kSampleSize; ++k) {
       const std::size_t e = at(samples[at(kSampleSize * i + k)]);
-      batch.b0[k][0][i] = x0_[e] * n0_[e];
-      batch.b0[k][1][i] = y0_[e] * n0_[e];
+      batch.b0[k][0][i] = points_.x0[e] * n0_[e];
+      batch.b0[k][1][i] = points_.y0[e] * n0_[e];
       batch.b0[k][2][i] = n0_[e];
-      batch.b1[k][0][i] = x1_[e] * n1_[e];
-      batch.b1[k][1][i] = y1_[e] * n1_[e];
+      batch.b1[k][0][i] = points_.x1[e] * n1_[e];
+      batch.b1[k][1][i] = points_.y1[e] * n1_[e];
       batch.b1[k][2][i] = n1_[e];
     }
   }
@@ -143,7 +140,7 @@ int RelativePoseProblem::within(const Pose& pose, double limit2, std::span<uint6
 LmResult RelativePoseProblem::refine(Pose& pose, const GatheredEdges& edges, Loss loss,
                                      double scale2, int max_iterations, Workspace& space) const {
   RefineColumns& columns = space.columns;
-  columns.gather(edges, x0_.data(), y0_.data(), x1_.data(), y1_.data());
+  columns.gather(edges, points_);
   return refine_pose(pose, columns, edges.weights(), loss, scale2, max_iterations);
 }
 

@@ -11,7 +11,7 @@
 #include "manymatch/aligned.h"
 #include "manymatch/dispatch.h"
 #include "manymatch/problems/homography/kernels.h"
-#include "manymatch/problems/two_view_points.h"
+#include "manymatch/problems/points.h"
 #include "manymatch/ransac/problem.h"
 
 namespace manymatch {
@@ -54,8 +54,9 @@ class HomographyProblem {
  public:
   using Model = Homography;
   using Data =
-      TwoViewPoints;  // both images in one unit, best such that all points are within [-1, 1]
+      VertexPoints;  // both images in one unit, best such that all points are within [-1, 1]
   static constexpr int kSampleSize = 4;
+  static constexpr int kDimension0 = 2, kDimension1 = 2;
   static constexpr const char* kModelName = "homography";
   static constexpr double kPolishReach = 2.0;
   // The last polish: a threshold is about three standard deviations of the noise, and Cauchy's loss
@@ -73,7 +74,7 @@ class HomographyProblem {
     std::size_t next_remembered = 0;
   };
 
-  HomographyProblem(const Graph& graph, const TwoViewPoints& points);
+  HomographyProblem(const Graph& graph, const VertexPoints& points);
   // arrays_ points into the other members.
   HomographyProblem(const HomographyProblem&) = delete;
   HomographyProblem& operator=(const HomographyProblem&) = delete;
@@ -94,8 +95,7 @@ class HomographyProblem {
  private:
   const Graph& graph_;
   double eps_;
-  AlignedVector<double> x0_, y0_, x1_, y1_;  // per edge, padded
-  AlignedVector<float> x0f_, y0f_, x1f_, y1f_;
+  EdgePoints points_;
   HomographyEdges arrays_;
   bool screens_ = true;
 };

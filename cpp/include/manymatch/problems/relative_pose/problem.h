@@ -10,7 +10,7 @@
 #include "manymatch/dispatch.h"
 #include "manymatch/problems/relative_pose/kernels.h"
 #include "manymatch/problems/relative_pose/pose.h"
-#include "manymatch/problems/two_view_points.h"
+#include "manymatch/problems/points.h"
 #include "manymatch/ransac/problem.h"
 
 namespace manymatch {
@@ -22,8 +22,9 @@ LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double>
 class RelativePoseProblem {
  public:
   using Model = Pose;
-  using Data = TwoViewPoints;  // on the normalised planes
+  using Data = VertexPoints;  // on the normalised planes
   static constexpr int kSampleSize = 5;
+  static constexpr int kDimension0 = 2, kDimension1 = 2;
   static constexpr const char* kModelName = "pose";
   static constexpr double kPolishReach = 3.0;
   static constexpr double kPolishScale = 1.0;
@@ -37,7 +38,7 @@ class RelativePoseProblem {
     RefineColumns columns;
   };
 
-  RelativePoseProblem(const Graph& graph, const TwoViewPoints& points);
+  RelativePoseProblem(const Graph& graph, const VertexPoints& points);
   // arrays_ points into the other members.
   RelativePoseProblem(const RelativePoseProblem&) = delete;
   RelativePoseProblem& operator=(const RelativePoseProblem&) = delete;
@@ -56,8 +57,9 @@ class RelativePoseProblem {
  private:
   const Graph& graph_;
   double eps_;
-  AlignedVector<double> x0_, y0_, n0_, x1_, y1_, n1_;  // per edge, padded
-  AlignedVector<float> x0f_, y0f_, n0f_, x1f_, y1f_, n1f_;
+  EdgePoints points_;
+  AlignedVector<double> n0_, n1_;  // per edge, padded
+  AlignedVector<float> n0f_, n1f_;
   EdgeArrays arrays_;
   double slack_ = 0;
   bool screens_ = true;
