@@ -198,6 +198,90 @@ def test_bad_skew_names_it(skew):
         Camera("PINHOLE", None, None, PARAMS["PINHOLE"], skew)
 
 
+# ---------------------------------------------------------------- unknown focal length
+
+
+def test_unknown_focal_length_has_a_prior_by_the_longer_edge():
+    camera = Camera.unknown(768, 1024)
+    assert (camera.model, camera.width, camera.height) == ("SIMPLE_PINHOLE", 768, 1024)
+    assert camera.params == (1024.0, 383.5, 511.5)
+    assert camera.focal_sigma == 0.5
+    assert not camera.known_focal
+    assert all(known.known_focal for known in CAMERAS.values())
+    assert repr(camera) == (
+        "Camera(SIMPLE_PINHOLE, 768x1024, unknown focal length, about 1024 px, cx=383.5, cy=511.5)"
+    )
+    # Nine in ten: the median times exp(1.645 * 0.5) and its inverse.
+    assert np.exp(1.645 * camera.focal_sigma) == pytest.approx(2.3, abs=0.03)
+
+
+def test_unknown_focal_length_with_a_prior_of_ones_own():
+    camera = Camera.unknown(640, 480, focal_px=500, sigma=0.05)
+    assert (camera.focal, camera.focal_sigma) == (500.0, 0.05)
+    assert camera != Camera.unknown(640, 480, 500)
+    assert camera != dataclasses.replace(camera, focal_sigma=None)
+    assert hash(camera) == hash(Camera.unknown(640, 480, 500.0, 0.05))
+    assert pickle.loads(pickle.dumps(camera)) == copy.deepcopy(camera) == camera  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0, 480), r"^width must be .*, got 0"),
+        ((640, None), r"^height must be .*, got None"),
+        ((640, 480, -1.0), r"^focal_px must be .*, got -1"),
+        ((640, 480, "exif"), r"^focal_px must be .*, got 'exif'"),
+        ((640, 480, np.inf), r"^focal_px must be .*, got inf"),
+        ((640, 480, 500.0, 0.0), r"^sigma must be a number in \(0, 3\), got 0"),
+        ((640, 480, 500.0, np.nan), r"^sigma must be .*, got nan"),
+    ],
+)
+def test_bad_prior_names_it(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Camera.unknown(*arguments)
+
+
+@every_model
+def test_only_cameras_without_distortion_may_be_unknown(model):
+    if CAMERAS[model].distortion:
+        with pytest.raises(ValueError, match=rf"^focal_sigma must be None .* with {model}$"):
+            dataclasses.replace(CAMERAS[model], focal_sigma=0.5)
+    else:
+        camera = dataclasses.replace(CAMERAS[model], focal_sigma=0.5)
+        assert not camera.known_focal
+        for bad in (0.0, 3.0, np.nan, "0.5", True):
+            with pytest.raises(ValueError, match=r"^focal_sigma must be a number in \(0, 3\), got"):
+                dataclasses.replace(CAMERAS[model], focal_sigma=bad)
+
+
+def test_what_keeps_the_prior_and_what_drops_it():
+    camera = Camera.unknown(640, 480, 500, 0.1)
+    assert camera.to_dict()["focal_sigma"] == 0.1
+    assert Camera.from_dict(camera.to_dict()) == as_camera(camera.to_dict(), "camera0") == camera
+    assert camera.scaled(0.5) == Camera.unknown(320, 240, 250, 0.1)
+    stretched = camera.scaled(0.5, 0.25)
+    assert (stretched.model, stretched.focal_sigma) == ("PINHOLE", 0.1)
+    assert camera.turned([[0, -1], [1, 0]]) == Camera.unknown(480, 640, 500, 0.1)
+    # COLMAP's form has no place for it.
+    assert Camera.from_colmap(camera.to_colmap()) == dataclasses.replace(camera, focal_sigma=None)
+
+
+def test_with_focal():
+    camera = Camera.unknown(640, 480)
+    found = camera.with_focal(555)
+    assert found == Camera("SIMPLE_PINHOLE", 640, 480, [555.0, 319.5, 239.5])
+    assert found.known_focal
+    assert camera.with_focal(555, 0.02) == Camera.unknown(640, 480, 555, 0.02)
+    two = Camera("PINHOLE", 640, 480, [400.0, 600.0, 319.5, 239.5], 10.0, 0.5).with_focal(1000)
+    assert two == Camera("PINHOLE", 640, 480, [800.0, 1200.0, 319.5, 239.5], 20.0)
+    assert Camera.from_matrix(np.diag([3.0, 3.0, 1.0])).with_focal(0.1).params[:2] == (0.1, 0.1)
+    radial = CAMERAS["SIMPLE_RADIAL"].with_focal(600)
+    assert (radial.focal, radial.distortion) == (600.0, CAMERAS["SIMPLE_RADIAL"].distortion)
+    for bad in (0.0, -1, np.nan, "500", None):
+        with pytest.raises(ValueError, match=r"^focal_px must be .*, got "):
+            camera.with_focal(bad)
+
+
 # ---------------------------------------------------------------- dict and COLMAP
 
 

@@ -95,7 +95,13 @@ class Estimate:
         Of `estimate_similarity`: that of the transform. NaN for other problems.
     camera0, camera1 : Camera or None
         Cameras of a pose, with the focal lengths found where they were unknown; an absolute pose
-        has one, `camera0`.
+        has one, `camera0`. Without a pose they are as given.
+    focal_sd_px : tuple of float
+        Of a pose with an unknown focal length: standard deviation in pixels of the focal length
+        of each camera, 0 for a known one. Empty if all are known, or without a pose.
+    focal_determined : bool
+        Whether the images say what the unknown focal lengths are, all of them; if not, they are
+        those of their priors for the most part. True if all are known.
     inliers : (E,) bool ndarray
         Edges consistent with the model: error below the threshold and, for a pose, both depths
         positive.
@@ -157,6 +163,8 @@ class Estimate:
     scale: float = math.nan
     camera0: Camera | None = None
     camera1: Camera | None = None
+    focal_sd_px: tuple[float, ...] = ()
+    focal_determined: bool = True
     inliers: BoolArray
     matches: IndexArray
     match_probability: FloatArray | None = None

@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     #: A function of radii (N,) that returns its values and slopes, both (N,).
     Excess = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
+# Prior of a focal length of which nothing is known, over the longer edge of the image: log-normal
+# with this median and this standard deviation of the logarithm. Main cameras of phones, 24 to 28 mm
+# in 35 mm terms, have 0.67 to 0.78 of the longer edge, a standard lens of 50 mm 1.4, a short tele
+# lens of 85 mm 2.4, a wide angle of 18 mm 0.5: the middle is near 1, and nine in ten are between
+# 0.44 and 2.3.
+_USUAL_FOCAL = 1.0
+_USUAL_SIGMA = 0.5
+# Two of these standard deviations are a factor of 400; more says nothing about a camera.
+_LARGEST_SIGMA = 3.0
+
 # COLMAP has the centre of the top-left pixel at (0.5, 0.5), this package at (0, 0).
 COLMAP_PIXEL_CENTRE = 0.5
 
@@ -37,7 +47,7 @@ COLMAP_PIXEL_CENTRE = 0.5
 _MATRIX_TOLERANCE = 1e-9
 _LARGEST_COEFFICIENT = 1e30
 _LARGEST_SCALE = 1e6
-_KEYS = ("model", "width", "height", "params", "skew")
+_KEYS = ("model", "width", "height", "params", "skew", "focal_sigma")
 _ACCEPTED = (
     "a Camera, a 3x3 matrix, the numbers (fx, fy, cx, cy), a dict of these or of model, width, "
     "height, params, or a pycolmap.Camera"
@@ -57,9 +67,11 @@ _RADIAL_TOLERANCE = 1e-11
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, slots=True)
 class Camera:
-    """Calibrated camera: maps points of the normalised plane z = 1 to pixels.
+    """Camera: maps points of the normalised plane z = 1 to pixels.
 
-    A point is first distorted by the lens, then mapped by the camera matrix `K`.
+    A point is first distorted by the lens, then mapped by the camera matrix `K`. The focal length
+    may be unknown (`Camera.unknown`); then it has a prior, `K` is that of the prior's median, and
+    the estimators find it together with the pose.
 
     Pixels are (x, y) with the centre of the top-left pixel at (0, 0), OpenCV's convention, and
     cx, cy follow it. COLMAP puts that centre at (0.5, 0.5): `from_colmap` and `to_colmap` are the
@@ -79,17 +91,23 @@ class Camera:
     skew : float
         Entry ``K[0, 1]`` in pixels: how far x moves per unit of y on the normalised plane. COLMAP
         has no such parameter.
+    focal_sigma : float or None
+        Standard deviation of the logarithm of a focal length that is not known, whose prior is
+        log-normal around that of `params`: 0.05 is about five per cent. None if it is known. Only
+        for models without distortion.
 
     Raises
     ------
     ValueError
         If the model is unknown, the number of parameters is another, a focal length is not
-        positive, or anything is not finite.
+        positive, anything is not finite, or a camera with distortion has a `focal_sigma`.
 
     Examples
     --------
     >>> Camera("PINHOLE", 640, 480, [500, 500, 319.5, 239.5]).focal
     500.0
+    >>> Camera.unknown(640, 480)
+    Camera(SIMPLE_PINHOLE, 640x480, unknown focal length, about 640 px, cx=319.5, cy=239.5)
     """
 
     model: str
@@ -97,6 +115,7 @@ class Camera:
     height: int | None
     params: tuple[float, ...]
     skew: float
+    focal_sigma: float | None
 
     def __init__(
         self,
@@ -105,6 +124,7 @@ class Camera:
         height: int | None,
         params: ArrayLike,
         skew: float = 0.0,
+        focal_sigma: float | None = None,
     ) -> None:
         if (width is None) != (height is None):
             missing, given = ("width", "height") if width is None else ("height", "width")
@@ -114,6 +134,60 @@ class Camera:
         object.__setattr__(self, "height", None if height is None else integer(height, "height", 1))
         object.__setattr__(self, "params", _checked_params(self.model, params))
         object.__setattr__(self, "skew", real(skew, "skew"))
+        if focal_sigma is not None:
+            focal_sigma = real(focal_sigma, "focal_sigma", 0.0, _LARGEST_SIGMA)
+            if self.distortion:
+                raise ValueError(
+                    "focal_sigma must be None for a camera with distortion, whose focal length "
+                    f"must be known, got {focal_sigma:g} with {self.model}"
+                )
+        object.__setattr__(self, "focal_sigma", focal_sigma)
+
+    @classmethod
+    def unknown(
+        cls,
+        width: int,
+        height: int,
+        focal_px: float | None = None,
+        sigma: float | None = None,
+    ) -> Camera:
+        """Make a camera whose focal length is to be found, together with the pose.
+
+        The principal point is the centre of the image, and there is no distortion. The prior of
+        the focal length is log-normal.
+
+        Parameters
+        ----------
+        width, height : int
+            Image size in pixels.
+        focal_px : float, optional
+            Median of the prior in pixels; by default the longer edge, the middle of the usual
+            fields of view.
+        sigma : float, optional
+            Standard deviation of the logarithm of the focal length, by default 0.5: nine in ten
+            cameras have 0.44 to 2.3 times the median. For a focal length that is roughly known,
+            such as one from EXIF, 0.05 is about five per cent.
+        """
+        width, height = integer(width, "width", 1), integer(height, "height", 1)
+        focal = _USUAL_FOCAL * max(width, height)
+        if focal_px is not None:
+            focal = real(focal_px, "focal_px", sys.float_info.min, closed=True)
+        sigma = _USUAL_SIGMA if sigma is None else real(sigma, "sigma", 0.0, _LARGEST_SIGMA)
+        params = (focal, (width - 1) / 2, (height - 1) / 2)
+        return cls("SIMPLE_PINHOLE", width, height, params, focal_sigma=sigma)
+
+    def with_focal(self, focal_px: float, sigma: float | None = None) -> Camera:
+        """Return this camera with the focal length `focal_px`, the mean of fx and fy, in pixels.
+
+        It is then known, or with `sigma` the median of a prior with this standard deviation of the
+        logarithm. The ratio of fx to fy stays.
+        """
+        focal = real(focal_px, "focal_px", sys.float_info.min, closed=True)
+        ratio = focal / self.focal
+        n = MODELS[self.model].num_focal
+        focals = (focal,) if self.fx == self.fy else (self.fx * ratio, self.fy * ratio)
+        params = (*(focals * n)[:n], *self.params[n:])
+        return Camera(self.model, self.width, self.height, params, self.skew * ratio, sigma)
 
     @classmethod
     def from_matrix(
@@ -129,7 +203,7 @@ class Camera:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Camera:
-        """Make a camera of a dict with the keys model, params and optionally width, height, skew.
+        """Make a camera of a dict as `to_dict` returns it; only model and params must be there.
 
         The names are COLMAP's, the numbers are taken as they are: cx and cy in the pixel
         convention of the points they are used with, as with `to_dict`. For a dict that was read
@@ -149,10 +223,15 @@ class Camera:
         return cls(**{"width": None, "height": None, **values})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as they are, ready for JSON: params as a list, skew if it is not 0."""
+        """Return the fields as they are, ready for JSON.
+
+        params is a list; skew is left out if it is 0, focal_sigma if the focal length is known.
+        """
         values = {**dataclasses.asdict(self), "params": list(self.params)}
         if not self.skew:
             del values["skew"]
+        if self.focal_sigma is None:
+            del values["focal_sigma"]
         return values
 
     @classmethod
@@ -174,7 +253,8 @@ class Camera:
     def to_colmap(self) -> dict[str, Any]:
         """Return model, width, height and params in COLMAP's pixel convention.
 
-        With a known size, ``pycolmap.Camera(**camera.to_colmap())`` is the same camera.
+        With a known size, ``pycolmap.Camera(**camera.to_colmap())`` is the same camera. COLMAP has
+        no prior of a focal length; one that is unknown becomes the median of its prior.
 
         Raises
         ------
@@ -186,7 +266,13 @@ class Camera:
             raise ValueError(f"camera must have no skew in COLMAP's form, got skew={self.skew:g}")
         values = _shift_pixels(self, COLMAP_PIXEL_CENTRE).to_dict()
         values.pop("skew", None)
+        values.pop("focal_sigma", None)
         return values
+
+    @property
+    def known_focal(self) -> bool:
+        """Whether the focal length is known; `focal_sigma` describes one that is not."""
+        return self.focal_sigma is None
 
     @property
     def fx(self) -> float:
@@ -274,7 +360,8 @@ class Camera:
                 model = "PINHOLE"
         width = None if self.width is None else max(1, round(self.width * sx))
         height = None if self.height is None else max(1, round(self.height * sy))
-        return Camera(model, width, height, (*focal, *principal, *distortion), self.skew * sx)
+        params = (*focal, *principal, *distortion)
+        return Camera(model, width, height, params, self.skew * sx, self.focal_sigma)
 
     def turned(self, axes: ArrayLike) -> Camera:
         """Return the camera of the image after quarter turns and mirroring.
@@ -311,14 +398,18 @@ class Camera:
             at = MODELS[self.model].fields.index("p1")
             params[at + 1], params[at] = (A @ (params[at + 1], params[at])).tolist()
         size = (height, width) if swapped else (width, height)
-        return Camera(self.model, *size, params, self.skew * float(A[0, 0] * A[1, 1]))
+        skew = self.skew * float(A[0, 0] * A[1, 1])
+        return Camera(self.model, *size, params, skew, self.focal_sigma)
 
     def __repr__(self) -> str:
         size = "size unknown" if self.width is None else f"{self.width}x{self.height}"
         fields = MODELS[self.model].fields
-        params = ", ".join(f"{n}={v:.6g}" for n, v in zip(fields, self.params, strict=True))
+        params = [f"{n}={v:.6g}" for n, v in zip(fields, self.params, strict=True)]
+        if not self.known_focal:
+            n = MODELS[self.model].num_focal
+            params[:n] = [f"unknown focal length, about {self.focal:.0f} px"]
         skew = f", skew={self.skew:.6g}" if self.skew else ""
-        return f"Camera({self.model}, {size}, {params}{skew})"
+        return f"Camera({self.model}, {size}, {', '.join(params)}{skew})"
 
 
 def normalised_pixel(camera0: Camera, camera1: Camera) -> float:
@@ -382,7 +473,9 @@ def _shift_pixels(camera: Camera, shift: float) -> Camera:
     n = MODELS[camera.model].num_focal
     principal = (camera.cx + shift, camera.cy + shift)
     params = (*camera.params[:n], *principal, *camera.distortion)
-    return Camera(camera.model, camera.width, camera.height, params, camera.skew)
+    return Camera(
+        camera.model, camera.width, camera.height, params, camera.skew, camera.focal_sigma
+    )
 
 
 def _checked_params(model: str, params: object) -> tuple[float, ...]:
