@@ -152,7 +152,7 @@ def collect(samples: Iterator[Sample], tick: Callable[[], None]) -> list[dict[st
             "rival": parts.rival.any,
             "accurate": parts.accurate,
         }
-        pair = prepare(estimate._graph, *estimate._cameras, estimate.options)
+        pair = estimate._pair
         distance = sampson_distances(pair, estimate.pose.R, estimate.pose.t) / pair.eps
         number = {tuple(edge): e for e, edge in enumerate(pair.graph.edges.tolist())}
         matched = np.array([number[tuple(match)] for match in estimate.matches.tolist()])

@@ -1,9 +1,10 @@
-"""Confidence in an estimated pose: the probability that it is right, covariance, and a verdict.
+"""Confidence in an estimate: the probability that it is right, covariance, and a verdict.
 
-Three things make a pose right, and the probability is their product. The search found the right
-geometry: a logistic model of the matches and of what a short second search finds. No other pose
-explains the matches as well. And the matches determine the pose: the covariance says how likely
-its error is below `ERROR_LIMIT_DEG`.
+Three things make a model right, and the probability is their product. The search found the right
+geometry: a logistic model of the matches and of what a short second search finds. No other model
+explains the matches as well. And the matches determine the model: the covariance says how likely
+its error is below what counts as right, `ERROR_LIMIT_DEG` for a relative pose and `Chart.error`
+for other problems.
 """
 
 from __future__ import annotations
@@ -16,14 +17,26 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, checked_method, count, read_only, refusal
-from manymatch.estimate.options import core_options, num_threads
-from manymatch.estimate.relative_pose import prepare, sampson_distances
+from manymatch.estimate.charts import CHARTS
+from manymatch.estimate.options import AUTO, core_options, num_threads
+from manymatch.estimate.relative_pose import sampson_distances
 from manymatch.estimate.result import Estimate
-from manymatch.estimate.uncertainty import Planarity, PoseCovariance, planarity, pose_covariance
+from manymatch.estimate.uncertainty import (
+    ModelCovariance,
+    Planarity,
+    PoseCovariance,
+    model_covariance,
+    planarity,
+    pose_covariance,
+)
 from manymatch.estimate.words import angle, confidence_rows, probability_text, verdict_sentence
 from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manymatch._validate import IndexArray
+    from manymatch.estimate.charts import Chart
     from manymatch.estimate.prepare import PreparedPair
 
 Verdict: TypeAlias = Literal["solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"]
@@ -75,6 +88,8 @@ _STREAM = 0x6D61746368
 class Confidence:
     """How far an estimate can be trusted.
 
+    What is about a relative pose only is NaN for other problems.
+
     Attributes
     ----------
     verdict : {"solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"}
@@ -96,17 +111,25 @@ class Confidence:
     rotation_only, planar, planar_twin : float
         Shares, from 0 to 1, of the matches that are explained by the rotation alone, by one plane
         seen with the found pose, and by that plane's second pose; NaN with fewer than 3 matches.
-    covariance : (5, 5) float64 ndarray
-        Covariance of the pose in radians². The first three are the vector w of a rotation applied
-        on the right, ``R exp([w]x)``, that is in the frame of camera 0; the last two move t along
-        the rows of `translation_basis`. NaN if the matches do not determine the pose.
+    covariance : (5, 5) float64 ndarray, or (Q, Q) for other problems
+        Covariance of a relative pose in radians². The first three are the vector w of a rotation
+        applied on the right, ``R exp([w]x)``, that is in the frame of camera 0; the last two move t
+        along the rows of `translation_basis`. NaN if the matches do not determine the pose. What
+        it is of for other problems is in docs/confidence.md.
     translation_basis : (2, 3) float64 ndarray
         Orthonormal directions across t, in the frame of camera 1. NaN without a pose.
     rotation_sd_deg, translation_sd_deg : float
         Root mean square error of the rotation angle and of the direction of translation that the
         covariance claims, in degrees; infinite if the matches do not determine them.
     noise_px : float
-        Estimated noise of a keypoint in pixels, at most twice the threshold; NaN if unknown.
+        Estimated noise of a keypoint in pixels, at most twice the threshold; NaN if unknown. Of
+        problems in space: of a point, in its unit.
+    problem : str
+        As in `Estimate`.
+    error_sd : float
+        Of other problems than a relative pose: root mean square error that the covariance claims,
+        over the error up to which a model counts as right; infinite if the matches do not
+        determine it.
     """
 
     verdict: Verdict
@@ -123,17 +146,22 @@ class Confidence:
     rotation_sd_deg: float
     translation_sd_deg: float
     noise_px: float
+    problem: str = "relative"
+    error_sd: float = math.nan
 
     def __str__(self) -> str:
         rows = [f"  {name:<20}{value:<10} {text}" for name, value, text in confidence_rows(self)]
         return "\n".join([verdict_sentence(self), *rows])
 
     def __repr__(self) -> str:
+        of_pose = (
+            f", parallax {self.parallax_deg:.2f} deg, sd {self.rotation_sd_deg:.2g} / "
+            f"{self.translation_sd_deg:.2g} deg"
+        )
         return (
             f"Confidence({self.verdict}: {count(self.num_matches, 'match', 'matches')}, "
-            f"right with probability {self.pose_probability:.2f}, "
-            f"parallax {self.parallax_deg:.2f} deg, sd {self.rotation_sd_deg:.2g} / "
-            f"{self.translation_sd_deg:.2g} deg)"
+            f"right with probability {self.pose_probability:.2f}"
+            f"{of_pose if self.problem == 'relative' else ''})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,13 +174,12 @@ class Confidence:
 
 
 def assess(estimate: Estimate) -> Confidence:
-    """Assess how far an estimated relative pose can be trusted.
+    """Assess how far an estimate can be trusted.
 
     Parameters
     ----------
     estimate : Estimate
-        Result of `estimate_relative_pose`, which knows the graph and the cameras that it was made
-        from.
+        Result of `estimate_relative_pose` or of another problem, which knows what it was made from.
 
     Returns
     -------
@@ -162,7 +189,7 @@ def assess(estimate: Estimate) -> Confidence:
     Raises
     ------
     ValueError
-        If the argument is something else, or the estimate of another problem.
+        If the argument is something else.
 
     Examples
     --------
@@ -175,7 +202,7 @@ def assess(estimate: Estimate) -> Confidence:
     if not isinstance(estimate, Estimate):
         raise refusal("estimate", "an Estimate", estimate)
     if estimate.problem != "relative":
-        raise ValueError(f"estimate must be one of a relative pose, got {estimate.problem!r}")
+        return _assess_model(estimate)
     shape, probability = (
         Planarity(math.nan, math.nan, math.nan),
         Probability(0.0, Rival(0.0, 0.0, 0.0), 0.0),
@@ -203,6 +230,60 @@ def assess(estimate: Estimate) -> Confidence:
         translation_sd_deg=math.degrees(spread.translation_sd),
         noise_px=estimate.noise_px if math.isfinite(estimate.noise_px) else spread.noise,
     )
+
+
+def _assess_model(estimate: Estimate) -> Confidence:
+    """Assess the estimate of another problem than a relative pose."""
+    chart = CHARTS[estimate.problem]
+    known = model_evidence(estimate)
+    probability = Probability(0.0, Rival(0.0, 0.0, 0.0), 0.0)
+    spread = ModelCovariance(np.full((0, 0), math.nan), math.inf)
+    matches = count(len(estimate.matches), "match", "matches")
+    verdict: Verdict = "failed"
+    if known is None:
+        reason = f"No {chart.noun} was found: {estimate.failure.rstrip('.')}."
+    else:
+        spread, probability = known.spread, known.probability(chart.sample_size, chart.coefficients)
+        verdict, reason = _judge_model(chart, matches, known.places, probability)
+    return Confidence(
+        verdict=verdict,
+        reason=reason,
+        num_matches=len(estimate.matches),
+        pose_probability=probability.right,
+        **dict.fromkeys(("parallax_deg", "rotation_only", "planar", "planar_twin"), math.nan),
+        low_parallax=False,
+        covariance=read_only(spread.matrix),
+        translation_basis=read_only(np.full((2, 3), math.nan)),
+        rotation_sd_deg=math.nan,
+        translation_sd_deg=math.nan,
+        noise_px=estimate.noise_px,
+        problem=estimate.problem,
+        error_sd=spread.error_sd,
+    )
+
+
+def _judge_model(
+    chart: Chart, matches: str, places: int, probability: Probability
+) -> tuple[Verdict, str]:
+    """Return the verdict and its reason, as `_judge` does for a pose."""
+    if places <= chart.sample_size:
+        return "uncertain", (
+            f"The number of distinct matches is {places}, and a {chart.noun} can be fitted to any "
+            f"{chart.sample_size}."
+        )
+    if probability.geometry >= LIKELY:
+        if probability.accurate < DETERMINED:
+            return "degenerate", f"The matches hardly determine the {chart.noun}."
+        if probability.rival.any >= AMBIGUOUS:
+            return "ambiguous", (
+                f"Another {chart.noun} is right instead with probability "
+                f"{probability_text(probability.rival.any)}."
+            )
+    sure = f"right with probability {probability_text(probability.right)}"
+    agree = f"{matches} agree on one {chart.noun}, which is"
+    if probability.right >= LIKELY:
+        return ("solved" if probability.right >= SOLVED else "likely"), f"{agree} {sure}."
+    return "uncertain", f"{agree} only {sure}."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,49 +319,93 @@ class Probability:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known of an estimated pose: `places` are matches at places of their own."""
+    """What is known of an estimate: `places` are matches at places of their own.
+
+    `shape` is known of a relative pose only.
+    """
 
     places: int
     shape: Planarity
-    spread: PoseCovariance
+    spread: Any
     features: FloatArray
     rival: Rival
     accurate: float
 
-    def probability(self) -> Probability:
+    def probability(
+        self, sample: int = SAMPLE, coefficients: tuple[float, ...] = COEFFICIENTS
+    ) -> Probability:
         """Apply the fitted model."""
-        if self.places <= SAMPLE:
+        if self.places <= sample:
             return Probability(0.0, self.rival, self.accurate)
-        constant, *slopes = COEFFICIENTS
+        constant, *slopes = coefficients
         geometry = logistic(constant + float(self.features @ slopes))
         return Probability(geometry, self.rival, self.accurate)
 
 
 def evidence(estimate: Estimate) -> Evidence | None:
     """Collect what the probability of the pose follows from; None if there is no pose."""
-    pose, matches, cameras = estimate.pose, estimate.matches, estimate._cameras  # noqa: SLF001
-    if pose is None:
+    pose, matches, pair = estimate.pose, estimate.matches, estimate._pair  # noqa: SLF001
+    if not isinstance(pose, RelativePose):
         return None
-    options = estimate.options.replace(threshold_px=estimate.threshold_px)
-    pair = prepare(estimate._graph, cameras[0], cameras[1], options)  # noqa: SLF001
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     distances = sampson_distances(pair, pose.R, pose.t)
     in_front = distances[np.isfinite(distances)]
     spread = pose_covariance(x0, x1, pose, pair.eps, in_front)
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
     second = second_search(pair, estimate)
-    features = pose_features(pair, estimate, pose, len(x0), spread, second)
+    apart = 0.0
+    if second.success:
+        apart = max(
+            part * min(1.0, ERROR_LIMIT_DEG / max(math.degrees(deviation), 1e-9))
+            for part, deviation in zip(
+                angles_deg(second.model[0], second.model[1], pose),
+                (spread.rotation_sd, spread.translation_sd),
+                strict=True,
+            )
+        )
+    features = features_of(pair, estimate, len(x0) - SAMPLE, second, apart)
     rival = likeliest_rival(pair, estimate, pose, shape)
     pixels = estimate.threshold_px / pair.eps
     spread = dataclasses.replace(spread, noise=spread.noise * pixels)
     return Evidence(len(x0), shape, spread, features, rival, accuracy(spread))
 
 
-def second_search(pair: PreparedPair, estimate: Estimate) -> _core.RelativePoseEstimate:
+def model_evidence(estimate: Estimate) -> Evidence | None:
+    """Collect the same for another problem."""
+    if not estimate.success:
+        return None
+    chart, pair, model = CHARTS[estimate.problem], estimate._pair, estimate._model  # noqa: SLF001
+    edges = _numbers_of(pair.edges, estimate.matches)
+    distinct = _distinct(pair.x0[pair.edges[edges, 0]], pair.x1[pair.edges[edges, 1]])[0]
+    noise = estimate.noise_px * pair.eps / estimate.threshold_px
+    spread = model_covariance(chart, pair, model, edges, noise)
+    second = second_search(pair, estimate)
+    apart = 0.0
+    if second.success:
+        error = float(np.linalg.norm(chart.error(pair, second.model, model)))
+        apart = ERROR_LIMIT_DEG * error * min(1.0, 1.0 / max(spread.error_sd, 1e-9))
+    features = features_of(pair, estimate, len(distinct) - chart.sample_size, second, apart)
+    rivals = [other.probability for other in estimate.alternatives]
+    rival = Rival(max(rivals, default=0.0), 0.0, min(sum(rivals), 1.0))
+    accurate = -math.expm1(-1.0 / max(_DEVIATION_SCALE * spread.error_sd, 1e-6) ** 2)
+    nothing = Planarity(math.nan, math.nan, math.nan)
+    return Evidence(len(distinct), nothing, spread, features, rival, accurate)
+
+
+def _numbers_of(edges: NDArray[np.int32], matches: IndexArray) -> IndexArray:
+    """Find the candidates (M,) that the matches are; both are in the same order."""
+    width = int(edges[:, 1].max(initial=0)) + 1
+    keys = edges[:, 0].astype(np.int64) * width + edges[:, 1]
+    return np.flatnonzero(np.isin(keys, matches[:, 0] * width + matches[:, 1]))
+
+
+def second_search(pair: PreparedPair, estimate: Estimate) -> Any:
     """Search once more with other samples, for a part of the iterations and without the polish."""
     options = pair.options
     iterations = max(1, min(SECOND_ITERATIONS, estimate.iterations // 2))
     state = np.random.SeedSequence([options.seed, _STREAM]).generate_state(1, np.uint64)
+    if options.threshold_px == AUTO:
+        options = options.replace(threshold_px=estimate.threshold_px)
     settings = options.replace(
         min_iterations=iterations,
         max_iterations=iterations,
@@ -292,26 +417,23 @@ def second_search(pair: PreparedPair, estimate: Estimate) -> _core.RelativePoseE
     kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
     problem, threads = pair.for_core(kept=kept), num_threads(options.threads)
     method = checked_method(estimate.method)
-    return _core.estimate_relative_pose([problem], method, [core_options(settings)], threads)[0]
+    solver = getattr(_core, estimate._solver)  # noqa: SLF001
+    return solver([problem], method, [core_options(settings)], threads)[0]
 
 
-def pose_features(
-    pair: PreparedPair,
-    estimate: Estimate,
-    pose: RelativePose,
-    places: int,
-    spread: PoseCovariance,
-    second: _core.RelativePoseEstimate,
+def features_of(
+    pair: PreparedPair, estimate: Estimate, spare: int, second: Any, apart: float
 ) -> FloatArray:
     """Numbers (8,) that tell right from wrong geometry; a larger one always speaks for it.
 
-    How many matches there are, and how many for the size of the graph (`places` counts those at
-    places of their own, since coincident keypoints agree with each other anyway); which share of
-    the rank-one edges agrees with the pose; how many of the inliers are rank-one edges that the
-    motion filter keeps; how near the pose of the second search is, which counts the more the more
-    matches that has and the less the covariance leaves open; how few it has; which share of the
-    inliers of all seeds the pose has too; and how far its support exceeds that of the best other
-    pose. The last two are known of "auto" only, and 0 for other methods.
+    How many matches there are, and how many for the size of the graph (`spare` counts those at
+    places of their own, since coincident keypoints agree with each other anyway, less those of a
+    sample); which share of the rank-one edges agrees with the model; how many of the inliers are
+    rank-one edges that the motion filter keeps; how near the model of the second search is (`apart`
+    in degrees, or what compares to them, less where the covariance leaves it open), which counts
+    the more the more matches that has; how few it has; which share of the inliers of all seeds the
+    model has too; and how far its support exceeds that of the best other one. The last two are
+    known of "auto" only, and 0 for other methods.
     """
     kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
     level, _ = _core.levels(len(pair.edges), pair.graph.rank, kept, estimate.options.q)
@@ -319,21 +441,11 @@ def pose_features(
     found = np.bincount(level[estimate.inliers], minlength=_core.NUM_LEVELS)
     # Levels 0 and 1 are of rank one, level 0 is kept.
     agree = float(found[:2].sum())
-    share, apart = 0.0, 0.0
-    if second.success:
-        share = second.cardinality / max(estimate.cardinality, 1)
-        apart = max(
-            part * min(1.0, ERROR_LIMIT_DEG / max(math.degrees(deviation), 1e-9))
-            for part, deviation in zip(
-                angles_deg(*second.model, pose),
-                (spread.rotation_sd, spread.translation_sd),
-                strict=True,
-            )
-        )
+    share = second.cardinality / max(estimate.cardinality, 1) if second.success else 0.0
     return np.array(
         [
-            math.log(max(places - SAMPLE, 1)),
-            math.log(max(places - SAMPLE, 1) / math.sqrt(max(len(pair.edges), 1))),
+            math.log(max(spare, 1)),
+            math.log(max(spare, 1) / math.sqrt(max(len(pair.edges), 1))),
             math.log((agree + 0.5) / (float(total[:2].sum()) - agree + 1.0)),
             math.log((float(found[0]) + 0.5) / (float(found[1:].sum()) + 0.5)),
             -share * math.log1p(apart / _SAME_DEG),

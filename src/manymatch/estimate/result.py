@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
     from manymatch._validate import Method
     from manymatch.estimate.options import Options
-    from manymatch.estimate.prepare import PreparedPair, WorkingScale
+    from manymatch.estimate.prepare import PreparedPair
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
-    from manymatch.graph import AssociationGraph
 
     Model = RelativePose | FloatArray
 
@@ -185,12 +184,13 @@ class Estimate:
     method: str
     options: Options
     timing: dict[str, float]
-    # What it was made from, for `assess`.
-    _graph: AssociationGraph
+    # What it was made from and the model of the core, for `assess`.
+    _pair: PreparedPair
+    _model: Any
+    # The function of the core that found it.
+    _solver: str
     # Edges (E,) that the motion filter keeps; empty if it did not run.
     _kept: BoolArray
-    _cameras: tuple[Camera, ...] = ()
-    _working_scale: WorkingScale | None = None
     # The support of the best other model, 0 if there is none; mean share of the inliers of the
     # pooled seeds that the model has too.
     _second_support: float = 0.0
@@ -275,7 +275,7 @@ class GeometricProblem:
 def common_fields(
     problem: GeometricProblem,
     prepared: PreparedPair,
-    result: _core.Estimate,
+    result: Any,
     public_model: Callable[[Any], Model],
     method: str,
 ) -> dict[str, Any]:
@@ -286,7 +286,6 @@ def common_fields(
     edges = prepared.graph.edges
     known = method == "auto" and result.success and result.noise > 0.0
     pixels = prepared.threshold_px / prepared.eps if known else math.nan
-    alternatives: list[Any] = getattr(result, "alternatives")  # noqa: B009 - of every problem
     return {
         "problem": problem.name,
         **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
@@ -301,15 +300,15 @@ def common_fields(
             Alternative(
                 public_model(model), probability, len(matched), read_only(edges[matched]), support
             )
-            for model, probability, support, matched in alternatives
+            for model, probability, support, matched in result.alternatives
         ),
         "method": method,
         "options": prepared.options,
         "timing": dict(result.timing),
-        "_graph": prepared.graph,
+        "_pair": prepared,
+        "_model": result.model,
+        "_solver": problem.core,
         "_kept": read_only(result.kept),
-        "_cameras": prepared.cameras,
-        "_working_scale": prepared.working_scale,
         "_second_support": result.second_support,
         "_pool_agreement": result.pool_agreement,
     }

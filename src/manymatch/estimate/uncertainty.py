@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _core
 
 if TYPE_CHECKING:
-    from manymatch._validate import FloatArray
+    from collections.abc import Callable
+
+    from manymatch._validate import FloatArray, IndexArray
+    from manymatch.estimate.charts import Chart
+    from manymatch.estimate.prepare import PreparedPair
     from manymatch.geometry.pose import RelativePose
 
 PARAMETERS = 5
@@ -43,6 +47,11 @@ _PLANES = 64
 _REFITS = 3
 
 _PLANE_STREAM = 0x706C616E65
+
+# Of central differences, whose models are of the size one.
+_STEP = 1e-6
+# Relative size of an eigenvalue of J'J below which a direction is open.
+_UNDETERMINED = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -113,6 +122,58 @@ def pose_covariance(
         noise,
         math.sqrt(float(np.trace(matrix[:3, :3]))),
         math.sqrt(float(np.trace(matrix[3:, 3:]))),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ModelCovariance:
+    """Covariance of the `numbers` of a chart (Q, Q), and the standard deviation of its `error`.
+
+    NaN and infinite where the matches do not determine the model.
+    """
+
+    matrix: FloatArray
+    error_sd: float
+
+
+def model_covariance(
+    chart: Chart, pair: PreparedPair, model: Any, edges: IndexArray, noise: float
+) -> ModelCovariance:
+    """Covariance of a model that was refined on the matched candidates `edges` (M,).
+
+    With J the derivatives of the residuals r, it is ``sigma² (J'J)⁻¹ + d d'``: sigma² is the
+    variance of r, or that of the `noise` which was estimated from all candidates if that is larger,
+    since matches end at the threshold; ``d = (J'J)⁻¹ J'r`` is how far the model is from the one
+    that fits the matches best.
+    """
+
+    def derivative(function: Callable[[Any], FloatArray]) -> FloatArray:
+        columns = []
+        for k in range(chart.parameters):
+            step = np.zeros(chart.parameters)
+            step[k] = _STEP
+            ahead, behind = function(chart.move(model, step)), function(chart.move(model, -step))
+            columns.append((ahead - behind).ravel() / (2.0 * _STEP))
+        return np.stack(columns, axis=1)
+
+    numbers = derivative(lambda moved: chart.numbers(pair, moved, model))
+    unknown = ModelCovariance(np.full((len(numbers), len(numbers)), math.nan), math.inf)
+    residual = chart.residuals(pair, model, edges)
+    jacobian = derivative(lambda moved: chart.residuals(pair, moved, edges))
+    freedom = chart.dimensions * len(residual) - chart.parameters
+    if freedom <= 0 or not np.isfinite(jacobian).all():
+        return unknown
+    values, vectors = np.linalg.eigh(jacobian.T @ jacobian)
+    if not values[0] > _UNDETERMINED * values[-1]:
+        return unknown
+    inverse = (vectors / values) @ vectors.T
+    pull = inverse @ (jacobian.T @ residual.ravel())
+    variance = max(float(np.sum(residual**2)) / freedom, noise**2 if noise > 0.0 else 0.0)
+    steps = variance * inverse + np.outer(pull, pull)
+    errors = derivative(lambda moved: chart.error(pair, moved, model))
+    matrix = numbers @ steps @ numbers.T
+    return ModelCovariance(
+        0.5 * (matrix + matrix.T), math.sqrt(max(float(np.trace(errors @ steps @ errors.T)), 0.0))
     )
 
 

@@ -266,7 +266,21 @@ def confidence_rows(
     if estimate is not None and estimate.match_probability is not None and _relied_on(confidence):
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
         rows.append(("A match", _percent(mean), "mean probability to be right"))
+    if confidence.problem == "relative":
+        rows += _pose_rows(confidence)
+    noise = "" if estimate is None else noise_text(estimate)
+    noise = noise or _number(confidence.noise_px, ".2f", " px")
+    rows.append(("Noise", noise, "of a keypoint, estimated"))
+    if estimate is not None and isinstance(estimate.options.threshold_px, str):
+        used = f"{_two_digits(estimate.threshold_px)} px"
+        rows.append(("Threshold", used, "chosen automatically"))
+    return rows
+
+
+def _pose_rows(confidence: Confidence) -> list[tuple[str, str, str]]:
+    """Return what `confidence_rows` has of a relative pose only."""
     low = ", which is low" if confidence.low_parallax else ""
+    rows = []
     explained = f"median angle between the rays of a match{low}"
     rows.append(("Parallax", _number(confidence.parallax_deg, ".2f", "°"), explained))
     for name, deviation in (
@@ -279,12 +293,6 @@ def confidence_rows(
     rows.append(("One plane", _percent(confidence.planar), "of the matches lie on it"))
     explained = "of the matches agree with a rotation alone"
     rows.append(("No motion", _percent(confidence.rotation_only), explained))
-    noise = "" if estimate is None else noise_text(estimate)
-    noise = noise or _number(confidence.noise_px, ".2f", " px")
-    rows.append(("Noise", noise, "of a keypoint, estimated"))
-    if estimate is not None and isinstance(estimate.options.threshold_px, str):
-        used = f"{_two_digits(estimate.threshold_px)} px"
-        rows.append(("Threshold", used, "chosen automatically"))
     return rows
 
 

@@ -566,7 +566,7 @@ def _python_code(estimate: Estimate, cameras: tuple[Camera, Camera]) -> str:
     options = ", ".join(f"{name}={value!r}" for name, value in estimate.options.to_dict().items())
     lines += [f"options = mm.Options({options})", "estimate = mm.estimate_relative_pose("]
     lines.append(f'    graph, camera0, camera1, method="{estimate.method}", options=options,')
-    scale = estimate._working_scale  # noqa: SLF001
+    scale = estimate._pair.working_scale  # noqa: SLF001
     if scale is not None:
         lines.append(f"    working_scale={tuple(np.asarray(s).tolist() for s in scale)},")
     lines.append(")")
