@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # thresholds, root mean square.
 _RIGHT_THRESHOLDS = 3.0
 
+#: Fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md has the measured
+#: reliability.
+COEFFICIENTS = (-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380)
+
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
@@ -92,7 +96,7 @@ def _move_homography(H: FloatArray, step: FloatArray) -> FloatArray:
 
 def _homography_residuals(pair: PreparedPair, H: FloatArray, edges: IndexArray) -> FloatArray:
     x0, x1 = _ends(pair, edges)
-    back: FloatArray = np.linalg.inv(H)
+    back = np.asarray(np.linalg.inv(H), dtype=np.float64)
     return np.asarray(math.sqrt(0.5) * np.hstack([_transfer(H, x0) - x1, _transfer(back, x1) - x0]))
 
 
@@ -117,6 +121,6 @@ CHARTS = {
         residuals=_homography_residuals,
         numbers=_homography_numbers,
         error=_homography_error,
-        coefficients=(0.0,) * 9,
+        coefficients=COEFFICIENTS,
     ),
 }

@@ -1,0 +1,222 @@
+"""Fit and judge the probability that `assess` gives to the models of other problems than poses.
+
+    python benchmarks/accuracy/model_confidence.py           # 5 minutes on one core
+
+Estimates of "auto" on the data of homographies, absolute poses and registration: all candidates and
+those of rank one, with the full and, for more wrong models, with a small number of iterations; and
+the same graphs with the points of one side exchanged at random, which have no model. One set of
+coefficients for all problems, fitted on some sets; the others judge.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import manymatch
+from benchmarks.accuracy import protocol
+from benchmarks.accuracy.fit_probability import fit
+from manymatch.estimate import confidence
+from manymatch.estimate.charts import CHARTS
+from manymatch.evaluate.tables import Table
+from tests.support.data_folder import data_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ITERATIONS = (10_000, 50)
+#: Sets on which the coefficients are fitted.
+FITTED = ("oxford", "mm_RGB_NIR", "mm_remote", "strecha", "stanford_bunny")
+# Errors between one and so many limits say little about the geometry that was searched.
+UNCLEAR = 2.0
+
+# Problem, set, graph, function that estimates, and the error of an estimate over its limit.
+Case = tuple[
+    str,
+    str,
+    manymatch.AssociationGraph,
+    "Callable[..., manymatch.Estimate]",
+    "Callable[[manymatch.Estimate], float]",
+]
+
+
+def homographies(data: Path) -> Iterator[Case]:
+    for path in sorted((data / "homography").glob("*/*.npz")):
+        with np.load(path) as file:
+            graph = graph_of(file, "points0", "points1")
+            H, (width, height) = file["H"], file["size0"]
+        corners = np.array([[0, 0], [width, 0], [width, height], [0, height], [width, height]])
+        used = graph.points0[np.unique(graph.edges[:, 0])]
+        low, high = used.min(axis=0), used.max(axis=0)
+        corners = np.array([low, [low[0], high[1]], high, [high[0], low[1]]])
+
+        def error(found: Any, H: Any = H, corners: Any = corners) -> float:
+            gap = mapped(found.homography, corners) - mapped(H, corners)
+            rms = np.sqrt(np.mean(np.sum(gap**2, axis=1)))
+            return float(rms / (3.0 * found.threshold_px))
+
+        def run(graph: Any, **settings: Any) -> manymatch.Estimate:
+            return manymatch.estimate_homography(graph, threshold_px=3.0, **settings)
+
+        yield "homography", path.parent.name, graph, run, error
+
+
+def absolute_poses(data: Path) -> Iterator[Case]:
+    for path in sorted((data / "absolute_pose").glob("*/*.npz")):
+        with np.load(path) as file:
+            graph = graph_of(file, "points2D", "points3D")
+            K, R, t = file["K"], file["R"], file["t"]
+        depth = float(np.median((graph.points1[graph.edges[:, 1]] @ R.T + t)[:, 2]))
+
+        def error(found: Any, R: Any = R, t: Any = t, depth: float = depth) -> float:
+            cosine = 0.5 * (np.sum(found.pose.R * R) - 1.0)
+            turned = np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))
+            away = np.linalg.norm(-found.pose.R.T @ found.pose.t + R.T @ t)
+            return float(max(turned / 5.0, 20.0 * away / abs(depth)))
+
+        def run(graph: Any, K: Any = K, **settings: Any) -> manymatch.Estimate:
+            return manymatch.estimate_absolute_pose(graph, K, threshold_px=3.0, **settings)
+
+        yield "absolute", path.parent.name, graph, run, error
+
+
+def registrations(data: Path) -> Iterator[Case]:
+    for path in sorted((data / "registration").glob("*/*.npz")):
+        with np.load(path) as file:
+            graph = graph_of(file, "points0", "points1")
+            R, t, voxel = file["R"], file["t"], float(file["voxel"])
+        used = graph.points0[np.unique(graph.edges[:, 0])]
+
+        def error(found: Any, R: Any = R, t: Any = t, used: Any = used) -> float:
+            transform = found.transform
+            gap = used @ (transform[:3, :3] - R).T + transform[:3, 3] - t
+            return float(np.sqrt(np.mean(np.sum(gap**2, axis=1))) / (3.0 * found.threshold_px))
+
+        for problem, function in (
+            ("rigid", manymatch.estimate_rigid_transform),
+            ("similarity", manymatch.estimate_similarity),
+        ):
+
+            def run(
+                graph: Any, function: Any = function, voxel: float = voxel, **settings: Any
+            ) -> manymatch.Estimate:
+                return function(graph, 1.5 * voxel, **settings)
+
+            yield problem, path.parent.name, graph, run, error
+
+
+def graph_of(file: Any, points0: str, points1: str) -> manymatch.AssociationGraph:
+    return manymatch.AssociationGraph(
+        file[points0], file[points1], file["edges"], file["similarity"], file["rank"]
+    )
+
+
+def mapped(H: np.ndarray, points: np.ndarray) -> np.ndarray:
+    moved = np.column_stack([points, np.ones(len(points))]) @ H.T
+    return np.asarray(moved[:, :2] / moved[:, 2:])
+
+
+def exchanged(graph: manymatch.AssociationGraph, seed: int) -> manymatch.AssociationGraph:
+    """The same graph with the points of side 1 at each other's places."""
+    order = np.random.default_rng([seed, 23]).permutation(len(graph.points1))
+    return manymatch.AssociationGraph(
+        graph.points0, graph.points1[order], graph.edges, graph.similarity, graph.rank
+    )
+
+
+def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
+    rows = []
+    for index, (problem, name, graph, run, error) in enumerate(track(cases, transient=True)):
+        for iterations in ITERATIONS:
+            settings = {
+                "seed": index,
+                "threads": 1,
+                "max_iterations": iterations,
+                "min_iterations": min(iterations, 1_000),
+            }
+            for kind, seen in (
+                ("all", graph),
+                ("rank one", graph.up_to_rank(1)),
+                ("exchanged", exchanged(graph, index)),
+            ):
+                found = run(seen, **settings)
+                known = confidence.model_evidence(found)
+                if known is None:
+                    continue
+                rows.append(
+                    {
+                        "problem": problem,
+                        "set": name,
+                        "kind": kind,
+                        "error": np.inf if kind == "exchanged" else error(found),
+                        "features": known.features,
+                        "places": known.places - CHARTS[problem].sample_size,
+                        "most": (1.0 - known.rival.any) * known.accurate,
+                    }
+                )
+    return rows
+
+
+def main() -> None:
+    parser = protocol.arguments(__doc__.splitlines()[0])
+    arguments = parser.parse_args()
+    console = Console()
+    data = data_folder()
+    if data is None:
+        console.print("The reference data is not here; set MANYMATCH_DATA to its folder.")
+        return
+    cases = [*homographies(data), *absolute_poses(data), *registrations(data)]
+    rows = rows_of(cases)
+    column = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    spare, error = column["places"] > 0, column["error"]
+    fitted = np.isin(column["set"], FITTED) & spare & ~((error >= 1.0) & (error < UNCLEAR))
+    right = (error < 1.0).astype(float)
+    weight = np.zeros(len(rows))
+    for problem in np.unique(column["problem"]):
+        for true in (0.0, 1.0):
+            own = fitted & (column["problem"] == problem) & (right == true)
+            weight[own] = 1.0 / max(int(own.sum()), 1)
+    theta = fit_growing(
+        column["features"][fitted], right[fitted], weight[fitted], column["most"][fitted]
+    )
+    p = column["most"] / (1.0 + np.exp(-theta[0] - column["features"] @ theta[1:])) * spare
+    judged = ~np.isin(column["set"], FITTED)
+    table = []
+    for problem in [*np.unique(column["problem"]), "all"]:
+        own = judged & ((column["problem"] == problem) | (problem == "all"))
+        cells = [problem, str(int(own.sum())), str(int((own & (error < 1.0)).sum()))]
+        for limit in (confidence.LIKELY, confidence.SOLVED):
+            groups = [own & (error < 1.0), own & (error >= UNCLEAR)]
+            cells.append(" / ".join(f"{100 * np.mean(p[g] >= limit):.1f}" for g in groups))
+        table.append(cells)
+    header = ["problem", "estimates", "right", "likely or solved, % of right / wrong", "solved, %"]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    protocol.write(
+        arguments.out, "model_confidence", [Table("On sets that were not fitted", header, table)]
+    )
+    console.print(f"coefficients: ({', '.join(f'{value:.3f}' for value in theta)})")
+
+
+def fit_growing(
+    x: np.ndarray, true: np.ndarray, weight: np.ndarray, most: np.ndarray
+) -> np.ndarray:
+    """Fit with slopes of at least zero: columns whose slope would be negative are left out."""
+    used = np.ones(x.shape[1], dtype=bool)
+    while True:
+        found = fit(x[:, used], true, weight / weight.sum(), most)
+        theta = np.zeros(x.shape[1] + 1)
+        theta[0], theta[1:][used] = found[0], found[1:]
+        if (theta[1:] >= 0.0).all():
+            return theta
+        used &= theta[1:] >= 0.0
+
+
+if __name__ == "__main__":
+    main()
