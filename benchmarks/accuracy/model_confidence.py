@@ -51,8 +51,7 @@ def homographies(data: Path) -> Iterator[Case]:
     for path in sorted((data / "homography").glob("*/*.npz")):
         with np.load(path) as file:
             graph = graph_of(file, "points0", "points1")
-            H, (width, height) = file["H"], file["size0"]
-        corners = np.array([[0, 0], [width, 0], [width, height], [0, height], [width, height]])
+            H = file["H"]
         used = graph.points0[np.unique(graph.edges[:, 0])]
         low, high = used.min(axis=0), used.max(axis=0)
         corners = np.array([low, [low[0], high[1]], high, [high[0], low[1]]])
@@ -124,7 +123,7 @@ def mapped(H: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def exchanged(graph: manymatch.AssociationGraph, seed: int) -> manymatch.AssociationGraph:
-    """The same graph with the points of side 1 at each other's places."""
+    """Return the same graph with the points of side 1 at each other's places."""
     order = np.random.default_rng([seed, 23]).permutation(len(graph.points1))
     return manymatch.AssociationGraph(
         graph.points0, graph.points1[order], graph.edges, graph.similarity, graph.rank

@@ -262,7 +262,8 @@ def confidence_rows(
     """
     if confidence.verdict == "failed":
         return []
-    rows = [("Pose", probability_text(confidence.pose_probability), "probability to be right")]
+    name = "Pose" if confidence.problem in ("relative", "absolute") else "Model"
+    rows = [(name, probability_text(confidence.pose_probability), "probability to be right")]
     if estimate is not None and estimate.match_probability is not None and _relied_on(confidence):
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
         rows.append(("A match", _percent(mean), "mean probability to be right"))
