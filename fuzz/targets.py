@@ -230,6 +230,7 @@ FUNCTIONS: dict[str, Target] = {
     "estimate_relative_poses": _call(
         manymatch.estimate_relative_poses, "problems", "method", "options"
     ),
+    "estimate_many": _call(manymatch.estimate_many, "problems", "method", "options"),
     "estimate_points": _call(
         lambda points0, points1, K, method: manymatch.estimate_relative_pose(
             manymatch.AssociationGraph.from_matches(points0, points1),

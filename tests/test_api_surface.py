@@ -13,8 +13,8 @@ PUBLIC = {
     "Alternative", "AssociationGraph", "Camera", "Candidates", "Confidence", "Estimate",
     "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose", "Score",
     "__version__", "assess", "associate", "candidates", "datasets", "estimate_homography",
-    "estimate_relative_pose", "estimate_relative_poses", "evaluate", "features", "gms_filter",
-    "io", "match", "merge_coincident", "score_pose", "viz",
+    "estimate_many", "estimate_relative_pose", "estimate_relative_poses", "evaluate", "features",
+    "gms_filter", "io", "match", "merge_coincident", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -31,6 +31,7 @@ SIGNATURES = {
         "owners1=None, working0=None, working1=None"
     ),
     "estimate_homography": "graph, method='auto', options=None, proposals=None, settings",
+    "estimate_many": "problems, method='auto', options=None, threads=0, settings",
     "estimate_relative_pose": (
         "graph, camera0, camera1, method='auto', options=None, proposals=None, "
         "working_scale=None, settings"

@@ -29,12 +29,9 @@ from manymatch.associate.merge import merge_coincident
 from manymatch.associate.neighbours import associate
 from manymatch.estimate.confidence import Confidence, assess
 from manymatch.estimate.homography import estimate_homography
+from manymatch.estimate.many import estimate_many, estimate_relative_poses
 from manymatch.estimate.options import Options
-from manymatch.estimate.relative_pose import (
-    estimate_relative_pose,
-    estimate_relative_poses,
-    score_pose,
-)
+from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.estimate.result import Alternative, Estimate, Score
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
@@ -68,6 +65,7 @@ __all__ = [
     "candidates",
     "datasets",
     "estimate_homography",
+    "estimate_many",
     "estimate_relative_pose",
     "estimate_relative_poses",
     "evaluate",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import BoolArray, FloatArray, bool_array, count, refusal
+from manymatch._validate import BoolArray, FloatArray, bool_array, count
 from manymatch.associate.gms import LARGEST_COORDINATE, at_working_size
 from manymatch.graph import AssociationGraph, as_graph
 
@@ -152,16 +151,3 @@ def _filter_points(
     if not 0.0 < span < _SMALLEST_IMAGE:
         return both
     return points0 * (_ENLARGED_SPAN / span), points1 * (_ENLARGED_SPAN / span)
-
-
-def checked_problems(problems: object) -> list[tuple[Any, Any, Any, Any]]:
-    """List the pairs as (graph, camera0, camera1, proposals or None)."""
-    want = "an iterable of (graph, camera0, camera1) or (graph, camera0, camera1, proposals)"
-    if not isinstance(problems, Iterable):
-        raise refusal("problems", want, problems)
-    listed = []
-    for i, problem in enumerate(problems):
-        if not isinstance(problem, tuple | list) or len(problem) not in (3, 4):
-            raise refusal(f"problems[{i}]", want.removeprefix("an iterable of "), problem)
-        listed.append((*problem, None) if len(problem) == 3 else tuple(problem))
-    return listed

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, checked_method, integer, read_only, refusal
+from manymatch._validate import FloatArray, Method, checked_method, read_only, refusal
 from manymatch.estimate.match_probability import match_probability
-from manymatch.estimate.options import AUTO, checked_options, options_for_each
-from manymatch.estimate.prepare import PreparedPair, checked_graph, checked_problems
+from manymatch.estimate.options import AUTO, checked_options
+from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import Estimate, GeometricProblem, Score, common_fields
 from manymatch.geometry.camera import as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.options import OptionChanges, OptionKeywords, Options
+    from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.estimate.prepare import WorkingScale
     from manymatch.graph import GraphLike
 
@@ -98,46 +97,6 @@ def estimate_relative_pose(
     checked = checked_options(options, settings)
     pair = prepare(graph, camera0, camera1, checked, proposals, working_scale=working_scale)
     return RELATIVE_POSE.run([pair], checked_method(method), checked.threads)[0]
-
-
-def estimate_relative_poses(
-    problems: Iterable[Sequence[Any]],
-    method: Method = "auto",
-    options: Options | Sequence[Options] | None = None,
-    threads: int = 0,
-    **settings: Unpack[OptionChanges],
-) -> list[Estimate]:
-    """Estimate many relative poses at once, one pair per thread.
-
-    Parameters
-    ----------
-    problems : iterable of tuples
-        ``(graph, camera0, camera1)`` or ``(graph, camera0, camera1, proposals)`` for each pair.
-    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
-        As in `estimate_relative_pose`.
-    options : Options or sequence of Options, optional
-        One for all pairs, or one for each.
-    threads : int
-        Pairs worked on at the same time, 0 for all cores (`options.threads` is not used).
-    **settings
-        Other fields of `Options` by keyword, for all pairs.
-
-    Returns
-    -------
-    list of Estimate
-        In the order of the problems; each is what `estimate_relative_pose` returns for that pair.
-    """
-    listed = checked_problems(problems)
-    method = checked_method(method)
-    checked = options_for_each(options, len(listed), settings)
-    count = integer(threads, "threads", 0)
-    pairs = [
-        prepare(graph, camera0, camera1, settings, proposals, f"problems[{i}]: ")
-        for i, ((graph, camera0, camera1, proposals), settings) in enumerate(
-            zip(listed, checked, strict=True)
-        )
-    ]
-    return RELATIVE_POSE.run(pairs, method, count)
 
 
 def score_pose(
