@@ -12,9 +12,9 @@ import manymatch
 PUBLIC = {
     "Alternative", "AssociationGraph", "Camera", "Candidates", "Confidence", "Estimate",
     "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose", "Score",
-    "__version__", "assess", "associate", "candidates", "datasets", "estimate_homography",
-    "estimate_many", "estimate_relative_pose", "estimate_relative_poses", "evaluate", "features",
-    "gms_filter", "io", "match", "merge_coincident", "score_pose", "viz",
+    "__version__", "assess", "associate", "candidates", "compat", "datasets",
+    "estimate_homography", "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
+    "evaluate", "features", "gms_filter", "io", "match", "merge_coincident", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.

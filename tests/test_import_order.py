@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "manymatch"
 # draw themselves with it; it draws graphs and estimates and knows of no matcher.
 ORDER = (
     *("_core", "_validate", "_settings", "_files", "_pickles", "_environment"),
-    *("graph", "geometry", "io", "features", "associate", "estimate", "viz", "matcher"),
+    *("graph", "geometry", "io", "features", "associate", "estimate", "compat", "viz", "matcher"),
     *("runs", "datasets", "evaluate", "cli"),
 )
 

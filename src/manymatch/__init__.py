@@ -38,7 +38,7 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
-    from manymatch import datasets, evaluate, features, io, viz
+    from manymatch import compat, datasets, evaluate, features, io, viz
     from manymatch.matcher.config import MatcherConfig
     from manymatch.matcher.matcher import Matcher, match
     from manymatch.matcher.result import MatchResult
@@ -63,6 +63,7 @@ __all__ = [
     "assess",
     "associate",
     "candidates",
+    "compat",
     "datasets",
     "estimate_homography",
     "estimate_many",
@@ -80,6 +81,7 @@ __all__ = [
 
 # Imported when they are first used: the estimator and the command line start without them.
 _LAZY = {
+    "compat": "compat",
     "datasets": "datasets",
     "evaluate": "evaluate",
     "features": "features",

@@ -1,0 +1,265 @@
+"""OpenCV's robust estimators: ``from manymatch.compat import cv2``.
+
+Arguments, shapes and types are those of OpenCV. What differs is listed in docs/compat.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._environment import require
+from manymatch._validate import float_array, refusal
+from manymatch.compat.rows import Rows, as_rows, make_options, original
+from manymatch.estimate.homography import estimate_homography
+from manymatch.estimate.options import AUTO
+from manymatch.estimate.relative_pose import estimate_relative_pose
+from manymatch.geometry.camera import Camera, as_camera
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from manymatch._validate import FloatArray
+    from manymatch.estimate.options import Options
+    from manymatch.estimate.result import Estimate
+
+    Mask = NDArray[np.uint8]
+
+_POINTS = ("points1", "points2")
+# Arguments of the forms of findEssentialMat after the points, by the first that tells them apart.
+_SETTINGS = ("method", "prob", "threshold", "maxIters", "mask")
+_FORMS: dict[str, tuple[str, ...]] = {
+    "cameraMatrix": ("cameraMatrix", *_SETTINGS),
+    "focal": ("focal", "pp", *_SETTINGS),
+    "cameraMatrix1": (
+        *("cameraMatrix1", "distCoeffs1", "cameraMatrix2", "distCoeffs2"),
+        *("method", "prob", "threshold", "mask"),
+    ),
+    "params": ("cameraMatrix1", "cameraMatrix2", "dist_coeff1", "dist_coeff2", "params", "mask"),
+}
+# Flags of OpenCV that are not "auto" here: a threshold by the noise, and fits to all points.
+_LMEDS = 4
+_ALL_POINTS = 0
+# Limit of the iterations where none is given. OpenCV's own are from 100 to 2,000.
+_MOST_ITERATIONS = 10_000
+
+
+def __getattr__(name: str) -> Any:
+    return original("cv2", "images", name)
+
+
+def findEssentialMat(  # noqa: N802
+    points1: ArrayLike,
+    points2: ArrayLike,
+    *args: Any,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+    **kwargs: Any,
+) -> tuple[FloatArray | None, Mask | None]:
+    """Estimate an essential matrix as all forms of ``cv2.findEssentialMat`` do.
+
+    The forms are ``(points1, points2, cameraMatrix, method, prob, threshold, maxIters, mask)``,
+    ``(points1, points2, focal, pp, method, prob, threshold, maxIters, mask)``, ``(points1, points2,
+    cameraMatrix1, distCoeffs1, cameraMatrix2, distCoeffs2, method, prob, threshold, mask)`` and
+    ``(points1, points2, cameraMatrix1, cameraMatrix2, dist_coeff1, dist_coeff2, params, mask)``.
+
+    Parameters
+    ----------
+    points1, points2 : array_like
+        Matched pixels, (N, 2), (N, 1, 2) or (1, N, 2); a point that occurs several times is one
+        keypoint with several candidates. With `edges`, the keypoints.
+    method : int
+        cv2.RANSAC, cv2.USAC_MAGSAC and all others are method "auto" of this package, cv2.LMEDS with
+        a threshold that is chosen by the noise.
+    prob, threshold, maxIters
+        Confidence, threshold in pixels (1 by default), limit of the iterations (10,000 by default).
+    edges : (E, 2) array_like, optional
+        Candidates as indices into the keypoints, best first.
+    rank : (E,) array_like, optional
+        Ranks of the rows.
+
+    Returns
+    -------
+    E : (3, 3) float64 ndarray or None
+        With Frobenius norm one.
+    mask : (N, 1) uint8 ndarray or None
+        One for every row that agrees; None for fewer than five rows.
+    """
+    rows = as_rows(points1, points2, edges, rank, _POINTS)
+    form = _form(args, kwargs)
+    given = _bound(_FORMS[form], args, kwargs)
+    if form == "focal":
+        pp = float_array(given.get("pp", (0.0, 0.0)), "pp", "two numbers", (2,))
+        same: Any = (given.get("focal", 1.0), given.get("focal", 1.0), *pp)
+        cameras = (as_camera(same, "focal"),) * 2
+    elif form == "cameraMatrix":
+        cameras = (as_camera(given["cameraMatrix"], "cameraMatrix"),) * 2
+    else:
+        cameras = _two_cameras(given)
+    estimate = estimate_relative_pose(rows.graph, *cameras, options=_options(given))
+    if estimate.pose is None:
+        return None, _mask(rows, estimate) if len(rows.edge_of_row) >= 5 else None
+    return estimate.pose.essential() / np.sqrt(2.0), _mask(rows, estimate)
+
+
+def recoverPose(  # noqa: N802
+    *args: Any, edges: ArrayLike | None = None, rank: ArrayLike | None = None, **kwargs: Any
+) -> tuple[Any, ...]:
+    """Return a pose as all forms of ``cv2.recoverPose`` do.
+
+    The form without an essential matrix, ``(points1, points2, cameraMatrix1, distCoeffs1,
+    cameraMatrix2, distCoeffs2, E, R, t, method, prob, threshold, mask)``, estimates it like
+    `findEssentialMat` and returns ``(number of inliers, E, R, t, mask)``. The others are OpenCV's,
+    which decompose a given matrix; with `edges`, the points are keypoints for them too.
+    """
+    form = _FORMS["cameraMatrix1"]
+    names = (*_POINTS, *form[:4], "E", "R", "t", *form[4:])
+    if "cameraMatrix1" in kwargs or len(args) >= 6 or np.shape(args[0] if args else 0) != (3, 3):
+        given = _bound(names, args, kwargs, needed=6)
+        rows = as_rows(given["points1"], given["points2"], edges, rank, _POINTS)
+        estimate = estimate_relative_pose(rows.graph, *_two_cameras(given), options=_options(given))
+        mask, pose = _mask(rows, estimate), estimate.pose
+        if pose is None:
+            return 0, None, None, None, mask
+        E = pose.essential() / np.sqrt(2.0)
+        return int(mask.sum()), E, np.array(pose.R), np.array(pose.t)[:, None], mask
+    if edges is not None and len(args) >= 3:
+        rows = as_rows(args[1], args[2], edges, rank, _POINTS)
+        ends = rows.graph.edges[rows.edge_of_row]
+        chosen = rows.graph.points0[ends[:, 0]], rows.graph.points1[ends[:, 1]]
+        args = (args[0], *chosen, *args[3:])
+    package = require("cv2", "the decomposition of an essential matrix", "images")
+    return tuple(package.recoverPose(*args, **kwargs))
+
+
+def findHomography(  # noqa: N802
+    srcPoints: ArrayLike,
+    dstPoints: ArrayLike,
+    method: Any = _ALL_POINTS,
+    ransacReprojThreshold: float = 3.0,
+    mask: Any = None,  # noqa: ARG001 - the original's
+    maxIters: int | None = None,
+    confidence: float = 0.995,
+    *,
+    params: Any = None,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> tuple[FloatArray | None, Mask]:
+    """Estimate a homography as both forms of ``cv2.findHomography`` do.
+
+    Arguments are those of `findEssentialMat` without cameras; `ransacReprojThreshold` in pixels is
+    for the symmetric transfer error. Method 0, the default, is OpenCV's least squares of all
+    points. The other form is ``(srcPoints, dstPoints, params, mask)`` with a cv2.UsacParams.
+    Returns ``(H, mask)`` with ``H[2, 2] = 1``; H is None where there is none.
+    """
+    rows = as_rows(srcPoints, dstPoints, edges, rank, ("srcPoints", "dstPoints"))
+    if isinstance(method, int | np.integer) and method == _ALL_POINTS and params is None:
+        _check_no_candidates(rows, edges, method)
+        package = require("cv2", "a least-squares fit", "images")
+        return tuple(package.findHomography(srcPoints, dstPoints, _ALL_POINTS))
+    given = {
+        "method": method,
+        "ransacReprojThreshold": ransacReprojThreshold,
+        "maxIters": maxIters,
+        "confidence": confidence,
+        "params": params,
+    }
+    estimate = estimate_homography(rows.graph, options=_options(given))
+    found = estimate.homography
+    return None if found is None else np.array(found), _mask(rows, estimate)
+
+
+def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Tell which form of findEssentialMat is called; `args` follow the points."""
+    if "params" in kwargs or any(hasattr(value, "randomGeneratorState") for value in args):
+        return "params"
+    matrices = [np.shape(value) == (3, 3) for value in args]
+    if "cameraMatrix1" in kwargs or "cameraMatrix2" in kwargs or sum(matrices) > 1:
+        return "cameraMatrix1"
+    return "cameraMatrix" if "cameraMatrix" in kwargs or any(matrices[:1]) else "focal"
+
+
+def _bound(
+    names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any], needed: int = 0
+) -> dict[str, Any]:
+    """Bind arguments to the names of one form of a function, of which the first are needed."""
+    given = dict(zip(names, args, strict=False))
+    wrong = [name for name in kwargs if name not in names or name in given]
+    given |= kwargs
+    missing = [name for name in names[:needed] if name not in given]
+    if wrong or missing or len(args) > len(names):
+        got = f"{wrong[0]} as well" if wrong else f"no {missing[0]}" if missing else "more"
+        raise ValueError(f"the arguments must be {', '.join(names)}, got {got}")
+    return given
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    """Make options of the settings of any of the functions."""
+    params = given.get("params", given.get("method"))
+    if params is not None and not isinstance(params, int | np.integer):
+        if not hasattr(params, "randomGeneratorState"):
+            raise refusal("method", "one of OpenCV's flags or a cv2.UsacParams", params)
+        return make_options(
+            {"threshold_px": "params.threshold", "max_iterations": "params.maxIterations"},
+            threshold_px=params.threshold,
+            confidence=params.confidence,
+            max_iterations=params.maxIterations,
+            seed=max(0, int(params.randomGeneratorState)),
+        )
+    names = {
+        "threshold_px": ("threshold", "ransacReprojThreshold", "reprojectionError"),
+        "confidence": ("prob", "confidence"),
+        "max_iterations": ("maxIters", "iterationsCount"),
+    }
+    own = {field: next((n for n in some if n in given), some[0]) for field, some in names.items()}
+    values = {field: given.get(name) for field, name in own.items()}
+    if values["threshold_px"] is None:
+        values["threshold_px"] = 1.0
+    if values["max_iterations"] is None:
+        values["max_iterations"] = _MOST_ITERATIONS
+    if given.get("method") == _LMEDS:
+        values["threshold_px"] = AUTO
+    return make_options(own, **values)
+
+
+def _two_cameras(given: Mapping[str, Any]) -> tuple[Camera, Camera]:
+    """Cameras of two matrices and the distortions that may belong to them."""
+    lenses = [given.get(f"distCoeffs{k}", given.get(f"dist_coeff{k}")) for k in (1, 2)]
+    names = ("cameraMatrix1", "cameraMatrix2")
+    for name in names:
+        if name not in given:
+            raise ValueError(f"{name} must be given, got {', '.join(given)}")
+    first, second = (
+        _camera(given[name], lens, name) for name, lens in zip(names, lenses, strict=True)
+    )
+    return first, second
+
+
+def _camera(matrix: object, distortion: Any, name: str) -> Camera:
+    """Camera of a matrix and OpenCV's coefficients, of which there may be none."""
+    camera = as_camera(matrix, name)
+    if distortion is None or np.size(distortion) == 0:
+        return camera
+    want = "4, 5, 8, 12 or 14 numbers k1, k2, p1, p2, k3, ..."
+    k = float_array(np.ravel(distortion), "distCoeffs", want, (None,))
+    if len(k) not in (4, 5, 8, 12, 14) or k[8:].any():
+        wanted = f"{want} of which those after the eighth are zero"
+        raise refusal("distCoeffs", wanted, k.tolist())
+    if not k.any():
+        return camera
+    params = (*camera.params, *np.pad(k[:8], (0, 8 - len(k[:8]))))
+    return Camera("FULL_OPENCV", camera.width, camera.height, params, camera.skew)
+
+
+def _check_no_candidates(rows: Rows, edges: object, method: object) -> None:
+    """Refuse a fit to all points where points have several candidates."""
+    if edges is not None or len(rows.graph.points0) < len(rows.edge_of_row):
+        wanted = "a robust one such as cv2.RANSAC for points with several candidates"
+        raise refusal("method", wanted, method)
+
+
+def _mask(rows: Rows, estimate: Estimate) -> Mask:
+    return rows.mask(estimate).astype(np.uint8)[:, None]

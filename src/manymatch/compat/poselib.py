@@ -1,0 +1,227 @@
+"""PoseLib's robust estimators: ``from manymatch.compat import poselib``.
+
+Arguments and results are those of PoseLib 2.0.5, ``(model, info)``; the single nested ``opt`` of
+PoseLib 3.0 is taken as well. What differs is listed in docs/compat.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch.compat.rows import (
+    Info,
+    Rows,
+    as_rows,
+    checked_mapping,
+    given_camera,
+    installed,
+    make_options,
+    original,
+    rotation_vector,
+)
+from manymatch.estimate.homography import estimate_homography as _estimate_homography
+from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike
+
+    from manymatch._validate import FloatArray
+    from manymatch.estimate.options import Options
+    from manymatch.estimate.result import Estimate
+
+_TWO_VIEWS = ("points2D_1", "points2D_2")
+# Keys of `ransac_opt` that are fields of `Options`; PoseLib ignores keys that it does not know, and
+# so do we, also those of its own sampler and refinement.
+_FIELDS = {
+    "max_iterations": "max_iterations",
+    "min_iterations": "min_iterations",
+    "dyn_num_trials_mult": "safety",
+    "success_prob": "confidence",
+    "seed": "seed",
+}
+# Keys that only the nested options of PoseLib 3.0 have.
+_NESTED = ("ransac", "bundle", "max_error", "max_errors", "estimate_focal_length")
+
+
+def __getattr__(name: str) -> Any:
+    return original("poselib", "baselines", name)
+
+
+@dataclasses.dataclass
+class _CameraPose:
+    """A pose with the attributes of poselib.CameraPose, where PoseLib is not installed."""
+
+    R: FloatArray
+    t: FloatArray
+
+    @property
+    def q(self) -> FloatArray:
+        """Unit quaternion (w, x, y, z)."""
+        half = 0.5 * rotation_vector(self.R)
+        angle = float(np.linalg.norm(half))
+        return np.array([math.cos(angle), *(np.sinc(angle / math.pi) * half)])
+
+    @property
+    def Rt(self) -> FloatArray:  # noqa: N802
+        """Rotation and translation (3, 4)."""
+        return np.column_stack([self.R, self.t])
+
+    def center(self) -> FloatArray:
+        """Return the camera centre (3,)."""
+        return np.asarray(-self.R.T @ self.t)
+
+
+def estimate_relative_pose(
+    points2D_1: ArrayLike,
+    points2D_2: ArrayLike,
+    camera1: object = None,
+    camera2: object = None,
+    ransac_opt: Mapping[str, Any] | None = None,
+    bundle_opt: Mapping[str, Any] | None = None,
+    initial_pose: object = None,  # noqa: ARG001 - the original's
+    *,
+    camera1_dict: object = None,
+    camera2_dict: object = None,
+    opt: Mapping[str, Any] | None = None,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> tuple[Any, Info]:
+    """Estimate the relative pose of two cameras as ``poselib.estimate_relative_pose`` does.
+
+    Parameters
+    ----------
+    points2D_1, points2D_2 : (N, 2) array_like
+        Matched pixels; a point that occurs several times is one keypoint with several candidates.
+        With `edges`, the keypoints.
+    camera1, camera2 : dict or poselib.Camera
+        The cameras; ``camera1_dict`` and ``camera2_dict`` are other names of them.
+    ransac_opt : dict
+        Of it max_epipolar_error in pixels, max_iterations, min_iterations, success_prob,
+        dyn_num_trials_mult and seed are used. Or the nested options of PoseLib 3.0, also as `opt`:
+        ``{"max_error": ..., "ransac": {...}}``.
+    bundle_opt, initial_pose
+        Are not used: the refinement is that of this package.
+    edges : (E, 2) array_like, optional
+        Candidates as indices into the keypoints, best first.
+    rank : (E,) array_like, optional
+        Ranks of the rows.
+
+    Returns
+    -------
+    pose : poselib.CameraPose
+        Maps coordinates of camera 1 to those of camera 2; the identity where no pose was found.
+    info : dict
+        refinements, iterations, num_inliers, inlier_ratio, model_score, inliers: a list with one
+        bool for each row. ``info.estimate`` is the `Estimate`.
+    """
+    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
+    first = given_camera(camera1 if camera1_dict is None else camera1_dict, "camera1")
+    second = given_camera(camera2 if camera2_dict is None else camera2_dict, "camera2")
+    options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
+    estimate = _estimate_relative_pose(rows.graph, first, second, options=options)
+    return _camera_pose(estimate), _info(rows, estimate)
+
+
+def estimate_homography(
+    points2D_1: ArrayLike,
+    points2D_2: ArrayLike,
+    ransac_opt: Mapping[str, Any] | None = None,
+    bundle_opt: Mapping[str, Any] | None = None,
+    initial_H: object = None,  # noqa: ARG001 - the original's
+    *,
+    opt: Mapping[str, Any] | None = None,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> tuple[FloatArray, Info]:
+    """Estimate a homography as ``poselib.estimate_homography`` does.
+
+    Arguments are those of `estimate_relative_pose` without cameras. The threshold is
+    max_reproj_error, 12 px by default (max_error, 1 px by default, in the options of PoseLib 3.0).
+    The homography (3, 3) has norm one, and is zero where none was found.
+    """
+    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
+    options, _ = _options(ransac_opt, bundle_opt, opt, "max_reproj_error", 12.0, 1.0)
+    estimate = _estimate_homography(rows.graph, options=options)
+    return _unit(estimate.homography), _info(rows, estimate)
+
+
+def _options(
+    ransac_opt: object,
+    bundle_opt: object,
+    opt: object,
+    threshold: str,
+    default: float,
+    nested_default: float | None = None,
+) -> tuple[Options, Mapping[str, Any] | None]:
+    """Return the options, and the nested dict of PoseLib 3.0 if they were given as one.
+
+    `threshold` is the key of the threshold of 2.0.5, with its default and that of 3.0. Without any
+    options the version that is installed decides.
+    """
+    if opt is not None and ransac_opt is not None:
+        raise ValueError("opt must be given alone, got ransac_opt as well")
+    name = "ransac_opt" if opt is None else "opt"
+    given = checked_mapping(ransac_opt if opt is None else opt, name)
+    if isinstance(bundle_opt, str | int | float):
+        checked_mapping(bundle_opt, "bundle_opt")
+    nested = opt is not None or any(key in given for key in _NESTED)
+    if not given and opt is None:
+        nested = not getattr(installed("poselib"), "__version__", "2").startswith("2")
+    if not nested:
+        ransac, where, key = given, name, threshold
+    else:
+        ransac, where = (
+            checked_mapping(given.get("ransac"), f"{name}['ransac']"),
+            f"{name}['ransac']",
+        )
+        key, default = "max_error", default if nested_default is None else nested_default
+    names = {field: f"{where}[{key!r}]" for key, field in _FIELDS.items()}
+    options = make_options(
+        {**names, "threshold_px": f"{name}[{key!r}]"},
+        threshold_px=given.get(key, default),
+        **{field: ransac[key] for key, field in _FIELDS.items() if key in ransac},
+    )
+    return options, given if nested else None
+
+
+def _info(rows: Rows, estimate: Estimate) -> Info:
+    inliers = rows.mask(estimate)
+    count = int(inliers.sum())
+    info = Info(
+        refinements=estimate.refinements,
+        iterations=estimate.iterations,
+        num_inliers=count,
+        inlier_ratio=count / max(1, len(inliers)),
+        # As for the original, less is better.
+        model_score=-float(estimate.hcm) if estimate.success else sys.float_info.max,
+        inliers=inliers.tolist(),
+    )
+    info.estimate = estimate
+    return info
+
+
+def _camera_pose(estimate: Estimate) -> Any:
+    """Return the pose of an estimate as PoseLib has it, the identity if there is none."""
+    R, t = np.eye(3), np.zeros(3)
+    if estimate.pose is not None:
+        R, t = np.array(estimate.pose.R), np.array(estimate.pose.t)
+    package = installed("poselib")
+    if package is None:
+        return _CameraPose(R, t)
+    pose = package.CameraPose()
+    pose.R, pose.t = R, t
+    return pose
+
+
+def _unit(matrix: FloatArray | None) -> FloatArray:
+    """Return a matrix with norm one, zero if there is none."""
+    if matrix is None:
+        return np.zeros((3, 3))
+    return np.asarray(matrix / np.linalg.norm(matrix))

@@ -1,0 +1,218 @@
+"""pycolmap's robust estimators: ``from manymatch.compat import pycolmap``.
+
+Arguments and results are those of pycolmap 4: a dict with the model, ``num_inliers`` and
+``inlier_mask``, or None where nothing was found. Points and cameras follow COLMAP's pixel
+convention, as for the original. What differs is listed in docs/compat.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._environment import require
+from manymatch._validate import float_array, refusal
+from manymatch.compat.rows import Info, Rows, as_rows, given_camera, make_options, original
+from manymatch.estimate.homography import estimate_homography
+from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
+from manymatch.geometry.camera import Camera as _Camera
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from manymatch._validate import FloatArray
+    from manymatch.estimate.options import Options
+    from manymatch.estimate.result import Estimate
+
+_TWO_VIEWS = ("points2D1", "points2D2")
+# Fields of RANSACOptions that are fields of `Options`.
+_FIELDS = {
+    "max_error": "threshold_px",
+    "confidence": "confidence",
+    "dyn_num_trials_multiplier": "safety",
+    "min_num_trials": "min_iterations",
+    "max_num_trials": "max_iterations",
+    "random_seed": "seed",
+    "num_threads": "threads",
+}
+_OTHER_FIELDS = ("min_inlier_ratio",)
+_DEFAULTS = {"max_error": 4.0}
+
+
+def __getattr__(name: str) -> Any:
+    return original("pycolmap", "colmap", name)
+
+
+def estimate_essential_matrix(
+    points2D1: ArrayLike,
+    points2D2: ArrayLike,
+    camera1: object,
+    camera2: object,
+    estimation_options: object = None,
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate the essential matrix of two cameras as ``pycolmap.estimate_essential_matrix`` does.
+
+    Parameters
+    ----------
+    points2D1, points2D2 : (N, 2) array_like
+        Matched pixels; a point that occurs several times is one keypoint with several candidates.
+        With `edges`, the keypoints.
+    camera1, camera2 : pycolmap.Camera or dict
+        The cameras.
+    estimation_options : pycolmap.RANSACOptions or dict
+        Of it max_error in pixels, min_num_trials, max_num_trials, confidence,
+        dyn_num_trials_multiplier, random_seed (-1 is 0) and num_threads are used.
+    edges : (E, 2) array_like, optional
+        Candidates as indices into the keypoints, best first.
+    rank : (E,) array_like, optional
+        Ranks of the rows.
+
+    Returns
+    -------
+    dict or None
+        E (3, 3), cam2_from_cam1 (pycolmap.Rigid3d with a translation of length one), num_inliers
+        and inlier_mask (N,), of the rows. ``.estimate`` is the `Estimate`.
+    """
+    rows = as_rows(points2D1, points2D2, edges, rank, _TWO_VIEWS)
+    cameras = given_camera(camera1, "camera1"), given_camera(camera2, "camera2")
+    return _two_views(rows, cameras, estimation_options, "estimation_options", essential=True)
+
+
+def estimate_relative_pose(
+    *args: Any,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+    **kwargs: Any,
+) -> Info | None:
+    """Estimate a relative pose as both forms of ``pycolmap.estimate_relative_pose`` do.
+
+    They are ``(camera1, points2D1, camera2, points2D2, options)`` and ``(cam_rays1, cam_rays2,
+    options)`` with rays (N, 3), whose max_error is on the normalised plane. The result is that of
+    `estimate_essential_matrix` without E.
+    """
+    by_rays = "cam_rays1" in kwargs or (len(args) > 0 and np.ndim(args[0]) == 2)
+    if by_rays:
+        given = _bound(("cam_rays1", "cam_rays2", "options"), args, kwargs)
+        names = ("cam_rays1", "cam_rays2")
+        first, second = (_on_the_plane(given[name], name) for name in names)
+        plane = _Camera("SIMPLE_PINHOLE", None, None, (1.0, 0.0, 0.0))
+        rows = as_rows(first, second, edges, rank, names)
+        return _two_views(rows, (plane, plane), given["options"], "options")
+    given = _bound(("camera1", "points2D1", "camera2", "points2D2", "options"), args, kwargs)
+    rows = as_rows(given["points2D1"], given["points2D2"], edges, rank, _TWO_VIEWS)
+    cameras = given_camera(given["camera1"], "camera1"), given_camera(given["camera2"], "camera2")
+    return _two_views(rows, cameras, given["options"], "options")
+
+
+def estimate_homography_matrix(
+    points2D1: ArrayLike,
+    points2D2: ArrayLike,
+    estimation_options: object = None,
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate a homography as ``pycolmap.estimate_homography_matrix`` does.
+
+    Arguments are those of `estimate_essential_matrix` without cameras. The dict has H (3, 3),
+    num_inliers and inlier_mask.
+    """
+    rows = as_rows(points2D1, points2D2, edges, rank, _TWO_VIEWS)
+    options = _options(estimation_options, "estimation_options", _DEFAULTS)
+    estimate = estimate_homography(rows.graph, options=options)
+    return _result(rows, estimate, {"H": estimate.homography})
+
+
+def _two_views(
+    rows: Rows,
+    cameras: tuple[_Camera, _Camera],
+    given: object,
+    name: str,
+    *,
+    essential: bool = False,
+) -> Info | None:
+    """Estimate a relative pose and return it as pycolmap does."""
+    options = _options(given, name, _DEFAULTS)
+    estimate = _estimate_relative_pose(rows.graph, *cameras, options=options)
+    pose = estimate.pose
+    if pose is None:
+        return None
+    models = {"E": pose.essential()} if essential else {}
+    return _result(rows, estimate, {**models, "cam2_from_cam1": _rigid3d(pose.matrix())})
+
+
+def _options(given: object, name: str, defaults: Mapping[str, Any]) -> Options:
+    """Make options of a RANSACOptions or of a dict of some of its fields."""
+    values = _values(given, name, (*_FIELDS, *_OTHER_FIELDS), defaults)
+    # A negative number is pycolmap's for "any seed" and "all threads".
+    for key in ("random_seed", "num_threads"):
+        if isinstance(values.get(key), int | np.integer) and values[key] < 0:
+            values[key] = 0
+    names = {field: f"{name}.{key}" for key, field in _FIELDS.items()}
+    return make_options(names, **{f: values[key] for key, f in _FIELDS.items() if key in values})
+
+
+def _values(
+    given: object, name: str, known: tuple[str, ...], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Read an object of options, or a dict, which may have known keys only, like the original's."""
+    if given is None:
+        return dict(defaults)
+    if isinstance(given, Mapping):
+        for key in given:
+            if key not in known:
+                raise ValueError(f"{name} must have the keys {', '.join(known)}, got {key!r}")
+        return {**defaults, **given}
+    present = {key: getattr(given, key) for key in known if hasattr(given, key)}
+    if not present:
+        raise refusal(name, "an object of pycolmap's options, a dict or None", given)
+    return present
+
+
+def _bound(
+    names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Bind arguments to the names of one form of a function; the last one may be left out."""
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    missing = [name for name in names[:-1] if name not in given]
+    unknown = [name for name in kwargs if name not in names]
+    if missing or unknown or len(args) > len(names):
+        got = unknown[0] if unknown else f"no {missing[0]}" if missing else f"{len(args)} arguments"
+        raise ValueError(f"the arguments must be {', '.join(names)}, got {got}")
+    return {names[-1]: None, **given}
+
+
+def _on_the_plane(rays: object, name: str) -> FloatArray:
+    """Points (N, 2) of rays on the normalised plane."""
+    checked = float_array(rays, name, "an (N, 3) array of finite numbers", (None, 3))
+    if len(checked) and checked[:, 2].min() <= 0.0:
+        row = int(np.argmin(checked[:, 2]))
+        raise ValueError(
+            f"{name} must hold rays in front of the camera, got {checked[row].tolist()} in row "
+            f"{row}"
+        )
+    return np.asarray(checked[:, :2] / checked[:, 2:])
+
+
+def _result(rows: Rows, estimate: Estimate, models: Mapping[str, Any]) -> Info | None:
+    """Return the dict of a result, None where there is no model."""
+    if not estimate.success:
+        return None
+    mask = rows.mask(estimate)
+    own = {
+        name: np.array(model) if isinstance(model, np.ndarray) else model
+        for name, model in models.items()
+    }
+    info = Info(**own, num_inliers=int(mask.sum()), inlier_mask=mask)
+    info.estimate = estimate
+    return info
+
+
+def _rigid3d(matrix: FloatArray) -> Any:
+    """Return a 4x4 matrix as a pycolmap.Rigid3d."""
+    return require("pycolmap", "a pose in pycolmap's form", "colmap").Rigid3d(matrix[:3])

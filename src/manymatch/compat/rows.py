@@ -1,0 +1,212 @@
+"""Lists of matched points as graphs of candidates, and what else the switches share."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import BoolArray, FloatArray, IndexArray, float_array, int_array, refusal
+from manymatch.estimate.options import Options
+from manymatch.geometry.camera import Camera, as_camera
+from manymatch.geometry.pose import RelativePose
+from manymatch.graph import AssociationGraph
+
+if TYPE_CHECKING:
+    from manymatch.estimate.result import Estimate
+
+# Samples that are drawn before a stopping rule may end the search, unless the limit is lower:
+# a thousand of ours cost a millisecond or two.
+_LEAST_ITERATIONS = 1_000
+_NEARLY_ONE = 1.0 - 1e-12
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Candidates as somebody listed them.
+
+    Attributes
+    ----------
+    graph : AssociationGraph
+        The candidates; a point that is listed several times is one vertex.
+    edge_of_row : (N,) int64 ndarray
+        For every row that was given, its edge in the graph.
+    """
+
+    graph: AssociationGraph
+    edge_of_row: IndexArray
+
+    def mask(self, estimate: Estimate) -> BoolArray:
+        """Return which of the rows (N,) agree with the model."""
+        return np.asarray(estimate.inliers[self.edge_of_row])
+
+
+def as_rows(
+    points0: object,
+    points1: object,
+    edges: object = None,
+    rank: object = None,
+    names: tuple[str, str] = ("points0", "points1"),
+    dimensions: tuple[int, int] = (2, 2),
+) -> Rows:
+    """Make a graph of matched points.
+
+    Parameters
+    ----------
+    points0, points1 : array_like
+        Points as OpenCV takes them, (N, 2), (N, 1, 2) or (1, N, 2), or likewise with three
+        coordinates.
+    edges : (E, 2) array_like of integers, optional
+        Candidates as indices into the points, best first; they are the rows then. Without it,
+        ``points0[i]`` and ``points1[i]`` are row i, and equal points are one vertex.
+    rank : (E,) array_like of integers, optional
+        Rank of every row. Without it a row has the place that it has among the rows of its point
+        in `points0`: candidates of a point are taken to be listed best first.
+    names, dimensions
+        Names of the points for errors, and their numbers of coordinates.
+    """
+    first, second = (
+        _points(value, name, size)
+        for value, name, size in zip((points0, points1), names, dimensions, strict=True)
+    )
+    if edges is None:
+        if len(second) != len(first):
+            raise ValueError(
+                f"{names[1]} must hold {len(first)} points, one for each of {names[0]}, got "
+                f"{len(second)}; lists of different lengths need edges"
+            )
+        (first, index0), (second, index1) = _vertices(first), _vertices(second)
+        rows = np.stack([index0, index1], axis=1)
+    else:
+        rows = int_array(edges, "edges", "an (E, 2) array of indices or None", (None, 2))
+    ranks = None
+    if rank is not None:
+        want = f"an array of {len(rows)} whole numbers, one a row, or None"
+        ranks = int_array(rank, "rank", want, (len(rows),))
+    # The first of equal rows is the edge.
+    _, start, edge_of_row = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    kept = np.sort(start)
+    ranks = _places(rows[kept, 0]) if ranks is None else ranks[kept]
+    order = np.argsort(ranks, kind="stable")
+    graph = AssociationGraph(first, second, rows[kept][order], rank=ranks[order])
+    # From the order of unique rows to that of first occurrence, and on to that of the graph.
+    place = np.argsort(order, kind="stable")[np.searchsorted(kept, start)]
+    return Rows(graph, place[edge_of_row.reshape(-1)])
+
+
+def _points(value: Any, name: str, size: int) -> FloatArray:
+    """Check points in any of the shapes that OpenCV has for them."""
+    try:
+        shape = np.shape(value)
+    except ValueError:  # rows of different lengths
+        shape = ()
+    if len(shape) == 3 and shape[2] == size and 1 in shape[:2]:
+        value = np.reshape(np.asarray(value), (-1, size))
+    return float_array(value, name, f"an (N, {size}) array of finite numbers", (None, size))
+
+
+def _vertices(points: FloatArray) -> tuple[FloatArray, IndexArray]:
+    """Return the different points in the order of their first occurrence, and each row's index."""
+    # Zero of either sign is one point.
+    _, start, inverse = np.unique(points + 0.0, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(start, kind="stable")
+    return points[start[order]], np.argsort(order, kind="stable")[inverse.reshape(-1)]
+
+
+def _places(vertex: IndexArray) -> IndexArray:
+    """Return for every row the number of rows of the same vertex up to it, from 1."""
+    order = np.argsort(vertex, kind="stable")
+    grouped = vertex[order]
+    start = np.searchsorted(grouped, grouped, side="left")
+    places = np.empty(len(vertex), dtype=np.int64)
+    places[order] = np.arange(len(vertex)) - start + 1
+    return places
+
+
+def make_options(names: Mapping[str, str], **values: Any) -> Options:
+    """Make options of what somebody gave; `names` are the original's names of our fields.
+
+    None is left out. A confidence of 1 is one next to it. The minimum of the iterations is at least
+    that of `Options`, and at most their maximum.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    if given.get("confidence") == 1:
+        given["confidence"] = _NEARLY_ONE
+    most = given.get("max_iterations", Options.max_iterations)
+    least = given.get("min_iterations", _LEAST_ITERATIONS)
+    # What is no whole number is refused below, by its own name.
+    if isinstance(most, int | np.integer) and isinstance(least, int | np.integer):
+        given["min_iterations"] = int(max(1, min(max(least, _LEAST_ITERATIONS), most)))
+    try:
+        return Options(**given)
+    except ValueError as error:
+        field, _, rest = str(error).partition(" ")
+        raise ValueError(f"{names.get(field, field)} {rest}") from error
+
+
+def given_camera(value: object, name: str) -> Camera:
+    """Return a camera with the numbers that it was given with, whatever pixels they are for.
+
+    It may be a dict, a poselib.Camera or a pycolmap.Camera; its points follow the same convention,
+    so that nothing is shifted. A size that is not positive is unknown.
+    """
+    if isinstance(value, Camera):
+        return value
+    if isinstance(value, Mapping) and "model" in value:
+        fields = {key: value[key] for key in ("model", "params") if key in value}
+        sizes = [value.get(key) for key in ("width", "height")]
+    elif hasattr(value, "params") and (hasattr(value, "model_name") or hasattr(value, "model")):
+        model: Any = getattr(value, "model_name", None) or getattr(value, "model")  # noqa: B009
+        model = model() if callable(model) else getattr(model, "name", model)
+        fields = {"model": model, "params": getattr(value, "params")}  # noqa: B009
+        sizes = [getattr(value, key, None) for key in ("width", "height")]
+    else:
+        return as_camera(value, name)
+    known = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
+    width, height = sizes if known else (None, None)
+    return as_camera({**fields, "width": width, "height": height}, name)
+
+
+def rotation_vector(R: FloatArray) -> FloatArray:
+    """Return axis times angle in radians, (3,), of a rotation matrix."""
+    turn = RelativePose(R, (0.0, 0.0, 1.0))
+    return np.asarray(turn.axis * np.radians(turn.angle_deg))
+
+
+class Info(dict[str, Any]):
+    """A dict as the original returns it; `estimate` is the whole result of this package."""
+
+    estimate: Estimate
+
+
+def installed(module: str) -> Any:
+    """Return an optional package, None if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return None
+
+
+def original(module: str, extra: str, name: str) -> Any:
+    """Return what the original has under a name that its switch does not define."""
+    package = None if name.startswith("__") else installed(module)
+    if package is not None:
+        return getattr(package, name)
+    message = f"module 'manymatch.compat.{module}' has no attribute {name!r}"
+    if not name.startswith("__"):
+        message += f', and {module} is not installed: pip install "manymatch[{extra}]"'
+    raise AttributeError(message, name=name)
+
+
+def checked_mapping(value: object, name: str) -> Mapping[str, Any]:
+    """Check a dict of options; None is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise refusal(name, "a dict of options", value)
+    return value

@@ -1,0 +1,225 @@
+"""The switch for OpenCV beside OpenCV."""
+
+import sys
+
+import cv2 as original
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch.compat import cv2 as ours
+from tests.support.matched_points import (
+    K,
+    alike,
+    direction_deg,
+    map_difference_px,
+    matched,
+    only_these_are_ours,
+    turn_deg,
+    with_candidates,
+)
+
+LENS = np.array([-0.2, 0.05, 1e-3, -5e-4])
+
+
+def check(result, reference, rows):
+    """Shapes and types of matrix and mask of both."""
+    for value, expected in zip(result, reference, strict=True):
+        assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
+        assert value.flags.writeable
+    assert result[1].shape == (rows, 1)
+    assert set(np.unique(result[1])) <= {0, 1}
+
+
+def params(**values):
+    given = original.UsacParams()
+    for name, value in values.items():
+        setattr(given, name, value)
+    return given
+
+
+FORMS = {
+    "matrix": ((K, original.RANSAC, 0.999, 1.0), {}),
+    "matrix, magsac": ((K, original.USAC_MAGSAC, 0.999, 1.0, 2000), {}),
+    "matrix by name": ((), {"cameraMatrix": K, "method": original.RANSAC, "threshold": 1.0}),
+    "matrix alone": ((K,), {}),
+    "focal": ((795.0, (320.0, 240.0), original.RANSAC, 0.999, 1.0), {}),
+    "focal by name": ((), {"focal": 795.0, "pp": (320, 240)}),
+    "two matrices": ((K, None, K, None), {"method": original.USAC_MAGSAC, "threshold": 1.0}),
+    "two matrices and lenses": ((K, np.zeros(5), K, np.zeros(8), original.RANSAC, 0.99, 1.0), {}),
+    "parameters": ((K, K, None, None, params(threshold=1.0)), {}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_essential_matrix(form):
+    data = matched()
+    args, kwargs = FORMS[form]
+    result = ours.findEssentialMat(data.points0, data.points1, *args, **kwargs)
+    if form == "two matrices and lenses":
+        kwargs = {}
+    reference = original.findEssentialMat(data.points0, data.points1, *args, **kwargs)
+    check(result, reference, len(data.points0))
+    assert np.linalg.norm(result[0]) == pytest.approx(1)
+    count, R, t, mask = ours.recoverPose(result[0], data.points0, data.points1, K, mask=result[1])
+    assert turn_deg(R, data.R) < 0.3
+    assert direction_deg(t, data.t) < 2.0
+    assert count == (mask > 0).sum() > 80
+
+
+def test_one_to_one_lists_are_the_matches():
+    data = matched()
+    E, mask = ours.findEssentialMat(data.points0, data.points1, K, original.RANSAC, 0.999, 1.5)
+    graph = manymatch.AssociationGraph.from_matches(data.points0, data.points1)
+    options = manymatch.Options(threshold_px=1.5, confidence=0.999, max_iterations=10_000)
+    alone = manymatch.estimate_relative_pose(graph, K, K, options=options)
+    assert np.array_equal(E, alone.pose.essential() / np.sqrt(2))
+    assert np.array_equal(mask[:, 0] > 0, alone.inliers)
+
+
+def test_shapes_of_points():
+    data = matched()
+    first, second = (p.astype(np.float32) for p in (data.points0, data.points1))
+    expected = ours.findEssentialMat(first, second, K)
+    for shape in ((-1, 1, 2), (1, -1, 2)):
+        E, mask = ours.findEssentialMat(first.reshape(shape), second.reshape(shape), K)
+        assert np.array_equal(E, expected[0])
+        assert np.array_equal(mask, expected[1])
+
+
+def test_distortion_is_removed():
+    data = matched(noise=0.1)
+
+    def bent(points):
+        plane = (np.c_[points, np.ones(len(points))] @ np.linalg.inv(K).T)[:, None]
+        return original.projectPoints(plane, np.zeros(3), np.zeros(3), K, LENS)[0][:, 0]
+
+    first, second = bent(data.points0), bent(data.points1)
+    for lens in (LENS, [*LENS, 0.0], [*LENS, 0.0, 0.0, 0.0, 0.0], np.pad(LENS, (0, 8))):
+        count, E, R, t, mask = ours.recoverPose(
+            first, second, K, np.array(lens), K, np.array(lens), method=original.RANSAC
+        )
+        reference = original.recoverPose(first, second, K, LENS, K, LENS)
+        shapes = [np.shape(value) for value in (count, E, R, t, mask)]
+        assert shapes == [np.shape(value) for value in reference]
+        assert turn_deg(R, data.R) < 0.1
+        assert direction_deg(t, data.t) < 0.5
+        assert count == mask.sum() > 85
+    straight, _ = ours.findEssentialMat(first, second, K, None, K, None)
+    assert not alike(straight, E, 1e-3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (original.RANSAC, 3.0),
+        (original.USAC_MAGSAC, 3.0, None, 5000, 0.999),
+        (original.RHO, 3.0),
+        (original.LMEDS,),
+        (params(threshold=3.0, maxIterations=2000, randomGeneratorState=5),),
+    ],
+)
+def test_homography(arguments):
+    data = matched(plane=True)
+    result = ours.findHomography(data.points0, data.points1, *arguments)
+    reference = original.findHomography(data.points0, data.points1, *arguments)
+    check(result, reference, len(data.points0))
+    assert result[0][2, 2] == 1
+    assert map_difference_px(result[0], reference[0], data.points0) < 1.5
+    assert np.mean(result[1] == reference[1]) > 0.9
+
+
+def test_a_fit_to_all_points_is_the_original():
+    data = matched(40, 40, plane=True)
+    result = ours.findHomography(data.points0, data.points1)
+    reference = original.findHomography(data.points0, data.points1)
+    assert np.array_equal(result[0], reference[0])
+    first, second, edges, _ = with_candidates(data.points0, data.points1)
+    for arguments in ({"edges": edges}, {"srcPoints": first, "dstPoints": second}):
+        given = {"srcPoints": data.points0, "dstPoints": data.points1, **arguments}
+        with pytest.raises(ValueError, match="method must be a robust one"):
+            ours.findHomography(**given)
+
+
+def test_lists_of_candidates_and_edges():
+    data = matched()
+    first, second, edges, own = with_candidates(data.points0, data.points1)
+    right = own & data.mask[edges[:, 0]]
+    listed = ours.findEssentialMat(first, second, K)
+    given = ours.findEssentialMat(data.points0, data.points1, K, edges=edges)
+    assert alike(listed[0], given[0], 1e-6)
+    for E, mask in (listed, given):
+        assert mask.shape == (len(edges), 1)
+        assert mask[right].mean() > 0.95
+        pose = ours.recoverPose(E, data.points0, data.points1, K, mask=mask, edges=edges)
+        assert turn_deg(pose[1], data.R) < 0.3
+        again = original.recoverPose(E, first, second, K, mask=mask)
+        assert np.array_equal(pose[1], again[1])
+    _, _, R, _, mask = ours.recoverPose(data.points0, data.points1, K, None, K, None, edges=edges)
+    assert turn_deg(R, data.R) < 0.3
+    assert mask.shape == (len(edges), 1)
+
+
+def test_nothing_found():
+    few = matched(3, 3)
+    assert ours.findEssentialMat(few.points0, few.points1, K) == (None, None)
+    H, mask = ours.findHomography(few.points0, few.points1, original.RANSAC)
+    assert H is None
+    assert mask.tolist() == [[0], [0], [0]]
+    result = ours.recoverPose(few.points0, few.points1, K, None, K, None)
+    assert result[:4] == (0, None, None, None)
+    line = np.c_[np.arange(30.0), np.arange(30.0)]
+    H, mask = ours.findHomography(line, line + 1, original.RANSAC)
+    reference = original.findHomography(line, line + 1, original.RANSAC)
+    assert H is reference[0] is None
+    assert mask.shape == reference[1].shape
+
+
+def test_what_is_not_ours_is_the_original(monkeypatch):
+    functions = {"findEssentialMat", "findHomography", "recoverPose"}
+    assert only_these_are_ours(ours, original) == functions
+    with pytest.raises(AttributeError, match="imreed"):
+        ours.imreed  # noqa: B018
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    data = matched()
+    assert ours.findEssentialMat(data.points0, data.points1, K)[0] is not None
+    with pytest.raises(AttributeError, match=r"pip install \"manymatch\[images\]\""):
+        ours.imread  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points2": np.zeros((3, 2))}, "points2 must hold 120 points"),
+        ({"points1": np.full((120, 2), np.inf)}, "points1 must hold finite numbers"),
+        ({"cameraMatrix": np.eye(2)}, "cameraMatrix must be"),
+        ({"threshold": -1.0}, "^threshold must be"),
+        ({"prob": 1.5}, "^prob must be"),
+        ({"maxIters": 0}, "^maxIters must be"),
+        ({"focal": 3.0}, "the arguments must be cameraMatrix, .* got focal as well"),
+        ({"method": "RANSAC"}, "method must be one of OpenCV's flags"),
+        ({"edges": [[0, 500]]}, "edges must hold indices"),
+    ],
+)
+def test_bad_input_is_one_sentence(change, message):
+    data = matched()
+    arguments = {"points1": data.points0, "points2": data.points1, "cameraMatrix": K, **change}
+    with pytest.raises(ValueError, match=message) as error:
+        ours.findEssentialMat(**arguments)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((K, np.zeros(3), K, None), "distCoeffs must be 4, 5, 8, 12 or 14 numbers"),
+        ((K, np.ones(12), K, None), "distCoeffs must be .* after the eighth are zero"),
+        ((K, K, None, None, params(threshold=-1.0)), "^params.threshold must be"),
+        ((-1.0,), "focal must be"),
+        ((800.0, (1, 2, 3)), "pp must be two numbers"),
+    ],
+)
+def test_bad_forms_are_one_sentence(arguments, message):
+    data = matched()
+    with pytest.raises(ValueError, match=message):
+        ours.findEssentialMat(data.points0, data.points1, *arguments)

@@ -1,0 +1,182 @@
+"""The switch for PoseLib beside PoseLib."""
+
+import sys
+
+import numpy as np
+import poselib as original
+import pytest
+
+import manymatch
+from manymatch.compat import poselib as ours
+from tests.support.matched_points import (
+    K,
+    direction_deg,
+    map_difference_px,
+    matched,
+    only_these_are_ours,
+    turn_deg,
+    with_candidates,
+)
+
+CAMERA = {"model": "PINHOLE", "width": 640, "height": 480, "params": [800, 790, 320, 240]}
+INFO = {"refinements", "iterations", "num_inliers", "inlier_ratio", "model_score", "inliers"}
+
+
+def check_info(info, reference, rows):
+    """Keys, types and lengths of both, and numbers that belong together."""
+    assert set(info) == set(reference) == INFO
+    for key in INFO:
+        assert type(info[key]) is type(reference[key])
+    assert len(info["inliers"]) == len(reference["inliers"]) == rows
+    assert all(type(value) is bool for value in info["inliers"])
+    assert info["num_inliers"] == sum(info["inliers"])
+    assert info["inlier_ratio"] == info["num_inliers"] / rows
+    assert isinstance(info.estimate, manymatch.Estimate)
+
+
+@pytest.mark.parametrize("camera", [CAMERA, original.Camera("PINHOLE", CAMERA["params"], 640, 480)])
+@pytest.mark.parametrize("options", [(), ({"max_epipolar_error": 2.0, "min_inliers": 8}, {})])
+def test_relative_pose(camera, options):
+    data = matched()
+    pose, info = ours.estimate_relative_pose(data.points0, data.points1, camera, camera, *options)
+    reference, expected = original.estimate_relative_pose(
+        data.points0, data.points1, camera, camera, *options
+    )
+    check_info(info, expected, len(data.points0))
+    assert type(pose) is type(reference) is original.CameraPose
+    assert turn_deg(pose.R, reference.R) < 0.05
+    assert direction_deg(pose.t, reference.t) < 0.5
+    assert np.mean(np.array(info["inliers"]) == expected["inliers"]) > 0.97
+    threshold = options[0]["max_epipolar_error"] if options else 1.0
+    graph = manymatch.AssociationGraph.from_matches(data.points0, data.points1)
+    alone = manymatch.estimate_relative_pose(graph, K, K, threshold_px=threshold)
+    assert np.array_equal(info.estimate.pose.R, alone.pose.R)
+    assert info["inliers"] == alone.inliers.tolist()
+
+
+def test_homography():
+    data = matched(plane=True)
+    options = {"max_reproj_error": 3.0, "max_iterations": 5000, "seed": np.uint64(3)}
+    H, info = ours.estimate_homography(data.points0, data.points1, options, {})
+    options = {**options, "seed": 3}
+    reference, expected = original.estimate_homography(data.points0, data.points1, options, {})
+    check_info(info, expected, len(data.points0))
+    assert H.shape == reference.shape == (3, 3)
+    assert (H.dtype, H.flags.writeable) == (reference.dtype, True)
+    assert np.linalg.norm(H) == pytest.approx(1) == np.linalg.norm(reference)
+    assert map_difference_px(H, reference, data.points0) < 0.5
+    assert info.estimate.options.seed == 3
+    assert info.estimate.options.max_iterations == 5000
+
+
+def test_lists_of_candidates_and_edges_are_the_same():
+    data = matched()
+    first, second, edges, _ = with_candidates(data.points0, data.points1)
+    options = {"max_epipolar_error": 1.0}
+    listed = ours.estimate_relative_pose(first, second, CAMERA, CAMERA, options)
+    given = ours.estimate_relative_pose(
+        data.points0, data.points1, CAMERA, CAMERA, options, edges=edges
+    )
+    for pose, info in (listed, given):
+        assert turn_deg(pose.R, data.R) < 0.3
+        assert len(info["inliers"]) == len(edges)
+        assert len(info.estimate.matches) == len(set(info.estimate.matches[:, 0].tolist()))
+    assert listed[1]["num_inliers"] == given[1]["num_inliers"]
+
+
+def test_nested_options_of_the_next_version():
+    data = matched(plane=True)
+    nested = {
+        "max_error": 2.5,
+        "ransac": {"max_iterations": 3000, "success_prob": 0.99, "seed": 4, "use_lo": True},
+        "bundle": {"loss_type": "HUBER"},
+        "tangent_sampson": False,
+    }
+    wanted = manymatch.Options(threshold_px=2.5, max_iterations=3000, confidence=0.99, seed=4)
+    initial = original.CameraPose()
+    calls = [
+        ours.estimate_relative_pose(data.points0, data.points1, CAMERA, CAMERA, nested),
+        ours.estimate_relative_pose(data.points0, data.points1, CAMERA, CAMERA, nested, initial),
+        ours.estimate_relative_pose(
+            data.points0, data.points1, camera1_dict=CAMERA, camera2_dict=CAMERA, opt=nested
+        ),
+        ours.estimate_homography(data.points0, data.points1, nested, np.eye(3)),
+        ours.estimate_homography(data.points0, data.points1, opt=nested),
+    ]
+    for _, info in calls:
+        assert info.estimate.options == wanted
+    points = data.points0, data.points1
+    # The defaults of the two versions.
+    for opt, threshold in (({}, 12.0), ({"max_iterations": 9}, 12.0), ({"ransac": {}}, 1.0)):
+        _, info = ours.estimate_homography(*points, opt)
+        assert info.estimate.threshold_px == threshold
+    assert ours.estimate_homography(*points, opt={})[1].estimate.threshold_px == 1.0
+
+
+def test_nothing_found():
+    data = matched()
+    for count in (0, 3):
+        points = data.points0[:count], data.points1[:count]
+        pose, info = ours.estimate_relative_pose(*points, CAMERA, CAMERA)
+        reference, expected = original.estimate_relative_pose(*points, CAMERA, CAMERA)
+        assert np.array_equal(pose.R, reference.R)
+        assert np.array_equal(pose.t, reference.t)
+        assert info["model_score"] == expected["model_score"]
+        assert (info["num_inliers"], info["inlier_ratio"]) == (0, 0.0)
+        assert info["inliers"] == [False] * count
+        assert ours.estimate_homography(*points)[0].tolist() == np.zeros((3, 3)).tolist()
+
+
+def test_what_is_not_ours_is_the_original():
+    functions = {"homography", "relative_pose"}
+    assert only_these_are_ours(ours, original) == {f"estimate_{name}" for name in functions}
+    with pytest.raises(AttributeError, match="estimate_nothing"):
+        ours.estimate_nothing  # noqa: B018
+
+
+def test_without_the_original(monkeypatch):
+    """Poses have the same attributes, and what is missing says what would have it."""
+    data = matched()
+    reference, _ = ours.estimate_relative_pose(data.points0, data.points1, CAMERA, CAMERA)
+    monkeypatch.setitem(sys.modules, "poselib", None)
+    pose, _ = ours.estimate_relative_pose(data.points0, data.points1, CAMERA, CAMERA)
+    for name in ("q", "t", "R", "Rt"):
+        np.testing.assert_allclose(getattr(pose, name), getattr(reference, name), atol=1e-12)
+    np.testing.assert_allclose(pose.center(), reference.center(), atol=1e-12)
+    with pytest.raises(AttributeError, match=r"pip install \"manymatch\[baselines\]\""):
+        ours.RansacOptions  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points2D_2": np.zeros((3, 2))}, "points2D_2 must hold 120 points"),
+        ({"camera1": None}, "camera1 must be"),
+        ({"camera2": {"model": "PINHOLE", "params": [1]}}, "camera2 must be a valid camera"),
+        ({"ransac_opt": 3}, "ransac_opt must be a dict of options, got 3"),
+        ({"ransac_opt": {"max_epipolar_error": -1}}, r"^ransac_opt\['max_epipolar_error'\] must"),
+        (
+            {"ransac_opt": {"max_iterations": 1e4}},
+            r"^ransac_opt\['max_iterations'\] must be an int",
+        ),
+        ({"ransac_opt": {"success_prob": 2}}, r"^ransac_opt\['success_prob'\] must be"),
+        ({"ransac_opt": {"max_error": 0}}, r"^ransac_opt\['max_error'\] must be"),
+        ({"opt": {"ransac": {"seed": -1}}}, r"^opt\['ransac'\]\['seed'\] must be"),
+        ({"opt": {"ransac": 1}}, r"^opt\['ransac'\] must be a dict"),
+        ({"opt": {}, "ransac_opt": {}}, "opt must be given alone"),
+        ({"bundle_opt": 3}, "bundle_opt must be a dict"),
+        ({"edges": [[0, 500]]}, "edges must hold indices into points1"),
+    ],
+)
+def test_bad_input_is_one_sentence(change, message):
+    data = matched()
+    arguments = {
+        "points2D_1": data.points0,
+        "points2D_2": data.points1,
+        "camera1": CAMERA,
+        "camera2": CAMERA,
+        **change,
+    }
+    with pytest.raises(ValueError, match=message) as error:
+        ours.estimate_relative_pose(**arguments)
+    assert "\n" not in str(error.value)

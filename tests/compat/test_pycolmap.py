@@ -1,0 +1,178 @@
+"""The switch for pycolmap beside pycolmap."""
+
+import sys
+
+import numpy as np
+import pycolmap as original
+import pytest
+
+import manymatch
+from manymatch.compat import pycolmap as ours
+from tests.support.matched_points import (
+    K,
+    alike,
+    direction_deg,
+    map_difference_px,
+    matched,
+    only_these_are_ours,
+    turn_deg,
+    with_candidates,
+)
+
+CAMERA = original.Camera(model="PINHOLE", width=640, height=480, params=[800, 790, 320, 240])
+OPTIONS = original.RANSACOptions(max_error=2.0, random_seed=1)
+
+
+def check(result, reference, rows):
+    """Keys, types and shapes of both, and numbers that belong together."""
+    assert set(result) == set(reference)
+    for key, value in reference.items():
+        assert type(result[key]) is type(value)
+        if isinstance(value, np.ndarray):
+            assert (result[key].shape, result[key].dtype) == (value.shape, value.dtype)
+    assert result["inlier_mask"].shape == (rows,)
+    assert result["num_inliers"] == result["inlier_mask"].sum()
+    assert np.mean(result["inlier_mask"] == reference["inlier_mask"]) > 0.95
+    assert isinstance(result.estimate, manymatch.Estimate)
+
+
+@pytest.mark.parametrize("options", [OPTIONS, {"max_error": 2.0, "min_inlier_ratio": 0.1}])
+def test_essential_matrix(options):
+    data = matched()
+    arguments = data.points0, data.points1, CAMERA, CAMERA, options
+    result = ours.estimate_essential_matrix(*arguments)
+    reference = original.estimate_essential_matrix(*arguments)
+    check(result, reference, len(data.points0))
+    pose, expected = result["cam2_from_cam1"], reference["cam2_from_cam1"]
+    assert turn_deg(pose.rotation.matrix(), expected.rotation.matrix()) < 0.1
+    assert direction_deg(pose.translation, expected.translation) < 1.0
+    assert alike(result["E"], reference["E"], 0.01)
+    graph = manymatch.AssociationGraph.from_matches(data.points0, data.points1)
+    alone = manymatch.estimate_relative_pose(graph, K, K, options=result.estimate.options)
+    assert np.array_equal(result["E"], alone.pose.essential())
+    assert result.estimate.threshold_px == 2.0
+
+
+def test_relative_pose_of_pixels_and_of_rays():
+    data = matched()
+    arguments = CAMERA, data.points0, CAMERA, data.points1, OPTIONS
+    result = ours.estimate_relative_pose(*arguments)
+    check(result, original.estimate_relative_pose(*arguments), len(data.points0))
+    rays = [np.c_[p, np.ones(len(p))] @ np.linalg.inv(K).T for p in (data.points0, data.points1)]
+    options = original.RANSACOptions(max_error=2.0 / 795, random_seed=1)
+    by_rays = ours.estimate_relative_pose(*rays, options)
+    check(by_rays, original.estimate_relative_pose(*rays, options), len(data.points0))
+    named = ours.estimate_relative_pose(cam_rays1=rays[0], cam_rays2=rays[1], options=options)
+    for other in (by_rays, named):
+        pose, expected = (r["cam2_from_cam1"].rotation.matrix() for r in (other, result))
+        assert turn_deg(pose, expected) < 0.01
+
+
+def test_homography_matrix():
+    data = matched(plane=True)
+    arguments = data.points0, data.points1, OPTIONS
+    result = ours.estimate_homography_matrix(*arguments)
+    reference = original.estimate_homography_matrix(*arguments)
+    check(result, reference, len(data.points0))
+    assert map_difference_px(result["H"], reference["H"], data.points0) < 0.5
+
+
+def test_lists_of_candidates_and_edges():
+    data = matched()
+    first, second, edges, own = with_candidates(data.points0, data.points1)
+    listed = ours.estimate_essential_matrix(first, second, CAMERA, CAMERA, OPTIONS)
+    given = ours.estimate_essential_matrix(
+        data.points0, data.points1, CAMERA, CAMERA, OPTIONS, edges=edges
+    )
+    right = own & data.mask[edges[:, 0]]
+    for result in (listed, given):
+        assert turn_deg(result["cam2_from_cam1"].rotation.matrix(), data.R) < 0.3
+        assert result["inlier_mask"].shape == (len(edges),)
+        assert result["inlier_mask"][right].mean() > 0.95
+
+
+def test_options_are_those_of_pycolmap():
+    options = original.RANSACOptions(
+        max_error=3.0,
+        confidence=0.999,
+        min_num_trials=2000,
+        max_num_trials=4000,
+        dyn_num_trials_multiplier=2.0,
+        random_seed=7,
+    )
+    data = matched(plane=True)
+    found = ours.estimate_homography_matrix(data.points0, data.points1, options).estimate.options
+    assert found == manymatch.Options(
+        threshold_px=3.0, confidence=0.999, min_iterations=2000, max_iterations=4000, safety=2.0,
+        seed=7, threads=1,
+    )  # fmt: skip
+    plain = ours.estimate_homography_matrix(data.points0, data.points1).estimate.options
+    assert plain == manymatch.Options(threshold_px=4.0)
+    whole = ours.estimate_homography_matrix(data.points0, data.points1, original.RANSACOptions())
+    assert whole.estimate.options.replace(threads=0) == plain
+
+
+def test_nothing_found():
+    few = matched(3, 3)
+    assert ours.estimate_essential_matrix(few.points0, few.points1, CAMERA, CAMERA) is None
+    assert ours.estimate_homography_matrix(few.points0, few.points1) is None
+    assert ours.estimate_relative_pose(CAMERA, few.points0, CAMERA, few.points1) is None
+
+
+def test_what_is_not_ours_is_the_original(monkeypatch):
+    functions = {"essential_matrix", "homography_matrix", "relative_pose"}
+    assert only_these_are_ours(ours, original) == {f"estimate_{name}" for name in functions}
+    monkeypatch.setitem(sys.modules, "pycolmap", None)
+    with pytest.raises(AttributeError, match=r"pip install \"manymatch\[colmap\]\""):
+        ours.Reconstruction  # noqa: B018
+    data = matched(plane=True)
+    assert ours.estimate_homography_matrix(data.points0, data.points1)["num_inliers"] > 80
+    camera = {"model": "PINHOLE", "params": [800, 790, 320, 240]}
+    with pytest.raises(ModuleNotFoundError, match="needs pycolmap: pip install"):
+        ours.estimate_essential_matrix(data.points0, data.points1, camera, camera)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points2D2": np.zeros((3, 2))}, "points2D2 must hold 120 points"),
+        ({"camera1": "camera"}, "camera1 must be"),
+        ({"estimation_options": 3}, "estimation_options must be an object of pycolmap's options"),
+        (
+            {"estimation_options": {"max_eror": 3}},
+            "estimation_options must have the keys max_error",
+        ),
+        ({"estimation_options": {"max_error": 0}}, "^estimation_options.max_error must be"),
+        ({"estimation_options": {"confidence": 3}}, "^estimation_options.confidence must be"),
+        ({"edges": [[0, 500]]}, "edges must hold indices"),
+    ],
+)
+def test_bad_input_is_one_sentence(change, message):
+    data = matched()
+    arguments = {
+        "points2D1": data.points0,
+        "points2D2": data.points1,
+        "camera1": CAMERA,
+        "camera2": CAMERA,
+        **change,
+    }
+    with pytest.raises(ValueError, match=message) as error:
+        ours.estimate_essential_matrix(**arguments)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "the arguments must be camera1, points2D1, camera2, points2D2, options, got no"),
+        (
+            (np.ones((4, 3)),),
+            "the arguments must be cam_rays1, cam_rays2, options, got no cam_rays2",
+        ),
+        ((-np.ones((4, 3)), np.ones((4, 3))), "cam_rays1 must hold rays in front of the camera"),
+        ((np.ones((4, 3)), np.ones((4, 2))), "cam_rays2 must be an .N, 3. array"),
+    ],
+)
+def test_bad_forms_are_one_sentence(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ours.estimate_relative_pose(*arguments)

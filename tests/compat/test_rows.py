@@ -1,0 +1,135 @@
+"""Lists of matched points as graphs of candidates."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import manymatch
+from manymatch import AssociationGraph
+from manymatch.compat.rows import as_rows, given_camera, make_options, rotation_vector
+from tests.support.matched_points import K, matched, with_candidates
+
+SMALL = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20)
+
+
+@given(SMALL)
+def test_equal_points_are_one_vertex(pairs):
+    """Against the definition: rows to points and back, ranks by place, the best first."""
+    table = np.random.default_rng(0).uniform(0, 9, (5, 2))
+    first = table[[i for i, _ in pairs]].reshape(-1, 2)
+    second = table[[j for _, j in pairs]].reshape(-1, 2)
+    rows = as_rows(first, second)
+    graph = rows.graph
+    assert len(graph.points0) == len({i for i, _ in pairs})
+    assert len(graph.points1) == len({j for _, j in pairs})
+    assert graph.num_edges == len(set(pairs))
+    assert graph.num_duplicates == 0
+    ends = graph.edges[rows.edge_of_row]
+    assert np.array_equal(graph.points0[ends[:, 0]], first)
+    assert np.array_equal(graph.points1[ends[:, 1]], second)
+    seen, places = [], {}
+    for pair in pairs:
+        if pair not in seen:
+            seen.append(pair)
+            places[pair] = sum(i == pair[0] for i, _ in seen)
+    assert graph.rank[rows.edge_of_row].tolist() == [places[pair] for pair in pairs]
+    assert np.all(np.diff(graph.rank) >= 0)
+    again = as_rows(table, table, np.array(pairs).reshape(-1, 2))
+    assert again.graph.rank.tolist() == graph.rank.tolist()
+    assert np.array_equal(again.edge_of_row, rows.edge_of_row)
+
+
+def test_a_list_without_repetition_is_the_graph_of_its_matches():
+    data = matched()
+    rows = as_rows(data.points0.astype(np.float32)[:, None], data.points1[None])
+    points0 = data.points0.astype(np.float32)
+    assert rows.graph == AssociationGraph.from_matches(points0, data.points1)
+    assert np.array_equal(rows.edge_of_row, np.arange(len(points0)))
+    assert as_rows([], []).graph.num_edges == 0
+    signed = as_rows([[0.0, 1.0], [-0.0, 1.0]], [[1, 2], [3, 4]])
+    assert len(signed.graph.points0) == 1
+
+
+def test_the_mask_is_that_of_the_rows():
+    data = matched()
+    first, second, edges, own = with_candidates(data.points0, data.points1)
+    for rows in (as_rows(first, second), as_rows(data.points0, data.points1, edges)):
+        estimate = manymatch.estimate_relative_pose(rows.graph, K, K)
+        mask = rows.mask(estimate)
+        assert mask.shape == own.shape
+        assert mask.sum() == estimate.num_inliers
+        right = own & data.mask[edges[:, 0]]
+        assert mask[right].mean() > 0.95
+        assert mask[~right].mean() < 0.1
+
+
+def test_ranks_may_be_given():
+    points = np.random.default_rng(0).uniform(0, 9, (4, 2))
+    edges = [(0, 1), (0, 2), (1, 1), (0, 1)]
+    rows = as_rows(points, points, edges, [3, 1, 2, 1])
+    assert rows.graph.edges.tolist() == [[0, 2], [1, 1], [0, 1]]
+    assert rows.graph.rank.tolist() == [1, 2, 3]
+    assert rows.edge_of_row.tolist() == [2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"points1": np.zeros((3, 2))},
+            "points1 must hold 4 points, one for each of points0, got 3",
+        ),
+        ({"points0": [[1, 2], [3]]}, "points0 must be an .N, 2. array of finite numbers"),
+        ({"points0": np.full((4, 2), np.nan)}, "points0 must hold finite numbers"),
+        ({"points0": np.zeros((4, 3))}, "points0 must be an .N, 2. array"),
+        ({"points0": "points"}, "points0 must be an .N, 2. array"),
+        ({"edges": [[0, 9]]}, "edges must hold indices into points1"),
+        ({"edges": [[0.5, 1]]}, "edges must hold whole numbers"),
+        ({"edges": 3}, "edges must be an .E, 2. array of indices or None"),
+        ({"rank": [1, 2]}, "rank must be an array of 4 whole numbers"),
+        ({"rank": [1, 2, 0, 1]}, "rank must hold ranks from 1"),
+    ],
+)
+def test_bad_lists_are_one_sentence(given, message):
+    points = np.random.default_rng(0).uniform(0, 9, (4, 2))
+    with pytest.raises(ValueError, match=message):
+        as_rows(**{"points0": points, "points1": points, **given})
+
+
+def test_options_have_a_minimum_of_iterations_below_their_limit():
+    assert make_options({}, max_iterations=50).min_iterations == 50
+    assert make_options({}, min_iterations=10, max_iterations=5000).min_iterations == 1000
+    assert make_options({}, min_iterations=2000).min_iterations == 2000
+    assert 0.999 < make_options({}, confidence=1.0).confidence < 1
+    for value in ("many", 0, 2.5, None):
+        names = {"max_iterations": "maxIters"}
+        if value is None:
+            assert make_options(names, max_iterations=value) == manymatch.Options()
+            continue
+        with pytest.raises(ValueError, match=r"^maxIters must be an integer"):
+            make_options(names, max_iterations=value)
+
+
+def test_a_camera_keeps_its_numbers():
+    params = [800.0, 790.0, 320.0, 240.0]
+    for size in ({}, {"width": -1, "height": -1}, {"width": 0, "height": 0}):
+        camera = given_camera({"model": "PINHOLE", "params": params, **size, "id": 3}, "camera")
+        assert (camera.width, camera.params) == (None, tuple(params))
+    assert given_camera(K, "camera").params == tuple(params)
+    with pytest.raises(ValueError, match=r"^camera2 must be a valid camera, but its model must be"):
+        given_camera({"model": "LENS", "params": params}, "camera2")
+    with pytest.raises(ValueError, match=r"^camera2 must be"):
+        given_camera(None, "camera2")
+
+
+def test_a_rotation_as_a_vector():
+    for vector in ([0.1, -0.2, 0.3], [0.0, 0.0, 0.0], [0.0, np.pi - 1e-6, 0.0]):
+        R = manymatch.RelativePose(np.eye(3), [1, 0, 0]).R if not any(vector) else _matrix(vector)
+        np.testing.assert_allclose(rotation_vector(R), vector, atol=1e-9)
+
+
+def _matrix(vector):
+    from scipy.spatial.transform import Rotation
+
+    return Rotation.from_rotvec(vector).as_matrix()
