@@ -14,6 +14,7 @@ PUBLIC = {
     "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose", "Score",
     "__version__", "assess", "associate", "candidates", "compat", "datasets",
     "estimate_homography", "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
+    "estimate_rigid_transform", "estimate_similarity",
     "evaluate", "features", "gms_filter", "io", "match", "merge_coincident", "score_pose", "viz",
 }  # fmt: skip
 
@@ -37,6 +38,12 @@ SIGNATURES = {
         "working_scale=None, settings"
     ),
     "estimate_relative_poses": "problems, method='auto', options=None, threads=0, settings",
+    "estimate_rigid_transform": (
+        "graph, threshold, method='auto', options=None, proposals=None, settings"
+    ),
+    "estimate_similarity": (
+        "graph, threshold, method='auto', options=None, proposals=None, settings"
+    ),
     "score_pose": "graph, camera0, camera1, pose, options=None, settings",
     "AssociationGraph": "points0, points1, edges, similarity=None, rank=None",
     "RelativePose": "R, t",

@@ -20,6 +20,7 @@ void bind_gms(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_homography(nb::module_& m);
 void bind_relative_pose(nb::module_& m);
+void bind_rigid(nb::module_& m);
 
 namespace {
 
@@ -56,4 +57,5 @@ NB_MODULE(_core, m) {
   bind_estimate(m);
   bind_homography(m);
   bind_relative_pose(m);
+  bind_rigid(m);
 }

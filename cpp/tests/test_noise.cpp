@@ -1,4 +1,5 @@
 // The noise of keypoints from residuals, against numerical integrals and simulated mixtures.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -12,11 +13,12 @@ using namespace manymatch;
 
 namespace {
 
-// Density of the distance of a normal error from a line (1) or from a point (2).
+// Density of the distance of a normal error from a line (1), from a point of an image (2) or in
+// space (3).
 double density(int dimensions, double r, double scale) {
   const double u = r / scale;
-  return dimensions == 1 ? std::sqrt(2.0 / std::numbers::pi) / scale * std::exp(-0.5 * u * u)
-                         : u / scale * std::exp(-0.5 * u * u);
+  const double factor = dimensions == 2 ? 1.0 : std::sqrt(2.0 / std::numbers::pi);
+  return factor / scale * std::pow(u, dimensions - 1) * std::exp(-0.5 * u * u);
 }
 
 // Simpson's rule.
@@ -29,7 +31,7 @@ double integral(F f, double last) {
 }
 
 void test_law() {
-  for (int dimensions : {1, 2}) {
+  for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};
     for (double scale : {0.1, 0.4, 1.0, 3.0}) {
       for (double limit : {0.3, 1.0, 4.0}) {
@@ -75,11 +77,12 @@ Mixture mixture(uint64_t seed, ResidualLaw law, double scale, int count, int wro
   Mixture m;
   for (int i = 0; i < count; ++i) {
     const auto [a, b] = normals(random);
-    m.add(scale * (law.dimensions == 1 ? std::abs(a) : std::hypot(a, b)));
+    const double c = law.dimensions == 3 ? normals(random).first : 0.0;
+    m.add(scale * (law.dimensions == 1 ? std::abs(a) : std::hypot(a, b, c)));
   }
   for (int i = 0; i < wrong; ++i) {
     const double u = random.uniform();
-    m.add(kFarthest * (law.dimensions == 1 ? u : std::sqrt(u)));
+    m.add(kFarthest * std::pow(u, 1.0 / law.dimensions));
   }
   return m;
 }
@@ -90,7 +93,7 @@ NearResiduals near(const Mixture& m, ResidualLaw law) { return {m.squared, m.wei
 // wrong edges, those edges make it larger than stated, and the scale is a little low.
 void test_recovers_the_scale() {
   constexpr int kSeeds = 60;
-  for (int dimensions : {1, 2}) {
+  for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};
     for (double scale : {0.1, 0.3, 1.0}) {
       for (const auto& [count, wrong] : {std::pair{60, 60}, {200, 400}, {600, 3000}}) {
@@ -133,7 +136,7 @@ void test_degrees_of_freedom() {
 
 // Larger residuals of the true edges are more noise, among the same wrong ones.
 void test_monotone() {
-  for (int dimensions : {1, 2}) {
+  for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};
     for (uint64_t seed = 0; seed < 10; ++seed) {
       const Mixture base = mixture(300 + seed, law, 0.1, 150, 300);
@@ -154,7 +157,7 @@ void test_monotone() {
 
 // Wrong edges are counted outside the window, and an edge counts by its weight.
 void test_near_residuals() {
-  for (int dimensions : {1, 2}) {
+  for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};
     const Mixture m = mixture(400, law, 0.2, 100, 20000);
     NearResiduals residuals = near(m, law);
@@ -177,13 +180,15 @@ void test_near_residuals() {
 // Edges that are nearly true, within the window and not outside: they widen the spread of all edges
 // that are not by chance, and hardly the noise of the true ones.
 void test_spread() {
-  for (int dimensions : {1, 2}) {
+  for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};
     for (uint64_t seed = 0; seed < 10; ++seed) {
       const Mixture alone = mixture(500 + seed, law, 0.2, 200, 20);
       Mixture crowd = alone;
       Source random(600 + seed);
-      for (int i = 0; i < 150; ++i) crowd.add(random.in(0.0, 4.0));
+      for (int i = 0; i < 150; ++i) {  // denser near the model, and finite there
+        crowd.add(4.0 * std::pow(random.uniform(), 1.0 / std::max(dimensions - 1, 1)));
+      }
       CHECK_NEAR(residual_spread(near(alone, law), law), 0.2, 0.06);
       const NearResiduals residuals = near(crowd, law);
       CHECK(residual_spread(residuals, law) > 1.5 * estimate_noise(residuals, law, 0).scale);

@@ -33,6 +33,7 @@ from manymatch.estimate.many import estimate_many, estimate_relative_poses
 from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.estimate.result import Alternative, Estimate, Score
+from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similarity
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
@@ -69,6 +70,8 @@ __all__ = [
     "estimate_many",
     "estimate_relative_pose",
     "estimate_relative_poses",
+    "estimate_rigid_transform",
+    "estimate_similarity",
     "evaluate",
     "features",
     "gms_filter",

@@ -16,26 +16,33 @@ constexpr int kRounds = 20;
 constexpr double kPrecision = 0.01;
 // Where no edge is wrong, one still could be.
 constexpr double kLeastDensity = 1e-3;
+// Of the distance of a normal error from a line, at zero and in standard deviations: sqrt(2 / pi).
+const double kNormalPeak = std::sqrt(2.0 / std::numbers::pi);
 }  // namespace
 
 double ResidualLaw::share_below(double limit, double scale) const {
   const double k = limit / scale;
-  return dimensions == 1 ? std::erf(k / std::numbers::sqrt2) : -std::expm1(-0.5 * k * k);
+  if (dimensions == 2) return -std::expm1(-0.5 * k * k);
+  const double share = std::erf(k / std::numbers::sqrt2);
+  return dimensions == 1 ? share : share - kNormalPeak * k * std::exp(-0.5 * k * k);
 }
 
 double ResidualLaw::mean_square_below(double limit, double scale) const {
   const double k = limit / scale;
   const double tail = std::exp(-0.5 * k * k) / share_below(limit, scale);
-  return dimensions == 1 ? 1.0 - k * tail * std::sqrt(2.0 / std::numbers::pi)
-                         : 1.0 - 0.5 * k * k * tail;
+  if (dimensions == 2) return 1.0 - 0.5 * k * k * tail;
+  return dimensions == 1 ? 1.0 - k * tail * kNormalPeak
+                         : 1.0 - k * k * k / 3.0 * tail * kNormalPeak;
 }
 
 double ResidualLaw::peak(double scale) const {
-  return dimensions == 1 ? std::sqrt(2.0 / std::numbers::pi) / scale : 0.5 / (scale * scale);
+  if (dimensions == 2) return 0.5 / (scale * scale);
+  return dimensions == 1 ? kNormalPeak / scale : kNormalPeak / (3.0 * scale * scale * scale);
 }
 
 double ResidualLaw::size_of_band(double first, double last) const {
-  return dimensions == 1 ? last - first : last * last - first * first;
+  if (dimensions == 2) return last * last - first * first;
+  return dimensions == 1 ? last - first : last * last * last - first * first * first;
 }
 
 namespace {

@@ -48,11 +48,14 @@ def nothing_to_match(graph: AssociationGraph) -> str:
     """Say why a graph has no candidates; empty if it has any."""
     if graph.num_edges:
         return ""
-    without = [side for side in (0, 1) if not len((graph.points0, graph.points1)[side])]
+    both = (graph.points0, graph.points1)
+    images = all(points.shape[1] == 2 for points in both)
+    noun, where, place = ("keypoint", "in", "image") if images else ("point", "on", "side")
+    without = [f"{place} {side}" for side in (0, 1) if not len(both[side])]
     if without:
-        return f"no keypoints in image {' and image '.join(map(str, without))}"
-    first, second = (count(len(points), "keypoint") for points in (graph.points0, graph.points1))
-    return f"no candidates between {first} in image 0 and {second} in image 1"
+        return f"no {noun}s {where} {' and '.join(without)}"
+    first, second = (count(len(points), noun) for points in both)
+    return f"no candidates between {first} {where} {place} 0 and {second} {where} {place} 1"
 
 
 class PreparedPair:

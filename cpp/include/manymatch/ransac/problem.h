@@ -51,7 +51,7 @@ concept Problem =
       { P::kModelName } -> std::convertible_to<const char*>;
       // "auto" polishes with edges up to so many thresholds away: the noise does not end there.
       { P::kPolishReach } -> std::convertible_to<double>;
-      // Distances from a line, 1, or from a point, 2.
+      // Distances from a line, 1, from a point of an image, 2, or from one in space, 3.
       { P::kResidualDimensions } -> std::convertible_to<int>;
       // Whether two models are the same up to what a refinement changes.
       { P::same(fixed, fixed) } -> std::same_as<bool>;

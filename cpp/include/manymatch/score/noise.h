@@ -13,7 +13,7 @@ struct Noise {
 };
 
 // What a squared residual is expected to be under noise of a scale: that of a distance in one
-// dimension (from a line) or two (from a point).
+// dimension (from a line), two (from a point of an image) or three (from a point in space).
 struct ResidualLaw {
   int dimensions;
 
@@ -24,7 +24,7 @@ struct ResidualLaw {
   // product with the odds of a prior is the odds of the edge given its residual.
   double peak(double scale) const;
   // Size of a band of residuals: distances from a line are spread over its width, distances from a
-  // point over its area.
+  // point over its area or volume.
   double size_of_band(double first, double last) const;
 };
 

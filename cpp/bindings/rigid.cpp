@@ -1,0 +1,99 @@
+// Rigid transforms and similarities: the estimator, the exact score, and the minimal solver.
+#include <cmath>
+
+#include "estimate.h"
+#include "manymatch/problems/rigid/estimate.h"
+
+namespace manymatch {
+
+namespace {
+
+using Matrix4 = In<double, nb::shape<4, 4>>;
+using Triples = In<double, nb::shape<-1, 3, 3>>;
+
+std::vector<double> to_rows(const TransformNumbers& transform) {
+  std::vector<double> rows(16, 0.0);
+  for (std::size_t i = 0; i < 3; ++i) {
+    std::copy_n(transform.A + 3 * i, 3, rows.begin() + static_cast<std::ptrdiff_t>(4 * i));
+    rows[4 * i + 3] = transform.t[i];
+  }
+  rows[15] = 1.0;
+  return rows;
+}
+
+template <bool kFreeScale>
+Transform<kFreeScale> to_transform(const Matrix4& matrix) {
+  Transform<kFreeScale> transform;
+  double norm2 = 0.0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 3; ++j) {
+      transform.A[3 * i + j] = matrix(i, j);
+      norm2 += matrix(i, j) * matrix(i, j);
+    }
+    transform.t[i] = matrix(i, 3);
+  }
+  transform.scale = kFreeScale ? std::sqrt(norm2 / 3.0) : 1.0;
+  return transform;
+}
+
+template <bool kFreeScale>
+std::tuple<Out<int64_t>, Out<double>> three_point(const Triples& x0, const Triples& x1,
+                                                  double tolerance, double least_height) {
+  check_length("x1", x1.shape(0), x0.shape(0));
+  const RigidKernels& table = kernels<RigidKernels>();
+  const auto solve = kFreeScale ? table.similarity_three_point : table.rigid_three_point;
+  std::vector<int64_t> problem;
+  std::vector<double> transforms;
+  auto batch = std::make_unique<ThreePointBatch>();
+  auto solutions = std::make_unique<ThreePointSolutions>();
+  const std::size_t total = x0.shape(0);
+  for (std::size_t first = 0; first < total; first += kThreePointBatch) {
+    batch->count = static_cast<int>(std::min<std::size_t>(kThreePointBatch, total - first));
+    for (std::size_t i = 0; i < at(batch->count); ++i) {
+      for (std::size_t k = 0; k < 3; ++k) {
+        for (std::size_t c = 0; c < 3; ++c) {
+          batch->x0[k][c][i] = x0(first + i, k, c);
+          batch->x1[k][c][i] = x1(first + i, k, c);
+        }
+      }
+    }
+    solve(*batch, {tolerance, least_height}, *solutions);
+    for (int s = 0; s < solutions->count; ++s) {
+      problem.push_back(static_cast<int64_t>(first) + solutions->sample[s]);
+      const std::vector<double> rows = to_rows(solutions->transform[s]);
+      transforms.insert(transforms.end(), rows.begin(), rows.end());
+    }
+  }
+  const std::size_t count = problem.size();
+  return {to_numpy(std::move(problem)), to_numpy(std::move(transforms), {count, 4, 4})};
+}
+
+template <bool kFreeScale>
+void bind_transform(nb::module_& m, const char* class_name, const std::string& name) {
+  using P = TransformProblem<kFreeScale>;
+  bind_problem<P>(
+      m, class_name, ("estimate_" + name).c_str(),
+      "Transforms of pairs of clouds about their centres. One pair uses the threads "
+      "within, several use one each.",
+      [](const Transform<kFreeScale>& model) { return to_numpy(to_rows(model), {4, 4}); });
+  m.def(("score_" + name).c_str(),
+        [](const Table& x0, const Table& x1, const Edges& edges, double eps, double q, double delta,
+           const Matrix4& transform) {
+          return score_pair<P>(x0, x1, edges, eps, q, delta, to_transform<kFreeScale>(transform));
+        },
+        nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
+        nb::arg("delta"), nb::arg("transform"),
+        "Exact score of a transform: (hcm, cardinality, inliers, squared residuals).");
+  m.def((name + "_three_point").c_str(), &three_point<kFreeScale>, nb::arg("x0"), nb::arg("x1"),
+        nb::arg("tolerance"), nb::arg("least_height"),
+        "The transform of each sample of three correspondences that has one: (sample, transform).");
+}
+
+}  // namespace
+
+void bind_rigid(nb::module_& m) {
+  bind_transform<false>(m, "RigidEstimate", "rigid");
+  bind_transform<true>(m, "SimilarityEstimate", "similarity");
+}
+
+}  // namespace manymatch

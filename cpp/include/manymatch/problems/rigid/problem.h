@@ -1,0 +1,96 @@
+// Rigid transform or similarity between two clouds of points, from three or more correspondences.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "manymatch/dispatch.h"
+#include "manymatch/problems/points.h"
+#include "manymatch/problems/rigid/kernels.h"
+#include "manymatch/ransac/problem.h"
+
+namespace manymatch {
+
+// x1 = A x0 + t with A = s R; s is 1 unless the scale is free.
+template <bool kFreeScale>
+struct Transform : TransformNumbers {};
+
+constexpr int kMostTransformParameters = 7;
+
+// The transform after a step: rotation vector about the origin, translation and, where the scale
+// is free, its logarithm. x1 = s exp(step[6]) exp(step[0:3]) R x0 + t + step[3:6].
+template <bool kFreeScale>
+Transform<kFreeScale> perturb(const Transform<kFreeScale>& transform, const double* step);
+
+// Upper triangle of J'WJ by rows, J'Wr and the cost, for the parameters of `perturb`, from the sums
+// of the kernel.
+template <bool kFreeScale>
+void transform_normal_equations(const double* sums, double scale, double* out);
+
+// Levenberg-Marquardt over the edges with a positive weight; one weight per padded column.
+template <bool kFreeScale>
+LmResult refine_transform(Transform<kFreeScale>& transform, RefineColumns& columns,
+                          std::span<const double> weights, Loss loss, double eps2,
+                          int max_iterations);
+
+template <bool kFreeScale>
+class TransformProblem {
+ public:
+  using Model = Transform<kFreeScale>;
+  // Both clouds in one unit where the scale is 1; each in a unit of its own, so that a scale near
+  // one is expected, where it is free.
+  using Data = VertexPoints;
+  static constexpr int kSampleSize = 3;
+  static constexpr int kDimension0 = 3, kDimension1 = 3;
+  static constexpr const char* kModelName = kFreeScale ? "similarity" : "rigid transform";
+  static constexpr double kPolishReach = 2.0;
+  static constexpr double kPolishScale = 1.0 / 3.0;
+  static constexpr int kResidualDimensions = 3;
+  // Whether they move the corners of a cube about as large as the cloud to about the same places.
+  static bool same(const Model& a, const Model& b);
+  static bool apart(const Model& a, const Model& b) { return !same(a, b); }
+  struct Workspace {
+    std::unique_ptr<ThreePointBatch> batch;
+    std::unique_ptr<ThreePointSolutions> solutions;
+    RefineColumns columns;
+  };
+
+  TransformProblem(const Graph& graph, const VertexPoints& points);
+  // arrays_ points into the other members.
+  TransformProblem(const TransformProblem&) = delete;
+  TransformProblem& operator=(const TransformProblem&) = delete;
+
+  const Graph& graph() const { return graph_; }
+  double eps() const { return eps_; }
+  Workspace workspace() const;
+
+  void solve(std::span<const int> samples, Workspace& space, Solutions<Model>& out) const;
+  int screen(const Model& model, int enough, std::span<uint64_t> mask) const;
+  int inliers(const Model& model, std::span<uint64_t> mask, std::span<double> r2) const;
+  int within(const Model& model, double limit2, std::span<uint64_t> mask) const;
+  LmResult refine(Model& model, const GatheredEdges& edges, Loss loss, double scale2,
+                  int max_iterations, Workspace& space) const;
+
+  // Which samples are solved, given the threshold.
+  static ThreePointLimits limits(double eps);
+
+ private:
+  const Graph& graph_;
+  double eps_;
+  EdgePoints points_;
+  SpaceEdges arrays_;
+  bool screens_ = true;
+};
+
+using RigidProblem = TransformProblem<false>;
+using SimilarityProblem = TransformProblem<true>;
+
+extern template class TransformProblem<false>;
+extern template class TransformProblem<true>;
+
+static_assert(Problem<RigidProblem> && Problem<SimilarityProblem>);
+static_assert(kThreePointBatch == kBatch, "a batch of samples is one batch of the solver");
+
+}  // namespace manymatch

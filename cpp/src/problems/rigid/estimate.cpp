@@ -1,0 +1,8 @@
+#include "manymatch/problems/rigid/estimate.h"
+
+namespace manymatch {
+
+template class Estimator<RigidProblem>;
+template class Estimator<SimilarityProblem>;
+
+}  // namespace manymatch
