@@ -13,11 +13,15 @@ SCENES = [make_scene(EASY, seed) for seed in range(3)]
 RNG = np.random.default_rng(0)
 PLANE0 = RNG.uniform(0, 500, (60, 2))
 PLANE = AssociationGraph.from_matches(PLANE0, 1.1 * PLANE0 + RNG.normal(0, 0.3, (60, 2)))
+CLOUD0 = RNG.uniform(-1, 1, (60, 3))
+CLOUD = AssociationGraph.from_matches(CLOUD0, CLOUD0 + RNG.normal(0, 0.01, (60, 3)))
 
 # What the function of each problem takes after the method and the options are left out.
 CALLS = {
     "relative": [(scene.graph, scene.camera0, scene.camera1) for scene in SCENES],
     "homography": [(PLANE,), (SCENES[0].graph,)],
+    "rigid": [(CLOUD, 0.05), (CLOUD, 0.1)],
+    "similarity": [(CLOUD, 0.05)],
 }
 
 
@@ -126,3 +130,8 @@ def test_bad_problems_are_one_sentence(problems, message):
 def test_bad_settings_are_one_sentence(settings, message):
     with pytest.raises(ValueError, match=message):
         manymatch.estimate_many([("homography", PLANE)], **settings)
+
+
+def test_a_threshold_in_space_is_not_in_pixels():
+    with pytest.raises(ValueError, match=r"problems\[0\] must have .* got 'threshold_px'"):
+        manymatch.estimate_many([("rigid", CLOUD, 0.05, {"threshold_px": 3.0})])

@@ -11,6 +11,12 @@ from manymatch._validate import checked_method, describe, integer, refusal, sugg
 from manymatch.estimate.homography import HOMOGRAPHY, estimate_homography
 from manymatch.estimate.options import Options, checked_options, options_for_each
 from manymatch.estimate.relative_pose import RELATIVE_POSE, estimate_relative_pose
+from manymatch.estimate.rigid import (
+    RIGID,
+    SIMILARITY,
+    estimate_rigid_transform,
+    estimate_similarity,
+)
 from manymatch.graph import AssociationGraph, HasGraph
 
 if TYPE_CHECKING:
@@ -59,6 +65,8 @@ PROBLEMS: dict[str, Problem] = {
     for problem in (
         Problem(estimate_relative_pose, RELATIVE_POSE),
         Problem(estimate_homography, HOMOGRAPHY),
+        Problem(estimate_rigid_transform, RIGID),
+        Problem(estimate_similarity, SIMILARITY),
     )
 }
 
@@ -200,7 +208,10 @@ def _with_keywords(name: str, given: object, where: str) -> _Listed:
         keywords = {}
     elif not isinstance(keywords, Mapping):
         keywords = {"proposals": keywords}
-    known = (*PROBLEMS[name].keywords, *_FIELDS)
+    # A threshold in the unit of the points takes the place of that in pixels.
+    in_pixels = "threshold" not in PROBLEMS[name].arguments
+    fields = [field for field in _FIELDS if in_pixels or field != "threshold_px"]
+    known = (*PROBLEMS[name].keywords, *fields)
     for keyword in keywords:
         if keyword not in known:
             hint = suggest(keyword, known)
