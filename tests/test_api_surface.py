@@ -10,12 +10,12 @@ import pytest
 import manymatch
 
 PUBLIC = {
-    "Alternative", "AssociationGraph", "Camera", "Candidates", "Confidence", "Estimate",
-    "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose", "Score",
-    "__version__", "assess", "associate", "candidates", "compat", "datasets",
-    "estimate_homography", "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
-    "estimate_rigid_transform", "estimate_similarity",
-    "evaluate", "features", "gms_filter", "io", "match", "merge_coincident", "score_pose", "viz",
+    "AbsolutePose", "Alternative", "AssociationGraph", "Camera", "Candidates", "Confidence",
+    "Estimate", "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose",
+    "Score", "__version__", "assess", "associate", "candidates", "compat", "datasets",
+    "estimate_absolute_pose", "estimate_homography", "estimate_many", "estimate_relative_pose",
+    "estimate_relative_poses", "estimate_rigid_transform", "estimate_similarity", "evaluate",
+    "features", "gms_filter", "io", "match", "merge_coincident", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -30,6 +30,9 @@ SIGNATURES = {
         "points0, points1, desc0, desc1, size0, size1, k=5, method='auto', "
         "operator='mutual', max_edges=2048, gms=None, keep='method', owners0=None, "
         "owners1=None, working0=None, working1=None"
+    ),
+    "estimate_absolute_pose": (
+        "graph, camera, method='auto', options=None, proposals=None, settings"
     ),
     "estimate_homography": "graph, method='auto', options=None, proposals=None, settings",
     "estimate_many": "problems, method='auto', options=None, threads=0, settings",
@@ -46,6 +49,7 @@ SIGNATURES = {
     ),
     "score_pose": "graph, camera0, camera1, pose, options=None, settings",
     "AssociationGraph": "points0, points1, edges, similarity=None, rank=None",
+    "AbsolutePose": "R, t",
     "RelativePose": "R, t",
     "Options": (
         "threshold_px=1.0, min_iterations=1000, max_iterations=100000, "
@@ -58,6 +62,7 @@ MEMBERS = {
     "Camera": "from_matrix",
     "Candidates": "counts gms graph",
     "GmsResult": "mask num_kept rotation scale",
+    "AbsolutePose": "R center inverse matrix t",
     "RelativePose": "R essential inverse matrix t",
     "Estimate": (
         "cardinality failure hcm inliers iterations low_parallax match_probability "
@@ -99,7 +104,16 @@ def test_members(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["AssociationGraph", "Candidates", "Estimate", "GmsResult", "Options", "RelativePose", "Score"],
+    [
+        "AssociationGraph",
+        "Candidates",
+        "Estimate",
+        "GmsResult",
+        "Options",
+        "AbsolutePose",
+        "RelativePose",
+        "Score",
+    ],
 )
 def test_values_are_frozen(name):
     cls = getattr(manymatch, name)

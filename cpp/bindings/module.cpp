@@ -14,6 +14,7 @@ namespace nb = nanobind;
 
 namespace manymatch {
 
+void bind_absolute_pose(nb::module_& m);
 void bind_associate(nb::module_& m);
 void bind_estimate(nb::module_& m);
 void bind_gms(nb::module_& m);
@@ -55,6 +56,7 @@ NB_MODULE(_core, m) {
   bind_graph(m);
   bind_gms(m);
   bind_estimate(m);
+  bind_absolute_pose(m);
   bind_homography(m);
   bind_relative_pose(m);
   bind_rigid(m);

@@ -27,6 +27,7 @@ from manymatch.associate.candidates import Candidates, candidates
 from manymatch.associate.gms import GmsResult, gms_filter
 from manymatch.associate.merge import merge_coincident
 from manymatch.associate.neighbours import associate
+from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.confidence import Confidence, assess
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.many import estimate_many, estimate_relative_poses
@@ -35,7 +36,7 @@ from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.estimate.result import Alternative, Estimate, Score
 from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similarity
 from manymatch.geometry.camera import Camera
-from manymatch.geometry.pose import RelativePose
+from manymatch.geometry.pose import AbsolutePose, RelativePose
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbsolutePose",
     "Alternative",
     "AssociationGraph",
     "Camera",
@@ -66,6 +68,7 @@ __all__ = [
     "candidates",
     "compat",
     "datasets",
+    "estimate_absolute_pose",
     "estimate_homography",
     "estimate_many",
     "estimate_relative_pose",

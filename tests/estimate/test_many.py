@@ -14,12 +14,14 @@ RNG = np.random.default_rng(0)
 PLANE0 = RNG.uniform(0, 500, (60, 2))
 PLANE = AssociationGraph.from_matches(PLANE0, 1.1 * PLANE0 + RNG.normal(0, 0.3, (60, 2)))
 CLOUD0 = RNG.uniform(-1, 1, (60, 3))
+SEEN = AssociationGraph.from_matches(400 * CLOUD0[:, :2] / (CLOUD0[:, 2:] + 3) + 250, CLOUD0)
 CLOUD = AssociationGraph.from_matches(CLOUD0, CLOUD0 + RNG.normal(0, 0.01, (60, 3)))
 
 # What the function of each problem takes after the method and the options are left out.
 CALLS = {
     "relative": [(scene.graph, scene.camera0, scene.camera1) for scene in SCENES],
     "homography": [(PLANE,), (SCENES[0].graph,)],
+    "absolute": [(SEEN, [400, 400, 250, 250]), (SEEN, manymatch.Camera.unknown(500, 500))],
     "rigid": [(CLOUD, 0.05), (CLOUD, 0.1)],
     "similarity": [(CLOUD, 0.05)],
 }

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # thresholds, root mean square.
 _RIGHT_THRESHOLDS = 3.0
 
+# An absolute pose is right if its rotation is off by less than so many degrees and its centre by
+# less than this part of the depth of the points.
+_RIGHT_DEG, _RIGHT_DEPTH = 5.0, 0.05
+
 #: Fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md has the measured
 #: reliability.
 COEFFICIENTS = (-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380)
@@ -110,8 +114,73 @@ def _homography_error(pair: PreparedPair, H: FloatArray, base: FloatArray) -> Fl
     return np.asarray(gap.ravel() / (math.sqrt(len(corners)) * _RIGHT_THRESHOLDS * pair.eps))
 
 
+def _rotation(w: FloatArray) -> FloatArray:
+    """Rotation matrix of a rotation vector."""
+    angle = float(np.linalg.norm(w))
+    x, y, z = w
+    skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    # sin(a)/a and (1 - cos(a))/a²
+    first, second = np.sinc(angle / math.pi), 0.5 * np.sinc(0.5 * angle / math.pi) ** 2
+    return np.asarray(np.eye(3) + first * skew + second * skew @ skew)
+
+
+def _rotation_vector(R: FloatArray) -> FloatArray:
+    """Rotation vector of a rotation matrix, exact for small angles."""
+    sine = 0.5 * np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
+    length = float(np.linalg.norm(sine))
+    angle = math.atan2(length, 0.5 * (float(np.trace(R)) - 1.0))
+    if length < 1e-9:  # none, or half a turn about any axis
+        return sine if angle < 1.0 else np.array([angle, 0.0, 0.0])
+    return np.asarray(sine * (angle / length))
+
+
+def _move_absolute_pose(model: Any, step: FloatArray) -> Any:
+    R, t, f = model
+    turn = _rotation(step[:3])
+    return turn @ R, turn @ t + step[3:], f
+
+
+def _absolute_residuals(pair: PreparedPair, model: Any, edges: IndexArray | slice) -> FloatArray:
+    R, t, f = model
+    x0, x1 = _ends(pair, edges)
+    seen = x1 @ R.T + t
+    return np.asarray(f * seen[:, :2] / seen[:, 2:] - x0)
+
+
+def _turn_and_shift(model: Any, base: Any) -> tuple[FloatArray, FloatArray]:
+    """Rotation vector from the base in the frame of the camera, and how the centre moves."""
+    (R, t, _), (R0, t0, _) = model, base
+    return _rotation_vector(R @ R0.T), R0.T @ t0 - R.T @ t
+
+
+def _absolute_numbers(pair: PreparedPair, model: Any, base: Any) -> FloatArray:
+    turn, shift = _turn_and_shift(model, base)
+    return np.concatenate([turn, pair.frame.unit * shift])
+
+
+def _absolute_error(pair: PreparedPair, model: Any, base: Any) -> FloatArray:
+    turn, shift = _turn_and_shift(model, base)
+    R, t, _ = base
+    depths = _ends(pair)[1] @ R[2] + t[2]
+    near = np.linalg.norm(_absolute_residuals(pair, base, slice(None)), axis=1) < pair.eps
+    seen = depths[(depths > 0.0) & near]
+    depth = float(np.median(seen)) if len(seen) else 1.0
+    return np.concatenate([np.degrees(turn) / _RIGHT_DEG, shift / (_RIGHT_DEPTH * depth)])
+
+
 #: By `Estimate.problem`.
 CHARTS = {
+    "absolute": Chart(
+        noun="pose",
+        sample_size=3,
+        parameters=6,
+        dimensions=2,
+        move=_move_absolute_pose,
+        residuals=_absolute_residuals,
+        numbers=_absolute_numbers,
+        error=_absolute_error,
+        coefficients=COEFFICIENTS,
+    ),
     "homography": Chart(
         noun="homography",
         sample_size=4,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import checked_method, describe, integer, refusal, suggest
+from manymatch.estimate.absolute_pose import ABSOLUTE_POSE, estimate_absolute_pose
 from manymatch.estimate.homography import HOMOGRAPHY, estimate_homography
 from manymatch.estimate.options import Options, checked_options, options_for_each
 from manymatch.estimate.relative_pose import RELATIVE_POSE, estimate_relative_pose
@@ -65,6 +66,7 @@ PROBLEMS: dict[str, Problem] = {
     for problem in (
         Problem(estimate_relative_pose, RELATIVE_POSE),
         Problem(estimate_homography, HOMOGRAPHY),
+        Problem(estimate_absolute_pose, ABSOLUTE_POSE),
         Problem(estimate_rigid_transform, RIGID),
         Problem(estimate_similarity, SIMILARITY),
     )

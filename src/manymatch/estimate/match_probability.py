@@ -50,6 +50,9 @@ HOMOGRAPHY = ProbabilityModel(4, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
 #: Distance from a point in space. docs/registration.md has the measured reliability.
 RIGID = ProbabilityModel(3, 3, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
 
+#: Distance from a point. docs/absolute_pose.md has the measured reliability.
+ABSOLUTE_POSE = ProbabilityModel(3, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
+
 
 def match_probability(
     edges: NDArray[np.int32],

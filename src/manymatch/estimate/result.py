@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from manymatch.estimate.options import Options
     from manymatch.estimate.prepare import PreparedPair
     from manymatch.geometry.camera import Camera
-    from manymatch.geometry.pose import RelativePose
+    from manymatch.geometry.pose import AbsolutePose, RelativePose
 
-    Model = RelativePose | FloatArray
+    Model = RelativePose | AbsolutePose | FloatArray
 
 # Fields of an `Estimate` that are taken from the result of the core as they are.
 _FIELDS_OF_CORE = (
@@ -79,9 +79,10 @@ class Estimate:
         Why there is none; empty on success.
     problem : str
         What was estimated: "relative", "homography", ...
-    pose : RelativePose or None
+    pose : RelativePose, AbsolutePose or None
         Of `estimate_relative_pose`: maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with
-        ``|t| = 1``.
+        ``|t| = 1``. Of `estimate_absolute_pose`: maps world to camera coordinates,
+        ``x_cam = R @ X + t``.
     homography : (3, 3) float64 ndarray or None
         Of `estimate_homography`: maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0`` with
         ``H[2, 2] = 1``.

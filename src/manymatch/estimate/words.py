@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manymatch._validate import count
+from manymatch.geometry.pose import AbsolutePose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,9 +72,20 @@ def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> 
     return pose_sentence(estimate.pose)
 
 
-def pose_sentence(pose: RelativePose) -> str:
+def pose_sentence(pose: RelativePose | AbsolutePose) -> str:
     """Return a pose in one sentence."""
+    if isinstance(pose, AbsolutePose):
+        return f"The camera is {describe_place(pose)}."
     return f"Camera 1 is {describe_pose(pose)}."
+
+
+def describe_place(pose: AbsolutePose) -> str:
+    """Describe where in the world a camera is and in which direction it looks."""
+    at, along = (
+        ", ".join(f"{v:.4g}" for v in np.where(np.abs(w) < 1e-9 * np.abs(w).max(), 0.0, w))
+        for w in (pose.center, pose.R[2])
+    )
+    return f"at ({at}) and looks along ({along})"
 
 
 def alternative_sentence(alternative: Alternative) -> str:
@@ -86,6 +98,8 @@ def alternative_sentence(alternative: Alternative) -> str:
     matches = count(len(alternative.matches), "match", "matches")
     if isinstance(alternative.model, np.ndarray):
         return f"Or another homography ({share}, {matches})."
+    if isinstance(alternative.model, AbsolutePose):
+        return f"Or the camera is {describe_place(alternative.model)} ({share}, {matches})."
     return f"Or camera 1 is {describe_pose(alternative.model)} ({share}, {matches})."
 
 

@@ -1,4 +1,4 @@
-"""Relative pose of two cameras, known up to the length of the translation."""
+"""Poses: of a camera relative to another, and of a camera in the world."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from manymatch._validate import FloatArray, float_array, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
     from numpy.typing import ArrayLike
 
@@ -51,52 +52,32 @@ def _unit(t: FloatArray) -> FloatArray:
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
-class RelativePose:
-    """Pose that maps camera-0 coordinates to camera-1 coordinates, ``x1 = R @ x0 + t``.
-
-    Parameters
-    ----------
-    R : (3, 3) array_like
-        Rotation from camera 0 to camera 1, orthonormal within 1e-6 with positive determinant. The
-        nearest exact rotation is stored, as a read-only float64 array.
-    t : (3,) array_like
-        Position of camera 0's centre in camera 1, of any length but zero; stored with length 1,
-        since two views do not determine its length, and read-only.
-
-    Raises
-    ------
-    ValueError
-        If R is no rotation, t is zero, or anything is not finite or of another shape.
-    """
+class _Pose:
+    """Rotation and translation between two frames; what all poses have in common."""
 
     R: FloatArray
     t: FloatArray
 
     def __init__(self, R: ArrayLike, t: ArrayLike) -> None:
         rotation = float_array(R, "R", "a 3x3 rotation matrix of finite numbers", (3, 3))
-        direction = float_array(t, "t", "a vector of 3 finite numbers", (3,))
+        translation = float_array(t, "t", "a vector of 3 finite numbers", (3,))
         object.__setattr__(self, "R", read_only(_nearest_rotation(rotation)))
-        object.__setattr__(self, "t", read_only(_unit(direction)))
+        object.__setattr__(self, "t", read_only(self._checked_translation(translation)))
 
-    def essential(self) -> FloatArray:
-        """Return the essential matrix ``E = [t]x R`` (3, 3).
-
-        Points on the normalised planes of a scene point satisfy ``x1h @ E @ x0h == 0`` with
-        ``xh = (x, y, 1)``. Its singular values are 1, 1 and 0.
-        """
-        x, y, z = self.t
-        return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) @ self.R
+    @staticmethod
+    def _checked_translation(t: FloatArray) -> FloatArray:
+        return t
 
     def matrix(self) -> FloatArray:
-        """Return the 4x4 matrix that maps homogeneous camera-0 to camera-1 coordinates."""
+        """Return the 4x4 matrix that does the same with homogeneous coordinates."""
         matrix = np.eye(4)
         matrix[:3, :3] = self.R
         matrix[:3, 3] = self.t
         return matrix
 
-    def inverse(self) -> RelativePose:
-        """Return the pose that maps camera-1 to camera-0 coordinates, again with ``|t| = 1``."""
-        return RelativePose(self.R.T, -self.R.T @ self.t)
+    def inverse(self) -> Self:
+        """Return the pose that maps back."""
+        return type(self)(self.R.T, -self.R.T @ self.t)
 
     def _quaternion(self) -> tuple[float, FloatArray]:
         """Return scalar part w >= 0 and vector part (3,) of the rotation as a unit quaternion."""
@@ -124,7 +105,7 @@ class RelativePose:
 
     @property
     def axis(self) -> FloatArray:
-        """Unit rotation axis (3,), the same in both cameras; (0, 0, 1) without any rotation."""
+        """Unit rotation axis (3,), the same in both frames; (0, 0, 1) without any rotation."""
         _, v = self._quaternion()
         largest = float(np.abs(v).max())
         if largest == 0.0:
@@ -133,18 +114,91 @@ class RelativePose:
         return np.asarray(v / np.linalg.norm(v))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RelativePose):
+        if not isinstance(other, _Pose) or type(other) is not type(self):
             return NotImplemented
         return np.array_equal(self.R, other.R) and np.array_equal(self.t, other.t)
 
     # Poses that differ by round-off are unequal, so that a hash would be of little use.
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
-        axis = ", ".join(f"{v:+.4f}" for v in self.axis)
-        direction = ", ".join(f"{v:+.4f}" for v in self.t)
-        return f"RelativePose({self.angle_deg:.4f} deg about ({axis}), t ({direction}))"
-
-    def __reduce__(self) -> tuple[Callable[..., RelativePose], tuple[FloatArray, FloatArray]]:
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[FloatArray, FloatArray]]:
         # Arrays come back from a pickle writeable; the constructor makes them read-only again.
-        return RelativePose, (np.array(self.R), np.array(self.t))
+        return type(self), (np.array(self.R), np.array(self.t))
+
+    def _turn(self) -> str:
+        axis = ", ".join(f"{v:+.4f}" for v in self.axis)
+        return f"{self.angle_deg:.4f} deg about ({axis})"
+
+
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
+class RelativePose(_Pose):
+    """Pose that maps camera-0 coordinates to camera-1 coordinates, ``x1 = R @ x0 + t``.
+
+    The inverse maps camera-1 to camera-0 coordinates, again with ``|t| = 1``.
+
+    Parameters
+    ----------
+    R : (3, 3) array_like
+        Rotation from camera 0 to camera 1, orthonormal within 1e-6 with positive determinant. The
+        nearest exact rotation is stored, as a read-only float64 array.
+    t : (3,) array_like
+        Position of camera 0's centre in camera 1, of any length but zero; stored with length 1,
+        since two views do not determine its length, and read-only.
+
+    Raises
+    ------
+    ValueError
+        If R is no rotation, t is zero, or anything is not finite or of another shape.
+    """
+
+    @staticmethod
+    def _checked_translation(t: FloatArray) -> FloatArray:
+        return _unit(t)
+
+    def essential(self) -> FloatArray:
+        """Return the essential matrix ``E = [t]x R`` (3, 3).
+
+        Points on the normalised planes of a scene point satisfy ``x1h @ E @ x0h == 0`` with
+        ``xh = (x, y, 1)``. Its singular values are 1, 1 and 0.
+        """
+        x, y, z = self.t
+        return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) @ self.R
+
+    def __repr__(self) -> str:
+        direction = ", ".join(f"{v:+.4f}" for v in self.t)
+        return f"RelativePose({self._turn()}, t ({direction}))"
+
+
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
+class AbsolutePose(_Pose):
+    """Pose of a camera in the world: maps world to camera coordinates, ``x_cam = R @ X + t``.
+
+    The inverse maps camera to world coordinates.
+
+    Parameters
+    ----------
+    R : (3, 3) array_like
+        Rotation from the world to the camera, orthonormal within 1e-6 with positive determinant.
+        The nearest exact rotation is stored, as a read-only float64 array.
+    t : (3,) array_like
+        Position of the world's origin in the camera, in the unit of the world; read-only.
+
+    Raises
+    ------
+    ValueError
+        If R is no rotation, or anything is not finite or of another shape.
+
+    Examples
+    --------
+    >>> AbsolutePose([[0, -1, 0], [1, 0, 0], [0, 0, 1]], [2, 0, 5]).center
+    array([ 0.,  2., -5.])
+    """
+
+    @property
+    def center(self) -> FloatArray:
+        """Centre (3,) of the camera in the world."""
+        return np.asarray(-self.R.T @ self.t + 0.0)
+
+    def __repr__(self) -> str:
+        center = ", ".join(f"{v:.6g}" for v in self.center)
+        return f"AbsolutePose({self._turn()}, center ({center}))"

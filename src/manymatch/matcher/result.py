@@ -12,7 +12,7 @@ from manymatch._environment import require
 from manymatch._files import output_folder, read_text, whole_files
 from manymatch._validate import count, refusal, suggest
 from manymatch.estimate.words import RELIABLE, estimate_sentences
-from manymatch.geometry.pose import RelativePose
+from manymatch.geometry.pose import AbsolutePose, RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import (
     AlternativePose,
@@ -515,9 +515,9 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
     }
 
 
-def _model_record(model: RelativePose | FloatArray) -> dict[str, Any]:
+def _model_record(model: RelativePose | AbsolutePose | FloatArray) -> dict[str, Any]:
     """Return a pose or a homography under the name that it has in the record of an estimate."""
-    if isinstance(model, RelativePose):
+    if isinstance(model, RelativePose | AbsolutePose):
         return {"pose": {"R": model.R.tolist(), "t": model.t.tolist()}}
     return {"homography": model.tolist()}
 

@@ -17,9 +17,8 @@ inline bool is_finite(const Pose& pose) {
   return std::isfinite(sum);
 }
 
-// Makes R orthonormal (its inputs are within rounding of a rotation) and t a unit vector.
-inline void normalise(Pose& pose) {
-  double* R = pose.R;
+// Makes R, which is within rounding of a rotation, orthonormal.
+inline void orthonormalise(double* R) {
   for (int step = 0; step < 2; ++step) {
     double gram[9], next[9];
     for (int i = 0; i < 3; ++i) {
@@ -36,6 +35,11 @@ inline void normalise(Pose& pose) {
     }
     for (int i = 0; i < 9; ++i) R[i] = next[i];
   }
+}
+
+// Makes R orthonormal and t a unit vector.
+inline void normalise(Pose& pose) {
+  orthonormalise(pose.R);
   const double norm =
       std::sqrt(pose.t[0] * pose.t[0] + pose.t[1] * pose.t[1] + pose.t[2] * pose.t[2]);
   for (double& c : pose.t) c /= norm;

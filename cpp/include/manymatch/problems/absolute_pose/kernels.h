@@ -1,0 +1,66 @@
+// The kernels of the absolute pose, as a table of functions compiled once per instruction set.
+//
+// A pose is given as the matrix P = diag(f, f, 1) [R | t] by rows (3, 4), with f the focal length
+// over that by which the image points were divided: a point X of the world is seen at the first two
+// coordinates of P (X, 1) over the third, which is its depth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "manymatch/refine/refine_arrays.h"
+
+namespace manymatch {
+
+// Points of the edges as structure of arrays, padded with NaN to a whole number of 64-edge words: a
+// padding edge is an outlier of every pose. The float32 columns of the world are homogeneous with
+// coordinates of at most one, so that a point far away costs no digits of the others.
+struct AbsolutePoseEdges {
+  const double *x, *y, *X, *Y, *Z;
+  const float *xf, *yf, *Xf, *Yf, *Zf, *Wf;
+  std::size_t words;
+  double largest;  // bound of the image coordinates, at least 1
+};
+
+// A batch of samples: point k of sample i is seen at (x[k][i], y[k][i]) on the normalised plane and
+// is X[k][c][i] in the world.
+constexpr int kThreePointBatch = 64;
+struct ThreePointBatch {
+  alignas(64) double x[3][kThreePointBatch], y[3][kThreePointBatch];
+  alignas(64) double X[3][3][kThreePointBatch];
+  int count;
+};
+constexpr int kThreePointRoots = 4;
+struct ThreePointSolutions {
+  int count;
+  int sample[kThreePointRoots * kThreePointBatch];  // ascending
+  double R[kThreePointRoots * kThreePointBatch][9];
+  double t[kThreePointRoots * kThreePointBatch][3];
+  double depth[kThreePointRoots * kThreePointBatch];  // mean of the three points
+};
+
+// Three for the rotation, three for the translation, one for the focal length where it is unknown.
+constexpr int kPoseParameters = 6, kFocalParameters = 7;
+
+struct AbsolutePoseKernels {
+  // Superset of the inliers in float32: no edge that `inliers` reports is missing. Returns the
+  // number of bits set.
+  int (*screen)(const AbsolutePoseEdges&, const double* P, double eps, uint64_t* mask);
+  // Exact inliers in float64: depth > 0 and r^2 < eps^2, r the distance in the image. Squared
+  // residuals go to r2 unless it is null, NaN where the depth is not positive.
+  int (*inliers)(const AbsolutePoseEdges&, const double* P, double eps2, uint64_t* mask,
+                 double* r2);
+  void (*three_point)(const ThreePointBatch&, ThreePointSolutions&);
+  // For the step exp([w]x) (R X + t) + unit dt and f exp(df), of six parameters or with df of
+  // seven. out: the upper triangle of J'WJ by rows, J'Wr, and the cost (0 for Cauchy: the caller
+  // sums it from the residuals).
+  void (*normal_equations)(const RefineArrays&, const double* P, double f, double unit,
+                           bool with_focal, Loss, double eps2, double* out);
+  // Squared residuals, infinite where undefined.
+  void (*residuals)(const RefineArrays&, const double* P, double* r2);
+  // The two residuals of an edge and their derivatives: r (padded, 2) and J (padded, 2, 7).
+  void (*jacobian)(const RefineArrays&, const double* P, double f, double unit, double* r,
+                   double* J);
+};
+
+}  // namespace manymatch

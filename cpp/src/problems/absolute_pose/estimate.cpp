@@ -1,0 +1,7 @@
+#include "manymatch/problems/absolute_pose/estimate.h"
+
+namespace manymatch {
+
+template class Estimator<AbsolutePoseProblem>;
+
+}  // namespace manymatch

@@ -1,0 +1,518 @@
+"""Absolute poses: against slow twins and other libraries, by their symmetries, and without one."""
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from manymatch import (
+    AbsolutePose,
+    AssociationGraph,
+    Camera,
+    Options,
+    RelativePose,
+    _core,
+    assess,
+    estimate_absolute_pose,
+    estimate_many,
+)
+from manymatch._validate import METHODS
+from manymatch.estimate.words import model_sentence
+from tests.oracles import absolute_pose as oracle
+from tests.support.data_folder import data_folder
+
+OPTIONS = Options(threshold_px=3.0, max_iterations=3_000, threads=1)
+CAMERA = Camera("PINHOLE", 800, 600, [700.0, 690.0, 399.5, 299.5])
+
+
+def random_pose(rng):
+    """Pose of a camera that looks at the origin from a distance of about 4."""
+    R = Rotation.random(random_state=rng).as_matrix()
+    return AbsolutePose(R, np.append(rng.uniform(-0.3, 0.3, 2), rng.uniform(3.0, 5.0)))
+
+
+def random_query(seed, right=70, wrong=30, partners=3, noise=0.5, camera=CAMERA, plane=False):
+    """Keypoints with several candidates each, of which the right one is often not the first."""
+    rng = np.random.default_rng(seed)
+    pose = random_pose(rng)
+    points = rng.uniform(-1.2, 1.2, (right + wrong, 3))
+    if plane:
+        points[:, 2] = 0.0
+    seen = points @ pose.R.T + pose.t
+    pixels = camera.project(seen[:, :2] / seen[:, 2:])
+    pixels += noise * rng.standard_normal(pixels.shape)
+    pixels[right:] = rng.uniform(0, [800, 600], (wrong, 2))
+    edges, rank = [], []
+    for i in range(right + wrong):
+        chosen = [int(j) for j in rng.choice(right + wrong, partners, replace=False) if j != i]
+        if i < right:
+            chosen.insert(int(rng.integers(len(chosen) + 1)) // 2, i)
+        edges += [(i, j) for j in chosen]
+        rank += list(range(1, len(chosen) + 1))
+    order = np.argsort(rank, kind="stable")
+    graph = AssociationGraph(
+        pixels, points, np.array(edges)[order], rank=np.array(rank, np.int32)[order]
+    )
+    return graph, pose
+
+
+def apart(first, second):
+    """Angle in degrees between rotations, and distance of the centres in per cent of 4."""
+    angle = Rotation.from_matrix(first.R.T @ second.R).magnitude()
+    return max(np.degrees(angle), 25.0 * np.linalg.norm(first.center - second.center))
+
+
+def same(first, second):
+    """Whether two estimates agree in everything but the time."""
+    skipped = ("timing", "options", "alternatives", "_pair", "_model")
+    for field in dataclasses.fields(first):
+        a, b = getattr(first, field.name), getattr(second, field.name)
+        if field.name in skipped:
+            continue
+        if isinstance(a, np.ndarray):
+            assert np.array_equal(a, b, equal_nan=True), field.name
+        else:
+            assert a == b or (a != a and b != b), field.name  # noqa: PLR0124 - NaN
+    return True
+
+
+def test_poses_are_values():
+    pose = AbsolutePose([[0, -1, 0], [1, 0, 0], [0, 0, 1]], [2, 0, 5])
+    X = np.array([0.3, -0.2, 0.7])
+    np.testing.assert_allclose(pose.matrix() @ [*X, 1], [*(pose.R @ X + pose.t), 1])
+    np.testing.assert_allclose(pose.matrix() @ [*pose.center, 1], [0, 0, 0, 1], atol=1e-15)
+    np.testing.assert_allclose((pose.inverse().matrix() @ pose.matrix()), np.eye(4), atol=1e-15)
+    assert pose == AbsolutePose(pose.R, pose.t) == pickle.loads(pickle.dumps(pose))  # noqa: S301
+    assert pose != RelativePose(pose.R, pose.t)
+    assert np.linalg.norm(pose.t) > 5
+    turn = "90.0000 deg about (+0.0000, +0.0000, +1.0000)"
+    assert repr(pose) == f"AbsolutePose({turn}, center (0, 2, -5))"
+    with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
+        pose.t = np.zeros(3)
+    with pytest.raises(ValueError, match="read-only"):
+        pose.t[0] = 1.0
+    with pytest.raises(ValueError, match="R must be a rotation matrix"):
+        AbsolutePose(2 * np.eye(3), [0, 0, 0])
+    with pytest.raises(ValueError, match="t must hold finite numbers"):
+        AbsolutePose(np.eye(3), [0, np.nan, 0])
+
+
+@pytest.mark.parametrize(("wide", "near", "far"), [(1.0, 1.0, 6.0), (0.03, 9.0, 11.0)])
+def test_three_point_solver_finds_the_pose(wide, near, far):
+    rng = np.random.default_rng(1)
+    count = 4000
+    R = Rotation.random(count, random_state=2).as_matrix()
+    t = rng.normal(size=(count, 3))
+    x = rng.uniform(-wide, wide, (count, 3, 2))
+    seen = np.concatenate([x, np.ones((count, 3, 1))], axis=2)
+    seen = seen * rng.uniform(near, far, (count, 3, 1))
+    X = np.einsum("nji,nkj->nki", R, seen - t[:, None])
+    sample, found_R, found_t = _core.three_point(x, X)
+    off = np.abs(found_R - R[sample]).max(axis=(1, 2)) + np.abs(found_t - t[sample]).max(axis=1)
+    best = np.full(count, 9.0)
+    np.minimum.at(best, sample, off)
+    assert np.mean(best < 1e-5) > 0.999
+    assert np.bincount(sample).max() <= 4
+
+
+def test_three_point_solver_against_poselib():
+    poselib = pytest.importorskip("poselib")
+    rng = np.random.default_rng(3)
+    x, X = rng.uniform(-0.5, 0.5, (1000, 3, 2)), rng.uniform(-1, 1, (1000, 3, 3))
+    sample, R, t = _core.three_point(x, X)
+    agree = 0
+    for i in range(len(x)):
+        bearings = np.column_stack([x[i], np.ones(3)])
+        bearings /= np.linalg.norm(bearings, axis=1, keepdims=True)
+        # Some of theirs have points behind the camera.
+        expected = [
+            p
+            for p in poselib.p3p(list(bearings), list(X[i]))
+            if all(
+                oracle.reprojection_error2(p.R, p.t, a, b) < 1e-12
+                for a, b in zip(x[i], X[i], strict=True)
+            )
+        ]
+        ours = [np.column_stack([R[s], t[s]]) for s in np.flatnonzero(sample == i)]
+        theirs = [np.column_stack([p.R, p.t]) for p in expected]
+        agree += len(ours) == len(theirs) and all(
+            min(np.abs(a - b).max() for b in theirs) < 1e-5 for a in ours
+        )
+    assert agree >= 999
+
+
+def test_residuals_and_inliers_against_the_definition():
+    for seed in range(5):
+        graph, pose = random_query(seed)
+        x0, f = CAMERA.unproject(graph.points0), (1.0, 1.3)[seed % 2]
+        pose = AbsolutePose(pose.R, pose.t - [0, 0, 3.5])  # some are behind
+        edges = np.ascontiguousarray(graph.edges, np.int32)
+        hcm, cardinality, inliers, r2 = _core.score_absolute_pose(
+            x0, graph.points1, edges, 0.5, 0.3, 0.01, pose.R, pose.t, f
+        )
+        expected = np.array(
+            [
+                oracle.reprojection_error2(pose.R, pose.t, x0[i], graph.points1[j], f)
+                for i, j in edges
+            ]
+        )
+        assert np.isnan(expected).any()
+        np.testing.assert_allclose(r2, expected, rtol=1e-7)
+        np.testing.assert_array_equal(inliers, expected < 0.25)
+        assert hcm > 0
+        assert 0 < cardinality <= inliers.sum()
+
+
+def test_derivatives_against_differences():
+    graph, pose = random_query(4)
+    x0, x1 = CAMERA.unproject(graph.points0)[:50], np.ascontiguousarray(graph.points1[:50])
+    r, J = _core.reprojection_jacobian(x0, x1, pose.R, pose.t, 1.2)
+    assert r.shape == (50, 2)
+    for k in range(7):
+        moved = []
+        for step in (1e-6, -1e-6):
+            d = np.zeros(7)
+            d[k] = step
+            turn = Rotation.from_rotvec(d[:3]).as_matrix()
+            moved.append(
+                [
+                    oracle.project(turn @ pose.R, turn @ pose.t + d[3:6], X, 1.2 * np.exp(d[6]))[0]
+                    for X in x1
+                ]
+            )
+        np.testing.assert_allclose(
+            J[..., k], (np.array(moved[0]) - moved[1]) / 2e-6, rtol=1e-6, atol=1e-8
+        )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_the_pose(method):
+    for seed in range(4):
+        graph, truth = random_query(seed)
+        estimate = estimate_absolute_pose(graph, CAMERA, method, OPTIONS)
+        assert estimate.success
+        assert estimate.failure == ""
+        assert estimate.problem == "absolute"
+        assert isinstance(estimate.pose, AbsolutePose)
+        assert apart(estimate.pose, truth) < 0.5
+        assert np.mean(estimate.matches[:, 0] == estimate.matches[:, 1]) > 0.9
+        assert len(estimate.matches) >= 65
+        assert estimate.camera0 == CAMERA
+        assert estimate.camera1 is None
+        assert estimate.focal_sd_px == ()
+        assert "AbsolutePose" in repr(estimate)
+
+
+def test_result_is_consistent_with_itself():
+    graph, _ = random_query(7)
+    estimate = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
+    pose, x0 = estimate.pose, CAMERA.unproject(graph.points0)
+    error = np.sqrt(
+        [
+            oracle.reprojection_error2(pose.R, pose.t, x0[i], graph.points1[j])
+            for i, j in graph.edges
+        ]
+    )
+    error = np.nan_to_num(error, nan=np.inf) * CAMERA.focal
+    near = np.abs(error - 3.0) < 1e-6
+    np.testing.assert_array_equal(estimate.inliers[~near], (error < 3.0)[~near])
+    assert estimate.num_inliers == estimate.inliers.sum()
+    assert estimate.cardinality == len(estimate.matches) == len(estimate.match_probability)
+    for column in estimate.matches.T:
+        assert len(np.unique(column)) == len(column)
+    assert ((estimate.match_probability > 0) & (estimate.match_probability < 1)).all()
+    assert estimate.noise_px == pytest.approx(0.5, rel=0.3)
+    assert estimate_absolute_pose(graph, CAMERA, "mcm", OPTIONS).match_probability is None
+
+
+def test_refinement_reaches_the_least_squares_optimum():
+    # Without wrong candidates and with a wide threshold the loss is nearly that of least squares.
+    graph, truth = random_query(3, right=60, wrong=0, noise=0.05)
+    graph = graph.filter(graph.edges[:, 0] == graph.edges[:, 1])
+    estimate = estimate_absolute_pose(graph, CAMERA, "cm", OPTIONS.replace(threshold_px=100.0))
+    i, j = graph.edges.T
+    x0 = CAMERA.unproject(graph.points0)
+    best = AbsolutePose(*oracle.refined(truth.R, truth.t, x0[i], graph.points1[j]))
+    assert apart(estimate.pose, best) < 1e-4
+    assert apart(estimate.pose, best) < 0.1 * apart(best, truth)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("camera", [CAMERA, Camera.unknown(800, 600)], ids=["known", "unknown"])
+def test_threads_do_not_matter(method, camera):
+    graph, _ = random_query(11, right=25, wrong=75)
+    one = estimate_absolute_pose(graph, camera, method, OPTIONS)
+    for threads in (2, 8):
+        assert same(
+            one, estimate_absolute_pose(graph, camera, method, OPTIONS.replace(threads=threads))
+        )
+
+
+def test_instruction_sets_agree():
+    graph, _ = random_query(12, right=25, wrong=75)
+    results = {}
+    try:
+        for name in _core.instruction_sets():
+            _core.force_instruction_set(name)
+            results[name] = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
+    finally:
+        _core.force_instruction_set(None)
+    best = results.pop(_core.instruction_sets()[0])
+    for name, other in results.items():
+        if name == "baseline":
+            assert apart(other.pose, best.pose) < 1e-6
+        else:
+            assert same(best, other)
+
+
+def test_samples_come_from_the_proposals():
+    graph, truth = random_query(13)
+    right = graph.edges[:, 0] == graph.edges[:, 1]
+    all_right = estimate_absolute_pose(graph, CAMERA, "hcm", OPTIONS, proposals=right)
+    none_right = estimate_absolute_pose(graph, CAMERA, "hcm", OPTIONS, proposals=~right)
+    assert apart(all_right.pose, truth) < 0.5
+    assert not none_right.success or apart(none_right.pose, truth) > 5.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1e-6, 0.25, 64.0, 1e5]))
+def test_the_frame_of_the_world_does_not_matter(seed, scale):
+    graph, truth = random_query(seed)
+    rng = np.random.default_rng(seed)
+    R = Rotation.random(random_state=rng).as_matrix()
+    shift = scale * rng.uniform(-1000, 1000, 3)
+    moved = AssociationGraph(
+        graph.points0, scale * graph.points1 @ R.T + shift, graph.edges, rank=graph.rank
+    )
+    first = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
+    second = estimate_absolute_pose(moved, CAMERA, "auto", OPTIONS)
+    # X' = s Q X + d is seen where X is by the pose R Q', s t - R Q' d.
+    expected = AbsolutePose(first.pose.R @ R.T, scale * first.pose.t - first.pose.R @ R.T @ shift)
+    back = AbsolutePose(second.pose.R @ R, (second.pose.t + second.pose.R @ shift) / scale)
+    assert apart(back, first.pose) < 0.02
+    assert apart(back, truth) < 0.5
+    assert np.abs(second.pose.R - expected.R).max() < 1e-3
+    assert abs(first.cardinality - second.cardinality) <= 1
+
+
+def test_far_points_cost_no_digits():
+    graph, _ = random_query(14)
+    points = np.array(graph.points1)
+    points[-1] = [1e9, -3e8, 5e8]
+    first = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
+    far = AssociationGraph(graph.points0, points, graph.edges, rank=graph.rank)
+    assert apart(estimate_absolute_pose(far, CAMERA, "auto", OPTIONS).pose, first.pose) < 0.05
+
+
+def test_points_behind_the_camera_are_outliers():
+    graph, truth = random_query(15, right=60, wrong=0, noise=0.0)
+    graph = graph.filter(graph.edges[:, 0] == graph.edges[:, 1])
+    points = np.array(graph.points1)
+    behind = 2 * truth.center - points[:20]  # mirrored at the centre: seen at the same pixels
+    both = AssociationGraph.from_matches(
+        np.concatenate([graph.points0, graph.points0[:20]]), np.concatenate([points, behind])
+    )
+    estimate = estimate_absolute_pose(both, CAMERA, "auto", OPTIONS)
+    assert estimate.inliers[:60].all()
+    assert not estimate.inliers[60:].any()
+
+
+def test_lenses_are_undistorted():
+    camera = Camera("OPENCV", 800, 600, [700, 690, 399.5, 299.5, -0.2, 0.05, 1e-3, -1e-3])
+    graph, truth = random_query(16, camera=camera)
+    assert apart(estimate_absolute_pose(graph, camera, "auto", OPTIONS).pose, truth) < 0.5
+    assert apart(estimate_absolute_pose(graph, camera.K, "auto", OPTIONS).pose, truth) > 0.5
+
+
+def test_a_plane_is_enough():
+    for seed in range(4):
+        graph, truth = random_query(seed, plane=True)
+        estimate = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
+        assert apart(estimate.pose, truth) < 0.5
+
+
+@pytest.mark.parametrize("method", ["auto", "hcm-mcm", "cm"])
+def test_unknown_focal_length(method):
+    for seed, focal in enumerate((400.0, 700.0, 1500.0)):
+        camera = Camera("SIMPLE_PINHOLE", 800, 600, [focal, 399.5, 299.5])
+        graph, truth = random_query(seed, right=100, wrong=50, camera=camera)
+        unknown = Camera.unknown(800, 600)
+        options = OPTIONS.replace(max_iterations=10_000)
+        estimate = estimate_absolute_pose(graph, unknown, method, options)
+        found = estimate.camera0
+        assert found.known_focal
+        assert estimate.focal_determined
+        (deviation,) = estimate.focal_sd_px
+        assert 0.0 < deviation < 0.05 * focal
+        assert abs(found.focal - focal) < max(4.0 * deviation, 0.005 * focal)
+        assert apart(estimate.pose, truth) < 3.0
+        assert np.mean(estimate.matches[:, 0] == estimate.matches[:, 1]) > 0.9
+        # The result is one of the camera found.
+        again = estimate_absolute_pose(graph, found, method, options)
+        assert apart(again.pose, estimate.pose) < 3.0
+
+
+def test_a_plane_parallel_to_the_image_does_not_determine_the_focal_length():
+    rng = np.random.default_rng(5)
+    points = np.column_stack([rng.uniform(-1, 1, (80, 2)), np.full(80, 4.0)])
+    camera = Camera("SIMPLE_PINHOLE", 800, 600, [500.0, 399.5, 299.5])
+    pixels = camera.project(points[:, :2] / points[:, 2:]) + 0.3 * rng.standard_normal((80, 2))
+    graph = AssociationGraph.from_matches(pixels, points)
+    estimate = estimate_absolute_pose(graph, Camera.unknown(800, 600), options=OPTIONS)
+    assert estimate.success
+    assert not estimate.focal_determined
+    assert estimate.focal_sd_px[0] > 100.0
+    slanted = points @ Rotation.from_rotvec([0.7, 0.3, 0]).as_matrix().T + [0, 0, 2]
+    pixels = camera.project(slanted[:, :2] / slanted[:, 2:]) + 0.3 * rng.standard_normal((80, 2))
+    graph = AssociationGraph.from_matches(pixels, slanted)
+    assert estimate_absolute_pose(graph, Camera.unknown(800, 600), options=OPTIONS).focal_determined
+
+
+LINE = np.linspace([0.0, 0.0, 4.0], [1.0, 0.5, 6.0], 30)
+PIXELS = CAMERA.project(LINE[:, :2] / LINE[:, 2:])
+
+
+@pytest.mark.parametrize(
+    ("pixels", "points", "reason"),
+    [
+        (np.zeros((0, 2)), np.zeros((0, 3)), "no points on side 0"),
+        (PIXELS[:2], LINE[:2], "2 edges"),
+        (PIXELS, LINE, "no sample gave a pose"),
+        (PIXELS, np.tile(LINE[:1], (30, 1)), "no sample gave a pose"),
+    ],
+)
+def test_what_cannot_be_solved_says_why(pixels, points, reason):
+    for method in METHODS:
+        graph = AssociationGraph.from_matches(pixels, points)
+        estimate = estimate_absolute_pose(graph, CAMERA, method, OPTIONS)
+        assert not estimate.success
+        assert reason in estimate.failure
+        assert estimate.pose is None
+        assert estimate.matches.shape == (0, 2)
+        assert not estimate.inliers.any()
+        assert estimate.match_probability is None or len(estimate.match_probability) == 0
+
+
+def test_nearly_a_line_is_no_pose():
+    points = LINE + np.random.default_rng(1).normal(0, 1e-3, LINE.shape)
+    graph = AssociationGraph.from_matches(PIXELS, points)
+    for method in METHODS:
+        estimate = estimate_absolute_pose(graph, CAMERA, method, OPTIONS)
+        assert not estimate.success
+        assert "line" in estimate.failure or "determine" in estimate.failure
+
+
+GRAPH = AssociationGraph.from_matches(PIXELS, LINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"graph": "g.npz"}, "graph must be an AssociationGraph"),
+        (
+            {"graph": AssociationGraph.from_matches(PIXELS, PIXELS)},
+            r"graph must have points in space \(N, 3\) as points1 here",
+        ),
+        (
+            {"graph": AssociationGraph.from_matches(LINE, LINE)},
+            r"graph must have pixels \(N, 2\) as points0 here",
+        ),
+        ({"camera": None}, "camera must be a Camera"),
+        ({"method": "ransac"}, "method must be one of"),
+        ({"options": {"seed": 1}}, "options must be an Options"),
+        ({"proposals": [True]}, "proposals must be a boolean array"),
+        ({"threshold_px": -1}, "threshold_px"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        estimate_absolute_pose(**{"graph": GRAPH, "camera": CAMERA, **arguments})
+
+
+def test_automatic_threshold():
+    graph, truth = random_query(17, noise=1.5)
+    estimate = estimate_absolute_pose(graph, CAMERA, threshold_px="auto", threads=1)
+    assert 1.0 <= estimate.threshold_px <= 4.0
+    assert apart(estimate.pose, truth) < 1.0
+
+
+def reference_query(name):
+    """One query of the reference data: graph, camera matrix, true pose."""
+    data = data_folder()
+    if data is None or not (data / "absolute_pose").is_dir():
+        pytest.skip("the reference data is not here")
+    path = sorted((data / "absolute_pose" / name).glob("*.npz"))[0]
+    with np.load(path) as file:
+        graph = AssociationGraph(
+            file["points2D"].astype(float),
+            file["points3D"].astype(float),
+            file["edges"].astype(np.int64),
+            rank=file["rank"].astype(np.int32),
+        )
+        return graph, file["K"], AbsolutePose(file["R"], file["t"]), file["size"]
+
+
+@pytest.mark.parametrize("name", ["strecha", "middlebury"])
+def test_agrees_with_poselib_on_rank_one(name):
+    poselib = pytest.importorskip("poselib")
+    graph, K, truth, size = reference_query(name)
+    graph = graph.up_to_rank(1)
+    camera = {
+        "model": "PINHOLE",
+        "width": int(size[0]),
+        "height": int(size[1]),
+        "params": [K[0, 0], K[1, 1], K[0, 2], K[1, 2]],
+    }
+    theirs, _ = poselib.estimate_absolute_pose(
+        graph.points0[graph.edges[:, 0]],
+        graph.points1[graph.edges[:, 1]],
+        camera,
+        {"max_reproj_error": 3.0, "seed": 1},
+        {},
+    )
+    depth = np.median(graph.points1 @ truth.R[2] + truth.t[2])
+    for method in ("cm", "auto"):
+        ours = estimate_absolute_pose(graph, K, method, OPTIONS).pose
+        for other in (AbsolutePose(theirs.R, theirs.t), truth):
+            angle = Rotation.from_matrix(ours.R.T @ other.R).magnitude()
+            assert np.degrees(angle) < 0.3
+            assert np.linalg.norm(ours.center - other.center) < 0.005 * depth
+
+
+def test_many_at_once_and_one_by_one():
+    queries = [random_query(seed)[0] for seed in range(3)]
+    together = estimate_many([("absolute", graph, CAMERA) for graph in queries], options=OPTIONS)
+    for graph, estimate in zip(queries, together, strict=True):
+        assert same(estimate, estimate_absolute_pose(graph, CAMERA, options=OPTIONS))
+
+
+def test_confidence():
+    graph, truth = random_query(20)
+    estimate = estimate_absolute_pose(graph, CAMERA, options=OPTIONS)
+    confidence = assess(estimate)
+    assert confidence.verdict == "solved"
+    assert confidence.covariance.shape == (6, 6)
+    assert "The camera is at (" in model_sentence(estimate)
+    # Over many draws of the noise, errors are of the size that the covariance says.
+    ratios = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        points = rng.uniform(-1.2, 1.2, (40, 3))
+        seen = points @ truth.R.T + truth.t
+        pixels = CAMERA.project(seen[:, :2] / seen[:, 2:]) + 0.5 * rng.standard_normal((40, 2))
+        query = AssociationGraph.from_matches(pixels, points)
+        found = estimate_absolute_pose(query, CAMERA, options=OPTIONS)
+        turn = Rotation.from_matrix(found.pose.R @ truth.R.T).as_rotvec()
+        error = np.concatenate([turn, found.pose.center - truth.center])
+        ratios.append(error @ np.linalg.solve(assess(found).covariance, error))
+    assert 3.0 < np.mean(ratios) < 9.0  # six on average, if exact
+    rng = np.random.default_rng(1)
+    wrong = AssociationGraph.from_matches(
+        rng.uniform(0, 600, (100, 2)), rng.standard_normal((100, 3))
+    )
+    verdict = assess(estimate_absolute_pose(wrong, CAMERA, options=OPTIONS)).verdict
+    assert verdict in ("uncertain", "failed")
