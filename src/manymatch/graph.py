@@ -94,7 +94,7 @@ class AssociationGraph:
         similarity: ArrayLike | None = None,
         rank: ArrayLike | None = None,
     ) -> None:
-        p0, p1 = _points(points0, "points0"), _points(points1, "points1")
+        p0, p1 = checked_points(points0, "points0"), checked_points(points1, "points1")
         e = int_array(edges, "edges", "an (E, 2) array of whole numbers", (None, 2))
         for side, points in enumerate((p0, p1)):
             want = f"indices into points{side} (0 to {len(points) - 1}) in column {side}"
@@ -117,7 +117,7 @@ class AssociationGraph:
         The points, (N, 2) pixels or (N, 3) each, are matched ``points0[i]`` with ``points1[i]``,
         best first.
         """
-        p0, p1 = _points(points0, "points0"), _points(points1, "points1")
+        p0, p1 = checked_points(points0, "points0"), checked_points(points1, "points1")
         if len(p1) != len(p0):
             raise ValueError(
                 f"points1 must hold {count(len(p0), 'point')}, one for each of points0, got "
@@ -288,7 +288,7 @@ def as_graph(
     return graph
 
 
-def _points(value: ArrayLike, name: str) -> FloatArray:
+def checked_points(value: ArrayLike, name: str) -> FloatArray:
     """Check points, (N, 2) or (N, 3); an empty list is no points of an image."""
     try:
         shape = np.shape(value)

@@ -9,6 +9,7 @@ import pytest
 from manymatch import AssociationGraph, Options, estimate_relative_pose
 from manymatch.cli import solve
 from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.options import AUTO_PARTS
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import load_graph, read_matches_npz, read_pose_json, write_associations_csv
@@ -103,7 +104,10 @@ def test_solve_tells_of_alternatives(scene, graph_file, tmp_path, monkeypatch):
     def ambiguous(*arguments, **settings):
         return with_alternatives(estimate_relative_pose(*arguments, **settings))
 
-    monkeypatch.setattr(solve, "estimate_relative_pose", ambiguous)
+    relative = dataclasses.replace(PROBLEMS["relative"], estimate=ambiguous)
+    arguments = PROBLEMS["relative"].arguments
+    monkeypatch.setattr(type(relative), "arguments", arguments)
+    monkeypatch.setitem(PROBLEMS, "relative", relative)
     judge = solve.assess
     monkeypatch.setattr(
         solve, "assess", lambda e: dataclasses.replace(judge(e), verdict="ambiguous")
@@ -149,6 +153,99 @@ def test_solve_finds_a_homography(tmp_path):
     assert "homography" in run("solve", tmp_path / "plane.npz", *flags).stdout
     sentence = one_sentence(run("solve", tmp_path / "plane.npz", *flags, "--camera0", CAMERA))
     assert "camera0 must be left out" in sentence
+
+
+CLOUD = np.random.default_rng(2).uniform(-1, 1, (40, 3))
+TURNED = CLOUD @ np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]) + [1, 2, 3]
+# Arrays of a file, flags, what the library takes after the graph, name of the model and the model,
+# and what is said of it.
+MAP = CLOUD + np.array([0.0, 0.0, 5.0])
+SPACE = {
+    "absolute": (
+        {
+            "points2D": 800 * MAP[:, :2] / MAP[:, 2:] + [511.5, 383.5],
+            "points3D": MAP + np.array([1, 0, 0]),
+        },
+        ("--camera", CAMERA),
+        ([[800, 0, 511.5], [0, 800, 383.5], [0, 0, 1]],),
+        "pose",
+        "The camera is at (1, 0, 0) and looks along (0, 0, 1).",
+    ),
+    "rigid": (
+        {"points0": CLOUD, "points1": TURNED},
+        ("--threshold", 0.05),
+        (0.05,),
+        "transform",
+        "Points 0 are turned 90.00° about (0, 0, 1) and moved by (1, 2, 3) onto points 1.",
+    ),
+    "similarity": (
+        {"points0": CLOUD, "points1": 2 * CLOUD + 1},
+        ("--threshold", 0.05),
+        (0.05,),
+        "transform",
+        "Points 0 are scaled by 2, not turned and moved by (1, 1, 1) onto points 1.",
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", SPACE)
+def test_solve_reads_arrays_and_finds_what_the_library_finds(tmp_path, problem):
+    arrays, flags, arguments, name, sentence = SPACE[problem]
+    edges = np.repeat(np.arange(40)[:, None], 2, axis=1)
+    np.savez(tmp_path / "pair.npz", **arrays, edges=edges, rank=np.ones(40, int), R=np.eye(3))
+    command = ("solve", tmp_path / "pair.npz", "--problem", problem, *flags)
+    result = run(*command, "--out", tmp_path / "out", "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    graph = AssociationGraph(*arrays.values(), edges, rank=np.ones(40, int))
+    estimate = PROBLEMS[problem].estimate(graph, *arguments)
+    expected = getattr(estimate, name)
+    if name == "pose":
+        assert record["pose"] == {"R": expected.R.tolist(), "t": expected.t.tolist()}
+    else:
+        assert record[name] == expected.tolist()
+        assert record["pose"] is None
+    assert (record["problem"], record["matches"]) == (problem, len(estimate.matches))
+    if problem == "similarity":
+        assert record["scale"] == pytest.approx(2.0)
+    written = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert name in written["convention"] or "R @ X" in written["convention"]
+    assert written[name] == record[name]
+    matches = read_matches_npz(tmp_path / "out" / "matches.npz")
+    assert np.array_equal(matches.keypoints1, list(arrays.values())[1])
+    assert np.array_equal(matches.matches, estimate.matches)
+    assert matches.config[name] == record[name]
+    assert np.array_equal(
+        np.sort(load_graph(tmp_path / "out" / "matches.npz").edges[:, 0]),
+        np.sort(estimate.matches[:, 0]),
+    )
+    said = run(*command).stdout
+    assert sentence in said
+    if problem == "absolute":
+        assert run(*command[:-2], "--camera0", CAMERA).stdout.startswith(
+            said[: said.index("samples in")]
+        )
+    assert "image 0" not in said
+
+
+def test_a_flag_of_another_problem_is_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", points0=CLOUD, points1=CLOUD, edges=np.zeros((1, 2), int))
+    for problem, flags, message in (
+        ("rigid", (), "--threshold must be given for a rigid transform, in the unit"),
+        (
+            "rigid",
+            ("--threshold", 1, "--camera0", CAMERA),
+            "--camera0 must be left out for a rigid",
+        ),
+        ("similarity", ("--threshold", 0), "threshold must be"),
+        ("homography", ("--threshold", 1), "--threshold must be left out for a homography"),
+        ("homography", (), "graph must have pixels (N, 2) as points0 here"),
+        ("relative", ("--camera", CAMERA), "--camera must be left out for a relative pose"),
+        ("absolute", (), "--camera must be given for an absolute pose, as fx,fy,cx,cy"),
+        ("absolute", ("--camera1", CAMERA), "--camera1 must be left out for an absolute pose"),
+    ):
+        command = ("solve", tmp_path / "a.npz", "--problem", problem, *flags)
+        assert message in one_sentence(run(*command), 2)
 
 
 def test_solve_reads_an_association_csv(scene, graph_file, tmp_path):

@@ -287,3 +287,36 @@ def test_errors_of_our_own_are_not_taken_for_damage(tmp_path, monkeypatch, error
     for path in sample_files(tmp_path)[1:]:
         with pytest.raises(error, match="a mistake"):
             load_graph(path, **arguments_for(path))
+
+
+def test_arrays_by_name(tmp_path):
+    """An .npz without the mark of ours, of two images or of an image and a map."""
+    rng = np.random.default_rng(0)
+    points, world = rng.uniform(0, 9, (5, 2)).astype(np.float32), rng.uniform(0, 9, (4, 3))
+    edges = np.array([[0, 1], [1, 0], [0, 2], [0, 1]], dtype=np.int16)
+    similarity = np.array([0.5, 0.25, 0.75, 0.5], dtype=np.float16)
+    for names in (("points0", "points1"), ("points2D", "points3D")):
+        arrays = {**dict(zip(names, (points, world), strict=True)), "edges": edges}
+        np.savez(tmp_path / "a.npz", **arrays, K=np.eye(3), scene=np.array("a"))
+        assert load_graph(tmp_path / "a.npz") == AssociationGraph(points, world, edges)
+        np.savez(tmp_path / "a.npz", **arrays, similarity=similarity, rank=np.array([2, 1, 1, 2]))
+        graph = load_graph(tmp_path / "a.npz")
+        assert graph.edges.tolist() == [[0, 2], [1, 0], [0, 1]]
+        assert graph.rank.tolist() == [1, 1, 2]
+        assert graph.similarity.tolist() == [0.75, 0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"edges": [[0, 9]]}, "edges must hold indices into points1"),
+        ({"points1": np.zeros((4, 5))}, "points1 must be an .N, 2. array"),
+        ({"rank": [1, 2]}, "rank must be an array of shape"),
+        ({"points0": np.array([{}], dtype=object)}, "Python objects"),
+    ],
+)
+def test_bad_arrays_by_name(tmp_path, change, reason):
+    arrays = {"points0": np.zeros((3, 2)), "points1": np.zeros((3, 2)), "edges": [[0, 0]]}
+    np.savez(tmp_path / "a.npz", **{**arrays, **change})
+    with pytest.raises(ValueError, match=f"path must be an .npz file with points0, .*{reason}"):
+        load_graph(tmp_path / "a.npz")

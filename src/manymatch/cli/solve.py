@@ -1,9 +1,9 @@
-"""``manymatch solve``: candidates in; pose or homography out."""
+"""``manymatch solve``: candidates in; a model of the geometry out."""
 
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,45 +11,71 @@ from manymatch._files import output_folder, whole_files, write_text
 from manymatch._validate import choice, count
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_json, print_plain
+from manymatch.estimate.charts import CHARTS
 from manymatch.estimate.confidence import assess
-from manymatch.estimate.homography import estimate_homography
+from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.options import Options
-from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.estimate.words import estimate_sentences
-from manymatch.io import load_graph, write_matches_npz, write_pose_json
+from manymatch.geometry.camera import Camera
+from manymatch.geometry.pose import RelativePose
+from manymatch.io import load_graph, write_matches_npz
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import earlier_result, estimate_record, other_poses
 
-if TYPE_CHECKING:
-    from manymatch.geometry.camera import Camera
-
 EXAMPLE = (
     "Example: manymatch solve pair.npz --camera0 800,800,511.5,383.5 --camera1 800,800,511.5,383.5"
 )
 HINT = "two images are matched by: manymatch match IMAGE0 IMAGE1"
-_PROBLEMS = ("relative", "homography")
-_CONVENTION = "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"
+
+# By problem: its name in a sentence, and what result.json says of the model.
+_KINDS = {
+    "relative": (
+        "a relative pose",
+        "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1",
+    ),
+    "homography": ("a homography", "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"),
+    "fundamental": ("a fundamental matrix", "x1 @ fundamental @ x0 = 0 in pixels; its norm is 1"),
+    "absolute": (
+        "an absolute pose",
+        "x = R @ X + t maps coordinates of the map to those of the camera",
+    ),
+    "rigid": ("a rigid transform", "x1 = transform @ x0 in homogeneous coordinates"),
+    "similarity": (
+        "a similarity",
+        "x1 = transform @ x0 in homogeneous coordinates; scale is that of its 3x3 part",
+    ),
+}
 
 
 @flags.setting_flags(Options)
 def run(
     graph: Annotated[
         Path,
-        typer.Argument(help="Candidates: a graph .npz, an association CSV or a SuperGlue .npz."),
+        typer.Argument(
+            help="Candidates: a graph .npz, an .npz with points0, points1 and edges (or points2D, "
+            "points3D and edges), an association CSV or a SuperGlue .npz."
+        ),
     ],
     problem: Annotated[
-        str, typer.Option(help="What to estimate: the relative pose (relative) or a homography.")
+        str, typer.Option(help=f"What to estimate: {', '.join(PROBLEMS)}.")
     ] = "relative",
     camera0: Annotated[
         str | None,
         typer.Option(
             help="For a relative pose: fx,fy,cx,cy or MODEL,width,height,params... or a .txt or "
-            ".json file."
+            ".json file; unknown,width,height if the focal length is to be found."
         ),
     ] = None,
     camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
+    camera: Annotated[
+        str | None, typer.Option(help="For an absolute pose: the camera, likewise.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="For a rigid transform or a similarity, in the unit of the points."),
+    ] = None,
     max_edges: Annotated[
         int | None, typer.Option(help="Use only that many candidates, best first.")
     ] = None,
@@ -60,58 +86,60 @@ def run(
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Estimate the relative pose or homography of two images from candidates of your own.
+    """Estimate a pose, a matrix or a transform from candidates of your own.
 
     Exit codes: 0 with a result, 1 if there is none, 2 if the input is bad or the result, which is
     printed all the same, cannot be written.
     """
-    choice(problem, "--problem", _PROBLEMS)
+    choice(problem, "--problem", PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
     method: Any = config.method
     check_file(graph, "graph", "a file of candidates")
-    cameras = _cameras(problem, camera0=camera0, camera1=camera1)
+    given = {"camera0": camera0, "camera1": camera1, "camera": camera, "threshold": threshold}
+    arguments = _arguments(problem, given)
     if out_folder is not None:
         output_folder(out_folder, "--out")
     candidates = load_graph(graph)
     if max_edges is not None:
         candidates = candidates.head(max_edges)
-    if problem == "homography":
-        estimate, confidence = estimate_homography(candidates, method, config.options), None
-    else:
-        first, second = cameras
-        estimate = estimate_relative_pose(candidates, first, second, method, config.options)
-        confidence = assess(estimate)
+    estimate = PROBLEMS[problem].estimate(candidates, *arguments, method, config.options)
+    confidence = assess(estimate) if problem in ("relative", *CHARTS) else None
+    found = [estimate.camera0, estimate.camera1] if estimate.success else arguments
     how = {
         "problem": problem,
         "method": method,
         "options": config.options.to_dict(),
-        "cameras": [camera.to_dict() for camera in cameras],
+        "cameras": [value.to_dict() for value in found if isinstance(value, Camera)],
     }
-    record = {**estimate_record(estimate, candidates), **how}
-    if confidence is not None:
-        record["confidence"] = confidence.to_dict()
+    record = {
+        **estimate_record(estimate, candidates),
+        **how,
+        **({} if confidence is None else {"confidence": confidence.to_dict()}),
+    }
 
     def write() -> dict[str, Path]:
         if out_folder is None:
             return {}
         files = {"json": "result.json", "npz": "matches.npz"}
         with whole_files(out_folder, earlier_result(out_folder).files) as place:
-            content = {**record, "files": list(files.values())}
-            if problem == "homography":
-                text = to_json({"convention": _CONVENTION, **content}, "result", indent=2)
-                write_text(place / files["json"], f"{text}\n")
-            else:
-                del content["pose"]
-                write_pose_json(place / files["json"], estimate.pose, content)
+            content = {
+                "pose": None,
+                "convention": _KINDS[problem][1],
+                **record,
+                "files": list(files.values()),
+            }
+            text = to_json(content, "result", indent=2)
+            write_text(place / files["json"], f"{text}\n")
+            pose = estimate.pose if isinstance(estimate.pose, RelativePose) else None
             write_matches_npz(
                 place / files["npz"],
                 candidates.points0,
                 candidates.points1,
                 estimate.matches,
                 confidence=estimate.match_probability,
-                pose=estimate.pose,
+                pose=pose,
                 inliers=candidates.edges[estimate.inliers],
-                config=how,
+                config={**how, **_model(record)},
                 alternatives=other_poses(estimate),
             )
         return {name: out_folder / file for name, file in files.items()}
@@ -131,15 +159,30 @@ def run(
     raise typer.Exit(OK if estimate.success else UNSOLVED)
 
 
-def _cameras(problem: str, **given: str | None) -> list[Camera]:
-    """Read the cameras of a relative pose; a homography has none."""
-    wanted = problem == "relative"
-    for name, text in given.items():
-        if (text is not None) != wanted:
-            if not wanted:
-                raise ValueError(f"--{name} must be left out for a homography, got {text!r}")
-            raise ValueError(
-                f"--{name} must be given for a relative pose, as fx,fy,cx,cy or a file; --problem "
-                "homography needs no cameras"
-            )
-    return [parse_camera(text, name) for name, text in given.items() if text is not None]
+def _arguments(problem: str, given: dict[str, Any]) -> list[Any]:
+    """Read what a problem takes besides the graph, and refuse what it does not take."""
+    noun, wanted = _KINDS[problem][0], PROBLEMS[problem].arguments
+    if "camera" in wanted and given["camera"] is None:
+        given = {**given, "camera": given["camera0"], "camera0": None}
+    for name, value in given.items():
+        if value is not None and name not in wanted:
+            raise ValueError(f"--{name} must be left out for {noun}, got {value!r}")
+    for name in wanted:
+        if given[name] is None:
+            how = "as fx,fy,cx,cy, unknown,width,height or a file"
+            if name == "threshold":
+                how = "in the unit of the points"
+            elif problem == "relative":
+                how += "; --problem homography and fundamental need no cameras"
+            raise ValueError(f"--{name} must be given for {noun}, {how}")
+    return [
+        parse_camera(given[name], name) if isinstance(given[name], str) else given[name]
+        for name in wanted
+    ]
+
+
+def _model(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file of matches has no array for: models other than a relative pose."""
+    names = ("homography", "fundamental", "transform", "scale")
+    model = {name: record[name] for name in names if name in record}
+    return {**model, "pose": record["pose"]} if record["problem"] == "absolute" else model

@@ -1,20 +1,20 @@
 """Results in words and in rows of tables.
 
-This is the only module that words a verdict, a pose or the numbers of an estimate; ``print``, the
-commands and the report show what it returns. A pose is described from the point of view of camera
-0: x right, y down, z forward. Camera 1 stands at ``-R.T @ t`` there, and its axes are the columns
-of ``R.T``.
+This is the only module that words a verdict, a model or the numbers of an estimate; ``print``, the
+commands and the report show what it returns. A relative pose is described from the point of view
+of camera 0: x right, y down, z forward. Camera 1 stands at ``-R.T @ t`` there, and its axes are the
+columns of ``R.T``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._validate import count
-from manymatch.geometry.pose import AbsolutePose
+from manymatch.geometry.pose import AbsolutePose, RelativePose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from manymatch._validate import BoolArray, FloatArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.result import Alternative, Estimate
-    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
 
 #: Verdicts on a pose that can be relied on. Of other poses, whatever holds only if the pose is
@@ -35,6 +34,15 @@ _SHORTCOMINGS = {
     "degenerate": "The pose is not fully determined.",
 }
 _UNCERTAIN = "The pose is uncertain."
+# What is estimated, by `Estimate.problem`.
+_NOUNS = {
+    "relative": "pose",
+    "homography": "homography",
+    "fundamental": "fundamental matrix",
+    "absolute": "pose",
+    "rigid": "transform",
+    "similarity": "transform",
+}
 
 #: Headings of `comparison_rows`; the last one only where the true pose is known.
 COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation °", "pose error °")
@@ -58,49 +66,55 @@ def verdict_sentence(confidence: Confidence) -> str:
 
 
 def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> str:
-    """Return the pose (or that it is a homography) in one sentence, or why there is none.
+    """Return what was found in one sentence, or why nothing was.
 
-    A pose that can be relied on has a direction, whatever the parallax.
+    A relative pose that can be relied on has a direction, whatever the parallax.
     """
     if not estimate.success:
         return f"No solution was found: {estimate.failure.rstrip('.')}."
-    if estimate.pose is None:
+    pose: Any = estimate.pose
+    if isinstance(pose, RelativePose):
+        if estimate.low_parallax and (confidence is None or confidence.verdict not in RELIABLE):
+            turned = describe_rotation(pose)
+            return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
+        return pose_sentence(pose)
+    if pose is not None:
+        said = describe_place(pose)
+    elif estimate.transform is not None:
+        said = describe_transform(estimate.transform)
+    elif estimate.fundamental is not None:
+        return "A fundamental matrix relates image 0 and image 1."
+    else:
         return "A homography maps image 0 to image 1."
-    if estimate.low_parallax and (confidence is None or confidence.verdict not in RELIABLE):
-        turned = describe_rotation(estimate.pose)
-        return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
-    return pose_sentence(estimate.pose)
+    return f"{said[0].upper()}{said[1:]}."
 
 
-def pose_sentence(pose: RelativePose | AbsolutePose) -> str:
-    """Return a pose in one sentence."""
-    if isinstance(pose, AbsolutePose):
-        return f"The camera is {describe_place(pose)}."
+def pose_sentence(pose: RelativePose) -> str:
+    """Return a relative pose in one sentence."""
     return f"Camera 1 is {describe_pose(pose)}."
 
 
-def describe_place(pose: AbsolutePose) -> str:
-    """Describe where in the world a camera is and in which direction it looks."""
-    at, along = (
-        ", ".join(f"{v:.4g}" for v in np.where(np.abs(w) < 1e-9 * np.abs(w).max(), 0.0, w))
-        for w in (pose.center, pose.R[2])
-    )
-    return f"at ({at}) and looks along ({along})"
+def alternative_sentence(alternative: Alternative, problem: str = "relative") -> str:
+    """Return another model of an estimate in one sentence, with its probability and matches.
 
-
-def alternative_sentence(alternative: Alternative) -> str:
-    """Return another pose of an estimate in one sentence, with its probability and matches.
-
-    The probability is that among the poses found; what `confidence` says of the chosen one is
+    The probability is that among the models found; what `confidence` says of the chosen one is
     the probability that it is right at all.
     """
-    share = f"{probability_text(alternative.probability)} among the poses found"
+    model, noun = alternative.model, _NOUNS[problem]
+    share = f"{probability_text(alternative.probability)} among the {_plural(noun)} found"
     matches = count(len(alternative.matches), "match", "matches")
-    if isinstance(alternative.model, np.ndarray):
-        return f"Or another homography ({share}, {matches})."
-    if isinstance(alternative.model, AbsolutePose):
-        return f"Or the camera is {describe_place(alternative.model)} ({share}, {matches})."
-    return f"Or camera 1 is {describe_pose(alternative.model)} ({share}, {matches})."
+    if isinstance(model, RelativePose):
+        said = f"camera 1 is {describe_pose(model)}"
+    elif isinstance(model, AbsolutePose):
+        said = describe_place(model)
+    else:
+        said = f"another {noun}" if model.shape == (3, 3) else describe_transform(model)
+    return f"Or {said} ({share}, {matches})."
+
+
+def _plural(noun: str) -> str:
+    irregular = {"homography": "homographies", "fundamental matrix": "fundamental matrices"}
+    return irregular.get(noun, f"{noun}s")
 
 
 def chosen_share(estimate: Estimate) -> float:
@@ -114,7 +128,7 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     The pose is said first only if it can be relied on; of any other its shortcoming is.
     """
     said = model_sentence(estimate, confidence)
-    if estimate.pose is None:
+    if not isinstance(estimate.pose, RelativePose):
         return said, []
     if confidence.verdict in RELIABLE:
         return said, [confidence.reason]
@@ -160,6 +174,28 @@ def describe_translation(pose: RelativePose) -> str:
 def describe_pose(pose: RelativePose) -> str:
     """Describe rotation and translation in one phrase whose subject is camera 1."""
     return f"{describe_rotation(pose)}, {describe_translation(pose)}"
+
+
+def describe_place(pose: AbsolutePose) -> str:
+    """Describe where in the world a camera is and in which direction it looks, as a clause."""
+    return f"the camera is at {_triple(pose.center)} and looks along {_triple(pose.R[2])}"
+
+
+def describe_transform(transform: FloatArray) -> str:
+    """Describe a transform (4, 4) of points 0 to points 1 as a clause."""
+    scale = float(np.cbrt(np.linalg.det(transform[:3, :3])))
+    turn = RelativePose(transform[:3, :3] / scale, (0.0, 0.0, 1.0))
+    scaled = "" if abs(scale - 1.0) < 1e-9 else f"scaled by {scale:.4g}, "
+    turned = f"turned {turn.angle_deg:.2f}° about {_triple(turn.axis)}"
+    if turn.angle_deg < _NO_TURN_DEG:
+        turned = "not turned"
+    return f"points 0 are {scaled}{turned} and moved by {_triple(transform[:3, 3])} onto points 1"
+
+
+def _triple(vector: FloatArray) -> str:
+    """Return a vector with four digits each; what is round-off beside the largest is 0."""
+    rounded = np.where(np.abs(vector) > 1e-6 * np.abs(vector).max(), vector, 0.0)
+    return f"({', '.join(f'{value:.4g}' for value in rounded)})"
 
 
 def _side(vector: FloatArray, axis: int, words: tuple[tuple[str, str], ...]) -> str:
@@ -230,7 +266,7 @@ def estimate_sentences(
     if confidence is None or estimate.success:
         said.append(model_sentence(estimate, confidence))
     if confidence is not None and confidence.verdict == "ambiguous":
-        said += map(alternative_sentence, estimate.alternatives)
+        said += [alternative_sentence(o, estimate.problem) for o in estimate.alternatives]
     measured = threshold_text(estimate)
     return [
         *said,
@@ -242,14 +278,19 @@ def estimate_sentences(
 
 def noise_text(estimate: Estimate) -> str:
     """Return the noise of a keypoint with its uncertainty, "0.31 ± 0.05 px"; empty if unknown."""
-    noise, deviation = estimate.noise_px, estimate.noise_sd_px
+    noise, deviation, unit = estimate.noise_px, estimate.noise_sd_px, _unit(estimate.problem)
     if not math.isfinite(noise):
         return ""
     if not (math.isfinite(deviation) and deviation > 0.0):
-        return f"{_two_digits(noise)} px"
+        return f"{_two_digits(noise)}{unit}"
     # The uncertainty has one digit that counts, and the noise no more behind the point.
     digits = min(6, max(0, -math.floor(math.log10(max(deviation, 1e-6)))))
-    return f"{noise:z.{digits}f} ± {deviation:.{digits}f} px"
+    return f"{noise:z.{digits}f} ± {deviation:.{digits}f}{unit}"
+
+
+def _unit(problem: str) -> str:
+    """Return the unit of lengths, with the space before it; that of points in space is theirs."""
+    return "" if problem in ("rigid", "similarity") else " px"
 
 
 def threshold_text(estimate: Estimate) -> str:
@@ -257,13 +298,17 @@ def threshold_text(estimate: Estimate) -> str:
     noise = noise_text(estimate)
     parts = [f"noise {noise}"] if noise else []
     if estimate.success and isinstance(estimate.options.threshold_px, str):
-        parts.append(f"threshold {_two_digits(estimate.threshold_px)} px")
+        parts.append(f"threshold {_two_digits(estimate.threshold_px)}{_unit(estimate.problem)}")
     return ", ".join(parts)
 
 
 def keypoints_text(graph: AssociationGraph) -> str:
-    """Return the numbers of keypoints of either image."""
+    """Return the numbers of keypoints of either image, or of points in space."""
     first, second = len(graph.points0), len(graph.points1)
+    if graph.points0.shape[1] == 3:
+        return f"{count(first, 'point')} in cloud 0 and {second:,} in cloud 1"
+    if graph.points1.shape[1] == 3:
+        return f"{count(first, 'keypoint')} in the image and {count(second, 'point')} in the map"
     return f"{count(first, 'keypoint')} in image 0 and {second:,} in image 1"
 
 
@@ -284,7 +329,7 @@ def confidence_rows(
     if confidence.problem == "relative":
         rows += _pose_rows(confidence)
     noise = "" if estimate is None else noise_text(estimate)
-    noise = noise or _number(confidence.noise_px, ".2f", " px")
+    noise = noise or _number(confidence.noise_px, ".2f", _unit(confidence.problem))
     rows.append(("Noise", noise, "of a keypoint, estimated"))
     if estimate is not None and isinstance(estimate.options.threshold_px, str):
         used = f"{_two_digits(estimate.threshold_px)} px"

@@ -32,8 +32,12 @@ HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
 _Row = tuple[int, int, float, float, float, float, float, int]
 
+_PLAIN = "an .npz file with points0, points1 (or points2D, points3D) and edges"
+# Names of the points of a file of arrays: of two images or clouds, or of an image and a map.
+_PLAIN_POINTS = (("points0", "points1"), ("points2D", "points3D"))
 _WANT = (
-    "a graph file (.npz), an association CSV, an .npz of matches (ours or SuperGlue's), an hloc "
+    "a graph file (.npz), an .npz with points0, points1 and edges, an association CSV, an .npz of "
+    "matches (ours or SuperGlue's), an hloc "
     ".h5, a COLMAP database or an .npy of matches"
 )
 # More than the first bytes of any kind.
@@ -61,7 +65,9 @@ def load_graph(
     Parameters
     ----------
     path
-        A file of `AssociationGraph.save` or of `write_matches_npz`, an association CSV, a SuperGlue
+        A file of `AssociationGraph.save` or of `write_matches_npz`, an .npz with the arrays points0
+        and points1 (or points2D and points3D) and edges, and maybe similarity and rank, as
+        `AssociationGraph` takes them, an association CSV, a SuperGlue
         .npz, an hloc .h5 file of matches, a COLMAP database or an .npy file of (E, 2) or (E, 3)
         matches.
     points0, points1 : (N0, 2) and (N1, 2) array_like
@@ -98,6 +104,8 @@ def load_graph(
         return read_matches_npz(path).graph()
     if kind == "graph":
         return AssociationGraph.load(path)
+    if kind == "plain .npz":
+        return _read_plain(path)
     if kind == "COLMAP database":
         return read_colmap_database(path, str(name0), str(name1))
     if kind == "hloc .h5":
@@ -128,8 +136,33 @@ def _kind(path: object) -> str:
             return "matches .npz"
         if set(SUPERGLUE_ARRAYS) <= names:
             return "SuperGlue .npz"
+        if any({*points, "edges"} <= names for points in _PLAIN_POINTS):
+            return "plain .npz"
         raise _files.unreadable(path, _WANT, "it is an .npz file of something else")
     raise _files.unreadable(path, _WANT, "it is something else")
+
+
+def _read_plain(path: object) -> AssociationGraph:
+    """Make a graph of the arrays of an .npz file, in edge order.
+
+    Without ranks the order is that of the file.
+    """
+    data = _files.read_bytes(path, _PLAIN)
+    names = _files.npz_names(data, path, _PLAIN)
+    points = next(points for points in _PLAIN_POINTS if set(points) <= names)
+    optional = ("similarity", "rank")
+    arrays = _files.read_npz(data, path, _PLAIN, (*points, "edges"), optional)
+    with _files.reading(path, _PLAIN, ValueError):
+        first, second = (arrays[name] for name in points)
+        further = {name: arrays.get(name) for name in optional}
+        graph = AssociationGraph(first, second, arrays["edges"], **further)
+        if graph.rank is None or np.all(np.diff(graph.rank) >= 0):
+            return graph
+        similarity = None if graph.similarity is None else np.array(graph.similarity)
+        second_key = np.zeros(len(graph)) if similarity is None else -similarity
+        order = np.lexsort((second_key, graph.rank))
+        similarity = None if similarity is None else similarity[order]
+        return AssociationGraph(first, second, graph.edges[order], similarity, graph.rank[order])
 
 
 def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:

@@ -29,7 +29,7 @@ from manymatch._validate import (
 )
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch.graph import AssociationGraph
+from manymatch.graph import AssociationGraph, checked_points
 from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class PairMatches:
     Parameters
     ----------
     keypoints0, keypoints1 : (N0, 2) and (N1, 2) array_like
-        Pixels; the centre of the top-left one is (0, 0).
+        Pixels; the centre of the top-left one is (0, 0). Or points in space, (N0, 3) and (N1, 3).
     matches : (M, 2) array_like of integers
         Index into keypoints0, index into keypoints1; none of keypoints0 twice.
     confidence : (M,) array_like, optional
@@ -106,8 +106,7 @@ class PairMatches:
             object.__setattr__(self, name, value)
 
         for name in ("keypoints0", "keypoints1"):
-            value = getattr(self, name)
-            put(name, float_array(value, name, "an (N, 2) array of pixels", (None, 2)))
+            put(name, checked_points(getattr(self, name), name))
         put("matches", self._index_pairs(self.matches, "matches"))
         values, count = np.unique(self.matches[:, 0], return_counts=True)
         if len(values) != len(self.matches):
@@ -393,7 +392,7 @@ def write_matches_npz(
 
     The file holds
 
-    - ``keypoints0`` (N0, 2) and ``keypoints1`` (N1, 2) float64;
+    - ``keypoints0`` (N0, 2) and ``keypoints1`` (N1, 2) float64, or (N0, 3) and (N1, 3);
     - ``matches`` (M, 2) int64, indices into these;
     - ``matches0`` (N0,) int64, SuperGlue's form of the same: the index into keypoints1, or -1;
     - with `confidence`, ``match_confidence`` (N0,) float32, 0 where there is no match;
@@ -530,7 +529,7 @@ def graph_from_partners(
 
     Edges are by decreasing score, i and j, or by i if there are no scores.
     """
-    count = len(float_array(points0, "points0", "an (N, 2) array of pixels", (None, 2)))
+    count = len(checked_points(points0, "points0"))
     index = int_array(partner, "matches", f"an array of {count} indices or -1", (count,))
     if index.size and index.min() < UNMATCHED:
         row = int(np.argmin(index))
@@ -554,7 +553,11 @@ def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
     data = _files.read_bytes(path, SUPERGLUE)
     arrays = _files.read_npz(data, path, SUPERGLUE, SUPERGLUE_ARRAYS)
     with _files.reading(path, SUPERGLUE, ValueError):
-        return graph_from_partners(*(arrays[name] for name in SUPERGLUE_ARRAYS))
+        first, second = (
+            float_array(arrays[f"keypoints{k}"], f"points{k}", "an (N, 2) array", (None, 2))
+            for k in (0, 1)
+        )
+        return graph_from_partners(first, second, arrays["matches"], arrays["match_confidence"])
 
 
 def _by_score(edges: IndexArray, score: np.ndarray[tuple[int], np.dtype[np.float32]]) -> IndexArray:

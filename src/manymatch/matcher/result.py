@@ -480,16 +480,20 @@ def mean_probability(estimate: Estimate) -> float | None:
 
 def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, Any]:
     """Everything about an estimate that fits into JSON."""
-    pose, homography = estimate.pose, estimate.homography
+    models = (estimate.pose, estimate.homography, estimate.fundamental, estimate.transform)
+    found: dict[str, Any] = {}
+    for model in models:
+        if model is not None:
+            found |= _model_record(model, estimate.problem)
     return {
         "success": estimate.success,
         "failure": estimate.failure or None,
         "pose": None,
-        **({} if pose is None else _model_record(pose)),
-        **({} if homography is None else _model_record(homography)),
+        **found,
+        **({} if math.isnan(estimate.scale) else {"scale": float(estimate.scale)}),
         "alternatives": [
             {
-                **_model_record(other.model),
+                **_model_record(other.model, estimate.problem),
                 "probability": float(other.probability),
                 "cardinality": int(other.cardinality),
                 "matches": len(other.matches),
@@ -515,11 +519,12 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
     }
 
 
-def _model_record(model: RelativePose | AbsolutePose | FloatArray) -> dict[str, Any]:
-    """Return a pose or a homography under the name that it has in the record of an estimate."""
+def _model_record(model: RelativePose | AbsolutePose | FloatArray, problem: str) -> dict[str, Any]:
+    """Return a model under the name that it has in the record of an estimate."""
     if isinstance(model, RelativePose | AbsolutePose):
         return {"pose": {"R": model.R.tolist(), "t": model.t.tolist()}}
-    return {"homography": model.tolist()}
+    name = problem if problem in ("homography", "fundamental") else "transform"
+    return {name: model.tolist()}
 
 
 def _finite(value: float) -> float | None:
