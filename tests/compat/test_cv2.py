@@ -141,6 +141,53 @@ def test_a_fit_to_all_points_is_the_original():
             ours.findHomography(**given)
 
 
+PNP = {
+    "plain": ((), {}),
+    "settings": ((None, None, False, 500, 3.0, 0.999), {}),
+    "by name": ((), {"reprojectionError": 3.0, "flags": original.SOLVEPNP_EPNP}),
+    "parameters": ((), {"params": params(threshold=3.0)}),
+}
+
+
+@pytest.mark.parametrize("form", PNP)
+def test_absolute_pose(form):
+    data = matched()
+    args, kwargs = PNP[form]
+    arguments = data.world, data.points1, K, None
+    result = ours.solvePnPRansac(*arguments, *args, **kwargs)
+    reference = original.solvePnPRansac(*arguments, *args, **kwargs)
+    assert [type(value) for value in result] == [type(value) for value in reference]
+    assert result[0] is True
+    for value, expected in zip(result[1:-1], reference[1:-1], strict=True):
+        assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
+        assert np.abs(value - expected).max() < 0.05
+    assert result[-1].dtype == reference[-1].dtype
+    assert result[-1].shape[1:] == reference[-1].shape[1:] == (1,)
+    assert len(np.setxor1d(result[-1], reference[-1])) < 6
+    assert turn_deg(original.Rodrigues(result[-3])[0], data.R) < 0.1
+
+
+def test_absolute_pose_of_candidates_and_with_a_lens():
+    data = matched()
+    plane = np.c_[data.points1, np.ones(len(data.points1))] @ np.linalg.inv(K).T
+    bent = original.projectPoints(plane[:, None], np.zeros(3), np.zeros(3), K, LENS)[0][:, 0]
+    ok, rvec, tvec, inliers = ours.solvePnPRansac(data.world, bent, K, LENS, reprojectionError=3.0)
+    assert ok
+    assert turn_deg(original.Rodrigues(rvec)[0], data.R) < 0.1
+    pixels, world, edges, own = with_candidates(data.points1, data.world)
+    listed = ours.solvePnPRansac(world, pixels, K, None, reprojectionError=3.0)
+    given = ours.solvePnPRansac(
+        data.world, data.points1, K, None, reprojectionError=3.0, edges=edges[:, ::-1]
+    )
+    right = np.flatnonzero(own & data.mask[edges[:, 0]])
+    for ok, rvec, tvec, inliers in (listed, given):
+        assert ok
+        assert turn_deg(original.Rodrigues(rvec)[0], data.R) < 0.1
+        assert np.abs(tvec[:, 0] - data.t).max() < 0.02
+        assert len(np.setxor1d(inliers, right)) < 8
+    assert np.array_equal(listed[3], given[3])
+
+
 def test_lists_of_candidates_and_edges():
     data = matched()
     first, second, edges, own = with_candidates(data.points0, data.points1)
@@ -168,6 +215,8 @@ def test_nothing_found():
     assert mask.tolist() == [[0], [0], [0]]
     result = ours.recoverPose(few.points0, few.points1, K, None, K, None)
     assert result[:4] == (0, None, None, None)
+    ok, rvec, tvec, inliers = ours.solvePnPRansac(few.world[:2], few.points1[:2], K, None)
+    assert (ok, inliers, rvec.any(), tvec.any()) == (False, None, False, False)
     line = np.c_[np.arange(30.0), np.arange(30.0)]
     H, mask = ours.findHomography(line, line + 1, original.RANSAC)
     reference = original.findHomography(line, line + 1, original.RANSAC)
@@ -176,7 +225,7 @@ def test_nothing_found():
 
 
 def test_what_is_not_ours_is_the_original(monkeypatch):
-    functions = {"findEssentialMat", "findHomography", "recoverPose"}
+    functions = {"findEssentialMat", "findHomography", "recoverPose", "solvePnPRansac"}
     assert only_these_are_ours(ours, original) == functions
     with pytest.raises(AttributeError, match="imreed"):
         ours.imreed  # noqa: B018
@@ -223,3 +272,29 @@ def test_bad_forms_are_one_sentence(arguments, message):
     data = matched()
     with pytest.raises(ValueError, match=message):
         ours.findEssentialMat(data.points0, data.points1, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"objectPoints": np.zeros((3, 2))}, "objectPoints must be an .N, 3. array"),
+        ({"imagePoints": np.zeros((3, 2))}, "objectPoints must hold 3 points, one for each"),
+        ({"cameraMatrix": np.zeros((3, 3))}, "cameraMatrix must"),
+        ({"iterationsCount": 0}, r"^iterationsCount must be"),
+        ({"reprojectionError": -1.0}, r"^reprojectionError must be"),
+        ({"edges": 3}, "edges must be an .E, 2. array of indices or None"),
+        ({"edges": [[0, 500]]}, "edges must hold indices"),
+        ({"thresh": 3}, "the arguments must be rvec, .* got thresh as well"),
+    ],
+)
+def test_bad_input_for_an_absolute_pose_is_one_sentence(change, message):
+    data = matched()
+    arguments = {
+        "objectPoints": data.world,
+        "imagePoints": data.points1,
+        "cameraMatrix": K,
+        "distCoeffs": None,
+        **change,
+    }
+    with pytest.raises(ValueError, match=message):
+        ours.solvePnPRansac(**arguments)

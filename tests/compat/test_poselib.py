@@ -69,6 +69,55 @@ def test_homography():
     assert info.estimate.options.max_iterations == 5000
 
 
+@pytest.mark.parametrize("camera", [CAMERA, original.Camera("PINHOLE", CAMERA["params"], 640, 480)])
+@pytest.mark.parametrize("options", [(), ({"max_reproj_error": 3.0}, {})])
+def test_absolute_pose(camera, options):
+    data = matched()
+    pose, info = ours.estimate_absolute_pose(data.points1, data.world, camera, *options)
+    reference, expected = original.estimate_absolute_pose(
+        data.points1, data.world, camera, *options
+    )
+    check_info(info, expected, len(data.world))
+    assert type(pose) is type(reference) is original.CameraPose
+    assert turn_deg(pose.R, reference.R) < 0.1
+    assert np.abs(pose.t - reference.t).max() < 0.02
+    assert info["inliers"] == expected["inliers"]
+    graph = manymatch.AssociationGraph.from_matches(data.points1, data.world)
+    threshold = options[0]["max_reproj_error"] if options else 12.0
+    alone = manymatch.estimate_absolute_pose(graph, K, threshold_px=threshold)
+    assert np.array_equal(info.estimate.pose.t, alone.pose.t)
+
+
+def test_absolute_pose_of_lists_of_candidates():
+    """As hloc's localizer makes them: every keypoint with all the map points it may show."""
+    data = matched()
+    pixels, world, edges, own = with_candidates(data.points1, data.world)
+    given = {"camera_dict": CAMERA, "edges": edges}
+    for pose, info in (
+        ours.estimate_absolute_pose(pixels, world, CAMERA, {"max_reproj_error": 3.0}),
+        ours.estimate_absolute_pose(data.points1, data.world, opt={"max_error": 3.0}, **given),
+    ):
+        found = getattr(pose, "pose", pose)
+        assert turn_deg(found.R, data.R) < 0.1
+        right = own & data.mask[edges[:, 0]]
+        assert np.mean(np.array(info["inliers"]) == right) > 0.97
+
+
+def test_an_image_of_the_next_version_has_the_focal_length():
+    data = matched()
+    wrong = {"model": "SIMPLE_PINHOLE", "width": 640, "height": 480, "params": [300, 320, 240]}
+    opt = {"max_error": 3.0, "estimate_focal_length": True}
+    for camera in (wrong, {**wrong, "width": -1, "height": -1}):
+        image, info = ours.estimate_absolute_pose(data.points1, data.world, camera, opt)
+        assert type(image) is original.Image
+        assert image.camera.focal() == pytest.approx(795, rel=0.02)
+        assert image.camera.params[1:] == [320, 240]
+        assert turn_deg(image.pose.R, data.R) < 0.5
+        assert info["num_inliers"] > 80
+    known, _ = ours.estimate_absolute_pose(data.points1, data.world, CAMERA, {"max_error": 3.0})
+    assert known.camera.params == CAMERA["params"]
+
+
 def test_lists_of_candidates_and_edges_are_the_same():
     data = matched()
     first, second, edges, _ = with_candidates(data.points0, data.points1)
@@ -125,10 +174,15 @@ def test_nothing_found():
         assert (info["num_inliers"], info["inlier_ratio"]) == (0, 0.0)
         assert info["inliers"] == [False] * count
         assert ours.estimate_homography(*points)[0].tolist() == np.zeros((3, 3)).tolist()
+    few = data.points1[:2], data.world[:2], CAMERA
+    pose, info = ours.estimate_absolute_pose(*few)
+    reference, expected = original.estimate_absolute_pose(*few)
+    assert np.array_equal(pose.Rt, reference.Rt)
+    assert info["num_inliers"] == expected["num_inliers"] == 0
 
 
 def test_what_is_not_ours_is_the_original():
-    functions = {"homography", "relative_pose"}
+    functions = {"absolute_pose", "homography", "relative_pose"}
     assert only_these_are_ours(ours, original) == {f"estimate_{name}" for name in functions}
     with pytest.raises(AttributeError, match="estimate_nothing"):
         ours.estimate_nothing  # noqa: B018

@@ -77,6 +77,72 @@ def test_homography_matrix():
     assert map_difference_px(result["H"], reference["H"], data.points0) < 0.5
 
 
+def test_absolute_pose():
+    data = matched()
+    arguments = data.points1, data.world, CAMERA
+    options = original.AbsolutePoseEstimationOptions()
+    options.ransac.max_error = 3.0
+    for given in ((), (options,), ({"ransac": {"max_error": 3.0}},)):
+        result = ours.estimate_absolute_pose(*arguments, *given)
+        reference = original.estimate_absolute_pose(*arguments, *given)
+        check(result, reference, len(data.world))
+        pose, expected = result["cam_from_world"], reference["cam_from_world"]
+        assert turn_deg(pose.rotation.matrix(), expected.rotation.matrix()) < 0.2
+        assert np.abs(pose.translation - expected.translation).max() < 0.05
+        assert result.estimate.threshold_px == (3.0 if given else 12.0)
+
+
+def test_refined_absolute_pose_and_its_covariance():
+    """The covariance is that of the original: of the same numbers, for a noise of one pixel."""
+    data = matched(400, 400)
+    arguments = data.points1, data.world, CAMERA
+    result = ours.estimate_and_refine_absolute_pose(*arguments, return_covariance=True)
+    reference = original.estimate_and_refine_absolute_pose(*arguments, return_covariance=True)
+    check(result, reference, len(data.world))
+    pose, expected = result["cam_from_world"], reference["cam_from_world"]
+    assert turn_deg(pose.rotation.matrix(), expected.rotation.matrix()) < 0.02
+    scale = np.sqrt(np.outer(*[np.diag(reference["covariance"])] * 2))
+    assert np.abs((result["covariance"] - reference["covariance"]) / scale).max() < 0.3
+    plain = ours.estimate_and_refine_absolute_pose(*arguments)
+    assert set(plain) == {"cam_from_world", "num_inliers", "inlier_mask"}
+
+
+def test_an_unknown_focal_length_is_set_in_the_camera():
+    data = matched()
+    camera = original.Camera(model="SIMPLE_PINHOLE", width=640, height=480, params=[500, 320, 240])
+    options = original.AbsolutePoseEstimationOptions(estimate_focal_length=True)
+    options.ransac.max_error = 4.0
+    result = ours.estimate_absolute_pose(data.points1, data.world, camera, options)
+    assert camera.params[0] == pytest.approx(795, rel=0.02)
+    assert list(camera.params[1:]) == [320, 240]
+    assert turn_deg(result["cam_from_world"].rotation.matrix(), data.R) < 0.5
+
+
+@pytest.mark.parametrize("name", ["estimate_rigid3d_robust", "estimate_sim3d_robust"])
+def test_clouds(name):
+    data = matched()
+    scale = 2.5 if "sim3d" in name else 1.0
+    target = scale * data.world @ data.R.T + data.t
+    target += np.random.default_rng(0).normal(0, 0.01, target.shape)
+    target[data.right :] = np.random.default_rng(1).uniform(-5, 20, (len(target) - data.right, 3))
+    options = original.RANSACOptions(max_error=0.05, random_seed=1)
+    result = getattr(ours, name)(data.world, target, options)
+    reference = getattr(original, name)(data.world, target, options)
+    check(result, reference, len(target))
+    found, expected = result["tgt_from_src"], reference["tgt_from_src"]
+    assert np.abs(found.matrix() - expected.matrix()).max() < 0.02
+    assert turn_deg(found.rotation.matrix(), data.R) < 0.2
+    if scale != 1.0:
+        assert found.scale == pytest.approx(scale, rel=1e-2)
+    src, tgt, edges, own = with_candidates(data.world, target)
+    listed = getattr(ours, name)(src, tgt, options)
+    given = getattr(ours, name)(data.world, target, options, edges=edges)
+    for other in (listed, given):
+        assert np.abs(other["tgt_from_src"].matrix() - expected.matrix()).max() < 0.02
+        assert np.mean(other["inlier_mask"] == (own & data.mask[edges[:, 0]])) > 0.98
+    assert getattr(ours, name)(data.world[:2], target[:2], options) is None
+
+
 def test_lists_of_candidates_and_edges():
     data = matched()
     first, second, edges, own = with_candidates(data.points0, data.points1)
@@ -117,10 +183,21 @@ def test_nothing_found():
     assert ours.estimate_essential_matrix(few.points0, few.points1, CAMERA, CAMERA) is None
     assert ours.estimate_homography_matrix(few.points0, few.points1) is None
     assert ours.estimate_relative_pose(CAMERA, few.points0, CAMERA, few.points1) is None
+    few = matched(2, 2)
+    assert ours.estimate_absolute_pose(few.points0, few.world, CAMERA) is None
+    assert ours.estimate_and_refine_absolute_pose(few.points0, few.world, CAMERA) is None
 
 
 def test_what_is_not_ours_is_the_original(monkeypatch):
-    functions = {"essential_matrix", "homography_matrix", "relative_pose"}
+    functions = {
+        "absolute_pose",
+        "and_refine_absolute_pose",
+        "essential_matrix",
+        "homography_matrix",
+        "relative_pose",
+        "rigid3d_robust",
+        "sim3d_robust",
+    }
     assert only_these_are_ours(ours, original) == {f"estimate_{name}" for name in functions}
     monkeypatch.setitem(sys.modules, "pycolmap", None)
     with pytest.raises(AttributeError, match=r"pip install \"manymatch\[colmap\]\""):

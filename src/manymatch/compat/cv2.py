@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch._validate import float_array, refusal
-from manymatch.compat.rows import Rows, as_rows, make_options, original
+from manymatch._validate import float_array, int_array, refusal
+from manymatch.compat.rows import Rows, as_rows, make_options, original, rotation_vector
+from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.options import AUTO
 from manymatch.estimate.relative_pose import estimate_relative_pose
@@ -40,6 +41,11 @@ _FORMS: dict[str, tuple[str, ...]] = {
     ),
     "params": ("cameraMatrix1", "cameraMatrix2", "dist_coeff1", "dist_coeff2", "params", "mask"),
 }
+_PNP = (
+    *("rvec", "tvec", "useExtrinsicGuess", "iterationsCount", "reprojectionError", "confidence"),
+    *("inliers", "flags"),
+)
+_PNP_USAC = ("rvec", "tvec", "inliers", "params")
 # Flags of OpenCV that are not "auto" here: a threshold by the noise, and fits to all points.
 _LMEDS = 4
 _ALL_POINTS = 0
@@ -170,6 +176,67 @@ def findHomography(  # noqa: N802
     estimate = estimate_homography(rows.graph, options=_options(given))
     found = estimate.homography
     return None if found is None else np.array(found), _mask(rows, estimate)
+
+
+def solvePnPRansac(  # noqa: N802
+    objectPoints: ArrayLike,
+    imagePoints: ArrayLike,
+    cameraMatrix: ArrayLike,
+    distCoeffs: ArrayLike | None,
+    *args: Any,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """Estimate the pose of a camera as both forms of ``cv2.solvePnPRansac`` do.
+
+    The forms are ``(objectPoints, imagePoints, cameraMatrix, distCoeffs, rvec, tvec,
+    useExtrinsicGuess, iterationsCount, reprojectionError, confidence, inliers, flags)`` and
+    ``(objectPoints, imagePoints, cameraMatrix, distCoeffs, rvec, tvec, inliers, params)``.
+
+    Parameters
+    ----------
+    objectPoints, imagePoints : array_like
+        Points of the world and pixels, row by row. A pixel that occurs several times is one
+        keypoint with several candidates, listed best first. With `edges`, points and keypoints.
+    iterationsCount, reprojectionError, confidence
+        Limit of the iterations (10,000 by default), threshold in pixels (8 by default) and
+        confidence (0.99 by default). A guess and the solver (`flags`) are not used.
+    edges : (E, 2) array_like, optional
+        Candidates as indices, (object point, image point), best first.
+    rank : (E,) array_like, optional
+        Ranks of the rows.
+
+    Returns
+    -------
+    retval : bool
+        Whether there is a pose.
+    cameraMatrix : (3, 3) float64 ndarray
+        In the form with `params` only, as given.
+    rvec, tvec : (3, 1) float64 ndarray
+        Rotation vector and translation from the world to the camera; zero where there is none.
+    inliers : (M, 1) int32 ndarray or None
+        Numbers of the rows that agree.
+    """
+    usac = "params" in kwargs or any(hasattr(value, "randomGeneratorState") for value in args)
+    given = _bound(_PNP_USAC if usac else _PNP, args, kwargs)
+    given = {"reprojectionError": 8.0, "confidence": 0.99, **given}
+    flipped = None
+    if edges is not None:
+        want = "an (E, 2) array of indices or None"
+        flipped = int_array(edges, "edges", want, (None, 2))[:, ::-1]
+    names, sizes = ("imagePoints", "objectPoints"), (2, 3)
+    rows = as_rows(imagePoints, objectPoints, flipped, rank, names, sizes)
+    camera = _camera(cameraMatrix, distCoeffs, "cameraMatrix")
+    estimate = estimate_absolute_pose(rows.graph, camera, options=_options(given))
+    pose = estimate.pose
+    turn = np.zeros(3) if pose is None else rotation_vector(pose.R)
+    move = np.zeros(3) if pose is None else np.array(pose.t)
+    inliers = None
+    if pose is not None:
+        inliers = np.flatnonzero(rows.mask(estimate)).astype(np.int32)[:, None]
+    matrix = (np.array(cameraMatrix, dtype=np.float64),) if usac else ()
+    return pose is not None, *matrix, turn[:, None], move[:, None], inliers
 
 
 def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

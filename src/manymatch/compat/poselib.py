@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from manymatch.compat.rows import (
     make_options,
     original,
     rotation_vector,
+    unknown_focal,
 )
+from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate_absolute_pose
 from manymatch.estimate.homography import estimate_homography as _estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from manymatch._validate import FloatArray
     from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
+    from manymatch.geometry.camera import Camera
 
 _TWO_VIEWS = ("points2D_1", "points2D_2")
 # Keys of `ransac_opt` that are fields of `Options`; PoseLib ignores keys that it does not know, and
@@ -152,6 +156,39 @@ def estimate_homography(
     return _unit(estimate.homography), _info(rows, estimate)
 
 
+def estimate_absolute_pose(
+    points2D: ArrayLike,
+    points3D: ArrayLike,
+    camera: object = None,
+    ransac_opt: Mapping[str, Any] | None = None,
+    bundle_opt: Mapping[str, Any] | None = None,
+    initial_pose: object = None,  # noqa: ARG001 - the original's
+    *,
+    camera_dict: object = None,
+    opt: Mapping[str, Any] | None = None,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> tuple[Any, Info]:
+    """Estimate the pose of a camera in the world as ``poselib.estimate_absolute_pose`` does.
+
+    Arguments are those of `estimate_relative_pose` with pixels (N, 2), points of the world (N, 3)
+    and one camera. The threshold is max_reproj_error, 12 px by default. The pose maps coordinates
+    of the world to those of the camera. With the nested options of PoseLib 3.0 it is that of a
+    poselib.Image, which also has the camera, with the focal length found if the options have
+    estimate_focal_length.
+    """
+    rows = as_rows(points2D, points3D, edges, rank, ("points2D", "points3D"), (2, 3))
+    seen = given_camera(camera if camera_dict is None else camera_dict, "camera")
+    options, nested = _options(ransac_opt, bundle_opt, opt, "max_reproj_error", 12.0)
+    if nested is not None and nested.get("estimate_focal_length"):
+        seen = unknown_focal(seen, rows.graph.points0)
+    estimate = _estimate_absolute_pose(rows.graph, seen, options=options)
+    pose, info = _camera_pose(estimate), _info(rows, estimate)
+    if nested is None:
+        return pose, info
+    return _image("Image", pose=pose, camera=_camera(estimate.camera0 or seen)), info
+
+
 def _options(
     ransac_opt: object,
     bundle_opt: object,
@@ -218,6 +255,24 @@ def _camera_pose(estimate: Estimate) -> Any:
     pose = package.CameraPose()
     pose.R, pose.t = R, t
     return pose
+
+
+def _camera(camera: Camera) -> Any:
+    """Return a camera as PoseLib has it, ours if it is not installed."""
+    package = installed("poselib")
+    if package is None:
+        return camera
+    size = (camera.width or -1, camera.height or -1)
+    return package.Camera(camera.model, list(camera.params), *size)
+
+
+def _image(kind: str, **fields: Any) -> Any:
+    """Return an Image or ImagePair of PoseLib, or what has the same attributes."""
+    package = installed("poselib")
+    image = types.SimpleNamespace() if package is None else getattr(package, kind)()
+    for name, value in fields.items():
+        setattr(image, name, value)
+    return image
 
 
 def _unit(matrix: FloatArray | None) -> FloatArray:

@@ -14,12 +14,25 @@ import numpy as np
 
 from manymatch._environment import require
 from manymatch._validate import float_array, refusal
-from manymatch.compat.rows import Info, Rows, as_rows, given_camera, make_options, original
+from manymatch.compat.rows import (
+    Info,
+    Rows,
+    as_rows,
+    given_camera,
+    make_options,
+    original,
+    unknown_focal,
+)
+from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate_absolute_pose
+from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
+from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similarity
 from manymatch.geometry.camera import Camera as _Camera
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike
 
     from manymatch._validate import FloatArray
@@ -39,6 +52,7 @@ _FIELDS = {
 }
 _OTHER_FIELDS = ("min_inlier_ratio",)
 _DEFAULTS = {"max_error": 4.0}
+_ABSOLUTE_DEFAULTS = {"max_error": 12.0, "confidence": 0.99999, "max_num_trials": 10_000}
 
 
 def __getattr__(name: str) -> Any:
@@ -126,6 +140,135 @@ def estimate_homography_matrix(
     options = _options(estimation_options, "estimation_options", _DEFAULTS)
     estimate = estimate_homography(rows.graph, options=options)
     return _result(rows, estimate, {"H": estimate.homography})
+
+
+def estimate_absolute_pose(
+    points2D: ArrayLike,
+    points3D: ArrayLike,
+    camera: Any,
+    estimation_options: object = None,
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate the pose of a camera in the world as ``pycolmap.estimate_absolute_pose`` does.
+
+    Parameters
+    ----------
+    points2D, points3D : (N, 2) and (N, 3) array_like
+        Pixels and points of the world, row by row; a point that occurs several times is one point
+        with several candidates. With `edges`, keypoints and points.
+    camera : pycolmap.Camera or dict
+        The camera. If the options have estimate_focal_length, the focal length is found and, as by
+        the original, set in a pycolmap.Camera.
+    estimation_options : pycolmap.AbsolutePoseEstimationOptions or dict
+        Its ransac is as in `estimate_essential_matrix`; the threshold is 12 px by default.
+    edges, rank
+        As in `estimate_essential_matrix`.
+
+    Returns
+    -------
+    dict or None
+        cam_from_world (pycolmap.Rigid3d), num_inliers and inlier_mask (N,), of the rows.
+    """
+    rows = as_rows(points2D, points3D, edges, rank, ("points2D", "points3D"), (2, 3))
+    name = "estimation_options"
+    values = _values(estimation_options, name, ("ransac", "estimate_focal_length"), {})
+    options = _options(values.get("ransac"), f"{name}.ransac", _ABSOLUTE_DEFAULTS)
+    seen = given_camera(camera, "camera")
+    unknown = bool(values.get("estimate_focal_length"))
+    if unknown:
+        seen = unknown_focal(seen, rows.graph.points0)
+    estimate = _estimate_absolute_pose(rows.graph, seen, options=options)
+    if estimate.pose is None:
+        return None
+    if unknown and estimate.camera0 is not None and hasattr(camera, "params"):
+        camera.params = list(estimate.camera0.params)
+    return _result(rows, estimate, {"cam_from_world": _rigid3d(estimate.pose.matrix())})
+
+
+def estimate_and_refine_absolute_pose(
+    points2D: ArrayLike,
+    points3D: ArrayLike,
+    camera: Any,
+    estimation_options: object = None,
+    refinement_options: object = None,  # noqa: ARG001 - the original's
+    return_covariance: bool = False,
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate a pose as ``pycolmap.estimate_and_refine_absolute_pose`` does.
+
+    It is that of `estimate_absolute_pose`, which is refined already. With `return_covariance` the
+    dict has covariance (6, 6), for pixels with a noise of one as the original's: of half the
+    rotation vector applied on the left and of the translation.
+    """
+    given = (points2D, points3D, camera, estimation_options)
+    result = estimate_absolute_pose(*given, edges=edges, rank=rank)
+    if result is None or not return_covariance:
+        return result
+    pose: Any = result.estimate.pose
+    x, y, z = pose.t
+    # From (rotation, centre of the camera) to (half the rotation, translation).
+    change = np.zeros((6, 6))
+    change[:3, :3] = 0.5 * np.eye(3)
+    change[3:, :3] = [[0.0, z, -y], [-z, 0.0, x], [y, -x, 0.0]]
+    change[3:, 3:] = -pose.R
+    covariance = assess(result.estimate).covariance / result.estimate.noise_px**2
+    result["covariance"] = change @ covariance @ change.T
+    return result
+
+
+def estimate_rigid3d_robust(
+    src: ArrayLike,
+    tgt: ArrayLike,
+    estimation_options: object = None,
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate a rigid transform as ``pycolmap.estimate_rigid3d_robust`` does.
+
+    Arguments are those of `estimate_essential_matrix` with points (N, 3) and without cameras;
+    max_error is in their unit. The dict has tgt_from_src (pycolmap.Rigid3d), num_inliers and
+    inlier_mask.
+    """
+    return _clouds(estimate_rigid_transform, src, tgt, estimation_options, edges, rank)
+
+
+def estimate_sim3d_robust(
+    src: ArrayLike,
+    tgt: ArrayLike,
+    estimation_options: object = None,
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate a similarity as ``pycolmap.estimate_sim3d_robust`` does.
+
+    As `estimate_rigid3d_robust`, with a pycolmap.Sim3d.
+    """
+    return _clouds(estimate_similarity, src, tgt, estimation_options, edges, rank)
+
+
+def _clouds(
+    function: Callable[..., Estimate],
+    src: object,
+    tgt: object,
+    given: object,
+    edges: object,
+    rank: object,
+) -> Info | None:
+    """Estimate a transform between clouds and return it as pycolmap does."""
+    rows = as_rows(src, tgt, edges, rank, ("src", "tgt"), (3, 3))
+    options = _options(given, "estimation_options", _DEFAULTS)
+    estimate = function(rows.graph, options.threshold_px, options=options)
+    if estimate.transform is None:
+        return None
+    package = require("pycolmap", "a transform in pycolmap's form", "colmap")
+    kind = package.Sim3d if function is estimate_similarity else package.Rigid3d
+    return _result(rows, estimate, {"tgt_from_src": kind(estimate.transform[:3])})
 
 
 def _two_views(

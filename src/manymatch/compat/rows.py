@@ -170,6 +170,22 @@ def given_camera(value: object, name: str) -> Camera:
     return as_camera({**fields, "width": width, "height": height}, name)
 
 
+def unknown_focal(camera: Camera, points: object) -> Camera:
+    """Return a camera with the same principal point whose focal length is to be found.
+
+    The size of the image, on which the prior depends, is that of the camera or, where that is not
+    known, what the principal point in its centre or the points (N, 2) around it say.
+    """
+    if camera.width is not None and camera.height is not None:
+        edge = float(max(camera.width, camera.height))
+    else:
+        principal = np.array([camera.cx, camera.cy])
+        around = np.abs(np.asarray(points, dtype=np.float64) - principal)
+        edge = 2.0 * max(float(principal.max()), float(around.max(initial=0.0)), 0.5)
+    usual = Camera.unknown(round(edge), round(edge))
+    return camera.with_focal(usual.focal, usual.focal_sigma)
+
+
 def rotation_vector(R: FloatArray) -> FloatArray:
     """Return axis times angle in radians, (3,), of a rotation matrix."""
     turn = RelativePose(R, (0.0, 0.0, 1.0))
