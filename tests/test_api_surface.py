@@ -13,9 +13,10 @@ PUBLIC = {
     "AbsolutePose", "Alternative", "AssociationGraph", "Camera", "Candidates", "Confidence",
     "Estimate", "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose",
     "Score", "__version__", "assess", "associate", "candidates", "compat", "datasets",
-    "estimate_absolute_pose", "estimate_homography", "estimate_many", "estimate_relative_pose",
-    "estimate_relative_poses", "estimate_rigid_transform", "estimate_similarity", "evaluate",
-    "features", "gms_filter", "io", "match", "merge_coincident", "score_pose", "viz",
+    "estimate_absolute_pose", "estimate_fundamental", "estimate_homography", "estimate_many",
+    "estimate_relative_pose", "estimate_relative_poses", "estimate_rigid_transform",
+    "estimate_similarity", "evaluate", "features", "gms_filter", "io", "match",
+    "merge_coincident", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -34,6 +35,7 @@ SIGNATURES = {
     "estimate_absolute_pose": (
         "graph, camera, method='auto', options=None, proposals=None, settings"
     ),
+    "estimate_fundamental": "graph, method='auto', options=None, proposals=None, settings",
     "estimate_homography": "graph, method='auto', options=None, proposals=None, settings",
     "estimate_many": "problems, method='auto', options=None, threads=0, settings",
     "estimate_relative_pose": (

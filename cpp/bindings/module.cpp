@@ -17,6 +17,7 @@ namespace manymatch {
 void bind_absolute_pose(nb::module_& m);
 void bind_associate(nb::module_& m);
 void bind_estimate(nb::module_& m);
+void bind_fundamental(nb::module_& m);
 void bind_gms(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_homography(nb::module_& m);
@@ -57,6 +58,7 @@ NB_MODULE(_core, m) {
   bind_gms(m);
   bind_estimate(m);
   bind_absolute_pose(m);
+  bind_fundamental(m);
   bind_homography(m);
   bind_relative_pose(m);
   bind_rigid(m);

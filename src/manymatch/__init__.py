@@ -29,6 +29,7 @@ from manymatch.associate.merge import merge_coincident
 from manymatch.associate.neighbours import associate
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.confidence import Confidence, assess
+from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.many import estimate_many, estimate_relative_poses
 from manymatch.estimate.options import Options
@@ -69,6 +70,7 @@ __all__ = [
     "compat",
     "datasets",
     "estimate_absolute_pose",
+    "estimate_fundamental",
     "estimate_homography",
     "estimate_many",
     "estimate_relative_pose",

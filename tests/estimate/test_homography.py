@@ -76,7 +76,7 @@ def same(first, second):
         or getattr(first, f.name) != getattr(first, f.name)
         or f.name == "alternatives"
         for f in dataclasses.fields(first)
-        if f.name not in ("timing", "options", "_graph")
+        if f.name not in ("timing", "options", "_graph", "_pair")
     )
 
 

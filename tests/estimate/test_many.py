@@ -21,6 +21,7 @@ CLOUD = AssociationGraph.from_matches(CLOUD0, CLOUD0 + RNG.normal(0, 0.01, (60, 
 CALLS = {
     "relative": [(scene.graph, scene.camera0, scene.camera1) for scene in SCENES],
     "homography": [(PLANE,), (SCENES[0].graph,)],
+    "fundamental": [(scene.graph,) for scene in SCENES],
     "absolute": [(SEEN, [400, 400, 250, 250]), (SEEN, manymatch.Camera.unknown(500, 500))],
     "rigid": [(CLOUD, 0.05), (CLOUD, 0.1)],
     "similarity": [(CLOUD, 0.05)],

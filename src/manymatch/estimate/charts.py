@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from manymatch.estimate.prepare import PreparedPair
 
 # A homography is right if it puts the corners of the keypoints where they belong up to so many
-# thresholds, root mean square.
+# thresholds, root mean square; a fundamental matrix, if points all over the right epipolar lines
+# are no farther from its own.
 _RIGHT_THRESHOLDS = 3.0
 
 # An absolute pose is right if its rotation is off by less than so many degrees and its centre by
@@ -114,6 +115,54 @@ def _homography_error(pair: PreparedPair, H: FloatArray, base: FloatArray) -> Fl
     return np.asarray(gap.ravel() / (math.sqrt(len(corners)) * _RIGHT_THRESHOLDS * pair.eps))
 
 
+def _move_fundamental(model: Any, step: FloatArray) -> Any:
+    """Turn the two epipoles by two numbers each, and move the rest by three."""
+    F, e = model
+    U, values, Vt = np.linalg.svd(F)
+    turn1, turn0 = _rotation(U[:, :2] @ step[:2]), _rotation(Vt[:2].T @ step[2:4])
+    s0, s1 = values[:2] / np.hypot(*values[:2])
+    # Directions of a 2x2 matrix of norm one that keep the norm.
+    inner = np.array([[s0 - step[4] * s1, step[5]], [step[6], s1 + step[4] * s0]])
+    moved = turn1 @ U[:, :2] @ inner @ Vt[:2] @ turn0.T
+    return moved / np.linalg.norm(moved), turn1 @ e
+
+
+def _signed_sampson(F: FloatArray, x0: FloatArray, x1: FloatArray) -> FloatArray:
+    """Signed Sampson distances (N,)."""
+    a, b = _homogeneous(x0), _homogeneous(x1)
+    lines1, lines0 = a @ F.T, b @ F
+    squared = np.sum(lines1[:, :2] ** 2, axis=1) + np.sum(lines0[:, :2] ** 2, axis=1)
+    return np.asarray(np.sum(b * lines1, axis=1) / np.sqrt(np.maximum(squared, 1e-300)))
+
+
+def _fundamental_residuals(pair: PreparedPair, model: Any, edges: IndexArray) -> FloatArray:
+    return _signed_sampson(model[0], *_ends(pair, edges))[:, None]
+
+
+def _fundamental_numbers(pair: PreparedPair, model: Any, base: Any) -> FloatArray:  # noqa: ARG001
+    F = pair.frame.matrix(1).T @ model[0] @ pair.frame.matrix(0)
+    return np.asarray((F / np.linalg.norm(F)).ravel())
+
+
+def _fundamental_error(pair: PreparedPair, model: Any, base: Any) -> FloatArray:
+    """Sampson distances of points on the base's epipolar lines, all over the two images."""
+    boxes = [_box(points) for points in _ends(pair)]
+    grids = [np.linspace(box[0], box[-1], 5) for box in boxes]
+    first, second = (
+        np.stack([axis.ravel() for axis in np.meshgrid(*grid.T, indexing="ij")], axis=1)
+        for grid in grids
+    )
+    x0, x1 = np.repeat(first, len(second), axis=0), np.tile(second, (len(first), 1))
+    lines = _homogeneous(x0) @ base[0].T
+    off = np.sum(_homogeneous(x1) * lines, axis=1) / np.sum(lines[:, :2] ** 2, axis=1)
+    x1 = x1 - off[:, None] * lines[:, :2]
+    inside = np.all((x1 >= boxes[1][0]) & (x1 <= boxes[1][-1]), axis=1)
+    if not inside.any():
+        inside[:] = True
+    errors = _signed_sampson(model[0], x0[inside], x1[inside])
+    return np.asarray(errors / (math.sqrt(len(errors)) * _RIGHT_THRESHOLDS * pair.eps))
+
+
 def _rotation(w: FloatArray) -> FloatArray:
     """Rotation matrix of a rotation vector."""
     angle = float(np.linalg.norm(w))
@@ -179,6 +228,17 @@ CHARTS = {
         residuals=_absolute_residuals,
         numbers=_absolute_numbers,
         error=_absolute_error,
+        coefficients=COEFFICIENTS,
+    ),
+    "fundamental": Chart(
+        noun="fundamental matrix",
+        sample_size=7,
+        parameters=7,
+        dimensions=1,
+        move=_move_fundamental,
+        residuals=_fundamental_residuals,
+        numbers=_fundamental_numbers,
+        error=_fundamental_error,
         coefficients=COEFFICIENTS,
     ),
     "homography": Chart(

@@ -121,7 +121,7 @@ def _finish(pair: PreparedPair, result: _core.HomographyEstimate, method: str) -
 
 
 class Frame:
-    """Coordinates in which the homography is found.
+    """Coordinates in which a homography or a fundamental matrix is found.
 
     Each image about the centre of its keypoints, and both in one unit, since errors of both images
     are added: that in which all keypoints with an edge lie within [-1, 1].
@@ -142,14 +142,19 @@ class Frame:
         """Bring keypoints (N, 2) of image 0 or 1 to this frame."""
         return np.ascontiguousarray((points - self.centre[image]) / self.unit)
 
+    def matrix(self, image: int) -> FloatArray:
+        """Return the matrix (3, 3) that brings pixels of image 0 or 1 to this frame."""
+        into = np.eye(3)
+        into[:2, :2] /= self.unit
+        into[:2, 2] = -self.centre[image] / self.unit
+        return into
+
     def to_pixels(self, H: FloatArray) -> FloatArray:
         """Bring a homography (3, 3) of this frame to pixels."""
-        into, out = np.eye(3), np.eye(3)
-        into[:2, :2] /= self.unit
-        into[:2, 2] = -self.centre[0] / self.unit
+        out = np.eye(3)
         out[:2, :2] *= self.unit
         out[:2, 2] = self.centre[1]
-        H = out @ H @ into
+        H = out @ H @ self.matrix(0)
         norm = np.linalg.norm(H)
         return np.asarray(H / (H[2, 2] if abs(H[2, 2]) > _ZERO * norm else norm))
 

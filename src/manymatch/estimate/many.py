@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import checked_method, describe, integer, refusal, suggest
 from manymatch.estimate.absolute_pose import ABSOLUTE_POSE, estimate_absolute_pose
+from manymatch.estimate.fundamental import FUNDAMENTAL, estimate_fundamental
 from manymatch.estimate.homography import HOMOGRAPHY, estimate_homography
 from manymatch.estimate.options import Options, checked_options, options_for_each
 from manymatch.estimate.relative_pose import RELATIVE_POSE, estimate_relative_pose
@@ -66,6 +67,7 @@ PROBLEMS: dict[str, Problem] = {
     for problem in (
         Problem(estimate_relative_pose, RELATIVE_POSE),
         Problem(estimate_homography, HOMOGRAPHY),
+        Problem(estimate_fundamental, FUNDAMENTAL),
         Problem(estimate_absolute_pose, ABSOLUTE_POSE),
         Problem(estimate_rigid_transform, RIGID),
         Problem(estimate_similarity, SIMILARITY),

@@ -7,6 +7,7 @@
 // (polish_pose.h), and kept if all five points are in front of both cameras.
 #pragma once
 
+#include "manymatch/problems/epipolar.h"
 #include "manymatch/problems/relative_pose/cubic_constraints.h"
 #include "manymatch/problems/relative_pose/kernels.h"
 #include "manymatch/problems/relative_pose/polish_pose.h"
@@ -25,42 +26,16 @@ struct FivePointState {
   int num_tasks;
 };
 
-// Orthonormal basis of the null space of the 5x9 epipolar system, from the QR of its transpose.
+// Of the 5x9 epipolar system.
 inline void null_space(const FivePointBatch& batch, int first, vd basis[4][9]) {
-  vd columns[5][9], beta[5];
+  vd columns[5][9];
   for (int k = 0; k < 5; ++k) {
     for (int i = 0; i < 3; ++i) {
       const vd b1 = load(&batch.b1[k][i][first]);
       for (int j = 0; j < 3; ++j) columns[k][3 * i + j] = b1 * load(&batch.b0[k][j][first]);
     }
   }
-  const vd zero = vd{}, two = splat(2.0);
-  for (int k = 0; k < 5; ++k) {
-    vd* v = columns[k];  // the reflector replaces the column
-    vd norm2 = vd{};
-    for (int i = k; i < 9; ++i) norm2 = fma(v[i], v[i], norm2);
-    const vd norm = sqrt(norm2);
-    const vd head = v[k];
-    v[k] = head + select(less(head, zero), -norm, norm);
-    beta[k] = two / (norm2 - head * head + v[k] * v[k]);
-    for (int c = k + 1; c < 5; ++c) {
-      vd dot = vd{};
-      for (int i = k; i < 9; ++i) dot = fma(v[i], columns[c][i], dot);
-      dot = dot * beta[k];
-      for (int i = k; i < 9; ++i) columns[c][i] = fnma(dot, v[i], columns[c][i]);
-    }
-  }
-  for (int n = 0; n < 4; ++n) {
-    vd* x = basis[n];
-    for (int i = 0; i < 9; ++i) x[i] = splat(i == 5 + n ? 1.0 : 0.0);
-    for (int k = 4; k >= 0; --k) {
-      const vd* v = columns[k];
-      vd dot = vd{};
-      for (int i = k; i < 9; ++i) dot = fma(v[i], x[i], dot);
-      dot = dot * beta[k];
-      for (int i = k; i < 9; ++i) x[i] = fnma(dot, v[i], x[i]);
-    }
-  }
+  null_space<5>(columns, basis);
 }
 
 inline void queue_roots(FivePointState& state, const SturmChain& chain, int first, int count) {

@@ -1,0 +1,7 @@
+#include "manymatch/problems/fundamental/estimate.h"
+
+namespace manymatch {
+
+template class Estimator<FundamentalProblem>;
+
+}  // namespace manymatch
