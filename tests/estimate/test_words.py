@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from manymatch import (
     AssociationGraph,
+    Camera,
     Options,
     assess,
     estimate_homography,
@@ -62,6 +63,76 @@ def test_a_solved_pair(scene, estimate, confidence):
     assert f"{scene.graph.num_edges} candidates, {estimate.num_inliers} inliers" in numbers
     assert all(map(is_sentence, (verdict, pose, numbers)))
     assert words.estimate_sentences(estimate, scene.graph) == [pose, numbers]
+
+
+def with_focals(estimate, focals, deviations, determined=True, problem="relative"):
+    """The estimate with focal lengths as if they had been found."""
+    cameras = [Camera("SIMPLE_PINHOLE", 640, 480, [f, 319.5, 239.5]) for f in focals]
+    return dataclasses.replace(
+        estimate,
+        **{f"camera{side}": camera for side, camera in enumerate(cameras)},
+        focal_sd_px=tuple(deviations),
+        focal_determined=determined,
+        problem=problem,
+    )
+
+
+@pytest.mark.parametrize(
+    ("focals", "deviations", "determined", "said"),
+    [
+        (
+            (912.4, 912.4),
+            (25.2, 25.2),
+            True,
+            "Focal length found: 912 ± 25 px (from the two images).",
+        ),
+        (
+            (912, 1100),
+            (0.25, 40),
+            True,
+            "Focal lengths found: 912 ± 0.2 px and 1100 ± 40 px (from ",
+        ),
+        ((912, 1100), (0, 40), True, "Focal length of image 1 found: 1100 ± 40 px (from the two "),
+        ((912, 1100), (30, 0), True, "Focal length of image 0 found: 912 ± 30 px (from the two im"),
+        (
+            (1024, 1024),
+            (480, 480),
+            False,
+            "Focal length assumed: 1024 ± 480 px. The two images do not determine it, and the pose "
+            "is only as good as that.",
+        ),
+        (
+            (1024, 500),
+            (40, 20),
+            False,
+            "Focal lengths assumed: 1024 ± 40 px and 500 ± 20 px. The two images do not determine "
+            "them.",
+        ),
+    ],
+)
+def test_focal_lengths_that_were_found(
+    scene, estimate, confidence, focals, deviations, determined, said
+):
+    found = with_focals(estimate, focals, deviations, determined)
+    [sentence] = words.focal_sentences(found)
+    assert sentence.startswith(said)
+    assert_sentence(sentence)
+    assert sentence in words.estimate_sentences(found, scene.graph, confidence)
+    assert sentence in words.headline(found, confidence)[1]
+    [row] = [row for row in words.confidence_rows(confidence, found) if row[0] == "Focal length"]
+    assert row[1] in said or " and " in row[1]
+    assert row[2] == ("found from the images" if determined else "assumed, not known")
+
+
+def test_focal_lengths_of_an_absolute_pose_and_known_ones(estimate):
+    found = with_focals(estimate, (800,), (9,), problem="absolute")
+    assert words.focal_sentences(found) == ["Focal length found: 800 ± 9 px (from the image)."]
+    found = with_focals(estimate, (800,), (300,), determined=False, problem="absolute")
+    assert words.focal_sentences(found)[0].startswith(
+        "Focal length assumed: 800 ± 300 px. The image does not determine it, and"
+    )
+    assert words.focal_sentences(estimate) == []
+    assert words.focal_texts(estimate) == {}
 
 
 def test_a_failure_is_said_once(scene):

@@ -72,6 +72,36 @@ def test_exif_goes_before_a_guess(tmp_path):
     assert resolve_camera(None, photograph(tmp_path / "b.jpg"), SIZE).source == "guessed"
 
 
+@pytest.mark.parametrize(
+    ("text", "camera"),
+    [
+        ("unknown,640,480", Camera.unknown(640, 480)),
+        ("unknown,640,480,500", Camera.unknown(640, 480, 500)),
+        ("unknown 640 480 500 0.1", Camera.unknown(640, 480, 500, 0.1)),
+    ],
+)
+def test_unknown_with_size_and_prior(text, camera):
+    assert parse_camera(text, "camera0") == camera
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("unknown", r"^camera1 must be unknown,width,height.*, got 'unknown'$"),
+        ("unknown,640", r"^camera1 must be unknown,width,height.*, got 'unknown,640'$"),
+        ("unknown,640,wide", r"^camera1 must be unknown,width,height"),
+        ("unknown,640,480,a", r"^camera1 must be unknown,width,height"),
+        ("unknown,640,480,1,2,3", r"^camera1 must be unknown,width,height"),
+        ("unknown,0,480", r"^camera1 must be a valid camera, but its width must be .*, got 0$"),
+        ("unknown,640,480,-5", r"^camera1 must be a valid camera, but its focal_px .*, got -5"),
+        ("unknown,640,480,5,9", r"^camera1 must be a valid camera, but its sigma .*, got 9"),
+    ],
+)
+def test_bad_texts_of_unknown_cameras(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_camera(text, "camera1")
+
+
 def test_exif_of_a_turned_image(tmp_path):
     path = photograph(tmp_path / "a.jpg", orientation=6, f35=36)
     camera = resolve_camera(None, path, SIZE[::-1]).camera

@@ -52,6 +52,8 @@ COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation �
 _CLOSE = float(np.cos(np.radians(15.0)))
 _SMALLEST_PART = 0.25
 _NO_TURN_DEG = 0.05
+# A focal length with a larger standard deviation, relative to itself, leaves much of a pose open.
+_VAGUE = 0.1
 # From here on, left and right or up and down of a turn are nearly the same.
 _HALF_TURN_DEG = 179.5
 _AXES = ("horizontal", "vertical", "the viewing direction")
@@ -87,6 +89,40 @@ def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> 
     else:
         return "A homography maps image 0 to image 1."
     return f"{said[0].upper()}{said[1:]}."
+
+
+def focal_texts(estimate: Estimate) -> dict[int, str]:
+    """Return the focal lengths that were unknown by the number of their image: "912 ± 25 px".
+
+    One that both images share is that of image 0.
+    """
+    found = {}
+    for side, deviation in enumerate(estimate.focal_sd_px):
+        camera = (estimate.camera0, estimate.camera1)[side]
+        if camera is not None and deviation > 0.0:
+            found[side] = f"{camera.focal:.0f} ± {deviation:.{0 if deviation >= 1.0 else 1}f} px"
+    if found.get(0) == found.get(1):
+        found.pop(1, None)
+    return found
+
+
+def focal_sentences(estimate: Estimate) -> list[str]:
+    """Say which focal lengths were found with the pose, or assumed; nothing if all are known."""
+    found = focal_texts(estimate)
+    if not found:
+        return []
+    name, it = ("Focal lengths", "them") if len(found) > 1 else ("Focal length", "it")
+    if 0.0 in estimate.focal_sd_px:
+        name = f"Focal length of image {next(iter(found))}"
+    values = " and ".join(found.values())
+    images = "image does" if estimate.problem == "absolute" else "two images do"
+    if estimate.focal_determined:
+        return [f"{name} found: {values} (from the {images.rsplit(' ', 1)[0]})."]
+    # One from EXIF is good without the images.
+    focals = [camera.focal for camera in (estimate.camera0, estimate.camera1) if camera is not None]
+    vague = any(sd > _VAGUE * f for sd, f in zip(estimate.focal_sd_px, focals, strict=False))
+    only = ", and the pose is only as good as that" if vague else ""
+    return [f"{name} assumed: {values}. The {images} not determine {it}{only}."]
 
 
 def pose_sentence(pose: RelativePose) -> str:
@@ -130,10 +166,11 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     said = model_sentence(estimate, confidence)
     if not isinstance(estimate.pose, RelativePose):
         return said, []
+    focal = focal_sentences(estimate)
     if confidence.verdict in RELIABLE:
-        return said, [confidence.reason]
+        return said, [confidence.reason, *focal]
     first = _SHORTCOMINGS.get(confidence.verdict, _UNCERTAIN)
-    return first, [confidence.reason, f"Best guess: {said[0].lower()}{said[1:]}"]
+    return first, [confidence.reason, f"Best guess: {said[0].lower()}{said[1:]}", *focal]
 
 
 def camera_centre(pose: RelativePose) -> FloatArray:
@@ -264,7 +301,7 @@ def estimate_sentences(
     said = [] if confidence is None else [verdict_sentence(confidence)]
     # The reason of the verdict "failed" already says that there is no pose.
     if confidence is None or estimate.success:
-        said.append(model_sentence(estimate, confidence))
+        said += [model_sentence(estimate, confidence), *focal_sentences(estimate)]
     if confidence is not None and confidence.verdict == "ambiguous":
         said += [alternative_sentence(o, estimate.problem) for o in estimate.alternatives]
     measured = threshold_text(estimate)
@@ -328,6 +365,9 @@ def confidence_rows(
         rows.append(("A match", _percent(mean), "mean probability to be right"))
     if confidence.problem == "relative":
         rows += _pose_rows(confidence)
+    if estimate is not None and (focal := focal_texts(estimate)):
+        explained = "found from the images" if estimate.focal_determined else "assumed, not known"
+        rows.append(("Focal length", " and ".join(focal.values()), explained))
     noise = "" if estimate is None else noise_text(estimate)
     noise = noise or _number(confidence.noise_px, ".2f", _unit(confidence.problem))
     rows.append(("Noise", noise, "of a keypoint, estimated"))

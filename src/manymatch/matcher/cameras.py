@@ -26,9 +26,11 @@ GUESSED_FOCAL = 1.2
 Source = Literal["given", "colmap", "exif", "guessed"]
 
 _TEXT_FILES = (".txt", ".json")
+#: Text for a camera whose focal length is to be found.
+UNKNOWN = "unknown"
 _WANTED = (
-    'four numbers "fx,fy,cx,cy", a text "MODEL,width,height,params...", a .txt or .json file or a '
-    "COLMAP model (its folder, cameras.txt or cameras.bin)"
+    'four numbers "fx,fy,cx,cy", a text "MODEL,width,height,params..." or "unknown,width,height", '
+    "a .txt or .json file or a COLMAP model (its folder, cameras.txt or cameras.bin)"
 )
 
 
@@ -102,9 +104,10 @@ def check_camera(camera: object, name: str) -> None:
 def parse_camera(text: str, name: str) -> Camera:
     """Read a camera argument; an error names the argument `name`.
 
-    Accepted are ``fx,fy,cx,cy``; ``MODEL,width,height,params...`` with a COLMAP model name; a .json
-    file with a dict of model, width, height and params or a 3x3 matrix; a .txt file with one of
-    the two texts or a 3x3 matrix; a COLMAP model with one camera: its folder, ``cameras.txt``
+    Accepted are ``fx,fy,cx,cy``; ``MODEL,width,height,params...`` with a COLMAP model name;
+    ``unknown,width,height`` and maybe focal_px and sigma, the arguments of `Camera.unknown`; a
+    .json file with a dict as `Camera.from_dict` takes it or a 3x3 matrix; a .txt file with one of
+    the texts or a 3x3 matrix; a COLMAP model with one camera: its folder, ``cameras.txt``
     (recognised by the camera number in front) or ``cameras.bin``. Pixels are as everywhere here,
     the centre of the top-left one at (0, 0); only COLMAP's files follow COLMAP and are converted.
     """
@@ -250,6 +253,14 @@ def _from_file(path: Path, name: str) -> Camera:
 
 def _from_words(words: list[str], name: str, given: str) -> Camera:
     numbers, params = _numbers(words), _numbers(words[3:])
+    if words[:1] == [UNKNOWN]:
+        if params is None or not 3 <= len(words) <= 5 or not (words[1] + words[2]).isdecimal():
+            wanted = "unknown,width,height, maybe with focal length in pixels and sigma"
+            raise ValueError(f"{name} must be {wanted}, got {given!r}")
+        try:
+            return Camera.unknown(int(words[1]), int(words[2]), *params)
+        except ValueError as error:
+            raise ValueError(f"{name} must be a valid camera, but its {error}") from error
     if numbers is not None and len(numbers) == 4:
         return as_camera({"model": "PINHOLE", "params": numbers}, name)
     if numbers is not None or not params or not (words[1] + words[2]).isdecimal():

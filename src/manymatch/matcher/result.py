@@ -509,6 +509,7 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
         "noise_sd_px": _finite(estimate.noise_sd_px),
         "threshold_px": _finite(estimate.threshold_px),
         "support": _finite(estimate.support),
+        **_focal_record(estimate),
         "parallax_deg": _finite(estimate.parallax_deg),
         "low_parallax": estimate.low_parallax,
         "hcm": float(estimate.hcm),
@@ -516,6 +517,18 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
         "iterations": int(estimate.iterations),
         "refinements": int(estimate.refinements),
         "timing_s": {stage: float(value) for stage, value in estimate.timing.items()},
+    }
+
+
+def _focal_record(estimate: Estimate) -> dict[str, Any]:
+    """Return the focal lengths of a pose in pixels where one was unknown, with deviations."""
+    if not estimate.focal_sd_px:
+        return {}
+    cameras = (estimate.camera0, estimate.camera1)
+    return {
+        "focal_px": [camera.focal for camera in cameras if camera is not None],
+        "focal_sd_px": [_finite(deviation) for deviation in estimate.focal_sd_px],
+        "focal_determined": estimate.focal_determined,
     }
 
 
