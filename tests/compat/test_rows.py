@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import manymatch
-from manymatch import AssociationGraph
+from manymatch import AssociationGraph, Options
 from manymatch.compat.rows import as_rows, given_camera, make_options, rotation_vector
 from tests.support.matched_points import K, matched, with_candidates
 
@@ -55,13 +55,40 @@ def test_the_mask_is_that_of_the_rows():
     data = matched()
     first, second, edges, own = with_candidates(data.points0, data.points1)
     for rows in (as_rows(first, second), as_rows(data.points0, data.points1, edges)):
-        estimate = manymatch.estimate_relative_pose(rows.graph, K, K)
-        mask = rows.mask(estimate)
+        estimate, mask = rows.solve(manymatch.estimate_relative_pose, K, K, options=Options())
         assert mask.shape == own.shape
         assert mask.sum() == estimate.num_inliers
         right = own & data.mask[edges[:, 0]]
         assert mask[right].mean() > 0.95
         assert mask[~right].mean() < 0.1
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_list_in_any_order_is_solved(place):
+    """Where the right candidate is always the last one, its place misleads and is not believed."""
+    data = matched(400, 200, seed=3)
+    rng = np.random.default_rng(0)
+    edges = np.array(
+        [
+            (i, j)
+            for i in range(400)
+            for j in np.insert(rng.choice(np.delete(np.arange(400), i), 4, replace=False), place, i)
+        ]
+    )
+    rows = as_rows(data.points0, data.points1, edges)
+    assert not rows.ordered
+    options = Options(max_iterations=2000)
+    found = manymatch.estimate_relative_pose(rows.graph, K, K, options=options)
+    estimate, mask = rows.solve(manymatch.estimate_relative_pose, K, K, options=options)
+    assert estimate.cardinality >= found.cardinality
+    assert place < 4 or found.cardinality < 100
+    assert mask.sum() == estimate.num_inliers
+    right = (edges[:, 0] == edges[:, 1]) & (edges[:, 0] < 200)
+    assert mask[right].mean() > 0.9
+    ranked = as_rows(data.points0, data.points1, edges, np.tile([1, 2, 3, 4, 5], 400))
+    assert ranked.ordered
+    alone = ranked.solve(manymatch.estimate_relative_pose, K, K, options=options)
+    assert np.array_equal(alone.mask[np.argsort(ranked.edge_of_row)], found.inliers)
 
 
 def test_ranks_may_be_given():

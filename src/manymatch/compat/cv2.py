@@ -11,7 +11,7 @@ import numpy as np
 
 from manymatch._environment import require
 from manymatch._validate import float_array, int_array, refusal
-from manymatch.compat.rows import Rows, as_rows, make_options, original, rotation_vector
+from manymatch.compat.rows import Rows, Solved, as_rows, make_options, original, rotation_vector
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.options import AUTO
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray
     from manymatch.estimate.options import Options
-    from manymatch.estimate.result import Estimate
 
     Mask = NDArray[np.uint8]
 
@@ -105,10 +104,11 @@ def findEssentialMat(  # noqa: N802
         cameras = (as_camera(given["cameraMatrix"], "cameraMatrix"),) * 2
     else:
         cameras = _two_cameras(given)
-    estimate = estimate_relative_pose(rows.graph, *cameras, options=_options(given))
-    if estimate.pose is None:
-        return None, _mask(rows, estimate) if len(rows.edge_of_row) >= 5 else None
-    return estimate.pose.essential() / np.sqrt(2.0), _mask(rows, estimate)
+    solved = rows.solve(estimate_relative_pose, *cameras, options=_options(given))
+    pose, mask = solved.estimate.pose, _column(solved)
+    if pose is None:
+        return None, mask if len(mask) >= 5 else None
+    return pose.essential() / np.sqrt(2.0), mask
 
 
 def recoverPose(  # noqa: N802
@@ -126,8 +126,9 @@ def recoverPose(  # noqa: N802
     if "cameraMatrix1" in kwargs or len(args) >= 6 or np.shape(args[0] if args else 0) != (3, 3):
         given = _bound(names, args, kwargs, needed=6)
         rows = as_rows(given["points1"], given["points2"], edges, rank, _POINTS)
-        estimate = estimate_relative_pose(rows.graph, *_two_cameras(given), options=_options(given))
-        mask, pose = _mask(rows, estimate), estimate.pose
+        cameras = _two_cameras(given)
+        solved = rows.solve(estimate_relative_pose, *cameras, options=_options(given))
+        mask, pose = _column(solved), solved.estimate.pose
         if pose is None:
             return 0, None, None, None, mask
         E = pose.essential() / np.sqrt(2.0)
@@ -173,9 +174,9 @@ def findHomography(  # noqa: N802
         "confidence": confidence,
         "params": params,
     }
-    estimate = estimate_homography(rows.graph, options=_options(given))
-    found = estimate.homography
-    return None if found is None else np.array(found), _mask(rows, estimate)
+    solved = rows.solve(estimate_homography, options=_options(given))
+    found = solved.estimate.homography
+    return None if found is None else np.array(found), _column(solved)
 
 
 def solvePnPRansac(  # noqa: N802
@@ -228,13 +229,13 @@ def solvePnPRansac(  # noqa: N802
     names, sizes = ("imagePoints", "objectPoints"), (2, 3)
     rows = as_rows(imagePoints, objectPoints, flipped, rank, names, sizes)
     camera = _camera(cameraMatrix, distCoeffs, "cameraMatrix")
-    estimate = estimate_absolute_pose(rows.graph, camera, options=_options(given))
-    pose = estimate.pose
+    solved = rows.solve(estimate_absolute_pose, camera, options=_options(given))
+    pose = solved.estimate.pose
     turn = np.zeros(3) if pose is None else rotation_vector(pose.R)
     move = np.zeros(3) if pose is None else np.array(pose.t)
     inliers = None
     if pose is not None:
-        inliers = np.flatnonzero(rows.mask(estimate)).astype(np.int32)[:, None]
+        inliers = np.flatnonzero(solved.mask).astype(np.int32)[:, None]
     matrix = (np.array(cameraMatrix, dtype=np.float64),) if usac else ()
     return pose is not None, *matrix, turn[:, None], move[:, None], inliers
 
@@ -328,5 +329,5 @@ def _check_no_candidates(rows: Rows, edges: object, method: object) -> None:
         raise refusal("method", wanted, method)
 
 
-def _mask(rows: Rows, estimate: Estimate) -> Mask:
-    return rows.mask(estimate).astype(np.uint8)[:, None]
+def _column(solved: Solved) -> Mask:
+    return solved.mask.astype(np.uint8)[:, None]

@@ -16,7 +16,7 @@ import numpy as np
 
 from manymatch.compat.rows import (
     Info,
-    Rows,
+    Solved,
     as_rows,
     checked_mapping,
     given_camera,
@@ -129,8 +129,8 @@ def estimate_relative_pose(
     first = given_camera(camera1 if camera1_dict is None else camera1_dict, "camera1")
     second = given_camera(camera2 if camera2_dict is None else camera2_dict, "camera2")
     options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
-    estimate = _estimate_relative_pose(rows.graph, first, second, options=options)
-    return _camera_pose(estimate), _info(rows, estimate)
+    solved = rows.solve(_estimate_relative_pose, first, second, options=options)
+    return _camera_pose(solved.estimate), _info(solved)
 
 
 def estimate_homography(
@@ -152,8 +152,8 @@ def estimate_homography(
     """
     rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
     options, _ = _options(ransac_opt, bundle_opt, opt, "max_reproj_error", 12.0, 1.0)
-    estimate = _estimate_homography(rows.graph, options=options)
-    return _unit(estimate.homography), _info(rows, estimate)
+    solved = rows.solve(_estimate_homography, options=options)
+    return _unit(solved.estimate.homography), _info(solved)
 
 
 def estimate_absolute_pose(
@@ -182,11 +182,11 @@ def estimate_absolute_pose(
     options, nested = _options(ransac_opt, bundle_opt, opt, "max_reproj_error", 12.0)
     if nested is not None and nested.get("estimate_focal_length"):
         seen = unknown_focal(seen, rows.graph.points0)
-    estimate = _estimate_absolute_pose(rows.graph, seen, options=options)
-    pose, info = _camera_pose(estimate), _info(rows, estimate)
+    solved = rows.solve(_estimate_absolute_pose, seen, options=options)
+    pose, info = _camera_pose(solved.estimate), _info(solved)
     if nested is None:
         return pose, info
-    return _image("Image", pose=pose, camera=_camera(estimate.camera0 or seen)), info
+    return _image("Image", pose=pose, camera=_camera(solved.estimate.camera0 or seen)), info
 
 
 def _options(
@@ -228,8 +228,8 @@ def _options(
     return options, given if nested else None
 
 
-def _info(rows: Rows, estimate: Estimate) -> Info:
-    inliers = rows.mask(estimate)
+def _info(solved: Solved) -> Info:
+    estimate, inliers = solved
     count = int(inliers.sum())
     info = Info(
         refinements=estimate.refinements,

@@ -17,6 +17,7 @@ from manymatch._validate import float_array, refusal
 from manymatch.compat.rows import (
     Info,
     Rows,
+    Solved,
     as_rows,
     given_camera,
     make_options,
@@ -138,8 +139,8 @@ def estimate_homography_matrix(
     """
     rows = as_rows(points2D1, points2D2, edges, rank, _TWO_VIEWS)
     options = _options(estimation_options, "estimation_options", _DEFAULTS)
-    estimate = estimate_homography(rows.graph, options=options)
-    return _result(rows, estimate, {"H": estimate.homography})
+    solved = rows.solve(estimate_homography, options=options)
+    return _result(solved, {"H": solved.estimate.homography})
 
 
 def estimate_absolute_pose(
@@ -179,12 +180,13 @@ def estimate_absolute_pose(
     unknown = bool(values.get("estimate_focal_length"))
     if unknown:
         seen = unknown_focal(seen, rows.graph.points0)
-    estimate = _estimate_absolute_pose(rows.graph, seen, options=options)
+    solved = rows.solve(_estimate_absolute_pose, seen, options=options)
+    estimate = solved.estimate
     if estimate.pose is None:
         return None
     if unknown and estimate.camera0 is not None and hasattr(camera, "params"):
         camera.params = list(estimate.camera0.params)
-    return _result(rows, estimate, {"cam_from_world": _rigid3d(estimate.pose.matrix())})
+    return _result(solved, {"cam_from_world": _rigid3d(estimate.pose.matrix())})
 
 
 def estimate_and_refine_absolute_pose(
@@ -263,12 +265,13 @@ def _clouds(
     """Estimate a transform between clouds and return it as pycolmap does."""
     rows = as_rows(src, tgt, edges, rank, ("src", "tgt"), (3, 3))
     options = _options(given, "estimation_options", _DEFAULTS)
-    estimate = function(rows.graph, options.threshold_px, options=options)
-    if estimate.transform is None:
+    solved = rows.solve(function, options.threshold_px, options=options)
+    transform = solved.estimate.transform
+    if transform is None:
         return None
     package = require("pycolmap", "a transform in pycolmap's form", "colmap")
     kind = package.Sim3d if function is estimate_similarity else package.Rigid3d
-    return _result(rows, estimate, {"tgt_from_src": kind(estimate.transform[:3])})
+    return _result(solved, {"tgt_from_src": kind(transform[:3])})
 
 
 def _two_views(
@@ -281,12 +284,12 @@ def _two_views(
 ) -> Info | None:
     """Estimate a relative pose and return it as pycolmap does."""
     options = _options(given, name, _DEFAULTS)
-    estimate = _estimate_relative_pose(rows.graph, *cameras, options=options)
-    pose = estimate.pose
+    solved = rows.solve(_estimate_relative_pose, *cameras, options=options)
+    pose = solved.estimate.pose
     if pose is None:
         return None
     models = {"E": pose.essential()} if essential else {}
-    return _result(rows, estimate, {**models, "cam2_from_cam1": _rigid3d(pose.matrix())})
+    return _result(solved, {**models, "cam2_from_cam1": _rigid3d(pose.matrix())})
 
 
 def _options(given: object, name: str, defaults: Mapping[str, Any]) -> Options:
@@ -342,11 +345,11 @@ def _on_the_plane(rays: object, name: str) -> FloatArray:
     return np.asarray(checked[:, :2] / checked[:, 2:])
 
 
-def _result(rows: Rows, estimate: Estimate, models: Mapping[str, Any]) -> Info | None:
+def _result(solved: Solved, models: Mapping[str, Any]) -> Info | None:
     """Return the dict of a result, None where there is no model."""
+    estimate, mask = solved
     if not estimate.success:
         return None
-    mask = rows.mask(estimate)
     own = {
         name: np.array(model) if isinstance(model, np.ndarray) else model
         for name, model in models.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,12 +16,21 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from manymatch.estimate.result import Estimate
 
 # Samples that are drawn before a stopping rule may end the search, unless the limit is lower:
 # a thousand of ours cost a millisecond or two.
 _LEAST_ITERATIONS = 1_000
 _NEARLY_ONE = 1.0 - 1e-12
+
+
+class Solved(NamedTuple):
+    """An estimate, and which of the rows (N,) that were given agree with its model."""
+
+    estimate: Estimate
+    mask: BoolArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,14 +43,33 @@ class Rows:
         The candidates; a point that is listed several times is one vertex.
     edge_of_row : (N,) int64 ndarray
         For every row that was given, its edge in the graph.
+    ordered : bool
+        Whether ranks are more than the order in which candidates of a point are listed.
     """
 
     graph: AssociationGraph
     edge_of_row: IndexArray
+    ordered: bool
 
-    def mask(self, estimate: Estimate) -> BoolArray:
-        """Return which of the rows (N,) agree with the model."""
-        return np.asarray(estimate.inliers[self.edge_of_row])
+    def solve(
+        self, function: Callable[..., Estimate], *arguments: object, options: Options
+    ) -> Solved:
+        """Estimate a model with a function of this package.
+
+        Where candidates are known by their order only, which may mean nothing, they are tried a
+        second time without it, and the model with more one-to-one matches is taken.
+        """
+        found = function(self.graph, *arguments, options=options)
+        mask = found.inliers[self.edge_of_row]
+        if not self.ordered:
+            order = np.random.default_rng(0).permutation(self.graph.num_edges)
+            graph = self.graph
+            mixed = AssociationGraph(graph.points0, graph.points1, graph.edges[order])
+            other = function(mixed, *arguments, options=options)
+            if other.cardinality > found.cardinality:
+                place = np.argsort(order, kind="stable")
+                found, mask = other, other.inliers[place[self.edge_of_row]]
+        return Solved(found, np.asarray(mask))
 
 
 def as_rows(
@@ -64,7 +92,7 @@ def as_rows(
         ``points0[i]`` and ``points1[i]`` are row i, and equal points are one vertex.
     rank : (E,) array_like of integers, optional
         Rank of every row. Without it a row has the place that it has among the rows of its point
-        in `points0`: candidates of a point are taken to be listed best first.
+        in `points0`, as if candidates of a point were listed best first; see `Rows.solve`.
     names, dimensions
         Names of the points for errors, and their numbers of coordinates.
     """
@@ -82,7 +110,7 @@ def as_rows(
         rows = np.stack([index0, index1], axis=1)
     else:
         rows = int_array(edges, "edges", "an (E, 2) array of indices or None", (None, 2))
-    ranks = None
+    ranks, ordered = None, rank is not None
     if rank is not None:
         want = f"an array of {len(rows)} whole numbers, one a row, or None"
         ranks = int_array(rank, "rank", want, (len(rows),))
@@ -94,7 +122,8 @@ def as_rows(
     graph = AssociationGraph(first, second, rows[kept][order], rank=ranks[order])
     # From the order of unique rows to that of first occurrence, and on to that of the graph.
     place = np.argsort(order, kind="stable")[np.searchsorted(kept, start)]
-    return Rows(graph, place[edge_of_row.reshape(-1)])
+    ordered = ordered or int(ranks.max(initial=1)) == 1
+    return Rows(graph, place[edge_of_row.reshape(-1)], ordered)
 
 
 def _points(value: Any, name: str, size: int) -> FloatArray:
