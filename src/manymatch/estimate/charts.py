@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # A homography is right if it puts the corners of the keypoints where they belong up to so many
 # thresholds, root mean square; a fundamental matrix, if points all over the right epipolar lines
-# are no farther from its own.
+# are no farther from its own; a transform in space, if it does so with the points.
 _RIGHT_THRESHOLDS = 3.0
 
 # An absolute pose is right if its rotation is off by less than so many degrees and its centre by
@@ -29,7 +29,7 @@ _RIGHT_DEG, _RIGHT_DEPTH = 5.0, 0.05
 
 #: Fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md has the measured
 #: reliability.
-COEFFICIENTS = (-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380)
+COEFFICIENTS = (-1.478, 1.281, 1.103, 0.341, 0.493, 1.959, 0.000, 0.288, 0.376)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +217,39 @@ def _absolute_error(pair: PreparedPair, model: Any, base: Any) -> FloatArray:
     return np.concatenate([np.degrees(turn) / _RIGHT_DEG, shift / (_RIGHT_DEPTH * depth)])
 
 
+def _move_transform(model: FloatArray, step: FloatArray) -> FloatArray:
+    """Move a transform (4, 4) by rotation, translation and, if there is one, logarithm of scale."""
+    moved = model.copy()
+    moved[:3, :3] = model[:3, :3] @ _rotation(step[:3]) * math.exp(sum(step[6:]))
+    moved[:3, 3] += step[3:6]
+    return moved
+
+
+def _scale(transform: FloatArray) -> float:
+    return float(np.cbrt(np.linalg.det(transform[:3, :3])))
+
+
+def _transform_residuals(pair: PreparedPair, model: FloatArray, edges: IndexArray) -> FloatArray:
+    x0, x1 = _ends(pair, edges)
+    return np.asarray((x0 @ model[:3, :3].T + model[:3, 3] - x1) / math.sqrt(_scale(model)))
+
+
+def _transform_numbers(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArray:
+    scale, scale0 = _scale(model), _scale(base)
+    turn = _rotation_vector(base[:3, :3].T @ model[:3, :3] / (scale * scale0))
+    return np.concatenate([turn, pair.frame.out_of(model)[:3, 3], [math.log(scale / scale0)]])
+
+
+def _rigid_numbers(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArray:
+    return _transform_numbers(pair, model, base)[:6]
+
+
+def _transform_error(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArray:
+    used = pair.x0[np.unique(pair.edges[:, 0])]
+    gap = used @ (model - base)[:3, :3].T + (model - base)[:3, 3]
+    return np.asarray(gap.ravel() / (math.sqrt(len(used)) * _RIGHT_THRESHOLDS * pair.eps))
+
+
 #: By `Estimate.problem`.
 CHARTS = {
     "absolute": Chart(
@@ -251,5 +284,18 @@ CHARTS = {
         numbers=_homography_numbers,
         error=_homography_error,
         coefficients=COEFFICIENTS,
+    ),
+    "rigid": Chart(
+        *("rigid transform", 3, 6, 3),
+        _move_transform,
+        _transform_residuals,
+        _rigid_numbers,
+        _transform_error,
+        COEFFICIENTS,
+    ),
+    "similarity": Chart(
+        *("similarity", 3, 7, 3),
+        *(_move_transform, _transform_residuals, _transform_numbers, _transform_error),
+        COEFFICIENTS,
     ),
 }
