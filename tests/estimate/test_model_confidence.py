@@ -95,19 +95,13 @@ CASES = {
         lambda found: (found.homography - H).ravel()[:8],
         8,
     ),
-    "fundamental": Case(
-        *((2, 2), NOISE, two_views),
-        lambda graph, **given: manymatch.estimate_fundamental(graph, threshold_px=2.0, **given),
-        lambda found: fundamental_gap(found).ravel(),
-        7,
-    ),
     "absolute": Case(
         *((2, 3), NOISE, camera_and_map),
         lambda graph, **given: manymatch.estimate_absolute_pose(
             graph, K, threshold_px=2.0, **given
         ),
         lambda found: np.concatenate(
-            [-TURN @ turned(found.pose.R), found.pose.center + TURN.T @ SHIFT]
+            [TURN @ turned(found.pose.R), found.pose.center + TURN.T @ SHIFT]
         ),
         6,
     ),
