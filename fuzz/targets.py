@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-from manymatch import io
+from manymatch import compat, io
 from manymatch.datasets.registry import read_set_file
 from manymatch.features.tensor_files import read_tensors
 from manymatch.io.pairs import read_pairs
@@ -67,6 +67,7 @@ def _scene() -> dict[str, Any]:
         **dict.fromkeys(("camera0", "camera1", "K"), camera),
         "options": options,
         "method": "auto",
+        "opt": {"max_iterations": 40},
         "pose": manymatch.RelativePose(np.eye(3), [1.0, 0.0, 0.0]),
         "R": np.eye(3),
         "t": [1.0, 0.0, 0.0],
@@ -248,6 +249,24 @@ FUNCTIONS: dict[str, Target] = {
         *("points0", "points1", "method"),
     ),
     "estimate_homography": _call(manymatch.estimate_homography, "graph", "method", "options"),
+    "compat_poselib": _call(
+        lambda points0, points1, K, edges, opt: compat.poselib.estimate_relative_pose(
+            points0, points1, K, K, opt, edges=edges
+        ),
+        *("points0", "points1", "K", "edges", "opt"),
+    ),
+    "compat_pycolmap": _call(
+        lambda points0, points1, edges, rank: compat.pycolmap.estimate_homography_matrix(
+            points0, points1, {"max_num_trials": 40}, edges=edges, rank=rank
+        ),
+        *("points0", "points1", "edges", "rank"),
+    ),
+    "compat_cv2": _call(
+        lambda points0, points1, K, camera0, seed, edges: compat.cv2.findEssentialMat(
+            points0, points1, K, None, camera0, None, 8, 0.99, 1.0, seed, edges=edges
+        ),
+        *("points0", "points1", "K", "camera0", "seed", "edges"),
+    ),
     "score_pose": _call(manymatch.score_pose, "graph", "camera0", "camera1", "pose", "options"),
     "assess": _call(manymatch.assess, "estimate"),
     "match": _call(_matched, "image0", "image1"),

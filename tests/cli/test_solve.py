@@ -219,13 +219,32 @@ def test_solve_reads_arrays_and_finds_what_the_library_finds(tmp_path, problem):
         np.sort(load_graph(tmp_path / "out" / "matches.npz").edges[:, 0]),
         np.sort(estimate.matches[:, 0]),
     )
+    assert record["confidence"]["verdict"] == "solved"
     said = run(*command).stdout
+    assert said.startswith("Solved: ")
     assert sentence in said
     if problem == "absolute":
         assert run(*command[:-2], "--camera0", CAMERA).stdout.startswith(
             said[: said.index("samples in")]
         )
     assert "image 0" not in said
+
+
+def test_solve_finds_a_fundamental_matrix(scene, graph_file):
+    result = run(
+        "solve", graph_file, "--problem", "fundamental", "--json", "--max-iterations", 2000
+    )
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    options = Options(max_iterations=2000)
+    expected = PROBLEMS["fundamental"].estimate(scene.graph, options=options)
+    assert record["fundamental"] == expected.fundamental.tolist()
+    said = run("solve", graph_file, "--problem", "fundamental").stdout
+    assert "A fundamental matrix relates image 0 and image 1." in said
+    sentence = one_sentence(
+        run("solve", graph_file, "--problem", "fundamental", "--camera0", CAMERA)
+    )
+    assert "--camera0 must be left out for a fundamental matrix" in sentence
 
 
 def test_a_flag_of_another_problem_is_refused(tmp_path):

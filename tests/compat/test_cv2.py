@@ -12,9 +12,11 @@ from tests.support.matched_points import (
     K,
     alike,
     direction_deg,
+    epipolar_distances,
     map_difference_px,
     matched,
     only_these_are_ours,
+    project,
     turn_deg,
     with_candidates,
 )
@@ -134,11 +136,47 @@ def test_a_fit_to_all_points_is_the_original():
     result = ours.findHomography(data.points0, data.points1)
     reference = original.findHomography(data.points0, data.points1)
     assert np.array_equal(result[0], reference[0])
+    for flag in (original.FM_8POINT, original.FM_7POINT):
+        points = matched(40, 40).points0, matched(40, 40).points1
+        points = points if flag == original.FM_8POINT else (points[0][:7], points[1][:7])
+        fit, expected = (m.findFundamentalMat(*points, flag)[0] for m in (ours, original))
+        assert np.array_equal(fit, expected)
+        with pytest.raises(ValueError, match="method must be a robust one"):
+            ours.findFundamentalMat(*points, flag, edges=[[0, 0]])
     first, second, edges, _ = with_candidates(data.points0, data.points1)
     for arguments in ({"edges": edges}, {"srcPoints": first, "dstPoints": second}):
         given = {"srcPoints": data.points0, "dstPoints": data.points1, **arguments}
         with pytest.raises(ValueError, match="method must be a robust one"):
             ours.findHomography(**given)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((original.FM_RANSAC, 2.0), {}),
+        ((original.USAC_MAGSAC, 2.0, 0.999, 5000), {}),
+        ((original.USAC_MAGSAC, 2.0, 0.999, 5000, None), {}),
+        ((original.FM_RANSAC, 2.0, 0.999, None), {}),
+        ((), {"method": original.FM_LMEDS}),
+        ((), {"method": 8, "ransacReprojThreshold": 2.0, "confidence": 0.99, "maxIters": 900}),
+        ((params(threshold=2.0),), {}),
+    ],
+)
+def test_fundamental_matrix(args, kwargs):
+    data = matched()
+    result = ours.findFundamentalMat(data.points0, data.points1, *args, **kwargs)
+    reference = original.findFundamentalMat(data.points0, data.points1, *args, **kwargs)
+    check(result, reference, len(data.points0))
+    assert result[0][2, 2] == 1
+    exact = project(data.world), project(data.world, data.R, data.t)
+    assert np.median(epipolar_distances(result[0], *exact)) < 0.25
+    first, second, edges, _ = with_candidates(data.points0, data.points1)
+    listed = ours.findFundamentalMat(first, second, *args, **kwargs)
+    given = ours.findFundamentalMat(data.points0, data.points1, *args, **kwargs, edges=edges)
+    for F, mask in (listed, given):
+        assert np.median(epipolar_distances(F, *exact)) < 0.4
+        assert mask.shape == (len(edges), 1)
 
 
 PNP = {
@@ -210,6 +248,7 @@ def test_lists_of_candidates_and_edges():
 def test_nothing_found():
     few = matched(3, 3)
     assert ours.findEssentialMat(few.points0, few.points1, K) == (None, None)
+    assert ours.findFundamentalMat(few.points0, few.points1) == (None, None)
     H, mask = ours.findHomography(few.points0, few.points1, original.RANSAC)
     assert H is None
     assert mask.tolist() == [[0], [0], [0]]
@@ -225,7 +264,10 @@ def test_nothing_found():
 
 
 def test_what_is_not_ours_is_the_original(monkeypatch):
-    functions = {"findEssentialMat", "findHomography", "recoverPose", "solvePnPRansac"}
+    functions = {
+        *("findEssentialMat", "findFundamentalMat", "findHomography", "recoverPose"),
+        "solvePnPRansac",
+    }
     assert only_these_are_ours(ours, original) == functions
     with pytest.raises(AttributeError, match="imreed"):
         ours.imreed  # noqa: B018

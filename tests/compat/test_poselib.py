@@ -11,9 +11,11 @@ from manymatch.compat import poselib as ours
 from tests.support.matched_points import (
     K,
     direction_deg,
+    epipolar_distances,
     map_difference_px,
     matched,
     only_these_are_ours,
+    project,
     turn_deg,
     with_candidates,
 )
@@ -67,6 +69,28 @@ def test_homography():
     assert map_difference_px(H, reference, data.points0) < 0.5
     assert info.estimate.options.seed == 3
     assert info.estimate.options.max_iterations == 5000
+
+
+def test_fundamental_matrix():
+    data = matched()
+    F, info = ours.estimate_fundamental(data.points0, data.points1, {"max_epipolar_error": 2.0})
+    reference, expected = original.estimate_fundamental(
+        data.points0, data.points1, {"max_epipolar_error": 2.0}
+    )
+    check_info(info, expected, len(data.points0))
+    assert (F.shape, F.dtype) == (reference.shape, reference.dtype)
+    assert np.linalg.norm(F) == pytest.approx(1) == np.linalg.norm(reference)
+    exact = project(data.world), project(data.world, data.R, data.t)
+    for matrix in (F, reference):
+        assert np.median(epipolar_distances(matrix, *exact)) < 0.2
+    assert np.mean(np.array(info["inliers"]) == expected["inliers"]) > 0.95
+    first, second, edges, _ = with_candidates(data.points0, data.points1)
+    options = {"max_error": 2.0}
+    for found, _ in (
+        ours.estimate_fundamental(first, second, options),
+        ours.estimate_fundamental(data.points0, data.points1, opt=options, edges=edges),
+    ):
+        assert np.median(epipolar_distances(found, *exact)) < 0.3
 
 
 @pytest.mark.parametrize("camera", [CAMERA, original.Camera("PINHOLE", CAMERA["params"], 640, 480)])
@@ -174,6 +198,7 @@ def test_nothing_found():
         assert (info["num_inliers"], info["inlier_ratio"]) == (0, 0.0)
         assert info["inliers"] == [False] * count
         assert ours.estimate_homography(*points)[0].tolist() == np.zeros((3, 3)).tolist()
+        assert ours.estimate_fundamental(*points)[0].tolist() == np.zeros((3, 3)).tolist()
     few = data.points1[:2], data.world[:2], CAMERA
     pose, info = ours.estimate_absolute_pose(*few)
     reference, expected = original.estimate_absolute_pose(*few)
@@ -182,7 +207,7 @@ def test_nothing_found():
 
 
 def test_what_is_not_ours_is_the_original():
-    functions = {"absolute_pose", "homography", "relative_pose"}
+    functions = {"absolute_pose", "fundamental", "homography", "relative_pose"}
     assert only_these_are_ours(ours, original) == {f"estimate_{name}" for name in functions}
     with pytest.raises(AttributeError, match="estimate_nothing"):
         ours.estimate_nothing  # noqa: B018

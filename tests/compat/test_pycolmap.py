@@ -12,9 +12,11 @@ from tests.support.matched_points import (
     K,
     alike,
     direction_deg,
+    epipolar_distances,
     map_difference_px,
     matched,
     only_these_are_ours,
+    project,
     turn_deg,
     with_candidates,
 )
@@ -75,6 +77,18 @@ def test_homography_matrix():
     reference = original.estimate_homography_matrix(*arguments)
     check(result, reference, len(data.points0))
     assert map_difference_px(result["H"], reference["H"], data.points0) < 0.5
+
+
+def test_fundamental_matrix():
+    data = matched()
+    arguments = data.points0, data.points1, OPTIONS
+    result = ours.estimate_fundamental_matrix(*arguments)
+    reference = original.estimate_fundamental_matrix(*arguments)
+    check(result, reference, len(data.points0))
+    exact = project(data.world), project(data.world, data.R, data.t)
+    plain = {"use_sampson_refinement": False}
+    for found in (result, reference, ours.estimate_fundamental_matrix(*arguments, **plain)):
+        assert np.median(epipolar_distances(found["F"], *exact)) < 0.2
 
 
 def test_absolute_pose():
@@ -182,6 +196,7 @@ def test_nothing_found():
     few = matched(3, 3)
     assert ours.estimate_essential_matrix(few.points0, few.points1, CAMERA, CAMERA) is None
     assert ours.estimate_homography_matrix(few.points0, few.points1) is None
+    assert ours.estimate_fundamental_matrix(few.points0, few.points1) is None
     assert ours.estimate_relative_pose(CAMERA, few.points0, CAMERA, few.points1) is None
     few = matched(2, 2)
     assert ours.estimate_absolute_pose(few.points0, few.world, CAMERA) is None
@@ -193,6 +208,7 @@ def test_what_is_not_ours_is_the_original(monkeypatch):
         "absolute_pose",
         "and_refine_absolute_pose",
         "essential_matrix",
+        "fundamental_matrix",
         "homography_matrix",
         "relative_pose",
         "rigid3d_robust",

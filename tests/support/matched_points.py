@@ -92,3 +92,11 @@ def only_these_are_ours(ours, original):
     """Public names of the original that are something else in its switch."""
     names = [name for name in dir(original) if not name.startswith("_")]
     return {name for name in names if getattr(ours, name) is not getattr(original, name)}
+
+
+def epipolar_distances(F, points0, points1):
+    """Sampson distances (N,) of matched pixels under a fundamental matrix, in pixels."""
+    x0, x1 = (np.c_[p, np.ones(len(p))] for p in (points0, points1))
+    Fx0, Fx1 = x0 @ np.asarray(F).T, x1 @ np.asarray(F)
+    weight = Fx0[:, 0] ** 2 + Fx0[:, 1] ** 2 + Fx1[:, 0] ** 2 + Fx1[:, 1] ** 2
+    return np.abs(np.sum(x1 * Fx0, axis=1)) / np.sqrt(weight)

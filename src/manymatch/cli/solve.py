@@ -11,7 +11,6 @@ from manymatch._files import output_folder, whole_files, write_text
 from manymatch._validate import choice, count
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_json, print_plain
-from manymatch.estimate.charts import CHARTS
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.options import Options
@@ -103,7 +102,7 @@ def run(
     if max_edges is not None:
         candidates = candidates.head(max_edges)
     estimate = PROBLEMS[problem].estimate(candidates, *arguments, method, config.options)
-    confidence = assess(estimate) if problem in ("relative", *CHARTS) else None
+    confidence = assess(estimate)
     found = [estimate.camera0, estimate.camera1] if estimate.success else arguments
     how = {
         "problem": problem,
@@ -114,7 +113,7 @@ def run(
     record = {
         **estimate_record(estimate, candidates),
         **how,
-        **({} if confidence is None else {"confidence": confidence.to_dict()}),
+        "confidence": confidence.to_dict(),
     }
 
     def write() -> dict[str, Path]:

@@ -13,6 +13,7 @@ from manymatch._environment import require
 from manymatch._validate import float_array, int_array, refusal
 from manymatch.compat.rows import Rows, Solved, as_rows, make_options, original, rotation_vector
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
+from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.options import AUTO
 from manymatch.estimate.relative_pose import estimate_relative_pose
@@ -40,6 +41,14 @@ _FORMS: dict[str, tuple[str, ...]] = {
     ),
     "params": ("cameraMatrix1", "cameraMatrix2", "dist_coeff1", "dist_coeff2", "params", "mask"),
 }
+_FUNDAMENTAL: tuple[str, ...] = (
+    "method",
+    "ransacReprojThreshold",
+    "confidence",
+    "maxIters",
+    "mask",
+)
+_FUNDAMENTAL_SHORT: tuple[str, ...] = ("method", "ransacReprojThreshold", "confidence", "mask")
 _PNP = (
     *("rvec", "tvec", "useExtrinsicGuess", "iterationsCount", "reprojectionError", "confidence"),
     *("inliers", "flags"),
@@ -48,6 +57,9 @@ _PNP_USAC = ("rvec", "tvec", "inliers", "params")
 # Flags of OpenCV that are not "auto" here: a threshold by the noise, and fits to all points.
 _LMEDS = 4
 _ALL_POINTS = 0
+_FITS = (1, 2)
+# F[2, 2] relative to the norm of F below which it counts as zero.
+_ZERO = 1e-12
 # Limit of the iterations where none is given. OpenCV's own are from 100 to 2,000.
 _MOST_ITERATIONS = 10_000
 
@@ -165,7 +177,7 @@ def findHomography(  # noqa: N802
     rows = as_rows(srcPoints, dstPoints, edges, rank, ("srcPoints", "dstPoints"))
     if isinstance(method, int | np.integer) and method == _ALL_POINTS and params is None:
         _check_no_candidates(rows, edges, method)
-        package = require("cv2", "a least-squares fit", "images")
+        package = require("cv2", "a fit to all points", "images")
         return tuple(package.findHomography(srcPoints, dstPoints, _ALL_POINTS))
     given = {
         "method": method,
@@ -177,6 +189,41 @@ def findHomography(  # noqa: N802
     solved = rows.solve(estimate_homography, options=_options(given))
     found = solved.estimate.homography
     return None if found is None else np.array(found), _column(solved)
+
+
+def findFundamentalMat(  # noqa: N802
+    points1: ArrayLike,
+    points2: ArrayLike,
+    *args: Any,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+    **kwargs: Any,
+) -> tuple[FloatArray | None, Mask | None]:
+    """Estimate a fundamental matrix as all forms of ``cv2.findFundamentalMat`` do.
+
+    The forms are ``(points1, points2, method, ransacReprojThreshold, confidence, maxIters, mask)``,
+    the same without maxIters, and ``(points1, points2, params, mask)``. Arguments are those of
+    `findEssentialMat` without cameras; the threshold is 3 px by default. cv2.FM_7POINT and
+    cv2.FM_8POINT are OpenCV's fits to all points. Returns ``(F, mask)`` with ``F[2, 2] = 1``; F is
+    None where there is none, and both are for fewer than seven rows.
+    """
+    rows = as_rows(points1, points2, edges, rank, _POINTS)
+    with_limit = len(args) > 3 and isinstance(args[3], int | np.integer)
+    names = _FUNDAMENTAL if with_limit or "maxIters" in kwargs else _FUNDAMENTAL_SHORT
+    if "params" in kwargs or (args and hasattr(args[0], "randomGeneratorState")):
+        names = ("params", "mask")
+    given = _bound(names, args, kwargs)
+    if given.get("method") in _FITS:
+        _check_no_candidates(rows, edges, given["method"])
+        package = require("cv2", "a fit to all points", "images")
+        return tuple(package.findFundamentalMat(points1, points2, *args, **kwargs))
+    given = {"ransacReprojThreshold": 3.0, "confidence": 0.99, **given}
+    solved = rows.solve(estimate_fundamental, options=_options(given))
+    found, mask = solved.estimate.fundamental, _column(solved)
+    if found is None:
+        return None, mask if len(mask) >= 7 else None
+    last = found[2, 2] if abs(found[2, 2]) > _ZERO else 1.0
+    return np.array(found / last), mask
 
 
 def solvePnPRansac(  # noqa: N802

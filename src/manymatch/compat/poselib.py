@@ -27,6 +27,7 @@ from manymatch.compat.rows import (
     unknown_focal,
 )
 from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate_absolute_pose
+from manymatch.estimate.fundamental import estimate_fundamental as _estimate_fundamental
 from manymatch.estimate.homography import estimate_homography as _estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
 
@@ -154,6 +155,28 @@ def estimate_homography(
     options, _ = _options(ransac_opt, bundle_opt, opt, "max_reproj_error", 12.0, 1.0)
     solved = rows.solve(_estimate_homography, options=options)
     return _unit(solved.estimate.homography), _info(solved)
+
+
+def estimate_fundamental(
+    points2D_1: ArrayLike,
+    points2D_2: ArrayLike,
+    ransac_opt: Mapping[str, Any] | None = None,
+    bundle_opt: Mapping[str, Any] | None = None,
+    initial_F: object = None,  # noqa: ARG001 - the original's
+    *,
+    opt: Mapping[str, Any] | None = None,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> tuple[FloatArray, Info]:
+    """Estimate a fundamental matrix as ``poselib.estimate_fundamental`` does.
+
+    Arguments are those of `estimate_relative_pose` without cameras. The matrix (3, 3) has norm one,
+    and is zero where none was found.
+    """
+    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
+    options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
+    solved = rows.solve(_estimate_fundamental, options=options)
+    return _unit(solved.estimate.fundamental), _info(solved)
 
 
 def estimate_absolute_pose(

@@ -26,6 +26,7 @@ from manymatch.compat.rows import (
 )
 from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate_absolute_pose
 from manymatch.estimate.confidence import assess
+from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
 from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similarity
@@ -141,6 +142,26 @@ def estimate_homography_matrix(
     options = _options(estimation_options, "estimation_options", _DEFAULTS)
     solved = rows.solve(estimate_homography, options=options)
     return _result(solved, {"H": solved.estimate.homography})
+
+
+def estimate_fundamental_matrix(
+    points2D1: ArrayLike,
+    points2D2: ArrayLike,
+    estimation_options: object = None,
+    use_sampson_refinement: bool = True,  # noqa: ARG001 - the original's
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate a fundamental matrix as ``pycolmap.estimate_fundamental_matrix`` does.
+
+    Arguments are those of `estimate_essential_matrix` without cameras. The dict has F (3, 3) with
+    norm one, num_inliers and inlier_mask.
+    """
+    rows = as_rows(points2D1, points2D2, edges, rank, _TWO_VIEWS)
+    options = _options(estimation_options, "estimation_options", _DEFAULTS)
+    solved = rows.solve(estimate_fundamental, options=options)
+    return _result(solved, {"F": solved.estimate.fundamental})
 
 
 def estimate_absolute_pose(
