@@ -79,6 +79,48 @@ def test_homography_matrix():
     assert map_difference_px(result["H"], reference["H"], data.points0) < 0.5
 
 
+@pytest.mark.parametrize("plane", [False, True])
+@pytest.mark.parametrize("compute", [False, True])
+def test_two_view_geometry(plane, compute):
+    data = matched(plane=plane)
+    matches = np.repeat(np.arange(120, dtype=np.uint32)[:, None], 2, axis=1)
+    options = original.TwoViewGeometryOptions(compute_relative_pose=compute)
+    options.ransac.random_seed = 1
+    arguments = CAMERA, data.points0, CAMERA, data.points1, matches, options
+    geometry = ours.estimate_calibrated_two_view_geometry(*arguments)
+    reference = original.estimate_calibrated_two_view_geometry(*arguments)
+    assert type(geometry) is type(reference)
+    assert geometry.config == reference.config
+    if not plane:
+        assert alike(geometry.E, reference.E, 0.02)
+    exact = project(data.world), project(data.world, data.R, data.t)
+    assert np.median(epipolar_distances(geometry.F, *exact)) < 0.3
+    assert geometry.inlier_matches.dtype == reference.inlier_matches.dtype
+    found, expected = ({tuple(m) for m in g.inlier_matches.tolist()} for g in (geometry, reference))
+    assert len(found ^ expected) < 12
+    assert (geometry.cam2_from_cam1 is None) == (reference.cam2_from_cam1 is None)
+    if compute:
+        assert turn_deg(geometry.cam2_from_cam1.rotation.matrix(), data.R) < 1.0
+        assert geometry.tri_angle == pytest.approx(reference.tri_angle, rel=0.1)
+    *_, edges, _ = with_candidates(data.points0, data.points1)
+    several = ours.estimate_calibrated_two_view_geometry(*arguments[:4], edges, {"ransac": {}})
+    assert len(np.unique(several.inlier_matches[:, 0])) == len(several.inlier_matches) > 80
+
+
+def test_two_view_geometry_of_too_few_matches():
+    data = matched()
+    matches = np.repeat(np.arange(120, dtype=np.uint32)[:, None], 2, axis=1)[:12]
+    arguments = CAMERA, data.points0, CAMERA, data.points1, matches
+    options = original.TwoViewGeometryOptions()
+    geometry = ours.estimate_calibrated_two_view_geometry(*arguments, options)
+    reference = original.estimate_calibrated_two_view_geometry(*arguments, options)
+    assert geometry.config == reference.config
+    assert geometry.E is reference.E is None
+    assert geometry.inlier_matches.shape == reference.inlier_matches.shape
+    with pytest.raises(ValueError, match="options must have the keys ransac, min_num_inliers"):
+        ours.estimate_calibrated_two_view_geometry(*arguments, {"min_inliers": 3})
+
+
 def test_fundamental_matrix():
     data = matched()
     arguments = data.points0, data.points1, OPTIONS
@@ -207,6 +249,7 @@ def test_what_is_not_ours_is_the_original(monkeypatch):
     functions = {
         "absolute_pose",
         "and_refine_absolute_pose",
+        "calibrated_two_view_geometry",
         "essential_matrix",
         "fundamental_matrix",
         "homography_matrix",

@@ -57,6 +57,20 @@ _DEFAULTS = {"max_error": 4.0}
 _ABSOLUTE_DEFAULTS = {"max_error": 12.0, "confidence": 0.99999, "max_num_trials": 10_000}
 
 
+# Fields of TwoViewGeometryOptions that are used, and the others.
+_GEOMETRY_DEFAULTS = {
+    "min_num_inliers": 15,
+    "max_H_inlier_ratio": 0.8,
+    "compute_relative_pose": False,
+}
+_OTHER_GEOMETRY = (
+    *("min_inlier_ratio", "min_E_F_inlier_ratio", "watermark_min_inlier_ratio", "force_H_use"),
+    *("watermark_border_size", "detect_watermark", "multiple_ignore_watermark", "multiple_models"),
+    *("watermark_detection_max_error", "filter_stationary_matches", "use_sampson_refinement"),
+    *("stationary_matches_max_error", "use_degensac"),
+)
+
+
 def __getattr__(name: str) -> Any:
     return original("pycolmap", "colmap", name)
 
@@ -293,6 +307,70 @@ def _clouds(
     package = require("pycolmap", "a transform in pycolmap's form", "colmap")
     kind = package.Sim3d if function is estimate_similarity else package.Rigid3d
     return _result(solved, {"tgt_from_src": kind(transform[:3])})
+
+
+def estimate_calibrated_two_view_geometry(
+    camera1: object,
+    points1: ArrayLike,
+    camera2: object,
+    points2: ArrayLike,
+    matches: ArrayLike | None = None,
+    options: object = None,
+    *,
+    rank: ArrayLike | None = None,
+) -> Any:
+    """Estimate what ``pycolmap.estimate_calibrated_two_view_geometry`` does.
+
+    Parameters
+    ----------
+    camera1, camera2 : pycolmap.Camera or dict
+        The cameras.
+    points1, points2 : (N1, 2) and (N2, 2) array_like
+        Keypoints in pixels.
+    matches : (E, 2) array_like of integers
+        Candidates as indices into the keypoints, best first, several for a keypoint if there are.
+    options : pycolmap.TwoViewGeometryOptions or dict
+        Of it ransac, min_num_inliers, max_H_inlier_ratio and compute_relative_pose are used.
+    rank : (E,) array_like, optional
+        Ranks of the candidates.
+
+    Returns
+    -------
+    pycolmap.TwoViewGeometry
+        With config, E, H, and F for cameras without distortion; inlier_matches are the one-to-one
+        matches, as mappers need them. Its config is DEGENERATE without a pose or enough matches,
+        and PLANAR_OR_PANORAMIC (with compute_relative_pose one of the two) where a homography has
+        nearly as many matches as the pose.
+    """
+    package = require("pycolmap", "a two-view geometry", "colmap")
+    rows = as_rows(points1, points2, matches, rank, ("points1", "points2"))
+    cameras = given_camera(camera1, "camera1"), given_camera(camera2, "camera2")
+    known = ("ransac", *_GEOMETRY_DEFAULTS, *_OTHER_GEOMETRY)
+    values = {**_GEOMETRY_DEFAULTS, **_values(options, "options", known, {})}
+    ransac = {"max_error": 4.0, "confidence": 0.999, "max_num_trials": 10_000}
+    chosen = _options(values.get("ransac"), "options.ransac", ransac)
+    estimate = rows.solve(_estimate_relative_pose, *cameras, options=chosen).estimate
+    pose, kinds = estimate.pose, package.TwoViewGeometryConfiguration
+    geometry = package.TwoViewGeometry()
+    geometry.config = kinds.DEGENERATE
+    if pose is None or len(estimate.matches) < values["min_num_inliers"]:
+        return geometry
+    geometry.config, geometry.E = kinds.CALIBRATED, pose.essential()
+    geometry.inlier_matches = estimate.matches.astype(np.uint32)
+    if not (cameras[0].distortion or cameras[1].distortion):
+        first, second = (np.linalg.inv(camera.K) for camera in cameras)
+        geometry.F = second.T @ pose.essential() @ first
+    plane = rows.solve(estimate_homography, options=chosen).estimate
+    if plane.homography is not None:
+        geometry.H = plane.homography
+        if plane.cardinality > values["max_H_inlier_ratio"] * estimate.cardinality:
+            geometry.config = kinds.PLANAR_OR_PANORAMIC
+    if values["compute_relative_pose"]:
+        geometry.cam2_from_cam1 = _rigid3d(pose.matrix())
+        geometry.tri_angle = np.radians(estimate.parallax_deg)
+        if geometry.config == int(kinds.PLANAR_OR_PANORAMIC):
+            geometry.config = kinds.PANORAMIC if estimate.low_parallax else kinds.PLANAR
+    return geometry
 
 
 def _two_views(
