@@ -62,6 +62,16 @@ def test_many_pairs(tmp_path):
     assert max(errors) < 1.5
 
 
+def test_switch_from_opencv(tmp_path):
+    pytest.importorskip("cv2")
+    text = run("08_switch_from_opencv.py", tmp_path)
+    pair = mm.datasets.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[2]
+    _, ours = text.splitlines()
+    assert ours.startswith("manymatch: ")
+    direction = [float(word) for word in re.findall(r"-?\d+\.\d*", ours)[1:]]
+    assert mm.evaluate.pose_error_deg(mm.RelativePose(pair.R, direction), pair.R, pair.t) < 2.0
+
+
 def test_own_backbone(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("cv2")

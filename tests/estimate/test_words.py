@@ -22,6 +22,7 @@ from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, make_scene
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
 from manymatch.estimate.confidence import Probability, Rival, Verdict
+from manymatch.estimate.result import Alternative
 from manymatch.estimate.uncertainty import Planarity, PoseCovariance
 from manymatch.estimate.words import (
     camera_centre,
@@ -29,7 +30,7 @@ from manymatch.estimate.words import (
     describe_rotation,
     describe_translation,
 )
-from manymatch.geometry.pose import RelativePose
+from manymatch.geometry.pose import AbsolutePose, RelativePose
 from tests.oracles.geometry import rotation_from_vector
 from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.wording import assert_reads_well, assert_sentence
@@ -525,3 +526,65 @@ def test_every_failure_reads_well():
         assert_sentence(f"No pose was found: {failure}.")
     for beginning in ("the graph has 1 edge,", "proposals leave 1 edge ", "at most 1 edge can"):
         assert any(text.startswith(beginning) for text in said), said
+
+
+# --------------------------------------------------------------------------- every problem
+TURNED = np.array([[0.0, -2.0, 0.0, 1.0], [2.0, 0.0, 0.0, 2.0], [0.0, 0.0, 2.0, 3.0], [0, 0, 0, 1]])
+MODELS = {
+    "homography": (
+        {"homography": np.eye(3)},
+        "A homography maps image 0 to image 1.",
+        "Or another homography (25 % among the homographies found, 2 matches).",
+    ),
+    "fundamental": (
+        {"fundamental": np.eye(3)},
+        "A fundamental matrix relates image 0 and image 1.",
+        "Or another fundamental matrix (25 % among the fundamental matrices found, 2 matches).",
+    ),
+    "absolute": (
+        {"pose": AbsolutePose(np.eye(3), [-1.0, 0.0, 2.5])},
+        "The camera is at (1, 0, -2.5) and looks along (0, 0, 1).",
+        "Or the camera is at (1, 0, -2.5) and looks along (0, 0, 1) (25 % among the poses found, "
+        "2 matches).",
+    ),
+    "rigid": (
+        {"transform": np.diag([1.0, 1.0, 1.0, 1.0])},
+        "Points 0 are not turned and moved by (0, 0, 0) onto points 1.",
+        "Or points 0 are not turned and moved by (0, 0, 0) onto points 1 (25 % among the "
+        "transforms found, 2 matches).",
+    ),
+    "similarity": (
+        {"transform": TURNED},
+        "Points 0 are scaled by 2, turned 90.00° about (0, 0, 1) and moved by (1, 2, 3) onto "
+        "points 1.",
+        "Or points 0 are scaled by 2, turned 90.00° about (0, 0, 1) and moved by (1, 2, 3) onto "
+        "points 1 (25 % among the transforms found, 2 matches).",
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", MODELS)
+def test_every_problem_is_said(estimate, confidence, problem):
+    fields, sentence, other = MODELS[problem]
+    (model,) = fields.values()
+    alternative = Alternative(model, 0.25, 2, np.array([[0, 0], [1, 1]]), 3.0)
+    dimensions = {"absolute": (2, 3), "rigid": (3, 3), "similarity": (3, 3)}.get(problem, (2, 2))
+    sides = [np.zeros((2, size)) for size in dimensions]
+    graph = AssociationGraph(*sides, [[0, 0], [1, 1]])
+    found = dataclasses.replace(
+        estimate,
+        **{"pose": None, **fields},
+        problem=problem,
+        alternatives=(alternative,),
+        noise_px=0.25,
+        noise_sd_px=0.01,
+    )
+    judged = dataclasses.replace(confidence, verdict="ambiguous", problem=problem)
+    _, said, also, numbers = words.estimate_sentences(found, graph, judged)
+    assert (said, also) == (sentence, other)
+    for text in (said, also, numbers):
+        assert_sentence(text)
+    in_space = problem in ("rigid", "similarity")
+    assert ("noise 0.25 ± 0.01 px" in numbers) != in_space
+    assert ("in cloud 1" in numbers) == in_space
+    assert ("in the map" in numbers) == (problem == "absolute")
