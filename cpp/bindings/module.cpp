@@ -23,6 +23,7 @@ void bind_graph(nb::module_& m);
 void bind_homography(nb::module_& m);
 void bind_relative_pose(nb::module_& m);
 void bind_rigid(nb::module_& m);
+void bind_unknown_focal(nb::module_& m);
 
 namespace {
 
@@ -62,4 +63,5 @@ NB_MODULE(_core, m) {
   bind_homography(m);
   bind_relative_pose(m);
   bind_rigid(m);
+  bind_unknown_focal(m);
 }

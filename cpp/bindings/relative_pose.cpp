@@ -166,7 +166,7 @@ std::tuple<Out<double>, Out<double>> sampson_jacobian(const Points& x0, const Po
   tangent_plane(pose.t, tangent);
   const RefineArrays arrays = edges.arrays();
   std::vector<double> r(arrays.padded), J(arrays.padded * 5);
-  pose_kernels().jacobian(arrays, pose.R, pose.t, tangent, r.data(), J.data());
+  pose_kernels().jacobian(arrays, {pose.R, pose.t}, tangent, r.data(), J.data());
   const std::size_t n = x0.shape(0);
   r.resize(n);
   J.resize(n * 5);
@@ -183,7 +183,7 @@ std::tuple<Out<double>, Out<double>, double> normal_equations(const Points& x0, 
   const Pose pose = to_pose(R, t);
   double tangent[6], out[21];
   tangent_plane(pose.t, tangent);
-  pose_kernels().normal_equations(edges.arrays(), pose.R, pose.t, tangent, to_loss(loss), eps * eps,
+  pose_kernels().normal_equations(edges.arrays(), {pose.R, pose.t}, tangent, to_loss(loss), eps * eps,
                                   out);
   std::vector<double> JtJ(25), Jtr(out + 15, out + 20);
   int slot = 0;

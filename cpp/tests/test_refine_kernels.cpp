@@ -34,7 +34,7 @@ struct Rows {
   Rows(const Gathered& g, const Pose& pose) : r(g.padded), J(5 * g.padded) {
     double tangent[6];
     tangent_plane(pose.t, tangent);
-    kernels<RelativePoseKernels>().jacobian(g.arrays(), pose.R, pose.t, tangent, r.data(),
+    kernels<RelativePoseKernels>().jacobian(g.arrays(), {pose.R, pose.t}, tangent, r.data(),
                                             J.data());
   }
 };
@@ -59,9 +59,9 @@ void test_normal_equations(const Gathered& g, const Pose& pose, int count, doubl
   double tangent[6], out[21];
   tangent_plane(pose.t, tangent);
   std::vector<double> r2(g.padded);
-  kernels<RelativePoseKernels>().residuals(g.arrays(), pose.R, pose.t, r2.data());
+  kernels<RelativePoseKernels>().residuals(g.arrays(), {pose.R, pose.t}, r2.data());
   for (Loss loss : {Loss::kSquared, Loss::kTruncated, Loss::kCauchy}) {
-    kernels<RelativePoseKernels>().normal_equations(g.arrays(), pose.R, pose.t, tangent, loss, eps2,
+    kernels<RelativePoseKernels>().normal_equations(g.arrays(), {pose.R, pose.t}, tangent, loss, eps2,
                                                     out);
     double expected[21] = {};
     for (int i = 0; i < count; ++i) {
@@ -106,11 +106,11 @@ void test_sets_agree(const Gathered& g, const Pose& pose) {
     std::vector<double> all = rows.r;
     all.insert(all.end(), rows.J.begin(), rows.J.end());
     std::vector<double> r2(g.padded);
-    kernels<RelativePoseKernels>().residuals(g.arrays(), pose.R, pose.t, r2.data());
+    kernels<RelativePoseKernels>().residuals(g.arrays(), {pose.R, pose.t}, r2.data());
     all.insert(all.end(), r2.begin(), r2.end());
     for (Loss loss : {Loss::kSquared, Loss::kTruncated, Loss::kCauchy}) {
       double out[21];
-      kernels<RelativePoseKernels>().normal_equations(g.arrays(), pose.R, pose.t, tangent, loss,
+      kernels<RelativePoseKernels>().normal_equations(g.arrays(), {pose.R, pose.t}, tangent, loss,
                                                       1e-6, out);
       all.insert(all.end(), out, out + 21);
     }

@@ -53,7 +53,7 @@ struct Careless : RelativePoseProblem {
     arrays.y1f = points[4].data();
     arrays.n1f = points[5].data();
     arrays.words = graph().words();
-    return kernels<RelativePoseKernels>().screen(arrays, pose.R, pose.t, eps(), -3e-6, enough,
+    return kernels<RelativePoseKernels>().screen(arrays, {pose.R, pose.t}, eps(), -3e-6, enough,
                                                  mask.data());
   }
 

@@ -390,7 +390,11 @@ SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& pro
       problem, proposals, options_, Weighting::kByDegree, [&] { return HcmScorer(graph, terms); },
       workers, interrupt_);
   if (method == Method::kAuto && options_.uses(kStoppingPart)) {
-    hcm.stop_by([&](MaskView inliers) { return proposals.clean_chance(inliers, P::kSampleSize); });
+    hcm.stop_by([&](MaskView inliers) {
+      const double clean = proposals.clean_chance(inliers, P::kSampleSize);
+      if constexpr (requires { P::kSampleChance; }) return clean * P::kSampleChance;
+      return clean;
+    });
   }
   return hcm.run(method == Method::kHcm ? nullptr : &pool);
 }

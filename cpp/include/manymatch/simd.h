@@ -55,6 +55,7 @@ inline unsigned bits(md a) { return a; }
 
 inline vf load(const float* p) { return _mm512_loadu_ps(p); }
 inline vf fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+inline vf sqrt(vf a) { return _mm512_maskz_sqrt_ps(0xffff, a); }
 inline vf abs(vf a) { return _mm512_abs_ps(a); }
 inline vf max(vf a, vf b) { return _mm512_maskz_max_ps(0xffff, a, b); }
 inline mf less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
@@ -94,6 +95,7 @@ inline unsigned bits(md a) { return static_cast<unsigned>(_mm256_movemask_pd(a.m
 
 inline vf load(const float* p) { return _mm256_loadu_ps(p); }
 inline vf fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+inline vf sqrt(vf a) { return _mm256_sqrt_ps(a); }
 inline vf abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
 inline vf max(vf a, vf b) { return _mm256_max_ps(a, b); }
 inline mf less(vf a, vf b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
@@ -132,6 +134,7 @@ inline unsigned bits(md a) {
 
 inline vf load(const float* p) { return vld1q_f32(p); }
 inline vf fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+inline vf sqrt(vf a) { return vsqrtq_f32(a); }
 inline vf abs(vf a) { return vabsq_f32(a); }
 // Of NaN and a number the number, like the comparison of the others when NaN comes first.
 inline vf max(vf a, vf b) { return vmaxnmq_f32(a, b); }
@@ -182,6 +185,9 @@ inline vf load(const float* p) {
   return a;
 }
 inline vf fma(vf a, vf b, vf c) { return a * b + c; }
+inline vf sqrt(vf a) {
+  return vf{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]), __builtin_sqrtf(a[3])};
+}
 inline vf abs(vf a) { return (vf)((mf)a & mf{INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}); }
 inline vf max(vf a, vf b) {
   const mf m = a > b;

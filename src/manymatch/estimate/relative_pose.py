@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, checked_method, read_only, refusal
+from manymatch._validate import (
+    FloatArray,
+    IndexArray,
+    Method,
+    checked_method,
+    read_only,
+    refusal,
+)
 from manymatch.estimate.match_probability import match_probability
 from manymatch.estimate.options import AUTO, checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 
     from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.estimate.prepare import WorkingScale
+    from manymatch.geometry.camera import Camera
     from manymatch.graph import GraphLike
 
 # Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
@@ -30,6 +38,9 @@ CameraLike: TypeAlias = object
 # A parallax below this many times the angle of the threshold says little about the direction of
 # the translation.
 _LOW_PARALLAX = 4.0
+
+# The images determine a focal length if they leave this share of the prior's standard deviation.
+_DETERMINED = 0.5
 
 
 def estimate_relative_pose(
@@ -41,6 +52,7 @@ def estimate_relative_pose(
     proposals: ArrayLike | None = None,
     *,
     working_scale: WorkingScale | None = None,
+    shared_focal: bool | None = None,
     **settings: Unpack[OptionKeywords],
 ) -> Estimate:
     """Estimate the relative pose of two cameras from candidate correspondences.
@@ -50,7 +62,8 @@ def estimate_relative_pose(
     graph : AssociationGraph or Candidates
         Candidates, several per keypoint if there are, in pixels.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
-        Intrinsics, in the pixel convention of the graph's points.
+        Intrinsics, in the pixel convention of the graph's points. A focal length may be unknown
+        (`Camera.unknown`): it is found together with the pose, see docs/unknown_focal.md.
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         "auto": the two stages with evidence for every edge, its rank and whether it passes the
         filter by grid-based motion statistics (GMS); see docs/auto.md. It takes the unfiltered
@@ -69,6 +82,9 @@ def estimate_relative_pose(
         For either image, its width and height at working size, at which the keypoints were found,
         over those in pixels of the graph. The motion filter of "auto" counts in pixels at working
         size; by default the graph's are taken to be those. Nothing else depends on it.
+    shared_focal : bool, optional
+        Whether two unknown focal lengths are one; by default if the images have the same size, be
+        one of them upright, and the same prior.
     **settings
         Fields of `Options` by keyword, such as ``seed=3`` or ``max_iterations=5000``, in place of
         those of `options`.
@@ -95,7 +111,11 @@ def estimate_relative_pose(
     3
     """
     checked = checked_options(options, settings)
-    pair = prepare(graph, camera0, camera1, checked, proposals, working_scale=working_scale)
+    pair = prepare(
+        *(graph, camera0, camera1, checked, proposals),
+        working_scale=working_scale,
+        shared_focal=shared_focal,
+    )
     return RELATIVE_POSE.run([pair], checked_method(method), checked.threads)[0]
 
 
@@ -150,18 +170,49 @@ def prepare(
     proposals: object = None,
     where: str = "",
     working_scale: WorkingScale | None = None,
+    shared_focal: bool | None = None,
 ) -> PreparedPair:
-    """Check a pair and bring its points to the normalised planes of the cameras."""
+    """Check a pair and bring its points to the normalised planes of the cameras.
+
+    If a focal length is unknown, to planes at the distance of the focal length instead, in one unit
+    for both images, which is the `frame` of the pair.
+    """
     checked = checked_graph(graph, options, where)
     first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")
-    pixel = normalised_pixel(first, second)
-    x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
     cameras = (first, second)
+    x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
+    pixel, unit, parameters = normalised_pixel(first, second), None, None
+    shared = _shares_focal(first, second, shared_focal, where)
+    if not (first.known_focal and second.known_focal):
+        unit = max(camera.focal for camera in cameras if not camera.known_focal)
+        pixel = 1.0 / unit
+        x0, x1 = x0 * (first.focal / unit), x1 * (second.focal / unit)
+        priors = [(camera.focal / unit, camera.focal_sigma or 0.0) for camera in cameras]
+        parameters = np.array([*priors[0], *priors[1], float(shared)])
     return PreparedPair(
         *(checked, x0, x1, pixel, options, proposals, where),
         cameras=cameras,
         working_scale=working_scale,
+        frame=unit,
+        parameters=parameters,
     )
+
+
+def _shares_focal(first: Camera, second: Camera, shared: bool | None, where: str) -> bool:
+    """Whether two cameras have one unknown focal length."""
+    alike = (first.focal, first.focal_sigma) == (second.focal, second.focal_sigma)
+    possible = alike and not first.known_focal
+    if shared is None:
+        sizes = [sorted((camera.width or 0, camera.height or 0)) for camera in (first, second)]
+        return possible and sizes[0] == sizes[1]
+    if not isinstance(shared, bool | np.bool_):
+        raise refusal(f"{where}shared_focal", "True, False or None", shared)
+    if shared and not possible:
+        raise ValueError(
+            f"{where}shared_focal must not be True unless both focal lengths are unknown and have "
+            f"the same prior, got {first!r} and {second!r}"
+        )
+    return bool(shared)
 
 
 def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> FloatArray:
@@ -175,12 +226,16 @@ def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> Float
     return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
 
 
-def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str) -> Estimate:
+def _finish(pair: PreparedPair, result: Any, method: str) -> Estimate:
     """Turn the core's result into the public one."""
     pair.take_threshold(result.threshold)
-    pose = RelativePose(*result.model) if result.success else None
-    common = common_fields(RELATIVE_POSE, pair, result, lambda model: RelativePose(*model), method)
+    pose = RelativePose(*result.model[:2]) if result.success else None
+    common = common_fields(
+        RELATIVE_POSE, pair, result, lambda model: RelativePose(*model[:2]), method
+    )
     matches = common["matches"]
+    if pair.parameters is not None and result.success:
+        common |= _found_focals(pair, result, matches)
     parallax = _median_parallax_deg(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]], pose)
     probability = None
     if method == "auto":
@@ -196,8 +251,54 @@ def _finish(pair: PreparedPair, result: _core.RelativePoseEstimate, method: str)
     )
 
 
-def _match_probability(pair: PreparedPair, result: _core.RelativePoseEstimate) -> FloatArray:
-    distances = sampson_distances(pair, *result.model) / pair.eps
+def _found_focals(
+    pair: PreparedPair, result: _core.UnknownFocalEstimate, matches: IndexArray
+) -> dict[str, Any]:
+    """Fields of an estimate that say what the focal lengths are.
+
+    The pair becomes that of the cameras found, with points on their normalised planes.
+    """
+    R, t, f = result.model
+    x0, x1 = pair.x0[matches[:, 0]], pair.x1[matches[:, 1]]
+    noise = result.noise if result.noise > 0.0 else pair.eps
+    sd = focal_deviations(x0, x1, result.model, pair.parameters, noise)
+    given = np.array([camera.focal_sigma or 0.0 for camera in pair.cameras])
+    found = tuple(
+        camera if camera.known_focal else camera.with_focal(float(focal * pair.frame))
+        for camera, focal in zip(pair.cameras, f, strict=True)
+    )
+    pixel = normalised_pixel(*found)
+    pair.x0, pair.x1 = pair.x0 / f[0], pair.x1 / f[1]
+    pair.cameras, pair.eps, pair.parameters = found, pixel * pair.threshold_px, None
+    return {
+        "focal_sd_px": tuple(float(s * c.focal) for s, c in zip(sd, found, strict=True)),
+        "focal_determined": bool(np.all(sd <= _DETERMINED * given)),
+        "_cameras": found,
+    }
+
+
+def focal_deviations(
+    x0: FloatArray, x1: FloatArray, model: Any, parameters: FloatArray, noise: float
+) -> FloatArray:
+    """Standard deviations (2,) of the logarithms of the focal lengths, given matches (M, 2)."""
+    sigma = parameters[[1, 3]]
+    _, jacobian = _core.focal_jacobian(x0, x1, *model)
+    jacobian = jacobian[np.isfinite(jacobian).all(axis=1)]
+    if parameters[4]:
+        jacobian = np.column_stack([jacobian[:, :5], jacobian[:, 5] + jacobian[:, 6]])
+        sigma = sigma[:1]
+    else:
+        jacobian = jacobian[:, [True] * 5 + (sigma > 0).tolist()]
+    free = sigma[sigma > 0]
+    information = jacobian.T @ jacobian / noise**2
+    information[np.diag_indices(5 + len(free))] += [*[1e-6] * 5, *(1.0 / free**2)]
+    deviations = np.zeros(2)
+    deviations[parameters[[1, 3]] > 0] = np.sqrt(np.diag(np.linalg.inv(information))[5:])
+    return deviations
+
+
+def _match_probability(pair: PreparedPair, result: Any) -> FloatArray:
+    distances = sampson_distances(pair, *result.model[:2]) / pair.eps
     known = (pair.edges, pair.graph.rank, result.kept, distances, result.inliers, result.matched)
     return match_probability(*known, pair.options.q)
 
@@ -212,4 +313,6 @@ def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | No
     return float(np.median(np.degrees(np.arctan2(sine, np.sum(rays0 * rays1, axis=1)))))
 
 
-RELATIVE_POSE = GeometricProblem("relative", "estimate_relative_pose", prepare, _finish)
+RELATIVE_POSE = GeometricProblem(
+    "relative", ("estimate_relative_pose", "estimate_unknown_focal"), prepare, _finish
+)

@@ -247,8 +247,9 @@ class GeometricProblem:
     ----------
     name : str
         As in `Estimate.problem`.
-    core : str
-        Name of the core's function: (pairs, method, options, threads) to results.
+    core : str or pair of str
+        Name of the core's function: (pairs, method, options, threads) to results. Of two, the
+        second is for pairs with parameters.
     prepare : callable
         (graph, what else the problem takes, options, proposals, where) to a `PreparedPair`.
     finish : callable
@@ -256,21 +257,26 @@ class GeometricProblem:
     """
 
     name: str
-    core: str
+    core: str | tuple[str, str]
     prepare: Callable[..., PreparedPair]
     finish: Callable[[PreparedPair, Any, str], Estimate]
 
     def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[Estimate]:
         """Estimate all pairs; one pair uses the threads within, several use one each."""
-        results = getattr(_core, self.core)(
-            [pair.for_core() for pair in pairs],
-            method,
-            [core_options(pair.options) for pair in pairs],
-            num_threads(threads),
-        )
-        return [
-            self.finish(pair, result, method) for pair, result in zip(pairs, results, strict=True)
-        ]
+        cores = (self.core,) * 2 if isinstance(self.core, str) else self.core
+        names = [cores[pair.parameters is not None] for pair in pairs]
+        estimates: list[Estimate | None] = [None] * len(pairs)
+        for name in dict.fromkeys(names):
+            chosen = [i for i, other in enumerate(names) if other == name]
+            results = getattr(_core, name)(
+                [pairs[i].for_core() for i in chosen],
+                method,
+                [core_options(pairs[i].options) for i in chosen],
+                num_threads(threads),
+            )
+            for i, result in zip(chosen, results, strict=True):
+                estimates[i] = self.finish(pairs[i], result, method)
+        return [estimate for estimate in estimates if estimate is not None]
 
 
 def common_fields(

@@ -75,7 +75,7 @@ class Settlement {
     if (refined.size() > kMostMeasured) refined.resize(kMostMeasured);
     for (Supported& other : refined) {
       measure(other.model);
-      other.support = bound_of_measured();
+      other.support = bound_of_measured() + log_prior(other.model);
     }
     sort_by_support(refined);
     if (refined.size() > kMostRefined) refined.resize(kMostRefined);
@@ -123,8 +123,16 @@ class Settlement {
   static constexpr std::size_t kMostOthers = 5;
   // Rounds of new samples, samples of each, and how many of their models are polished: of the best
   // ones, and of the best that are other poses than the best so far.
-  static constexpr int kRounds = 2, kSamples = 128, kPolishes = 2;
-  static constexpr std::size_t kPolished = 3, kOtherPolished = 2;
+  static constexpr int kSamples = 128, kPolishes = 2;
+  static constexpr std::size_t kPolished = 3;
+  static constexpr int kRounds = [] {
+    if constexpr (requires { P::kSettleRounds; }) return P::kSettleRounds;
+    return 2;
+  }();
+  static constexpr std::size_t kOtherPolished = [] {
+    if constexpr (requires { P::kOtherPolished; }) return P::kOtherPolished;
+    return std::size_t{2};
+  }();
   // Samples are drawn from edges up to so many thresholds from the best model, of priors not far
   // below the largest, and scored by edges a little farther.
   static constexpr double kSampledReach = 5.0, kLeastRelativePrior = 0.25, kScoredReach = 6.0;
@@ -169,15 +177,15 @@ class Settlement {
     const double spread = residual_spread(near, law());
     noise_ = estimate_noise(near, law(), P::kSampleSize);
     scale_ = std::clamp(spread, kLeastScale * most_scale_, most_scale_);
-    best_ = {model, support_of_measured()};
+    best_ = {model, support_of_measured() + log_prior(model)};
   }
 
   // Polishes a model and takes it if it has more support than the best.
   void consider(Model& model) {
     approach(model);
     measure(model);
-    double support = bound_of_measured();
-    if (support > best_.support) support = support_of_measured();
+    double support = bound_of_measured() + log_prior(model);
+    if (support > best_.support) support = support_of_measured() + log_prior(model);
     others_.push_back({model, support});
     if (support > best_.support) std::swap(best_, others_.back());
   }
@@ -205,7 +213,32 @@ class Settlement {
 
   double support_of(const Model& model) {
     measure(model);
-    return support_of_measured();
+    return support_of_measured() + log_prior(model);
+  }
+
+  // Where the problem has one.
+  double log_prior(const Model& model) const {
+    if constexpr (requires { problem_.log_prior(model); }) return problem_.log_prior(model);
+    return 0.0;
+  }
+
+  // What samples are drawn with in a round. The samples of a problem with more parameters than they
+  // determine draw the rest: in the last rounds close to the best model.
+  typename P::Data data_of(int round) const {
+    if constexpr (requires { data_.near(best_.model, round); }) {
+      return data_.near(best_.model, round);
+    } else {
+      return data_;
+    }
+  }
+
+  // Whether a model of a sample may lead elsewhere than another one.
+  static bool starts_apart(const Model& a, const Model& b) {
+    if constexpr (requires { P::starts_apart(a, b); }) {
+      return P::starts_apart(a, b);
+    } else {
+      return P::apart(a, b);
+    }
   }
 
   // About log(1 + exp(x)), the weight of an edge with the log-odds x: by parts, which takes no
@@ -257,7 +290,8 @@ class Settlement {
     }
     const Subgraph part(graph, std::move(scored));
     if (matching_of_edges(part.graph, sampled) <= P::kSampleSize) return;
-    const P problem(part.graph, data_);
+    const typename P::Data data = data_of(round);
+    const P problem(part.graph, data);
     const std::vector<Supported> found = sample(problem, part, sampled, round);
     std::size_t polished = 0;
     std::vector<Model> others;
@@ -268,8 +302,8 @@ class Settlement {
       } else if (others.size() == kOtherPolished) {
         break;
       } else if (std::all_of(others.begin(), others.end(),
-                             [&](const Model& other) { return P::apart(raw.model, other); }) &&
-                 P::apart(raw.model, before)) {
+                             [&](const Model& other) { return starts_apart(raw.model, other); }) &&
+                 starts_apart(raw.model, before)) {
         others.push_back(raw.model);
       } else {
         continue;

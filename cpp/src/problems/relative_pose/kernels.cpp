@@ -8,15 +8,25 @@
 
 namespace manymatch {
 
+namespace {
+
+template <class Z>
+constexpr EpipolarKernels<Z> kEpipolar = {
+    .screen = screen<Z>,
+    .inliers = inliers<Z>,
+    .normal_equations = normal_equations<Z>,
+    .residuals = residuals<Z>,
+    .jacobian = jacobian<Z>,
+};
+
+}  // namespace
+
 template <>
 const RelativePoseKernels CompiledFor<RelativePoseKernels, InstructionSet::MANYMATCH_ISA>::kernels =
-    {
-        .screen = screen,
-        .inliers = inliers,
-        .five_point = five_point,
-        .normal_equations = normal_equations,
-        .residuals = residuals,
-        .jacobian = jacobian,
-};
+    {kEpipolar<One>, five_point};
+
+template <>
+const UnknownFocalKernels CompiledFor<UnknownFocalKernels, InstructionSet::MANYMATCH_ISA>::kernels =
+    kEpipolar<double>;
 
 }  // namespace manymatch

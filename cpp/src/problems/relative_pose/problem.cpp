@@ -20,10 +20,10 @@ struct PoseTerms {
                                double* out) {
     double tangent[6];
     tangent_plane(pose.t, tangent);
-    pose_kernels().normal_equations(edges, pose.R, pose.t, tangent, loss, eps2, out);
+    pose_kernels().normal_equations(edges, {pose.R, pose.t}, tangent, loss, eps2, out);
   }
   static void residuals(const RefineArrays& edges, const Pose& pose, double* r2) {
-    pose_kernels().residuals(edges, pose.R, pose.t, r2);
+    pose_kernels().residuals(edges, {pose.R, pose.t}, r2);
   }
   static Pose move(const Pose& pose, const double* step) {
     double tangent[6];
@@ -89,7 +89,7 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const VertexPoints&
   screens_ = slack_ < 0.5 * eps_ && eps_ < 1e3 && largest0 < 1e3 && largest1 < 1e3;
 }
 
-RelativePoseProblem::Workspace RelativePoseProblem::workspace() const {
+RelativePoseProblem::Workspace RelativePoseProblem::workspace() {
   Workspace space;
   space.batch = std::make_unique<FivePointBatch>();
   space.solutions = std::make_unique<FivePointSolutions>();
@@ -124,17 +124,17 @@ void RelativePoseProblem::solve(std::span<const int> samples, Workspace& space,
 
 int RelativePoseProblem::screen(const Pose& pose, int enough, std::span<uint64_t> mask) const {
   if (!screens_) return inliers(pose, mask, {});
-  return pose_kernels().screen(arrays_, pose.R, pose.t, eps_, slack_, enough, mask.data());
+  return pose_kernels().screen(arrays_, {pose.R, pose.t}, eps_, slack_, enough, mask.data());
 }
 
 int RelativePoseProblem::inliers(const Pose& pose, std::span<uint64_t> mask,
                                  std::span<double> r2) const {
-  return pose_kernels().inliers(arrays_, pose.R, pose.t, eps_ * eps_, mask.data(),
+  return pose_kernels().inliers(arrays_, {pose.R, pose.t}, eps_ * eps_, mask.data(),
                                 r2.empty() ? nullptr : r2.data());
 }
 
 int RelativePoseProblem::within(const Pose& pose, double limit2, std::span<uint64_t> mask) const {
-  return pose_kernels().inliers(arrays_, pose.R, pose.t, limit2, mask.data(), nullptr);
+  return pose_kernels().inliers(arrays_, {pose.R, pose.t}, limit2, mask.data(), nullptr);
 }
 
 LmResult RelativePoseProblem::refine(Pose& pose, const GatheredEdges& edges, Loss loss,

@@ -17,29 +17,63 @@ inline void essential_matrix(const double* R, const double* t, double* E) {
   }
 }
 
+template <class V>
+inline V operator*(V a, One) {
+  return a;
+}
+inline One operator*(One a, One) { return a; }
+
+// The third component of rays, in every lane.
+inline vd doubles(double z) { return splat(z); }
+inline One doubles(One z) { return z; }
+inline vf floats(double z) { return splat(static_cast<float>(z)); }
+inline One floats(One z) { return z; }
+
+// 1 / |(x, y, z)|, which is known for points on the normalised plane.
+template <class V, class Number>
+inline V inverse_norm(V x, V y, V z, const Number*) {
+  return splat(Number{1}) / sqrt(fma(x, x, fma(y, y, z * z)));
+}
+template <class V, class Number>
+inline V inverse_norm(V, V, One, const Number* known) {
+  return load(known);
+}
+
+// diag(1, 1, z1) E diag(1, 1, z0): acts on points (x, y, 1) as E does on rays.
+template <class Z>
+inline void for_points(double* E, Z z0, Z z1) {
+  for (int k = 2; k < 9; k += 3) E[k] = E[k] * z0;
+  for (int k = 6; k < 9; ++k) E[k] = E[k] * z1;
+}
+
 // Depths must exceed this share of the baseline.
 constexpr double kMinDepth = 0.01;
 
 // With unit rays b0, b1 and u = R b0: a = -u.b1, p = -u.t, s = b1.t. The depths are
-// (p - a s) / (1 - a^2) in camera 0 and (s - a p) / (1 - a^2) in camera 1. `n` is 1 / |(x, y, 1)|.
+// (p - a s) / (1 - a^2) in camera 0 and (s - a p) / (1 - a^2) in camera 1. `n` is 1 / |(x, y, z)|.
 template <class V>
 struct Depths {
   V a, p, s;
 
-  Depths(const V* R, const V* t, V x0, V y0, V n0, V x1, V y1, V n1) {
-    const V u0 = fma(R[0], x0, fma(R[1], y0, R[2])) * n0;
-    const V u1 = fma(R[3], x0, fma(R[4], y0, R[5])) * n0;
-    const V u2 = fma(R[6], x0, fma(R[7], y0, R[8])) * n0;
-    a = -(fma(u0, x1, fma(u1, y1, u2)) * n1);
+  template <class Z>
+  Depths(const V* R, const V* t, V x0, V y0, Z z0, V n0, V x1, V y1, Z z1, V n1) {
+    const V u0 = fma(R[0], x0, fma(R[1], y0, R[2] * z0)) * n0;
+    const V u1 = fma(R[3], x0, fma(R[4], y0, R[5] * z0)) * n0;
+    const V u2 = fma(R[6], x0, fma(R[7], y0, R[8] * z0)) * n0;
+    a = -(fma(u0, x1, fma(u1, y1, u2 * z1)) * n1);
     p = -fma(u0, t[0], fma(u1, t[1], u2 * t[2]));
-    s = fma(x1, t[0], fma(y1, t[1], t[2])) * n1;
+    s = fma(x1, t[0], fma(y1, t[1], t[2] * z1)) * n1;
   }
 };
 
-int inliers(const EdgeArrays& edges, const double* R, const double* t, double eps2, uint64_t* mask,
+template <class Z>
+int inliers(const EdgeArrays& edges, const TwoViews<Z>& views, double eps2, uint64_t* mask,
             double* r2_out) {
+  const double *R = views.R, *t = views.t;
+  const auto z0 = doubles(views.z0), z1 = doubles(views.z1);
   double E[9];
   essential_matrix(R, t, E);
+  for_points(E, views.z0, views.z1);
   vd e[9], r[9], tt[3];
   for (int k = 0; k < 9; ++k) e[k] = splat(E[k]);
   for (int k = 0; k < 9; ++k) r[k] = splat(R[k]);
@@ -58,7 +92,8 @@ int inliers(const EdgeArrays& edges, const double* R, const double* t, double ep
       if (r2_out) store(r2_out + i, select(defined, r2, splat(__builtin_nan(""))));
       unsigned hits = bits(both(defined, less(r2, limit)));
       if (hits) {
-        const Depths<vd> d(r, tt, x0, y0, load(edges.n0 + i), x1, y1, load(edges.n1 + i));
+        const Depths<vd> d(r, tt, x0, y0, z0, inverse_norm(x0, y0, z0, edges.n0 + i), x1, y1, z1,
+                           inverse_norm(x1, y1, z1, edges.n1 + i));
         const vd bound = min_depth * fnma(d.a, d.a, one);
         hits &= bits(both(less(bound, fnma(d.a, d.s, d.p)), less(bound, fnma(d.a, d.p, d.s))));
       }
@@ -75,10 +110,14 @@ int inliers(const EdgeArrays& edges, const double* R, const double* t, double ep
 // sqrt(den) by a relative part that the factor on eps covers, the two depth tests (on unit rays,
 // so of size one) by a few units in the last place. Depths are looked at only if at least `enough`
 // edges are close to their epipolar lines: most hypotheses end before.
-int screen(const EdgeArrays& edges, const double* R, const double* t, double eps, double slack,
-           int enough, uint64_t* mask) {
+template <class Z>
+int screen(const EdgeArrays& edges, const TwoViews<Z>& views, double eps, double slack, int enough,
+           uint64_t* mask) {
+  const double *R = views.R, *t = views.t;
+  const auto z0 = floats(views.z0), z1 = floats(views.z1);
   double E[9];
   essential_matrix(R, t, E);
+  for_points(E, views.z0, views.z1);
   vf e[9];
   for (int k = 0; k < 9; ++k) e[k] = splat(static_cast<float>(E[k]));
   const vf limit = splat(static_cast<float>(eps * eps * (1.0 + 1e-5)));
@@ -111,8 +150,10 @@ int screen(const EdgeArrays& edges, const double* R, const double* t, double eps
     for (int b = 0; b < 64; b += kFloats) {
       if (!(word >> b & kGroup)) continue;
       const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const Depths<vf> d(r, tt, load(edges.x0f + i), load(edges.y0f + i), load(edges.n0f + i),
-                         load(edges.x1f + i), load(edges.y1f + i), load(edges.n1f + i));
+      const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
+      const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
+      const Depths<vf> d(r, tt, x0, y0, z0, inverse_norm(x0, y0, z0, edges.n0f + i), x1, y1, z1,
+                         inverse_norm(x1, y1, z1, edges.n1f + i));
       const vf bound = min_depth * (one - d.a * d.a) - depth_slack;
       const uint64_t front =
           bits(less(bound, d.p - d.a * d.s)) & bits(less(bound, d.s - d.a * d.p));

@@ -11,7 +11,8 @@
 namespace manymatch {
 
 // Edges as structure of arrays, padded with NaN to a whole number of 64-edge words: a padding edge
-// is an outlier of every pose. Points are on the normalised plane, `n` is 1 / |(x, y, 1)|.
+// is an outlier of every pose. Points are on the normalised plane, `n` is 1 / |(x, y, 1)|; where a
+// focal length is unknown they are in its unit, and `n` is null.
 struct EdgeArrays {
   const double *x0, *y0, *n0, *x1, *y1, *n1;
   const float *x0f, *y0f, *n0f, *x1f, *y1f, *n1f;
@@ -33,25 +34,49 @@ struct FivePointSolutions {
   double t[kFivePointBatch * kFivePointMaxRoots][3];
 };
 
-struct RelativePoseKernels {
+// The number 1 as a factor that costs nothing.
+struct One {};
+
+// A pose, and the third component of the rays (x, y, z) of either camera: One for points on the
+// normalised planes, or a focal length (double) in the unit of the points.
+template <class Z>
+struct TwoViews {
+  const double *R, *t;
+  Z z0 = {}, z1 = {};
+};
+
+// What a refinement can move: a rotation by three parameters, a direction by two and, where they
+// are numbers, the logarithms of the two focal lengths.
+template <class Z>
+constexpr int kPoseParameters = 7;
+template <>
+inline constexpr int kPoseParameters<One> = 5;
+
+// N is kPoseParameters<Z>.
+template <class Z>
+struct EpipolarKernels {
   // Superset of the inliers in float32: no edge that `inliers` reports is missing. `slack` bounds
   // the rounding of the numerator. Below `enough` edges it may stop early with a larger superset.
   // Returns the number of bits set.
-  int (*screen)(const EdgeArrays&, const double* R, const double* t, double eps, double slack,
-                int enough, uint64_t* mask);
+  int (*screen)(const EdgeArrays&, const TwoViews<Z>&, double eps, double slack, int enough,
+                uint64_t* mask);
   // Exact inliers in float64: r^2 < eps^2 and cheirality. r2 may be null.
-  int (*inliers)(const EdgeArrays&, const double* R, const double* t, double eps2, uint64_t* mask,
-                 double* r2);
-  void (*five_point)(const FivePointBatch&, FivePointSolutions&);
-  // out: 15 entries of the upper triangle of J^T W J by rows, 5 of J^T W r, the cost (0 for Cauchy:
-  // the caller sums it from the residuals).
-  void (*normal_equations)(const RefineArrays&, const double* R, const double* t,
-                           const double* tangent, Loss, double eps2, double* out);
+  int (*inliers)(const EdgeArrays&, const TwoViews<Z>&, double eps2, uint64_t* mask, double* r2);
+  // out: N (N + 1) / 2 entries of the upper triangle of J^T W J by rows, N of J^T W r, the cost (0
+  // for Cauchy: the caller sums it from the residuals).
+  void (*normal_equations)(const RefineArrays&, const TwoViews<Z>&, const double* tangent, Loss,
+                           double eps2, double* out);
   // Squared residuals, infinite where undefined.
-  void (*residuals)(const RefineArrays&, const double* R, const double* t, double* r2);
-  // Signed residuals and their derivatives, row-major (padded, 5).
-  void (*jacobian)(const RefineArrays&, const double* R, const double* t, const double* tangent,
-                   double* r, double* J);
+  void (*residuals)(const RefineArrays&, const TwoViews<Z>&, double* r2);
+  // Signed residuals and their derivatives, row-major (padded, N).
+  void (*jacobian)(const RefineArrays&, const TwoViews<Z>&, const double* tangent, double* r,
+                   double* J);
+};
+
+using UnknownFocalKernels = EpipolarKernels<double>;
+
+struct RelativePoseKernels : EpipolarKernels<One> {
+  void (*five_point)(const FivePointBatch&, FivePointSolutions&);
 };
 
 }  // namespace manymatch

@@ -45,7 +45,7 @@ class RelativePoseProblem {
 
   const Graph& graph() const { return graph_; }
   double eps() const { return eps_; }
-  Workspace workspace() const;
+  static Workspace workspace();
 
   void solve(std::span<const int> samples, Workspace& space, Solutions<Pose>& out) const;
   int screen(const Pose& pose, int enough, std::span<uint64_t> mask) const;

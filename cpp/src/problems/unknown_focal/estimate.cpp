@@ -1,0 +1,7 @@
+#include "manymatch/problems/unknown_focal/estimate.h"
+
+namespace manymatch {
+
+template class Estimator<UnknownFocalProblem>;
+
+}  // namespace manymatch
