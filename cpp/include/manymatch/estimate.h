@@ -392,8 +392,11 @@ SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& pro
   if (method == Method::kAuto && options_.uses(kStoppingPart)) {
     hcm.stop_by([&](MaskView inliers) {
       const double clean = proposals.clean_chance(inliers, P::kSampleSize);
-      if constexpr (requires { P::kSampleChance; }) return clean * P::kSampleChance;
-      return clean;
+      if constexpr (requires { P::kSampleChance; }) {
+        return clean * P::kSampleChance;
+      } else {
+        return clean;
+      }
     });
   }
   return hcm.run(method == Method::kHcm ? nullptr : &pool);

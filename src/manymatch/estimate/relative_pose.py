@@ -42,6 +42,11 @@ _LOW_PARALLAX = 4.0
 # The images determine a focal length if they leave this share of the prior's standard deviation.
 _DETERMINED = 0.5
 
+# Residuals of matches are not independent: so many of their nats count as one, as for the
+# probabilities of alternatives (docs/confidence.md). docs/unknown_focal.md has the measured errors
+# over their standard deviations.
+_NATS_PER_ODDS = 16.0
+
 
 def estimate_relative_pose(
     graph: GraphLike,
@@ -258,42 +263,48 @@ def _found_focals(
 
     The pair becomes that of the cameras found, with points on their normalised planes.
     """
-    R, t, f = result.model
-    x0, x1 = pair.x0[matches[:, 0]], pair.x1[matches[:, 1]]
-    noise = result.noise if result.noise > 0.0 else pair.eps
-    sd = focal_deviations(x0, x1, result.model, pair.parameters, noise)
-    given = np.array([camera.focal_sigma or 0.0 for camera in pair.cameras])
+    deviations = _focal_deviations(pair, result, matches)
+    focals = result.model[2]
     found = tuple(
         camera if camera.known_focal else camera.with_focal(float(focal * pair.frame))
-        for camera, focal in zip(pair.cameras, f, strict=True)
+        for camera, focal in zip(pair.cameras, focals, strict=True)
     )
-    pixel = normalised_pixel(*found)
-    pair.x0, pair.x1 = pair.x0 / f[0], pair.x1 / f[1]
-    pair.cameras, pair.eps, pair.parameters = found, pixel * pair.threshold_px, None
+    priors = np.array([camera.focal_sigma or 0.0 for camera in pair.cameras])
+    pair.x0, pair.x1 = pair.x0 / focals[0], pair.x1 / focals[1]
+    pair.cameras, pair.parameters = found, None
+    pair.eps = normalised_pixel(*found) * pair.threshold_px
     return {
-        "focal_sd_px": tuple(float(s * c.focal) for s, c in zip(sd, found, strict=True)),
-        "focal_determined": bool(np.all(sd <= _DETERMINED * given)),
+        "focal_sd_px": tuple(
+            float(deviation * camera.focal)
+            for deviation, camera in zip(deviations, found, strict=True)
+        ),
+        "focal_determined": bool(np.all(deviations <= _DETERMINED * priors)),
         "_cameras": found,
     }
 
 
-def focal_deviations(
-    x0: FloatArray, x1: FloatArray, model: Any, parameters: FloatArray, noise: float
+def _focal_deviations(
+    pair: PreparedPair, result: _core.UnknownFocalEstimate, matches: IndexArray
 ) -> FloatArray:
-    """Standard deviations (2,) of the logarithms of the focal lengths, given matches (M, 2)."""
-    sigma = parameters[[1, 3]]
-    _, jacobian = _core.focal_jacobian(x0, x1, *model)
-    jacobian = jacobian[np.isfinite(jacobian).all(axis=1)]
-    if parameters[4]:
-        jacobian = np.column_stack([jacobian[:, :5], jacobian[:, 5] + jacobian[:, 6]])
-        sigma = sigma[:1]
-    else:
-        jacobian = jacobian[:, [True] * 5 + (sigma > 0).tolist()]
-    free = sigma[sigma > 0]
-    information = jacobian.T @ jacobian / noise**2
-    information[np.diag_indices(5 + len(free))] += [*[1e-6] * 5, *(1.0 / free**2)]
+    """Return the standard deviations (2,) of the logarithms of the focal lengths, 0 if known."""
+    sigma = np.asarray(pair.parameters)[[1, 3]]
+    x0, x1 = pair.x0[matches[:, 0]], pair.x1[matches[:, 1]]
+    residuals, jacobian = _core.focal_jacobian(x0, x1, *result.model)
+    defined = np.isfinite(residuals) & np.isfinite(jacobian).all(axis=1)
+    # Columns of the parameters that are free.
+    into = np.eye(7)[:, [True] * 5 + (sigma > 0.0).tolist()]
+    if np.asarray(pair.parameters)[4]:
+        into = into[:, :6] + np.eye(7)[:, [6]] * (np.arange(6) == 5)
+    rows = jacobian[defined] @ into
+    noise = result.noise if result.noise > 0.0 else 0.5 * pair.eps
+    information = rows.T @ rows / (_NATS_PER_ODDS * noise**2)
+    free = len(into.T) - 5
+    information[range(5, 5 + free), range(5, 5 + free)] += 1.0 / sigma[sigma > 0.0][:free] ** 2
+    values, vectors = np.linalg.eigh(information)
+    values = np.maximum(values, np.finfo(np.float64).eps * values[-1])
+    variance = np.sum(vectors**2 / values, axis=1)[5:]
     deviations = np.zeros(2)
-    deviations[parameters[[1, 3]] > 0] = np.sqrt(np.diag(np.linalg.inv(information))[5:])
+    deviations[sigma > 0.0] = np.minimum(np.sqrt(variance), sigma[sigma > 0.0])
     return deviations
 
 

@@ -34,6 +34,12 @@ constexpr int kBatch = 64;
 // edges are fewer. Graph and data outlive the problem. All members are const and called by several
 // threads at once; what they write to is in the Workspace of a thread.
 //
+// A problem whose models have more parameters than a sample determines, such as a focal length,
+// draws the rest together with the sample. What the estimator asks of it then is optional: the
+// share of the samples for which that is close enough (P::kSampleChance), a logarithm of the prior
+// of a model (problem.log_prior), data that draw near a model (data.near), and how much more the
+// last stage looks at (P::kSettleRounds, P::kOtherPolished, P::starts_apart).
+//
 // Residuals are in the unit of the threshold `eps()`. An edge is an inlier of a model if its
 // squared residual is below eps^2 and the problem's other conditions hold (such as positive
 // depths).

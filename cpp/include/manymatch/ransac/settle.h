@@ -81,7 +81,7 @@ class Settlement {
     if (refined.size() > kMostRefined) refined.resize(kMostRefined);
     for (Supported& other : refined) consider(other.model);
     look_at(best_.model);
-    for (int round = 0; round < kRounds && !interrupt.poll(); ++round) {
+    for (int round = 0; round < rounds() && !interrupt.poll(); ++round) {
       explore(round);
       Model polished = best_.model;
       for (int i = 0; i < kPolishes; ++i) polish(polished);
@@ -123,16 +123,8 @@ class Settlement {
   static constexpr std::size_t kMostOthers = 5;
   // Rounds of new samples, samples of each, and how many of their models are polished: of the best
   // ones, and of the best that are other poses than the best so far.
-  static constexpr int kSamples = 128, kPolishes = 2;
-  static constexpr std::size_t kPolished = 3;
-  static constexpr int kRounds = [] {
-    if constexpr (requires { P::kSettleRounds; }) return P::kSettleRounds;
-    return 2;
-  }();
-  static constexpr std::size_t kOtherPolished = [] {
-    if constexpr (requires { P::kOtherPolished; }) return P::kOtherPolished;
-    return std::size_t{2};
-  }();
+  static constexpr int kRounds = 2, kSamples = 128, kPolishes = 2;
+  static constexpr std::size_t kPolished = 3, kOtherPolished = 2;
   // Samples are drawn from edges up to so many thresholds from the best model, of priors not far
   // below the largest, and scored by edges a little farther.
   static constexpr double kSampledReach = 5.0, kLeastRelativePrior = 0.25, kScoredReach = 6.0;
@@ -218,8 +210,27 @@ class Settlement {
 
   // Where the problem has one.
   double log_prior(const Model& model) const {
-    if constexpr (requires { problem_.log_prior(model); }) return problem_.log_prior(model);
-    return 0.0;
+    if constexpr (requires { problem_.log_prior(model); }) {
+      return problem_.log_prior(model);
+    } else {
+      return 0.0;
+    }
+  }
+
+  // A problem may want more.
+  static constexpr int rounds() {
+    if constexpr (requires { P::kSettleRounds; }) {
+      return P::kSettleRounds;
+    } else {
+      return kRounds;
+    }
+  }
+  static constexpr std::size_t most_others_polished() {
+    if constexpr (requires { P::kOtherPolished; }) {
+      return P::kOtherPolished;
+    } else {
+      return kOtherPolished;
+    }
   }
 
   // What samples are drawn with in a round. The samples of a problem with more parameters than they
@@ -299,7 +310,7 @@ class Settlement {
     for (const Supported& raw : found) {
       if (polished < kPolished) {
         ++polished;
-      } else if (others.size() == kOtherPolished) {
+      } else if (others.size() == most_others_polished()) {
         break;
       } else if (std::all_of(others.begin(), others.end(),
                              [&](const Model& other) { return starts_apart(raw.model, other); }) &&
