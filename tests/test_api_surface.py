@@ -40,7 +40,7 @@ SIGNATURES = {
     "estimate_many": "problems, method='auto', options=None, threads=0, settings",
     "estimate_relative_pose": (
         "graph, camera0, camera1, method='auto', options=None, proposals=None, "
-        "working_scale=None, settings"
+        "working_scale=None, shared_focal=None, settings"
     ),
     "estimate_relative_poses": "problems, method='auto', options=None, threads=0, settings",
     "estimate_rigid_transform": (

@@ -350,7 +350,7 @@ def evidence(estimate: Estimate) -> Evidence | None:
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     distances = sampson_distances(pair, pose.R, pose.t)
     in_front = distances[np.isfinite(distances)]
-    spread = pose_covariance(x0, x1, pose, pair.eps, in_front)
+    spread = pose_covariance(x0, x1, pose, pair.eps, in_front, _focal_steps(estimate))
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
     second = second_search(pair, estimate)
     apart = 0.0
@@ -368,6 +368,16 @@ def evidence(estimate: Estimate) -> Evidence | None:
     pixels = estimate.threshold_px / pair.eps
     spread = dataclasses.replace(spread, noise=spread.noise * pixels)
     return Evidence(len(x0), shape, spread, features, rival, accuracy(spread))
+
+
+def _focal_steps(estimate: Estimate) -> FloatArray | None:
+    """Errors of the logarithms of the focal lengths, as in `pose_covariance`; None if known."""
+    if not any(estimate.focal_sd_px):
+        return None
+    cameras = estimate._pair.cameras  # noqa: SLF001
+    steps = np.diag([sd / c.focal for sd, c in zip(estimate.focal_sd_px, cameras, strict=True)])
+    shared = all(estimate.focal_sd_px) and cameras[0].focal == cameras[1].focal
+    return steps.sum(axis=0, keepdims=True) if shared else steps[steps.any(axis=1)]
 
 
 def model_evidence(estimate: Estimate) -> Evidence | None:

@@ -279,7 +279,7 @@ def _found_focals(
             for deviation, camera in zip(deviations, found, strict=True)
         ),
         "focal_determined": bool(np.all(deviations <= _DETERMINED * priors)),
-        "_cameras": found,
+        "_solver": RELATIVE_POSE.core_of(pair),
     }
 
 

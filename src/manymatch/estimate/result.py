@@ -261,10 +261,13 @@ class GeometricProblem:
     prepare: Callable[..., PreparedPair]
     finish: Callable[[PreparedPair, Any, str], Estimate]
 
+    def core_of(self, pair: PreparedPair) -> str:
+        """Name of the core's function for a pair."""
+        return self.core if isinstance(self.core, str) else self.core[pair.parameters is not None]
+
     def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[Estimate]:
         """Estimate all pairs; one pair uses the threads within, several use one each."""
-        cores = (self.core,) * 2 if isinstance(self.core, str) else self.core
-        names = [cores[pair.parameters is not None] for pair in pairs]
+        names = [self.core_of(pair) for pair in pairs]
         estimates: list[Estimate | None] = [None] * len(pairs)
         for name in dict.fromkeys(names):
             chosen = [i for i, other in enumerate(names) if other == name]
@@ -314,7 +317,7 @@ def common_fields(
         "timing": dict(result.timing),
         "_pair": prepared,
         "_model": result.model,
-        "_solver": problem.core,
+        "_solver": problem.core_of(prepared),
         "_kept": read_only(result.kept),
         "_second_support": result.second_support,
         "_pool_agreement": result.pool_agreement,

@@ -78,7 +78,12 @@ def tangent_basis(t: FloatArray) -> FloatArray:
 
 
 def pose_covariance(
-    x0: FloatArray, x1: FloatArray, pose: RelativePose, eps: float, distances: FloatArray
+    x0: FloatArray,
+    x1: FloatArray,
+    pose: RelativePose,
+    eps: float,
+    distances: FloatArray,
+    focal_steps: FloatArray | None = None,
 ) -> PoseCovariance:
     """Covariance of a pose that was refined on the matches x0, x1, (M, 2) each.
 
@@ -91,17 +96,24 @@ def pose_covariance(
     which constrain the pose little: when the pose moves, one leaves and another one enters.
     ``d = (J'J)⁻¹ J'r`` is how far the pose is from the one that fits the matches best, to which
     wrong candidates pulled it during the refinement.
+
+    `focal_steps` (K, 2) are independent errors of the logarithms of the two focal lengths, each of
+    one standard deviation. The pose follows such an error, which adds to its covariance.
     """
     basis = tangent_basis(pose.t)
     unknown = np.full((PARAMETERS, PARAMETERS), math.nan)
     residual, jacobian = _core.sampson_jacobian(x0, x1, pose.R, pose.t)
     defined = np.isfinite(residual) & np.isfinite(jacobian).all(axis=1)
-    residual, jacobian = residual[defined], jacobian[defined]
+    shift = np.zeros((len(residual), 0))
+    if focal_steps is not None:
+        by_focal = _core.focal_jacobian(x0, x1, pose.R, pose.t, np.ones(2))[1][:, PARAMETERS:]
+        shift = by_focal @ focal_steps.T
+    residual, jacobian, shift = residual[defined], jacobian[defined], shift[defined]
     for _ in range(_LEVERAGE_ROUNDS):
         shared = leverage(jacobian) <= max(_LEVERAGE, 3.0 * PARAMETERS / max(len(jacobian), 1))
         if shared.all():
             break
-        residual, jacobian = residual[shared], jacobian[shared]
+        residual, jacobian, shift = residual[shared], jacobian[shared], shift[shared]
     freedom = len(residual) - PARAMETERS
     if freedom <= 1:
         return PoseCovariance(unknown, basis, math.nan, math.inf, math.inf)
@@ -115,6 +127,9 @@ def pose_covariance(
     inverse = (vectors / values) @ vectors.T
     pull = inverse @ (jacobian.T @ residual)
     matrix = (noise**2 / kept_share(noise2)) * inverse + np.outer(pull, pull)
+    if focal_steps is not None:
+        follows = inverse @ (jacobian.T @ shift)
+        matrix = matrix + follows @ follows.T
     matrix = 0.5 * (matrix + matrix.T)
     return PoseCovariance(
         matrix,
