@@ -508,6 +508,100 @@ void test_screening_loses_nothing() {
   }
 }
 
+// Whether two edges can hold together, by the definition: lengths that differ by less than the
+// threshold, and neither shorter than the least height of a sample.
+bool consistent(const Scene& scene, double eps, int e, int f) {
+  const auto length = [](const std::vector<double>& x, int a, int b) {
+    return std::hypot(x[at(3 * a)] - x[at(3 * b)], x[at(3 * a + 1)] - x[at(3 * b + 1)],
+                      x[at(3 * a + 2)] - x[at(3 * b + 2)]);
+  };
+  const Graph& graph = scene.graph;
+  const double l0 = length(scene.x0, graph.left[at(e)], graph.left[at(f)]);
+  const double l1 = length(scene.x1, graph.right[at(e)], graph.right[at(f)]);
+  const double least = RigidProblem::limits(eps).least_height;
+  return std::abs(l0 - l1) < eps && l0 >= least && l1 >= least;
+}
+
+// Completed samples are consistent and from the allowed edges, each as often as any other; and the
+// chance of clean ones is that of all samples counted.
+void test_completion() {
+  Source random(72);
+  const auto model = random_transform<false>(random);
+  Scene scene(random, model, 70, 0.005);
+  Edges edges;
+  for (int i = 0; i < 70; ++i) edges.emplace_back(i, i);
+  for (int i = 0; i < 30; ++i) edges.emplace_back(i, (i + 1) % 70);  // a second edge of a vertex
+  scene.graph = make_graph(edges, 70, 70);
+  const double eps = 0.05;
+  const RigidProblem problem(scene.graph, scene.points(eps));
+  const auto completion = problem.completion();
+  const int count = static_cast<int>(edges.size());
+  Mask allowed(scene.graph.words(), 0), inliers(scene.graph.words());
+  for (int e = 0; e < count; e += 1 + e % 2) set_bit(allowed, e);
+  problem.inliers(model, inliers, {});
+  const auto can = [&](int e, int f) { return consistent(scene, eps, e, f); };
+
+  const int first = 1;
+  std::vector<int> seconds, drawn(at(count), 0);
+  for (int f = 0; f < count; ++f) {
+    if (has_bit(allowed, at(f)) && can(first, f)) seconds.push_back(f);
+  }
+  constexpr int kDraws = 20000;
+  int complete = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    Rng rng(5, static_cast<uint64_t>(i), Rng::kSample);
+    int sample[3] = {first, -1, -1};
+    if (!completion->complete(rng, allowed, sample)) continue;
+    ++complete;
+    ++drawn[at(sample[1])];
+    for (int k = 1; k < 3; ++k) {
+      CHECK(has_bit(allowed, at(sample[k])));
+      CHECK(can(first, sample[k]));
+    }
+    CHECK(can(sample[1], sample[2]));
+  }
+  CHECK(complete > kDraws / 2 && seconds.size() > 10);
+  for (int f : seconds) {
+    bool third = false;
+    for (int g : seconds) third |= can(f, g);
+    const double expected = third ? kDraws / static_cast<double>(seconds.size()) : 0.0;
+    CHECK_NEAR(drawn[at(f)], expected, 5.0 * std::sqrt(expected));
+  }
+
+  // A few first edges only, so that all of them are looked at.
+  Mask few(scene.graph.words(), 0);
+  for (int e = 0, taken = 0; e < count && taken < 30; ++e) {
+    if (has_bit(allowed, at(e)) && has_bit(inliers, at(e))) {
+      set_bit(few, e);
+      ++taken;
+    }
+  }
+  double chance = 0.0;
+  int firsts = 0;
+  for (int e = 0; e < count; ++e) {
+    if (!has_bit(allowed, at(e)) || !has_bit(few, at(e))) continue;
+    ++firsts;
+    int second = 0;
+    double right = 0.0;
+    for (int f = 0; f < count; ++f) {
+      if (!has_bit(allowed, at(f)) || !can(e, f)) continue;
+      ++second;
+      int third = 0, clean = 0;
+      for (int g = 0; g < count; ++g) {
+        if (!has_bit(allowed, at(g)) || !can(e, g) || !can(f, g)) continue;
+        ++third;
+        clean += has_bit(few, at(g));
+      }
+      if (third && has_bit(few, at(f))) right += static_cast<double>(clean) / third;
+    }
+    if (second) chance += right / second;
+  }
+  CHECK(firsts > 10);
+  CHECK_NEAR(completion->clean_chance(allowed, few), chance / firsts, 1e-12);
+  CHECK(chance > 0.0);
+  CHECK_EQ(completion->clean_chance(allowed, Mask(scene.graph.words(), 0)), 0.0);
+}
+
 // Instruction sets with fused operations agree to the bit, the baseline nearly.
 template <bool kFreeScale>
 void test_sets_agree() {
@@ -575,6 +669,7 @@ int main() {
     test_all<true>();
     test_tolerance();
     test_bad_points();
+    test_completion();
   });
   test_sets_agree<false>();
   test_sets_agree<true>();

@@ -49,8 +49,12 @@ class Estimator {
   using Clock = std::chrono::steady_clock;
 
   // Constants of method "auto".
-  // Edges beyond these, in the graph's order, are not looked at before the model is known.
-  static constexpr std::size_t kConsideredEdges = 2048;
+  // Edges beyond these, in the graph's order, are not looked at before the model is known. A
+  // problem may want another number.
+  static constexpr std::size_t kConsideredEdges = [] {
+    if constexpr (requires { P::kConsideredEdges; }) return P::kConsideredEdges;
+    return std::size_t{2048};
+  }();
   // Of these, so many of the largest prior are enough to search with.
   static constexpr std::size_t kSearchedEdges = 384;
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
@@ -265,8 +269,13 @@ void Estimator<P>::run_auto() {
   const std::size_t searched = options_.uses(kNarrowPart) ? kSearchedEdges : considered;
   Subgraph narrow(graph_, union_of(likeliest_edges(levels, considered, searched), named));
   if (!why_unsolvable(narrow.graph, narrow.local(sampled_), true).empty()) narrow = wide;
-  const Proposals proposals = level_proposals(narrow, levels);
+  Proposals proposals = level_proposals(narrow, levels);
   const P search_problem(narrow.graph, data_);
+  if constexpr (requires { search_problem.completion(); }) {
+    if (options_.uses(kFilterPart)) {
+      proposals.complete_by(narrow.graph, search_problem.completion());
+    }
+  }
   const P select_problem(wide.graph, data_);
   const HcmTerms terms(narrow.graph, Priors(narrow.graph, pick(levels.prior, narrow.edges),
                                             options_.delta, kNoMatchProbability));

@@ -135,6 +135,16 @@ inline int matching_of_edges(const Graph& graph, const std::vector<int>& edges) 
   return MaximumMatching(graph).cardinality(mask);
 }
 
+// Completes a sample whose first edge is drawn, by edges that can hold together with it.
+class SampleCompletion {
+ public:
+  virtual ~SampleCompletion() = default;
+  // Draws the other edges among the `allowed` ones; false if there are none.
+  virtual bool complete(Rng& rng, MaskView allowed, std::span<int> sample) const = 0;
+  // Chance that they are inliers, given that the first one is.
+  virtual double clean_chance(MaskView allowed, MaskView inliers) const = 0;
+};
+
 class Proposals {
  public:
   // The share of inliers of the best of many hypotheses is biased upwards, the more the fewer the
@@ -153,7 +163,20 @@ class Proposals {
   // sample; the shares of all guides sum up to one at most.
   void guide(const Graph& graph, std::vector<int> edges, double share) {
     auto sampler = std::make_unique<ConstrainedSampler>(graph, edges);
-    guides_.push_back({std::move(edges), std::move(sampler), share});
+    guides_.push_back({std::move(edges), std::move(sampler), share, {}});
+  }
+
+  // Draws the first edge of a sample only, and lets the problem complete it. Comes after the
+  // guides.
+  void complete_by(const Graph& graph, std::unique_ptr<const SampleCompletion> completion) {
+    completion_ = std::move(completion);
+    const auto mask_of = [&](const std::vector<int>& edges) {
+      Mask mask(graph.words(), 0);
+      for (int e : edges) set_bit(mask, e);
+      return mask;
+    };
+    allowed_ = mask_of(edges_);
+    for (Guide& guide : guides_) guide.allowed = mask_of(guide.edges);
   }
 
   Scratch scratch() const {
@@ -169,6 +192,13 @@ class Proposals {
             int64_t* wasted, int64_t max_wasted = INT64_MAX) const {
     Rng rng(seed, static_cast<uint64_t>(iteration), Rng::kSample);
     const std::size_t i = guide_of(seed, iteration);
+    if (completion_) {
+      const bool all = i == guides_.size();
+      const ConstrainedSampler& sampler = all ? sampler_ : *guides_[i].sampler;
+      return sampler.draw(rng, all ? scratch.all : scratch.guides[i], sample.first(1), wasted,
+                          max_wasted) &&
+             completion_->complete(rng, all ? allowed_ : guides_[i].allowed, sample);
+    }
     if (i == guides_.size()) {
       return uniform_edges_ ? draw_edges(rng, edges_, sample)
                             : sampler_.draw(rng, scratch.all, sample, wasted, max_wasted);
@@ -182,10 +212,10 @@ class Proposals {
   double clean_chance(MaskView inliers, int size) const {
     double chance = 0.0, rest = 1.0;
     for (const Guide& guide : guides_) {
-      chance += guide.share * clean_chance(*guide.sampler, inliers, size);
+      chance += guide.share * clean_chance(*guide.sampler, guide.allowed, inliers, size);
       rest -= guide.share;
     }
-    return chance + std::max(rest, 0.0) * clean_chance(sampler_, inliers, size);
+    return chance + std::max(rest, 0.0) * clean_chance(sampler_, allowed_, inliers, size);
   }
 
  private:
@@ -193,12 +223,16 @@ class Proposals {
     std::vector<int> edges;
     std::unique_ptr<ConstrainedSampler> sampler;
     double share;
+    Mask allowed;  // the edges, where samples are completed
   };
 
-  static double clean_chance(const ConstrainedSampler& sampler, MaskView inliers, int size) {
+  double clean_chance(const ConstrainedSampler& sampler, MaskView allowed, MaskView inliers,
+                      int size) const {
     const double share = sampler.inlier_chance(inliers);
     const double deviation = std::sqrt(share * (1.0 - share) / std::max(sampler.num_active(), 1));
-    return std::pow(std::max(share - kBiasDeviations * deviation, 0.0), size);
+    const double first = std::max(share - kBiasDeviations * deviation, 0.0);
+    return completion_ ? first * completion_->clean_chance(allowed, inliers)
+                       : std::pow(first, size);
   }
 
   // Guide of an iteration, their number for none.
@@ -214,6 +248,8 @@ class Proposals {
   bool uniform_edges_;
   ConstrainedSampler sampler_;
   std::vector<Guide> guides_;
+  std::unique_ptr<const SampleCompletion> completion_;
+  Mask allowed_;
 };
 
 }  // namespace manymatch

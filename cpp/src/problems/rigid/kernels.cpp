@@ -13,6 +13,7 @@ const RigidKernels CompiledFor<RigidKernels, InstructionSet::MANYMATCH_ISA>::ker
     .inliers = inliers,
     .rigid_three_point = three_point<false>,
     .similarity_three_point = three_point<true>,
+    .consistent = consistent,
     .sums = sums,
     .residuals = residuals,
 };

@@ -1,7 +1,9 @@
 #include "manymatch/problems/rigid/problem.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <initializer_list>
 
 #include "manymatch/refine/robust_least_squares.h"
 
@@ -16,6 +18,12 @@ constexpr double kSideTolerance = 2.0;
 // A triangle of a height of about the noise has any normal. Where the threshold is as large as the
 // cloud, so are the triangles.
 constexpr double kLeastHeight = 2.0, kMostLeastHeight = 0.05;
+
+// Lengths of a pair of edges in a sample of "auto", in thresholds: nearly all pairs of inliers, and
+// few by chance.
+constexpr double kPairTolerance = 1.0;
+
+double least_height(double eps) { return std::min(kLeastHeight * eps, kMostLeastHeight); }
 
 const RigidKernels& rigid_kernels() { return kernels<RigidKernels>(); }
 
@@ -88,7 +96,96 @@ void orthonormalise(double* A, double scale) {
   }
 }
 
+// Samples of edges that keep their distances to each other.
+class Completion : public SampleCompletion {
+ public:
+  Completion(const SpaceEdges& edges, std::size_t count, double eps) : words_(edges.words) {
+    const double tolerance = kPairTolerance * eps, least = least_height(eps);
+    rows_.resize(count * words_);
+    for (std::size_t e = 0; e < count; ++e) {
+      rigid_kernels().consistent(edges, e, {tolerance * tolerance, least * least},
+                                 &rows_[e * words_]);
+    }
+  }
+
+  bool complete(Rng& rng, MaskView allowed, std::span<int> sample) const override {
+    const uint64_t* first = row(sample[0]);
+    const int second = draw_in(rng, {first, allowed.data()});
+    if (second < 0) return false;
+    const int third = draw_in(rng, {first, row(second), allowed.data()});
+    if (third < 0) return false;
+    sample[1] = second;
+    sample[2] = third;
+    return true;
+  }
+
+  // Over some of the first edges, and all second ones.
+  double clean_chance(MaskView allowed_mask, MaskView inlier_mask) const override {
+    constexpr int kMostFirst = 32;
+    const uint64_t *allowed = allowed_mask.data(), *inliers = inlier_mask.data();
+    const int total = count_in({allowed, inliers});
+    if (total == 0) return 0.0;
+    const int firsts = std::min(total, kMostFirst);
+    double sum = 0.0;
+    for (int i = 0; i < firsts; ++i) {
+      const uint64_t* e = row(edge_in({allowed, inliers}, i * total / firsts));
+      const int right = count_in({e, allowed, inliers});
+      double chances = 0.0;
+      for (int j = 0; j < right; ++j) {
+        const uint64_t* f = row(edge_in({e, allowed, inliers}, j));
+        const int third = count_in({e, f, allowed});
+        if (third) chances += static_cast<double>(count_in({e, f, allowed, inliers})) / third;
+      }
+      if (right) sum += chances / count_in({e, allowed});
+    }
+    return sum / firsts;
+  }
+
+ private:
+  using Masks = std::initializer_list<const uint64_t*>;
+
+  const uint64_t* row(int e) const { return &rows_[at(e) * words_]; }
+
+  static uint64_t word_in(Masks masks, std::size_t w) {
+    uint64_t word = ~uint64_t{0};
+    for (const uint64_t* mask : masks) word &= mask[w];
+    return word;
+  }
+  // Number of edges in all of the masks, and the one with a number among them.
+  int count_in(Masks masks) const {
+    int count = 0;
+    for (std::size_t w = 0; w < words_; ++w) count += std::popcount(word_in(masks, w));
+    return count;
+  }
+  int edge_in(Masks masks, int number) const {
+    std::size_t w = 0;
+    uint64_t word = word_in(masks, w);
+    for (int here = std::popcount(word); number >= here; here = std::popcount(word)) {
+      number -= here;
+      word = word_in(masks, ++w);
+    }
+    for (; number > 0; --number) word &= word - 1;
+    return static_cast<int>(w * 64) + std::countr_zero(word);
+  }
+  // One of them, each equally likely; -1 if there is none.
+  int draw_in(Rng& rng, Masks masks) const {
+    const int count = count_in(masks);
+    if (count == 0) return -1;
+    return edge_in(masks, static_cast<int>(rng.below(static_cast<uint32_t>(count))));
+  }
+
+  std::size_t words_;
+  std::vector<uint64_t> rows_;  // of every edge, those that can be in a sample with it
+};
+
 }  // namespace
+
+template <bool kFreeScale>
+std::unique_ptr<const SampleCompletion> TransformProblem<kFreeScale>::completion() const
+  requires(!kFreeScale)
+{
+  return std::make_unique<Completion>(arrays_, graph_.num_edges(), eps_);
+}
 
 template <bool kFreeScale>
 Transform<kFreeScale> perturb(const Transform<kFreeScale>& transform, const double* step) {
@@ -165,7 +262,7 @@ bool TransformProblem<kFreeScale>::same(const Model& a, const Model& b) {
 
 template <bool kFreeScale>
 ThreePointLimits TransformProblem<kFreeScale>::limits(double eps) {
-  return {kSideTolerance * eps, std::min(kLeastHeight * eps, kMostLeastHeight)};
+  return {kSideTolerance * eps, least_height(eps)};
 }
 
 template <bool kFreeScale>

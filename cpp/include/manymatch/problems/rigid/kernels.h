@@ -62,6 +62,12 @@ enum SpaceSum : int {
   kSpaceSums = 19
 };
 
+// Which pairs of edges can hold together: their lengths differ by less than the tolerance, and both
+// are at least the least length, so that edges of one vertex cannot. All squared.
+struct PairLimits {
+  double tolerance2, least2;
+};
+
 struct RigidKernels {
   // Superset of the inliers in float32: no edge that `inliers` reports is missing. Returns the
   // number of bits set.
@@ -73,6 +79,8 @@ struct RigidKernels {
   void (*rigid_three_point)(const ThreePointBatch&, const ThreePointLimits&, ThreePointSolutions&);
   void (*similarity_three_point)(const ThreePointBatch&, const ThreePointLimits&,
                                  ThreePointSolutions&);
+  // The edges that can be in a rigid transform together with one of them.
+  void (*consistent)(const SpaceEdges&, std::size_t edge, const PairLimits&, uint64_t* mask);
   // The cost is 0 for Cauchy's loss: the caller sums it from the residuals.
   void (*sums)(const RefineArrays&, const TransformNumbers&, Loss, double eps2, double* out);
   void (*residuals)(const RefineArrays&, const TransformNumbers&, double* r2);

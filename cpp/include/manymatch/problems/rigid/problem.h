@@ -10,6 +10,7 @@
 #include "manymatch/problems/points.h"
 #include "manymatch/problems/rigid/kernels.h"
 #include "manymatch/ransac/problem.h"
+#include "manymatch/ransac/sampler.h"
 
 namespace manymatch {
 
@@ -45,7 +46,10 @@ class TransformProblem {
   static constexpr int kSampleSize = 3;
   static constexpr int kDimension0 = 3, kDimension1 = 3;
   static constexpr const char* kModelName = kFreeScale ? "similarity" : "rigid transform";
-  static constexpr double kPolishReach = 2.0;
+  // Points of two scans lie beside each other, and the next candidate is as good a partner: all
+  // edges together are more precise than the likeliest, and those beyond the threshold less.
+  static constexpr std::size_t kConsideredEdges = 16384;
+  static constexpr double kPolishReach = 1.25;
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 3;
   // Whether they move the corners of a cube about as large as the cloud to about the same places.
@@ -72,6 +76,11 @@ class TransformProblem {
   int within(const Model& model, double limit2, std::span<uint64_t> mask) const;
   LmResult refine(Model& model, const GatheredEdges& edges, Loss loss, double scale2,
                   int max_iterations, Workspace& space) const;
+
+  // Draws the second and third edge of a sample among those whose lengths agree. Where the scale is
+  // free two lengths say nothing.
+  std::unique_ptr<const SampleCompletion> completion() const
+    requires(!kFreeScale);
 
   // Which samples are solved, given the threshold.
   static ThreePointLimits limits(double eps);

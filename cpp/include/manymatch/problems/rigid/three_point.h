@@ -82,6 +82,27 @@ inline md lengths_agree(vd a2, vd b2, vd tolerance2) {
   return either(less(q, vd{}), less(q * q, splat(4.0) * (a2 * b2)));
 }
 
+void consistent(const SpaceEdges& edges, std::size_t edge, const PairLimits& limits,
+                uint64_t* mask) {
+  const double* columns[6] = {edges.x0, edges.y0, edges.z0, edges.x1, edges.y1, edges.z1};
+  vd here[6];
+  for (int c = 0; c < 6; ++c) here[c] = splat(columns[c][edge]);
+  const vd tolerance2 = splat(limits.tolerance2), least2 = splat(limits.least2);
+  for (std::size_t w = 0; w < edges.words; ++w) {
+    uint64_t word = 0;
+    for (int b = 0; b < 64; b += kDoubles) {
+      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
+      vd d[6];
+      for (int c = 0; c < 6; ++c) d[c] = load(columns[c] + i) - here[c];
+      const vd length0 = dot3(d, d), length1 = dot3(d + 3, d + 3);
+      const md agree = both(lengths_agree(length0, length1, tolerance2),
+                            both(less_equal(least2, length0), less_equal(least2, length1)));
+      word |= static_cast<uint64_t>(bits(agree)) << b;
+    }
+    mask[w] = word;
+  }
+}
+
 template <bool kFreeScale>
 void three_point(const ThreePointBatch& batch, const ThreePointLimits& limits,
                  ThreePointSolutions& out) {
