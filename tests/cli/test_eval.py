@@ -430,3 +430,20 @@ def test_protocols_that_cannot_be_had(tmp_path):
     (tmp_path / "a.toml").write_text('preset = "classic"\n')
     both = run("eval", "synthetic:easy", "--protocol", "paper", "--config", tmp_path / "a.toml")
     assert "--protocol and --config must not be given together" in one_sentence(both)
+
+
+def test_hidden_cameras(tmp_path):
+    arguments = ["eval", "synthetic:easy", "--unknown-focal", "--out", tmp_path, *QUICK]
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    assert "Cameras are hidden; of the focal lengths, each pair finds its own." in said
+    text = (tmp_path / f"{EASY}-auto-first3.md").read_text()
+    assert re.search(r"focal error %, quartiles.*\d+\.\d / \d+\.\d / \d+\.\d", text, re.DOTALL)
+    found = RunResult.load(tmp_path / "synthetic" / "synthetic-easy" / "auto")
+    assert found.header["config"]["unknown_focal"]
+    shared = ("--out", tmp_path / "shared", "--camera-per", "all", "--json")
+    record = json.loads(run(*arguments, *shared).stdout)
+    assert record["methods"]["auto"]["config"]["camera_per"] == "all"
+    for change in (["--camera-per", "each"], ["--method", "opencv"]):
+        one_sentence(run(*arguments, *change))

@@ -63,10 +63,16 @@ def test_a_pair_is_printed_and_written(photos, tmp_path):
     assert set(record["files"]) == {"json", "config", "npz"}
 
 
-def test_guessed_cameras_are_called_guessed(photos, tmp_path):
+def test_unknown_cameras_are_called_unknown_and_found(photos, tmp_path):
     folder, _ = photos
     result = run(folder / "a.png", folder / "b.png", "--out", tmp_path, "--no-picture", *QUICK)
-    assert result.stdout.count("is guessed") == 2
+    assert result.stdout.count("has an unknown focal length, to be found from the images") == 2
+    assert re.search(r"Focal length (found|assumed): \d+ ± \d+ px", result.stdout)
+    two = (folder / "a.png", folder / "b.png", "--out", tmp_path, "--json", "--no-report", *QUICK)
+    record = json.loads(run(*two, "--no-shared-focal", "--camera1", "unknown").stdout)
+    assert len(set(record["focal_px"])) == 2
+    assert [camera["params"][0] for camera in record["config"]["cameras"]] == record["focal_px"]
+    assert all(deviation > 0 for deviation in record["focal_sd_px"])
 
 
 def _png(width, height):

@@ -123,6 +123,12 @@ def test_focal_lengths_that_were_found(
     [row] = [row for row in words.confidence_rows(confidence, found) if row[0] == "Focal length"]
     assert row[1] in said or " and " in row[1]
     assert row[2] == ("found from the images" if determined else "assumed, not known")
+    doubtful = dataclasses.replace(confidence, verdict="ambiguous")
+    [other] = words.focal_sentences(found, doubtful)
+    assert (other == sentence) == (not determined)
+    if determined:
+        assert re.fullmatch(r"Focal length.* with this pose: [^(]* px\.", other)
+        assert_sentence(other)
 
 
 def test_focal_lengths_of_an_absolute_pose_and_known_ones(estimate):

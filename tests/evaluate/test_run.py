@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from manymatch import Options, estimate_relative_pose, score_pose
+from manymatch import Camera, Options, estimate_relative_pose, score_pose
 from manymatch.associate.candidates import Association
 from manymatch.evaluate import pose_error_deg
 from manymatch.evaluate.run import COLUMNS, RunConfig, RunResult, run_set, run_sets
@@ -346,3 +346,74 @@ def test_a_folder_without_a_run_is_one_sentence(tmp_path):
 def test_seeds_follow_the_number_of_the_pair_in_its_list(tmp_path):
     result = run_set(SmallSource(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
     assert result.column("seed").tolist() == [[10, 11], [11, 12]]
+
+
+# ---------------------------------------------------------------- unknown focal lengths
+
+
+HIDDEN = replace(CONFIG, estimator="auto", unknown_focal=True)
+
+
+def test_hidden_cameras_are_found(tmp_path):
+    source = SmallSource(3)
+    result = run_set(source, {"a": HIDDEN}, tmp_path)["a"]
+    for index in range(3):
+        posed = source[index]
+        hidden = Camera.unknown(*posed.size0), Camera.unknown(*posed.size1)
+        graph = HIDDEN.association.apply(posed.graph, **posed.sizes)
+        estimate = estimate_relative_pose(graph, *hidden, "auto", QUICK.replace(seed=index + 1))
+        assert result.errors[0, index] == pose_error_deg(estimate.pose, posed.R, posed.t)
+        assert result.column("focal0_px")[0, index] == estimate.camera0.focal
+        error = abs(estimate.camera0.focal / posed.camera0.focal - 1.0)
+        assert result.column("focal_error")[0, index] == pytest.approx(error)
+    summary = result.summary()
+    assert (
+        summary["focal_error_quartiles"]
+        == np.quantile(result.column("focal_error"), (0.25, 0.5, 0.75)).tolist()
+    )
+    assert 0.0 <= summary["focal_determined"] <= 1.0
+    assert "unknown_focal on instead of off" in summary["differs_from_paper"]
+    known = run_set(source, {"a": CONFIG}, tmp_path / "known")["a"]
+    assert np.isnan(known.column("focal_error")).all()
+    assert "focal_error_quartiles" not in known.summary()
+
+
+def test_repetitions_share_a_focal_length_over_all_pairs(tmp_path):
+    shared = replace(HIDDEN, camera_per="all")
+    source = SmallSource(4)
+    result = run_set(source, {"a": shared, "b": HIDDEN}, tmp_path / "one", workers=1)
+    focal = result["a"].column("focal0_px")
+    assert (focal == focal[:, :1]).all()
+    assert focal[0, 0] != focal[1, 0]
+    alone = result["b"].column("own_focal0_px")
+    np.testing.assert_array_equal(result["a"].column("own_focal0_px"), alone)
+    assert np.nanmin(alone[0]) <= focal[0, 0] <= np.nanmax(alone[0])
+    # However it is run, and continued.
+    run_set(SmallSource(4), {"a": shared}, tmp_path / "two", limit=2, workers=2)
+    again = run_set(SmallSource(4), {"a": shared}, tmp_path / "two", workers=3)["a"]
+    assert without_seconds(again) == without_seconds(result["a"])
+    source.asked.clear()
+    run_set(source, {"a": shared}, tmp_path / "one")
+    assert source.asked == []
+
+
+def test_the_shared_focal_length_of_poselib(tmp_path):
+    pytest.importorskip("poselib")
+    config = RunConfig("poselib", Association.uncapped(1), QUICK, seeds=1, unknown_focal=True)
+    result = run_set(SmallSource(2), {"a": config}, tmp_path)["a"]
+    assert np.isfinite(result.column("focal_error")).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"estimator": "opencv"}, "^unknown_focal must be False with opencv"),
+        ({"estimator": "hcm-mcm", "probe": True}, "^probe must be False with unknown_focal"),
+        ({"unknown_focal": False, "camera_per": "all"}, "^camera_per must be 'pair' without"),
+        ({"estimator": "poselib", "camera_per": "all"}, "^camera_per must be 'pair' .* 'all'$"),
+        ({"camera_per": "each"}, "^camera_per must be one of 'pair', .*, got 'each'"),
+    ],
+)
+def test_what_cannot_have_hidden_cameras(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(HIDDEN, **change)

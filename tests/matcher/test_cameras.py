@@ -1,4 +1,4 @@
-"""Where cameras come from: given, COLMAP, EXIF, guessed, and what is refused."""
+"""Where cameras come from: given, COLMAP, EXIF, unknown, and what is refused."""
 
 import json
 import struct
@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from manymatch import Camera
 from manymatch.io import ImageRecord
-from manymatch.matcher.cameras import ResolvedCamera, parse_camera, resolve_camera
+from manymatch.matcher.cameras import (
+    EXIF_SIGMA,
+    ResolvedCamera,
+    parse_camera,
+    resolve_camera,
+)
 
 SIZE = (640, 480)
 K = [[500, 0, 320], [0, 510, 240], [0, 0, 1]]
@@ -41,35 +46,42 @@ def model(tmp_path):
     return folder
 
 
-def test_guessed_camera():
+def test_unknown_camera():
     found = resolve_camera(None, None, (1024, 768))
     assert isinstance(found, ResolvedCamera)
-    assert found.camera == Camera("SIMPLE_PINHOLE", 1024, 768, [1.2 * 1024, 511.5, 383.5])
-    assert found.source == "guessed"
-    assert found.sentence.startswith("camera0 is guessed: focal length 1229 px")
+    assert found.camera == Camera.unknown(1024, 768)
+    assert found.source == "found"
+    assert found.sentence.startswith("camera0 has an unknown focal length, to be found")
     upright = resolve_camera(None, None, (768, 1024), "camera1")
-    assert upright.camera.params == (1.2 * 1024, 383.5, 511.5)
+    assert upright.camera.params == (1024, 383.5, 511.5)
 
 
 @given(st.integers(1, 100_000), st.integers(1, 100_000))
-def test_a_guess_looks_at_the_centre_of_any_image(width, height):
+def test_an_unknown_camera_looks_at_the_centre_of_any_image(width, height):
     camera = resolve_camera(None, None, (width, height)).camera
     # The corners of the outermost pixels are equally far from the principal point.
     assert camera.cx - -0.5 == (width - 0.5) - camera.cx
     assert camera.cy - -0.5 == (height - 0.5) - camera.cy
-    assert camera.fx == camera.fy == 1.2 * max(width, height)
+    assert camera.fx == camera.fy == max(width, height)
 
 
-def test_exif_goes_before_a_guess(tmp_path):
+def test_exif_is_a_narrow_prior(tmp_path):
     path = photograph(tmp_path / "a.jpg", f35=36)
     found = resolve_camera(None, path, SIZE)
     # The equivalent is defined by the diagonals: 800 pixels for that of 36 mm x 24 mm.
     focal = 36 * 800 / np.hypot(36, 24)
     np.testing.assert_allclose(found.camera.params, (focal, 319.5, 239.5), rtol=1e-12)
+    assert found.camera.focal_sigma == EXIF_SIGMA < Camera.unknown(*SIZE).focal_sigma
     assert (found.camera.width, found.camera.height) == SIZE
     assert found.source == "exif"
     assert found.sentence.startswith(f"camera0 is read from EXIF: focal length {focal:.0f} px")
-    assert resolve_camera(None, photograph(tmp_path / "b.jpg"), SIZE).source == "guessed"
+    assert resolve_camera(None, photograph(tmp_path / "b.jpg"), SIZE).source == "found"
+
+
+def test_unknown_by_name_is_without_exif(tmp_path):
+    path = photograph(tmp_path / "a.jpg", f35=36)
+    found = resolve_camera("unknown", path, SIZE)
+    assert (found.camera, found.source) == (Camera.unknown(*SIZE), "found")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +94,9 @@ def test_exif_goes_before_a_guess(tmp_path):
 )
 def test_unknown_with_size_and_prior(text, camera):
     assert parse_camera(text, "camera0") == camera
+    found = resolve_camera(text, None, SIZE)
+    assert (found.camera, found.source) == (camera, "found")
+    assert "unknown focal length, about" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -100,6 +115,13 @@ def test_unknown_with_size_and_prior(text, camera):
 def test_bad_texts_of_unknown_cameras(text, message):
     with pytest.raises(ValueError, match=message):
         parse_camera(text, "camera1")
+
+
+def test_an_unknown_camera_that_is_given():
+    given_camera = Camera.unknown(*SIZE, 600, 0.1)
+    for form in (given_camera, given_camera.to_dict()):
+        found = resolve_camera(form, None, SIZE)
+        assert (found.camera, found.source) == (given_camera, "found")
 
 
 def test_exif_of_a_turned_image(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 import manymatch
 from manymatch.evaluate import pose_error_deg
+from manymatch.geometry.camera import Camera
 from manymatch.matcher.matcher import Matcher, match
 from manymatch.matcher.result import FORMATS, RANK_ONE, MatchResult
 from tests.support.synthetic_views import image_pair
@@ -172,7 +173,8 @@ def test_images_with_nothing_on_them(matcher, shape):
     assert found.confidence.verdict == "failed"
     assert str(found).startswith("Failed: No pose was found: no keypoints in image 0 and image 1.")
     json.dumps(found.to_dict(), allow_nan=False)
-    assert "guessed" in " ".join(found.notes)
+    assert "has an unknown focal length" in " ".join(found.notes)
+    assert not found.camera0.known_focal
 
 
 def test_all_files_are_written_and_read_back(result, tmp_path):
@@ -369,7 +371,11 @@ def test_features_that_are_there_already(pair, matcher, result):
 def test_the_short_way(pair):
     found = match(pair.image0, pair.image1, preset="classic", **QUICK)
     assert found.estimate.success
-    assert sum("guessed" in note for note in found.notes) == 2
+    assert sum("has an unknown focal length" in note for note in found.notes) == 2
+    assert found.camera_sources == ("found", "found")
+    assert found.camera0 == found.camera1 == found.estimate.camera0
+    assert found.camera0.known_focal
+    assert found.camera_priors == (Camera.unknown(*found.size0), Camera.unknown(*found.size1))
     options = {"longest0": 300, "longest1": 200, "with_rank_one": True, "seed": 4}
     found = match(pair.image0, pair.image1, preset="classic", **QUICK, **options)
     assert found.rank_one is not None

@@ -36,8 +36,8 @@ def test_every_pair_is_a_row(done, pairs):
     assert sum(summary.counts.values()) == len(pairs)
     assert summary.with_pose == sum(row["success"] == "true" for row in table) > 0
     assert summary.auc is None
-    assert {row["camera0_source"] for row in table} == {"guessed"}
-    assert summary.notes[0].startswith("In 21 of 21 pairs a focal length is guessed")
+    assert {row["camera0_source"] for row in table} == {"found"}
+    assert summary.notes[0].startswith("In 21 of 21 pairs a focal length was unknown and is found")
 
 
 def test_rows_are_what_the_matcher_says(done, pairs):
@@ -307,7 +307,7 @@ def test_known_poses_are_compared(images, tmp_path):
     pairs = read_pairs(tmp_path / "list.txt", images)
     summary = run_batch(CONFIG, pairs, tmp_path / "out", with_rank_one=True)
     table = rows(tmp_path / "out")
-    assert [row["camera0_source"] for row in table] == ["given", "guessed", "given"]
+    assert [row["camera0_source"] for row in table] == ["given", "found", "given"]
     errors = [float(table[i]["pose_error_deg"]) for i in (0, 2)]
     assert table[1]["pose_error_deg"] == ""
     assert summary.auc == tuple(pose_auc(errors))

@@ -101,6 +101,27 @@ def report(path, scene, estimate, **keywords):
     return Page(path.read_text(encoding="utf-8"))
 
 
+def test_focal_lengths_that_were_found(scene, estimate, confidence, tmp_path):
+    """The banner and a card say what they are, and the code repeats the search for them."""
+    found = dataclasses.replace(estimate, focal_sd_px=(12.0, 12.0))
+    page = report(
+        tmp_path / "report.html",
+        scene,
+        found,
+        images=(None, None),
+        confidence=confidence,
+        camera_priors=(Camera.unknown(*scene.size), Camera.unknown(*scene.size, 900, 0.05)),
+        shared_focal=False,
+    )
+    focal = f"{scene.camera0.focal:.0f} ± 12 px"
+    assert f"Focal length found: {focal} (from the two images)." in page.text
+    assert f"{focal} found from the images" in page.text
+    for said in ("focal_sigma=0.5)", "[900, ", "focal_sigma=0.05)", "shared_focal=False"):
+        assert said in page.text
+    plain = report(tmp_path / "plain.html", scene, estimate, images=(None, None))
+    assert not {"Focal", "focal_sigma", "shared_focal"} & set(re.findall(r"\w+", plain.text))
+
+
 def test_the_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_path):
     other = estimate_relative_pose(
         scene.graph.up_to_rank(1), scene.camera0, scene.camera1, method="cm"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._validate import count
+from manymatch._validate import CAMERA_PER, choice, count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -61,9 +61,11 @@ def run(
         str | None,
         typer.Option(
             help="For pairs without cameras: a COLMAP model, or one camera for all images, as in "
-            "manymatch match; by default from EXIF, else guessed."
+            "manymatch match; by default the focal length is found, near that of EXIF if there is "
+            "one."
         ),
     ] = None,
+    camera_per: flags.CameraPerOption = "pair",
     with_rank_one: Annotated[
         bool,
         typer.Option(
@@ -93,6 +95,7 @@ def run(
     Exit codes: 0 if every pair was run and at least one has a pose, 1 if pairs could not be run or
     none has a pose, 2 if the input is bad, 130 after Ctrl-C.
     """
+    per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
     check_file(pairs, "pairs", "a list of pairs or a folder of images")
     if not pairs.is_dir():
         listed = read_pairs(pairs, pairs.parent if images is None else images)
@@ -114,6 +117,7 @@ def run(
                 out_folder,
                 workers=workers,
                 cameras=cameras,
+                camera_per=per,
                 with_rank_one=with_rank_one,
                 formats=flags.split_list(formats),
                 limit=limit,

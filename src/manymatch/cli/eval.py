@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._files import LONGEST_NAME, output_folder, safe_name, write_text
-from manymatch._validate import count
+from manymatch._validate import CAMERA_PER, choice, count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -57,6 +57,15 @@ def run(
     rank_one: Annotated[
         bool, typer.Option("--rank-one", help="Only mutual nearest neighbours, not filtered.")
     ] = False,
+    unknown_focal: Annotated[
+        bool,
+        typer.Option(
+            "--unknown-focal",
+            help="Hide the cameras: focal lengths are found from the images, and their errors are "
+            "part of the results.",
+        ),
+    ] = False,
+    camera_per: flags.CameraPerOption = "pair",
     protocol: flags.ProtocolName = None,
     seeds: flags.Seeds = PAPER.seeds,
     limit: flags.Limit = None,
@@ -90,6 +99,7 @@ def run(
     least one has a pose, 1 if pairs could not be run or none has a pose, 2 if the input is bad, 130
     after Ctrl-C.
     """
+    per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
     make = MatcherConfig.of if protocol is None else flags.protocol(protocol, settings).matcher
     config = make(**settings)
     association = Association.rank_one(config.association.keep) if rank_one else config.association
@@ -99,6 +109,8 @@ def run(
             association=association,
             options=config.options,
             seeds=seeds,
+            unknown_focal=unknown_focal,
+            camera_per=per,
         )
         for name in method or [config.method]
     }

@@ -21,7 +21,7 @@ from typing import (
 
 import typer
 
-from manymatch._validate import suggest
+from manymatch._validate import CAMERA_PER, suggest
 from manymatch.estimate.options import Options
 from manymatch.evaluate.protocol import PAPER, PAPER_NAME, Protocol, checked_protocol
 from manymatch.features.config import FeatureConfig
@@ -77,6 +77,16 @@ Longest0 = Annotated[
 Longest1 = Annotated[
     int | None,
     typer.Option(help="Longer edge of image 1 at working size, 0 for its own.", min=0),
+]
+CameraPerOption = Annotated[
+    str,
+    typer.Option(
+        "--camera-per",
+        metavar="|".join(CAMERA_PER),
+        help="Which images have one focal length where it is unknown: every pair finds its own; "
+        "each image in all of its pairs, the images of one size in a folder, or all of one size "
+        "have one, from all of their pairs.",
+    ),
 ]
 ProtocolName = Annotated[
     str | None,

@@ -50,10 +50,20 @@ def run(
         str | None,
         typer.Option(
             help="fx,fy,cx,cy, or MODEL,width,height,params..., or a .txt or .json file, or a "
-            "COLMAP model; by default from EXIF, else guessed."
+            "COLMAP model, or unknown; by default the focal length is found, near that of EXIF if "
+            "there is one."
         ),
     ] = None,
     camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
+    shared_focal: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared-focal/--no-shared-focal",
+            help="Whether two unknown focal lengths are one; by default if the images have one "
+            "size.",
+            show_default=False,
+        ),
+    ] = None,
     images: Annotated[
         Path | None,
         typer.Option(
@@ -108,6 +118,7 @@ def run(
             camera1,
             longest0=longest0,
             longest1=longest1,
+            shared_focal=shared_focal,
             with_rank_one=with_rank_one,
             images_folder=images,
         )

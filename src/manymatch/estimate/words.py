@@ -106,8 +106,11 @@ def focal_texts(estimate: Estimate) -> dict[int, str]:
     return found
 
 
-def focal_sentences(estimate: Estimate) -> list[str]:
-    """Say which focal lengths were found with the pose, or assumed; nothing if all are known."""
+def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) -> list[str]:
+    """Say which focal lengths were found with the pose, or assumed; nothing if all are known.
+
+    With another pose they are others, so that they are found only if the pose can be relied on.
+    """
     found = focal_texts(estimate)
     if not found:
         return []
@@ -116,6 +119,8 @@ def focal_sentences(estimate: Estimate) -> list[str]:
         name = f"Focal length of image {next(iter(found))}"
     values = " and ".join(found.values())
     images = "image does" if estimate.problem == "absolute" else "two images do"
+    if estimate.focal_determined and not _relied_on(confidence):
+        return [f"{name} with this pose: {values}."]
     if estimate.focal_determined:
         return [f"{name} found: {values} (from the {images.rsplit(' ', 1)[0]})."]
     # One from EXIF is good without the images.
@@ -166,7 +171,7 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     said = model_sentence(estimate, confidence)
     if not isinstance(estimate.pose, RelativePose):
         return said, []
-    focal = focal_sentences(estimate)
+    focal = focal_sentences(estimate, confidence)
     if confidence.verdict in RELIABLE:
         return said, [confidence.reason, *focal]
     first = _SHORTCOMINGS.get(confidence.verdict, _UNCERTAIN)
@@ -301,7 +306,8 @@ def estimate_sentences(
     said = [] if confidence is None else [verdict_sentence(confidence)]
     # The reason of the verdict "failed" already says that there is no pose.
     if confidence is None or estimate.success:
-        said += [model_sentence(estimate, confidence), *focal_sentences(estimate)]
+        focal = focal_sentences(estimate, confidence)
+        said += [model_sentence(estimate, confidence), *focal]
     if confidence is not None and confidence.verdict == "ambiguous":
         said += [alternative_sentence(o, estimate.problem) for o in estimate.alternatives]
     measured = threshold_text(estimate)
@@ -366,7 +372,9 @@ def confidence_rows(
     if confidence.problem == "relative":
         rows += _pose_rows(confidence)
     if estimate is not None and (focal := focal_texts(estimate)):
-        explained = "found from the images" if estimate.focal_determined else "assumed, not known"
+        explained = "assumed, not known"
+        if estimate.focal_determined:
+            explained = "found from the images" if _relied_on(confidence) else "with this pose"
         rows.append(("Focal length", " and ".join(focal.values()), explained))
     noise = "" if estimate is None else noise_text(estimate)
     noise = noise or _number(confidence.noise_px, ".2f", _unit(confidence.problem))

@@ -25,11 +25,12 @@ from manymatch.geometry.pose_error import (
     rotation_error_deg,
     translation_error_deg,
 )
+from manymatch.runs.focals import focal_row, is_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from manymatch._validate import FloatArray
+    from manymatch._validate import CameraPer, FloatArray
     from manymatch.estimate.options import Options
     from manymatch.evaluate.posed_graph import PosedGraph
     from manymatch.graph import AssociationGraph
@@ -50,12 +51,14 @@ class BaselineResult:
     """What the estimator of another package found: the pose, camera 0 to camera 1, or None.
 
     The seconds are those of the estimator alone, without the conversion of the input. Iterations
-    are None where it does not report them.
+    are None where it does not report them. The focal length in pixels is that of both cameras,
+    where it was found.
     """
 
     pose: RelativePose | None
     seconds: float
     iterations: int | None
+    focal_px: float | None = None
 
 
 def _threshold_px(settings: Options) -> float:
@@ -75,7 +78,9 @@ def estimate_with_poselib(
     graph : AssociationGraph
         Candidates; every edge counts as a correspondence of its own.
     camera0, camera1 : Camera, (3, 3) matrix, dict or pycolmap.Camera
-        Cameras, with the distortion models PoseLib knows.
+        Cameras, with the distortion models PoseLib knows. The unknown focal length of two equal
+        cameras is found by ``poselib.estimate_shared_focal_relative_pose``; there is no pose if
+        they are not equal.
     options : Options, optional
         Threshold, iterations, confidence, safety and seed are used; the rest has no counterpart.
     """
@@ -84,6 +89,9 @@ def estimate_with_poselib(
     if graph.num_edges < _MINIMAL_SET:
         return BaselineResult(None, 0.0, 0)
     given = _cameras(camera0, camera1)
+    unknown = not (given[0].known_focal and given[1].known_focal)
+    if unknown and given[0] != given[1]:
+        return BaselineResult(None, 0.0, 0)
     for camera in given:
         if camera.skew:
             raise ValueError(f"camera must have no skew for PoseLib, got skew={camera.skew:g}")
@@ -101,13 +109,19 @@ def estimate_with_poselib(
         "seed": settings.seed,
     }
     points = _edge_points(graph)
+    focal = None
     start = time.perf_counter()
-    pose, info = poselib.estimate_relative_pose(*points, *cameras, ransac, {})
+    if unknown:
+        centre = np.array([given[0].cx, given[0].cy])
+        pair, info = poselib.estimate_shared_focal_relative_pose(*points, centre, ransac, {})
+        pose, focal = pair.pose, float(pair.camera1.focal())
+    else:
+        pose, info = poselib.estimate_relative_pose(*points, *cameras, ransac, {})
     seconds = time.perf_counter() - start
     # Without any model PoseLib returns the identity and no inlier.
     found = int(info["num_inliers"]) > 0 and bool(np.isfinite(pose.Rt).all()) and np.any(pose.t)
     return BaselineResult(
-        RelativePose(pose.R, pose.t) if found else None, seconds, int(info["iterations"])
+        RelativePose(pose.R, pose.t) if found else None, seconds, int(info["iterations"]), focal
     )
 
 
@@ -278,18 +292,29 @@ def trial(
     options: Options,
     proposals_rank: int | None = None,
     probe: bool = False,
+    *,
+    cameras: tuple[Camera, Camera] | None = None,
+    camera_per: CameraPer = "pair",
 ) -> dict[str, Any]:
     """Estimate one pose from what the estimator sees of a pair, and compute its error.
 
-    `proposals_rank` and `probe` are those of `RunConfig`; the threshold is in pixels of the graph.
+    `proposals_rank`, `probe` and `camera_per` are those of `RunConfig`; the threshold is in pixels
+    of the graph. `cameras` are seen in place of those of the pair, to which errors of the focal
+    lengths are relative.
     Returns plain values by column; a failure has the error 180 degrees.
     """
+    true = (posed.camera0, posed.camera1)
+    if cameras is not None:
+        posed = dataclasses.replace(posed, camera0=cameras[0], camera1=cameras[1])
+    seen, names = (posed.camera0, posed.camera1), (posed.name0, posed.name1)
     if estimator in BASELINES:
         # Others do not choose a threshold: they get the default, a pixel at working size.
         automatic = isinstance(options.threshold_px, str)
         settings = options.replace(threshold_px=posed.pixels) if automatic else options
         found = BASELINES[estimator](graph, posed.camera0, posed.camera1, settings)
         row: dict[str, Any] = {"iterations": found.iterations, "seconds": found.seconds}
+        if found.focal_px is not None and found.focal_px > 0.0:
+            row |= _focal_errors([camera.with_focal(found.focal_px) for camera in seen], true)
         return {**_errors(found.pose, posed), **row}
     mask = None
     if proposals_rank is not None:
@@ -302,6 +327,7 @@ def trial(
         checked_method(estimator),
         options,
         proposals=mask,
+        shared_focal=is_shared(camera_per, names, seen),
         working_scale=posed.working_scale,
     )
     row = {
@@ -312,7 +338,11 @@ def trial(
         "num_inliers": int(estimate.num_inliers),
         "cardinality": int(estimate.cardinality),
         "hcm": float(estimate.hcm),
+        **focal_row(camera_per, names, seen, estimate),
     }
+    used = [camera for camera in (estimate.camera0, estimate.camera1) if camera is not None]
+    if cameras is not None and all(camera.known_focal for camera in used):
+        row |= _focal_errors(used, true)
     if probe:
         truth = score_pose(graph, posed.camera0, posed.camera1, posed.pose, options).hcm
         full = estimate.pooled >= options.pool_size
@@ -320,6 +350,13 @@ def trial(
         # A trial that failed, say for want of edges, has an empty pool that nothing enters.
         row["enters"] = estimate.success and (not full or truth > estimate.worst_pooled)
     return row
+
+
+def _focal_errors(found: Sequence[Camera], true: Sequence[Camera]) -> dict[str, Any]:
+    """Focal lengths that were found, and the larger of their relative errors."""
+    focals = [camera.focal for camera in found]
+    errors = [abs(f / camera.focal - 1.0) for f, camera in zip(focals, true, strict=True)]
+    return {"focal0_px": focals[0], "focal1_px": focals[1], "focal_error": max(errors)}
 
 
 def _errors(pose: RelativePose | None, posed: PosedGraph) -> dict[str, Any]:

@@ -248,8 +248,8 @@ def _of_config(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     for part in ("association", "options"):
         for name, value in config[part].items():
             texts += unequal(name, value, wanted[part].get(name))
-    for name in ("proposals_rank", "seeds"):
-        texts += unequal(name, config[name], wanted[name])
+    for name in ("proposals_rank", "seeds", "unknown_focal"):
+        texts += unequal(name, config.get(name, False), wanted.get(name, False))
     return texts
 
 

@@ -12,20 +12,22 @@ import numpy as np
 
 import manymatch
 from manymatch._files import as_path
-from manymatch._validate import count, integer, refusal
+from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
 from manymatch.evaluate.protocol import PAPER, RecordedRun, differences
 from manymatch.evaluate.statistics import THRESHOLDS, auc_spread
+from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose_error import FAILURE_DEG
+from manymatch.runs.focals import FOCAL_COLUMNS, FirstPass
 from manymatch.runs.journal import NAME, Journal, check_folder, read_journal
 from manymatch.runs.rows import check_value, machine_fault
 from manymatch.runs.runner import Run, error_sentence, num_pairs, num_workers
 from manymatch.runs.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from manymatch._validate import FloatArray
@@ -44,6 +46,8 @@ COLUMNS: dict[str, type] = {
     "failure": str,
     **dict.fromkeys(("num_edges", "num_inliers", "cardinality"), int),
     "hcm": float,
+    **dict.fromkeys(("focal_error", "focal0_px", "focal1_px"), float),
+    **FOCAL_COLUMNS,
     "iterations": int,
     **dict.fromkeys(("seconds", "probe_hcm"), float),
     "pool_full": bool,
@@ -77,6 +81,12 @@ class RunConfig:
         Draw minimal samples from edges up to this rank only.
     probe : bool
         Also score the true pose against the pool of raw seeds (the two-stage estimator only).
+    unknown_focal : bool
+        Hide the cameras: estimators see images with an unknown focal length, `Camera.unknown`, and
+        find it. Of others only PoseLib does, where both images have one size.
+    camera_per : {"pair", "image", "folder", "all"}
+        Which images have one unknown focal length, as in `run_batch`. But for "pair" every
+        repetition has two passes, the second with what all pairs of the first say together.
     """
 
     estimator: str = "auto"
@@ -85,6 +95,8 @@ class RunConfig:
     seeds: int = 5
     proposals_rank: int | None = None
     probe: bool = False
+    unknown_focal: bool = False
+    camera_per: CameraPer = "pair"
 
     def __post_init__(self) -> None:
         checked_estimator(self.estimator)
@@ -97,6 +109,19 @@ class RunConfig:
                 raise refusal("proposals_rank", f"None with {self.estimator}", self.proposals_rank)
         if self.probe and self.estimator != "hcm-mcm":
             raise ValueError(f"probe must be False with {self.estimator}, which has no pool")
+        choice(self.camera_per, "camera_per", CAMERA_PER)
+        if self.unknown_focal:
+            if self.estimator in BASELINES and self.estimator != "poselib":
+                raise ValueError(
+                    f"unknown_focal must be False with {self.estimator}, which needs focal lengths"
+                )
+            if self.probe:
+                raise ValueError("probe must be False with unknown_focal, which has another score")
+        if self.camera_per != "pair" and (not self.unknown_focal or self.estimator in BASELINES):
+            raise ValueError(
+                f"camera_per must be 'pair' without unknown_focal and with {', '.join(BASELINES)}, "
+                f"got {self.camera_per!r}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that decides a result as plain values."""
@@ -112,6 +137,8 @@ class RunConfig:
             "seeds": self.seeds,
             "proposals_rank": self.proposals_rank,
             "probe": self.probe,
+            "unknown_focal": self.unknown_focal,
+            "camera_per": self.camera_per,
         }
 
 
@@ -282,9 +309,23 @@ class RunResult:
             "reasons_not_run": [dataclasses.asdict(reason) for reason in self.not_run],
             "reasons_without_pose": [dataclasses.asdict(reason) for reason in self.without_pose],
             "median_error_deg": float(np.median(errors)),
+            **self._focal_summary(),
             "median_edges": float(np.median(self.num_edges)),
             "mean_seconds": float(seconds[known].mean()) if known.any() else None,
             "differs_from_paper": differences([self.recorded(paper)]),
+        }
+
+    def _focal_summary(self) -> dict[str, Any]:
+        """Quartiles of the relative errors of focal lengths, and how often they are determined."""
+        error = self.column("focal_error")
+        if not np.isfinite(error).any():
+            return {}
+        determined = self.column("focal_determined") > 0
+        # A trial without a pose has found no focal length.
+        quartiles = np.quantile(np.where(np.isfinite(error), error, np.inf), (0.25, 0.5, 0.75))
+        return {
+            "focal_error_quartiles": [float(q) if np.isfinite(q) else None for q in quartiles],
+            "focal_determined": float(determined.mean()),
         }
 
 
@@ -352,25 +393,43 @@ def run_set(
         for journal in journals.values():
             for note in journal.notes:
                 warnings.warn(f"{str(journal.folder)!r}: {note}", stacklevel=2)
-        run = Run(
-            journals,
-            total,
-            category=_first_error,
-            categories=_ERROR_RANGES,
-            repeat=lambda record: retry_errors and "error" in record,
-            label=f"{source.representation}, {source.title}",
-        )
-        run.execute(
-            lambda index, names: _work(
-                source,
-                index,
-                {name: configs[name] for name in names},
-                threads=1 if threads > 1 else 0,
-            ),
-            workers=threads,
-            order=source.order,
-            progress=progress,
-        )
+        label = f"{source.representation}, {source.title}"
+
+        def execute(
+            journals: Mapping[str, Journal],
+            repeat: Callable[[Record], bool],
+            label: str,
+            first: Sequence[FirstPass] = (),
+        ) -> Run:
+            run = Run(
+                journals,
+                total,
+                category=_first_error,
+                categories=_ERROR_RANGES,
+                repeat=repeat,
+                label=label,
+            )
+            run.execute(
+                lambda index, names: _work(
+                    source,
+                    index,
+                    {name: configs[name] for name in names},
+                    threads=1 if threads > 1 else 0,
+                    first=first,
+                ),
+                workers=threads,
+                order=source.order,
+                progress=progress,
+            )
+            return run
+
+        run = execute(journals, lambda record: retry_errors and "error" in record, label)
+        for name, config in configs.items():
+            if config.camera_per != "pair" and not run.interrupted:
+                # Repetitions are independent of each other.
+                journal, again = journals[name], f"{label}, shared focal lengths"
+                first = [_first_pass(journal, total, b) for b in range(config.seeds)]
+                run = execute({name: journal}, functools.partial(_is_stale, first), again, first)
         results = {name: RunResult.load(target / name, limit=total) for name in configs}
         for name, result in results.items():
             result.write_tables((paper or {}).get(name))
@@ -391,9 +450,14 @@ def run_header(source: GraphSource, config: RunConfig) -> dict[str, Any]:
 
 
 def _work(
-    source: GraphSource, index: int, configs: Mapping[str, RunConfig], *, threads: int
+    source: GraphSource,
+    index: int,
+    configs: Mapping[str, RunConfig],
+    *,
+    threads: int,
+    first: Sequence[FirstPass] = (),
 ) -> dict[str, Record]:
-    """Run configurations on one pair."""
+    """Run configurations on one pair; with the first pass of every repetition the second."""
     try:
         posed = source[index]
     except ImportError:
@@ -418,20 +482,57 @@ def _work(
             "scene": posed.scene,
             "bin": posed.bin,
             "num_edges": graphs[config.association].num_edges,
-            "trials": _trials(config, posed, graphs[config.association], threads),
+            "trials": _trials(config, posed, graphs[config.association], threads, index, first),
         }
         for name, config in configs.items()
     }
 
 
+def _first_pass(journal: Journal, total: int, repetition: int) -> FirstPass:
+    return FirstPass.of(
+        (record["index"], record["trials"][repetition])
+        for record in journal.records()
+        if record["index"] < total
+    )
+
+
+def _is_stale(first: Sequence[FirstPass], record: Record) -> bool:
+    """Whether a pair was run with other focal lengths than all pairs together say."""
+    return any(one.is_stale(row) for one, row in zip(first, record["trials"], strict=True))
+
+
 def _trials(
-    config: RunConfig, posed: PosedGraph, graph: AssociationGraph, threads: int
+    config: RunConfig,
+    posed: PosedGraph,
+    graph: AssociationGraph,
+    threads: int,
+    index: int,
+    first: Sequence[FirstPass],
 ) -> list[dict[str, Any]]:
     trials = []
+    hidden = posed.camera0, posed.camera1
+    if config.unknown_focal:
+        hidden = Camera.unknown(*posed.size0), Camera.unknown(*posed.size1)
+    pixels = working_pixel(*hidden, *posed.working_scale)
     for repetition in range(config.seeds):
         seed = posed.seed_index + repetition
-        options = config.options.with_pixels(posed.pixels).replace(seed=seed, threads=threads)
-        row = trial(config.estimator, posed, graph, options, config.proposals_rank, config.probe)
+        options = config.options.with_pixels(pixels).replace(seed=seed, threads=threads)
+        cameras = hidden
+        if first:
+            earlier = first[repetition]
+            cameras = earlier.camera(index, 0, hidden[0]), earlier.camera(index, 1, hidden[1])
+        row = trial(
+            config.estimator,
+            posed,
+            graph,
+            options,
+            config.proposals_rank,
+            config.probe,
+            cameras=cameras if config.unknown_focal else None,
+            camera_per=config.camera_per,
+        )
+        if first:
+            row = first[repetition].updated(index, row)
         trials.append({"seed": options.seed, **row})
     return trials
 

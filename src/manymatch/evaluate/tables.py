@@ -183,6 +183,8 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
     rows: list[list[str | Cell]] = []
     representations = list(dict.fromkeys(representation for representation, _ in runs))
     several = len(representations) > 1
+    config = next(iter(runs.values())).header["config"]
+    hidden = config.get("unknown_focal", False)
     for (representation, _), run in runs.items():
         label = run.header["title"]
         summary = run.summary()
@@ -194,6 +196,7 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
                 *_intervals(auc_spread(run.errors)),
                 str(summary["failed_trials"]),
                 "" if seconds is None else f"{1e3 * seconds:.0f}",
+                *([_focal_text(summary)] if hidden else []),
             ]
         )
         for name in dict.fromkeys(filter(None, run.bins)):
@@ -202,24 +205,29 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
             rows.append(
                 [Cell(f"  {name}", dim=True), Cell(str(sum(kept)), dim=True)]
                 + [Cell(text, dim=True) for text in _intervals(spread)]
-                + ["", ""]
+                + [""] * (3 if hidden else 2)
             )
     for representation in representations:
         own = [run for (other, _), run in runs.items() if other == representation]
         if len(own) > 1:
             spread = macro_spread([run.errors for run in own])
             label = f"{representation}, macro" if several else "macro"
-            rows.append(
-                [label, str(sum(map(len, own))), *(Cell(t) for t in _intervals(spread)), "", ""]
-            )
-    config = next(iter(runs.values())).header["config"]
+            row: list[str | Cell] = [label, str(sum(map(len, own)))]
+            rows.append([*row, *map(Cell, _intervals(spread)), *[""] * (3 if hidden else 2)])
     seeds = config["seeds"]
     title = f"{_candidates_text(config)} of {', '.join(representations)}"
     note = f"mean over {seeds} repetitions." if seeds > 1 else "one repetition."
     header = ["set", "pairs", *_HEADER, "failed", "ms a pair"]
+    header += ["focal error %, quartiles"] if hidden else []
     faults = [sentence for run in runs.values() for sentence in run.fault_sentences()]
     about = _run_notes(list(runs.values()))
     return Table(title, header, rows, [*faults, *about, _INTERVAL + note, *notes])
+
+
+def _focal_text(summary: Mapping[str, Any]) -> str:
+    """Quartiles of the relative errors of focal lengths in percent; those of failures are "-"."""
+    quartiles = summary.get("focal_error_quartiles", ())
+    return " / ".join("-" if error is None else f"{100.0 * error:.1f}" for error in quartiles)
 
 
 def _candidates_text(config: Mapping[str, Any]) -> str:
@@ -237,8 +245,22 @@ def _run_notes(runs: Sequence[RunResult]) -> list[str]:
         *dict.fromkeys(map(_features_text, sources)),
         f"Method {config['estimator']}: {association_text(config['association'])}; "
         f"{budget_text(config)}; {seeds_text(config)}.",
+        *_hidden_notes(config),
         *([f"Working size by set: {'; '.join(dict.fromkeys(sizes))}."] if sizes else []),
     ]
+
+
+def _hidden_notes(config: Mapping[str, Any]) -> list[str]:
+    """Say of which images the focal length was hidden and shared."""
+    if not config.get("unknown_focal", False):
+        return []
+    shared = {
+        "pair": "each pair finds its own",
+        "image": "each image has one in all of its pairs",
+        "folder": "images of one size in a folder have one",
+        "all": "all images of one size have one",
+    }[config["camera_per"]]
+    return [f"Cameras are hidden; of the focal lengths, {shared}."]
 
 
 def _features_text(source: Mapping[str, Any]) -> str:

@@ -42,13 +42,14 @@ class ColmapDatabaseWriter(PairWriter):
     Per image it holds the keypoints and a frame of its own, in a rig that is nothing but the
     camera; COLMAP has the centre of the top-left pixel at (0.5, 0.5), so half a pixel is added.
     COLMAP reads images as they are stored, whatever EXIF says: keypoints, cameras and poses are for
-    the image as it is stored. Images of equal cameras share one, unless the focal length is
-    guessed; then the camera is marked as one without prior focal length, which mappers refine.
+    the image as it is stored. Images of equal cameras share one. A focal length that is not known
+    but found is marked as one without prior, which mappers refine, and the camera is that of one
+    image, or of those with the same name of the camera.
 
     Per pair it holds the matches and, where the pair has a pose, the two-view geometry with the
     pose, E, F (without distortion) and the matches as inliers. Its configuration is *calibrated*,
-    or *uncalibrated* where a focal length is guessed. A pair without pose is marked as degenerate,
-    which mappers pass over.
+    or *uncalibrated* where a focal length is not known. A pair without pose is marked as
+    degenerate, which mappers pass over.
 
     Use it in a ``with`` statement, once for all pairs. The file gets its name when the block ends
     without an error; until then, an older one stays as it was.
@@ -99,7 +100,9 @@ class ColmapDatabaseWriter(PairWriter):
                 f"{camera}"
             )
         with self._writing():
-            own = self._camera(camera, None if image.focal_known else image.name)
+            own = self._camera(
+                camera, None if image.focal_known else image.camera_name or image.name
+            )
             number = len(self._images) + 1
             record = self._colmap.Image(name=image.name, camera_id=own.camera_id)
             record.image_id = number
@@ -112,17 +115,17 @@ class ColmapDatabaseWriter(PairWriter):
             self._database.write_keypoints(number, pixels.reshape(-1, 2))
         self._images[image.name] = number, own
 
-    def _camera(self, camera: Camera, guessed_of: str | None) -> Any:
-        """Camera of the database; one that is equal or, with a guess, one of the image alone."""
+    def _camera(self, camera: Camera, found_of: str | None) -> Any:
+        """Camera of the database; one that is equal, or of those found one of the same name."""
         values = camera.to_colmap()
         if values["model"] in _UNCALIBRATED:
             values["model"] = _UNCALIBRATED[values["model"]]
             values["params"] = [*values["params"], 0.0]
-        key = (guessed_of, values["model"], camera.width, camera.height, *values["params"])
+        key = (found_of, values["model"], camera.width, camera.height, *values["params"])
         if key not in self._cameras:
             number = len(self._cameras) + 1
             own = self._colmap.Camera(**values, camera_id=number)
-            own.has_prior_focal_length = guessed_of is None
+            own.has_prior_focal_length = found_of is None
             rig = self._colmap.Rig()
             rig.rig_id = number
             rig.add_ref_sensor(own.sensor_id)
@@ -154,6 +157,11 @@ class ColmapDatabaseWriter(PairWriter):
             geometry.cam2_from_cam1 = pose
             geometry.E = E = self._colmap.essential_matrix_from_pose(pose)
             if camera0.is_undistorted() and camera1.is_undistorted():
+                if pair.cameras is not None:
+                    camera0, camera1 = (
+                        self._colmap.Camera(**camera.turned(image.axes[:2, :2]).to_colmap())
+                        for camera, image in zip(pair.cameras, (image0, image1), strict=True)
+                    )
                 K0, K1 = (np.linalg.inv(c.calibration_matrix()) for c in (camera0, camera1))
                 F = K1.T @ E @ K0
                 geometry.F = F / np.linalg.norm(F)

@@ -80,6 +80,9 @@ class PairMatches:
         What the matches were made with; anything that can be written as JSON.
     alternatives : iterable of AlternativePose
         Other poses that explain the candidates, each with matches of its own, best first.
+    cameras : pair of Camera, optional
+        Those that the pose was found with, where the images have others: a focal length that is
+        found from the two images of a pair may differ from that of another pair.
 
     Raises
     ------
@@ -95,6 +98,7 @@ class PairMatches:
     inliers: IndexArray | None = None
     config: Mapping[str, Any] | None = None
     alternatives: tuple[AlternativePose, ...] = ()
+    cameras: tuple[Camera, Camera] | None = None
 
     def __repr__(self) -> str:
         sizes = f"{len(self.keypoints0):,} x {count(len(self.keypoints1), 'keypoint')}"
@@ -194,9 +198,12 @@ class ImageRecord:
     camera : Camera, optional
         Its intrinsics.
     focal_known : bool
-        Whether the focal length is known, not guessed.
+        Whether the focal length is known, not found from the images.
     orientation : int
         EXIF orientation of the file, 1 to 8; see `manymatch.io.image.stored_orientation`.
+    camera_name : str, optional
+        Images with the same name of the camera and equal cameras have one, also if their focal
+        length is not known; by default such an image has its own.
 
     Raises
     ------
@@ -209,6 +216,7 @@ class ImageRecord:
     camera: Camera | None = None
     focal_known: bool = True
     orientation: int = 1
+    camera_name: str | None = None
 
     def __post_init__(self) -> None:
         image_name(self.name, "name")
@@ -248,7 +256,10 @@ class ImageRecord:
         width, height = self.size
         camera = None if self.camera is None else self.camera.turned(axes)
         size = (height, width) if self.orientation >= 5 else self.size
-        return ImageRecord(self.name, size, camera, self.focal_known), turned
+        record = ImageRecord(
+            self.name, size, camera, self.focal_known, camera_name=self.camera_name
+        )
+        return record, turned
 
 
 class PairWriter(abc.ABC):

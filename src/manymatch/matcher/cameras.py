@@ -1,4 +1,4 @@
-"""The camera of an image: as text or file, from a COLMAP model, from EXIF, or guessed."""
+"""The camera of an image: as text or file, from a COLMAP model, from EXIF, or to be found."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from manymatch.io.image import exif_focal, orientation_axes, stored_orientation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Focal length of a guessed camera, as a multiple of the longer edge: about 45 degrees of view.
-GUESSED_FOCAL = 1.2
+#: Standard deviation of the logarithm of a focal length from EXIF: it is rounded to millimetres,
+#: its definition by the diagonal is not followed by all, and a lens changes as it focuses. With
+#: this one, right values lose nothing, and wrong ones are corrected (docs/pipeline.md).
+EXIF_SIGMA = 0.025
 
-Source = Literal["given", "colmap", "exif", "guessed"]
+#: Where the focal length is from; "found" is from the images themselves, together with the pose.
+Source = Literal["given", "colmap", "exif", "found"]
 
 _TEXT_FILES = (".txt", ".json")
 #: Text for a camera whose focal length is to be found.
@@ -36,7 +39,10 @@ _WANTED = (
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedCamera:
-    """A camera with the size of its image, and where it is from, also as a sentence."""
+    """A camera with the size of its image, and where it is from, also as a sentence.
+
+    Its focal length may be unknown, with a prior, whatever the source.
+    """
 
     camera: Camera
     source: Source
@@ -56,8 +62,9 @@ def resolve_camera(
     camera
         A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text or file as `parse_camera`
         takes it; a COLMAP model with one camera or with this image. With None, the focal length
-        is taken from EXIF or, without it, guessed as 1.2 times the longer edge; the principal
-        point is then the centre of the image, and there is no distortion.
+        is to be found, with a narrow prior around that of EXIF or, without it, the wide one of
+        `Camera.unknown`; "unknown" is the latter, whatever EXIF says. The principal point is then
+        the centre of the image, and there is no distortion.
     image_path
         File of the image, None if it has none.
     size : (int, int)
@@ -78,6 +85,8 @@ def resolve_camera(
     if given is None:
         return _uncalibrated(image_path, (width, height), name)
     found, source, origin = given
+    if found is None:
+        return _uncalibrated(None, (width, height), name)
     turn = stored_orientation(image_path) if source == "colmap" else 1
     stored = (height, width) if turn >= 5 else (width, height)
     if turn != 1 and stored == (found.width, found.height):
@@ -87,7 +96,10 @@ def resolve_camera(
     _check_size(found, (width, height), image_path, name)
     if found.width is None:
         found = dataclasses.replace(found, width=width, height=height)
-    sentence = f"{name} is {origin}: {found.model}, focal length {found.focal:.0f} px."
+    focal = f"focal length {found.focal:.0f} px"
+    if not found.known_focal:
+        focal = f"unknown focal length, about {found.focal:.0f} px"
+    sentence = f"{name} is {origin}: {found.model}, {focal}."
     return ResolvedCamera(found, source, sentence)
 
 
@@ -124,26 +136,26 @@ def _uncalibrated(
 ) -> ResolvedCamera:
     """Camera of an image about which nothing was said."""
     known = None if image_path is None else exif_focal(image_path)
-    focal = GUESSED_FOCAL * max(size) if known is None else known
-    centre = ((size[0] - 1) / 2, (size[1] - 1) / 2)
-    camera = Camera("SIMPLE_PINHOLE", *size, (focal, *centre))
+    taken = "the principal point is taken at the centre, without distortion."
     if known is None:
-        sentence = (
-            f"{name} is guessed: focal length {focal:.0f} px = {GUESSED_FOCAL} x the longer edge; "
-            f"give {name} for a trustworthy pose."
-        )
-        return ResolvedCamera(camera, "guessed", sentence)
+        camera = Camera.unknown(*size)
+        sentence = f"{name} has an unknown focal length, to be found from the images; {taken}"
+        return ResolvedCamera(camera, "found", sentence)
+    camera = Camera.unknown(*size, known, EXIF_SIGMA)
     sentence = (
-        f"{name} is read from EXIF: focal length {focal:.0f} px; the principal point is taken "
-        "at the centre, without distortion."
+        f"{name} is read from EXIF: focal length {known:.0f} px, right to about "
+        f"{100.0 * EXIF_SIGMA:g} %; {taken}"
     )
     return ResolvedCamera(camera, "exif", sentence)
 
 
 class GivenCamera(NamedTuple):
-    """A camera as the user gave it, where it is from, and that in words."""
+    """A camera as the user gave it, where it is from, and that in words.
 
-    camera: Camera
+    It is None if the user said that it is unknown, as its size is that of the image.
+    """
+
+    camera: Camera | None
     source: Source
     origin: str
 
@@ -158,7 +170,7 @@ def read_camera(
     if camera is None:
         return None
     if not isinstance(camera, str | os.PathLike):
-        return GivenCamera(as_camera(camera, name), "given", "given")
+        return _given(as_camera(camera, name), "given")
     text = os.fspath(camera)
     if not isinstance(text, str) or not text.strip():
         raise refusal(name, "a camera or the name of a file with one", camera)
@@ -167,9 +179,14 @@ def read_camera(
         which = "its only one" if found.image is None else f"that of {found.image!r}"
         origin = f"camera {found.camera_id} of the COLMAP model {text!r}, {which}"
         return GivenCamera(found.camera, "colmap", origin)
+    if text == UNKNOWN:
+        return GivenCamera(None, "found", "unknown")
     is_file = Path(text).suffix.lower() in _TEXT_FILES
-    origin = f"read from {text!r}" if is_file else "given"
-    return GivenCamera(parse_camera(text, name), "given", origin)
+    return _given(parse_camera(text, name), f"read from {text!r}" if is_file else "given")
+
+
+def _given(camera: Camera, origin: str) -> GivenCamera:
+    return GivenCamera(camera, "given" if camera.known_focal else "found", origin)
 
 
 def _check_size(

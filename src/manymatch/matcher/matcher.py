@@ -96,6 +96,7 @@ class Matcher:
         *,
         longest0: int | None = None,
         longest1: int | None = None,
+        shared_focal: bool | None = None,
         with_rank_one: bool = False,
         options: Options | None = None,
         images_folder: str | os.PathLike[str] | None = None,
@@ -109,11 +110,14 @@ class Matcher:
             As `manymatch.io.load_image` takes them; the EXIF orientation is applied.
         camera0, camera1 : optional
             A `Camera`, a 3x3 matrix, a COLMAP-style dict, a pycolmap.Camera, a text such as
-            ``"fx,fy,cx,cy"``, a COLMAP model or ``cameras.txt``. By default the focal length comes
-            from EXIF, else it is guessed, and the result says so.
+            ``"fx,fy,cx,cy"``, a COLMAP model or ``cameras.txt``. By default, and with "unknown",
+            the focal length is found together with the pose; by default one of EXIF is its prior.
         longest0, longest1 : int, optional
             Another working size (length of the longer edge) for one of the images, 0 for its own;
             small thermal frames do better as they are.
+        shared_focal : bool, optional
+            Whether the two images have one focal length, where both are unknown; by default if
+            they have the same size and the same prior.
         with_rank_one : bool
             Also match with rank-one edges and plain consensus.
         options : Options, optional
@@ -148,7 +152,12 @@ class Matcher:
         features = self.extractor.extract_many(images, longest=(longest0, longest1))
         extracted = time.perf_counter()
         result = self.match_features(
-            features[0], features[1], *cameras, with_rank_one=with_rank_one, options=options
+            features[0],
+            features[1],
+            *cameras,
+            shared_focal=shared_focal,
+            with_rank_one=with_rank_one,
+            options=options,
         )
         result.timing = {
             "load": loaded - start,
@@ -170,6 +179,7 @@ class Matcher:
         camera0: object = None,
         camera1: object = None,
         *,
+        shared_focal: bool | None = None,
         with_rank_one: bool = False,
         options: Options | None = None,
     ) -> MatchResult:
@@ -184,7 +194,14 @@ class Matcher:
         settings = chosen.with_pixels(pixels)
 
         def estimated(graph: AssociationGraph, method: Any) -> Estimate:
-            return estimate_relative_pose(graph, *cameras, method, settings, working_scale=scale)
+            return estimate_relative_pose(
+                graph,
+                *cameras,
+                method,
+                settings,
+                shared_focal=shared_focal,
+                working_scale=scale,
+            )
 
         arguments = association_arguments(features0, features1)
         times = [time.perf_counter()]
@@ -205,13 +222,15 @@ class Matcher:
             estimate=estimate,
             confidence=confidence,
             counts=found.counts,
-            camera0=first.camera,
-            camera1=second.camera,
+            camera0=estimate.camera0 or first.camera,
+            camera1=estimate.camera1 or second.camera,
             size0=features0.size,
             size1=features1.size,
             config=config,
             notes=[*self.notes, first.sentence, second.sentence],
             camera_sources=(first.source, second.source),
+            camera_priors=None if all(camera.known_focal for camera in cameras) else cameras,
+            shared_focal=shared_focal,
             rank_one=rank_one,
             timing=dict(zip(stages, np.diff(times).tolist(), strict=True)),
         )
@@ -226,6 +245,7 @@ def match(
     preset: object = None,
     longest0: int | None = None,
     longest1: int | None = None,
+    shared_focal: bool | None = None,
     with_rank_one: bool = False,
     **settings: Any,
 ) -> MatchResult:
@@ -233,7 +253,7 @@ def match(
 
     Parameters
     ----------
-    image0, image1, camera0, camera1, longest0, longest1, with_rank_one
+    image0, image1, camera0, camera1, longest0, longest1, shared_focal, with_rank_one
         As in `Matcher.match`.
     preset, **settings
         As in `Matcher`, which is faster for more than one pair, as it loads its networks once.
@@ -253,6 +273,7 @@ def match(
         camera1,
         longest0=longest0,
         longest1=longest1,
+        shared_focal=shared_focal,
         with_rank_one=with_rank_one,
     )
 

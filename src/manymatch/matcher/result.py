@@ -89,7 +89,8 @@ class MatchResult:
     counts : dict of str to int
         What each step of the association kept.
     camera0, camera1 : Camera
-        For the images as given.
+        For the images as given, with the focal lengths found where they were unknown. Where no
+        pose was found either, these still are.
     size0, size1 : (int, int)
         Width and height of the images as given.
     config : MatcherConfig
@@ -105,9 +106,14 @@ class MatchResult:
     names : (str, str)
         Their names: paths below the folder of images.
     camera_sources : (str, str)
-        Where the cameras are from: "given", "colmap", "exif" or "guessed".
+        Where the cameras are from: "given", "colmap", "exif", or "found" where the focal length
+        was unknown; `Estimate.focal_determined` says whether the images determine it.
     orientations : (int, int)
         EXIF orientations of the files, 1 to 8, by which the images were turned.
+    camera_priors : (Camera, Camera) or None
+        The cameras before their focal lengths were found, where one was unknown.
+    shared_focal : bool or None
+        Whether two unknown focal lengths were said to be one, as in `Matcher.match`.
     """
 
     graph: AssociationGraph
@@ -126,6 +132,8 @@ class MatchResult:
     names: tuple[str, str] = ("image0", "image1")
     camera_sources: tuple[Source, Source] = ("given", "given")
     orientations: tuple[int, int] = (1, 1)
+    camera_priors: tuple[Camera, Camera] | None = None
+    shared_focal: bool | None = None
 
     @property
     def keypoints0(self) -> FloatArray:
@@ -238,6 +246,8 @@ class MatchResult:
             timing=self.timing,
             title=title,
             notes=self.notes,
+            camera_priors=self.camera_priors,
+            shared_focal=self.shared_focal,
             error_deg=_error_deg(self.estimate, true_pose),
         )
 
@@ -335,7 +345,7 @@ class MatchResult:
             self.names,
             (self.size0, self.size1),
             (self.camera0, self.camera1),
-            (source != "guessed" for source in self.camera_sources),
+            (source != "found" for source in self.camera_sources),
             self.orientations,
             strict=True,
         )
@@ -363,6 +373,7 @@ class MatchResult:
         return {
             **self.config.to_dict(),
             "cameras": [self.camera0.to_dict(), self.camera1.to_dict()],
+            **self._priors(),
             "orientations": list(self.orientations),
             "versions": {
                 "manymatch": __version__,
@@ -370,6 +381,13 @@ class MatchResult:
                 **library_versions(),
             },
         }
+
+    def _priors(self) -> dict[str, Any]:
+        """Return what was known of unknown focal lengths before; empty if all are known."""
+        if self.camera_priors is None:
+            return {}
+        priors = [camera.to_dict() for camera in self.camera_priors]
+        return {"camera_priors": priors, "shared_focal": self.shared_focal}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import manymatch
 from manymatch._files import make_folder, output_folder
-from manymatch._validate import count, integer, refusal
+from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.io.pairs import Pair
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
+from manymatch.runs.focals import FirstPass, is_shared
 from manymatch.runs.journal import Journal
 from manymatch.runs.outputs import checked_formats, matches_path, write_outputs
 from manymatch.runs.rows import (
@@ -114,6 +115,7 @@ def run_batch(
     offline: bool = False,
     cache: object = None,
     cameras: object = None,
+    camera_per: CameraPer = "pair",
     with_rank_one: bool = False,
     formats: Iterable[str] = (),
     limit: int | None = None,
@@ -143,7 +145,14 @@ def run_batch(
         As in `Matcher`.
     cameras : optional
         Camera of every image whose pair has none: a COLMAP model, or one camera for all, as
-        `Matcher.match` takes them. By default from EXIF, else guessed.
+        `Matcher.match` takes them. By default, and with "unknown", the focal lengths are found;
+        by default those of EXIF are priors.
+    camera_per : {"pair", "image", "folder", "all"}
+        Where focal lengths are unknown, which images have one: every pair finds its own; each image
+        has one in all of its pairs; the images of one size in a folder have one; all images of one
+        size have. But for "pair", focal lengths are first found pair by pair; then the pairs are
+        matched again with what all of them say together. A cache saves computing the features
+        twice.
     with_rank_one : bool
         Also match the plain way, in further columns.
     formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
@@ -192,47 +201,77 @@ def run_batch(
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
     matches = bool(chosen)
+    choice(camera_per, "camera_per", CAMERA_PER)
     header = _header(
-        settings, listed, device, cameras, with_rank_one=with_rank_one, matches=matches
+        settings, listed, device, cameras, camera_per, with_rank_one=with_rank_one, matches=matches
     )
     folder = output_folder(out_folder, "out")
     check_camera(cameras, "cameras")
     with Journal(folder, header, functools.partial(check_row, pairs=listed)) as journal:
+        counted: dict[str, Any] = {
+            "category": lambda row: str(row["verdict"]),
+            "categories": VERDICTS,
+        }
         run = Run(
             {_JOURNAL: journal},
             total,
-            category=lambda row: str(row["verdict"]),
-            categories=VERDICTS,
+            **counted,
             repeat=lambda row: AGAIN in row or (retry_errors and row["verdict"] == ERROR),
         )
-        if run.missing:
+
+        @functools.cache
+        def work() -> Callable[..., dict[str, Any]]:
             matcher = Matcher(settings, device=device, offline=offline, cache=cache)
             # A missing package or missing weights concern all pairs.
             _ = matcher.extractor.detector, matcher.extractor.backbone
             if matches:
                 make_folder(folder / "matches")
-            work = functools.partial(
+            return functools.partial(
                 _match_pair,
                 matcher=matcher,
                 views=Views(matcher, budget, cameras),
                 options=settings.options if parallel == 1 else settings.options.replace(threads=1),
                 folder=folder if matches else None,
+                camera_per=camera_per,
                 with_rank_one=with_rank_one,
             )
-            run.execute(
-                lambda index, _: {_JOURNAL: work(index, listed[index])},
-                workers=parallel,
-                order=lambda missing: tiled(missing, listed),
-                progress=progress,
+
+        def execute(run: Run, **more: Any) -> None:
+            if run.missing:
+                match = work()
+                run.execute(
+                    lambda index, _: {_JOURNAL: match(index, listed[index], **more)},
+                    workers=parallel,
+                    order=lambda missing: tiled(missing, listed),
+                    progress=progress,
+                )
+
+        execute(run)
+        computed = run.computed
+        if camera_per != "pair" and not run.interrupted:
+            first = FirstPass.of(
+                (row["index"], row) for row in journal.records() if row["index"] < total
             )
-        files = [] if run.interrupted else write_outputs(folder, chosen, journal.records(), listed)
+            run = Run(
+                {_JOURNAL: journal},
+                total,
+                **counted,
+                repeat=first.is_stale,
+                label="with shared focal lengths",
+            )
+            execute(run, first=first)
+            computed = max(computed, run.computed)
+        files = []
+        if not run.interrupted:
+            files = write_outputs(folder, chosen, journal.records, listed, camera_per)
         table = columns(with_rank_one)
-        return run.deliver(_finish(journal, run, total, table, header, files, start))
+        return run.deliver(_finish(journal, run, computed, total, table, header, files, start))
 
 
 def _finish(
     journal: Journal,
     run: Run,
+    computed: int,
     total: int,
     table: dict[str, type],
     header: dict[str, Any],
@@ -243,19 +282,22 @@ def _finish(
     files, notes = write_tables(journal.folder, table, journal.records, header)
     notes += journal.notes
     errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
-    with_pose = guessed = 0
+    with_pose = found = undetermined = 0
     wanted = (row for row in journal.records() if row["index"] < total)
     reasons = count_reasons(row["error"] for row in wanted if row["verdict"] == ERROR)
     for row in journal.records():
         if row["index"] < total:
             with_pose += row["success"]
-            guessed += "guessed" in (row.get("camera0_source"), row.get("camera1_source"))
+            if "found" in (row.get("camera0_source"), row.get("camera1_source")):
+                found += 1
+                undetermined += not row.get("focal_determined", True)
             for name in errors.keys() & row.keys():
                 errors[name].append(row[name])
-    if guessed:
+    if found:
         notes.append(
-            f"In {guessed:,} of {count(run.finished, 'pair')} a focal length is guessed, and the "
-            "pose is only as good as the guess; cameras can be given."
+            f"In {found:,} of {count(run.finished, 'pair')} a focal length was unknown and is "
+            f"found from the images, which do not determine it in {undetermined:,}; cameras can be "
+            "given."
         )
     auc, rank_one_auc = (
         tuple(pose_auc(found, AUC_THRESHOLDS).tolist()) if found else None
@@ -265,7 +307,7 @@ def _finish(
         folder=journal.folder,
         total=total,
         finished=run.finished,
-        computed=run.computed,
+        computed=computed,
         with_pose=with_pose,
         counts=run.counts,
         auc=auc,
@@ -301,28 +343,47 @@ def _match_pair(
     views: Views,
     options: Options,
     folder: Path | None,
+    camera_per: CameraPer,
     *,
     with_rank_one: bool,
+    first: FirstPass | None = None,
 ) -> dict[str, Any]:
-    """Match one pair, in any thread, and return its row; with a folder write its matches there."""
+    """Match one pair, in any thread, and return its row; with a folder write its matches there.
+
+    With a first pass this is the second, with focal lengths of all pairs.
+    """
     start = time.perf_counter()
     try:
         view0 = views.get(pair.path0, pair.rot0)
         view1 = views.get(pair.path1, pair.rot1)
         cameras = view0.camera_in(pair, 0), view1.camera_in(pair, 1)
+        if first is not None:
+            camera0, camera1 = (first.camera(index, k, c.camera) for k, c in enumerate(cameras))
+            cameras = (
+                dataclasses.replace(cameras[0], camera=camera0),
+                dataclasses.replace(cameras[1], camera=camera1),
+            )
+        seen = cameras[0].camera, cameras[1].camera
         result = matcher.match_features(
-            view0.features, view1.features, *cameras, with_rank_one=with_rank_one, options=options
+            view0.features,
+            view1.features,
+            *cameras,
+            shared_focal=is_shared(camera_per, (pair.name0, pair.name1), seen),
+            with_rank_one=with_rank_one,
+            options=options,
         )
         if folder is not None:
             result.orientations = (view0.orientation, view1.orientation)
             _write_matches(result, matches_path(folder, index, pair))
-        return result_row(index, pair, result, cameras, time.perf_counter() - start)
+        row = result_row(index, pair, result, cameras, time.perf_counter() - start, camera_per)
+        return row if first is None else first.updated(index, row)
     except (_CannotWriteError, ImportError):
         # A full disk or a missing package concerns all pairs.
         raise
     except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
         seconds = time.perf_counter() - start
-        return error_row(index, pair, error, options, seconds, with_rank_one=with_rank_one)
+        row = error_row(index, pair, error, options, seconds, with_rank_one=with_rank_one)
+        return row if first is None else first.updated(index, row)
 
 
 def _header(
@@ -330,6 +391,7 @@ def _header(
     pairs: Sequence[Pair],
     device: str,
     cameras: object,
+    camera_per: CameraPer,
     *,
     with_rank_one: bool,
     matches: bool,
@@ -352,6 +414,7 @@ def _header(
             [str(path.absolute()) for path in (pair.path0, pair.path1)] for pair in pairs
         ),
         "cameras": None if cameras is None else str(cameras),
+        "camera_per": camera_per,
         "with_rank_one": with_rank_one,
         "matches": matches,
     }

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 NAME = "journal.jsonl"
 #: Name of the file of the lines that were no records.
 DAMAGED = "journal.damaged"
-# Increased when the meaning of a record changes. 2: other verdicts, probabilities of poses.
-FORMAT = 2
+# Increased when the meaning of a record changes. 2: other verdicts, probabilities of poses. 3:
+# focal lengths that were found.
+FORMAT = 3
 
 _LOCK = ".lock"
 # Longer than any record; what is longer is damaged, and not held in memory.

@@ -18,13 +18,15 @@ from manymatch.io.colmap_database import check_mirrored
 from manymatch.io.image import stored_orientation
 from manymatch.io.matches import MATCHES_NPZ, ImageRecord, PairMatches, read_matches_npz
 from manymatch.matcher.result import WRITERS, check_formats
+from manymatch.runs.focals import SharedFocal, shared_focals
 from manymatch.runs.journal import remove_left_overs
 from manymatch.runs.rows import ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from manymatch._validate import CameraPer
     from manymatch.io.pairs import Pair
 
 # Of either image in the name of a pair's file, which the system limits in bytes, not letters.
@@ -107,15 +109,21 @@ def matches_path(folder: Path, index: int, pair: Pair) -> Path:
 
 
 def write_outputs(
-    folder: Path, formats: Sequence[str], rows: Iterable[dict[str, Any]], pairs: Sequence[Pair]
+    folder: Path,
+    formats: Sequence[str],
+    rows: Callable[[], Iterable[dict[str, Any]]],
+    pairs: Sequence[Pair],
+    camera_per: CameraPer,
 ) -> list[Path]:
     """Write the files that hold the matches of all finished pairs, and return their names.
 
     The folder of the batch gets ``features.h5`` and ``matches.h5`` for hloc, ``colmap/`` with
     ``matches.txt`` and one text of keypoints per image, and ``database.db`` for COLMAP's mappers.
-    Rows that are errors have no matches.
+    Rows that are errors have no matches. An image has one camera in all of its pairs; if its focal
+    length was unknown, that of EXIF, or what these pairs or those of its group say together.
     """
     files: list[Path] = []
+    focals = shared_focals(rows()) if "colmap-db" in formats else {}
     with contextlib.ExitStack() as stack:
         writers = []
         for form in formats:
@@ -126,7 +134,7 @@ def write_outputs(
                 writer = WRITERS[form](folder / "colmap" if form == "colmap" else folder)
                 writers.append(stack.enter_context(writer))
                 files += writer.files.values()
-        for row in rows if writers else ():
+        for row in rows() if writers else ():
             if row["verdict"] == ERROR:
                 continue
             pair = pairs[row["index"]]
@@ -134,25 +142,48 @@ def write_outputs(
             found = read_matches_npz(path)
             if not row["trusted"]:
                 found = dataclasses.replace(found, pose=None)
-            images = _images(pair, row, found, path)
+            images, found = _with_cameras(pair, row, found, path, focals, camera_per)
             for writer in writers:
                 writer.add(*images, found)
     return files
 
 
-def _images(
-    pair: Pair, row: dict[str, Any], found: PairMatches, path: Path
-) -> tuple[ImageRecord, ImageRecord]:
-    """Make the records of the images of a pair of its row and its .npz file."""
+def _with_cameras(
+    pair: Pair,
+    row: dict[str, Any],
+    found: PairMatches,
+    path: Path,
+    focals: Mapping[str, SharedFocal],
+    camera_per: CameraPer,
+) -> tuple[tuple[ImageRecord, ImageRecord], PairMatches]:
+    """Make the records of the images of a pair, and add to its matches the cameras of its pose."""
     config = found.config or {}
     with reading(path, MATCHES_NPZ, ValueError, LookupError, TypeError):
+        cameras = tuple(Camera.from_dict(config["cameras"][side]) for side in (0, 1))
         first, second = (
-            ImageRecord(
-                name,
-                camera=Camera.from_dict(config["cameras"][side]),
-                focal_known=row.get(f"camera{side}_source") != "guessed",
-                orientation=config["orientations"][side],
-            )
+            _image(name, side, cameras[side], config["orientations"][side], row, focals, camera_per)
             for side, name in enumerate((pair.name0, pair.name1))
         )
-        return first, second
+        return (first, second), dataclasses.replace(found, cameras=(cameras[0], cameras[1]))
+
+
+def _image(
+    name: str,
+    side: int,
+    camera: Camera,
+    orientation: int,
+    row: dict[str, Any],
+    focals: Mapping[str, SharedFocal],
+    camera_per: CameraPer,
+) -> ImageRecord:
+    group = row.get(f"camera{side}_group")
+    known = row.get(f"camera{side}_source") != "found"
+    if group is not None:
+        focal = row[f"prior_focal{side}_px"]
+        if group in focals and not (known and camera_per == "pair"):
+            focal = focals[group].focal_px
+        camera = camera.with_focal(focal)
+    shared = None if camera_per == "pair" else group
+    return ImageRecord(
+        name, camera=camera, focal_known=known, orientation=orientation, camera_name=shared
+    )

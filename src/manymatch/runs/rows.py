@@ -11,11 +11,13 @@ from manymatch._validate import integer, real
 from manymatch.estimate.confidence import Verdict
 from manymatch.geometry import pose_error
 from manymatch.matcher.result import mean_probability, trusted
+from manymatch.runs.focals import FOCAL_COLUMNS, focal_row
 from manymatch.runs.runner import error_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from manymatch._validate import CameraPer
     from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
     from manymatch.io.pairs import Pair
@@ -50,6 +52,7 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), float),
     **dict.fromkeys(("camera0_source", "camera1_source"), str),
     **dict.fromkeys(("focal0_px", "focal1_px"), float),
+    **FOCAL_COLUMNS,
     "seed": int,
     **dict.fromkeys(("seconds", "estimate_seconds"), float),
 }
@@ -115,9 +118,12 @@ def result_row(
     result: MatchResult,
     cameras: tuple[ResolvedCamera, ResolvedCamera],
     seconds: float,
+    camera_per: CameraPer = "pair",
 ) -> dict[str, Any]:
     """Row of a pair that was matched, solved or not."""
     estimate, confidence = result.estimate, result.confidence
+    priors = (cameras[0].camera, cameras[1].camera)
+    usable = trusted(estimate, confidence)
     row: dict[str, Any] = {
         "index": index,
         "name0": pair.name0,
@@ -136,7 +142,7 @@ def result_row(
         "pose_probability": float(confidence.pose_probability),
         "alternatives": len(estimate.alternatives),
         "second_probability": max((a.probability for a in estimate.alternatives), default=None),
-        "trusted": trusted(estimate, confidence),
+        "trusted": usable,
         "noise_px": float(estimate.noise_px),
         "threshold_px": float(estimate.threshold_px),
         "parallax_deg": float(confidence.parallax_deg),
@@ -146,8 +152,9 @@ def result_row(
         "pose_error_deg": _error_deg(estimate, pair),
         "camera0_source": cameras[0].source,
         "camera1_source": cameras[1].source,
-        "focal0_px": cameras[0].camera.focal,
-        "focal1_px": cameras[1].camera.focal,
+        "focal0_px": result.camera0.focal,
+        "focal1_px": result.camera1.focal,
+        **focal_row(camera_per, (pair.name0, pair.name1), priors, estimate, trusted=usable),
         "seed": estimate.options.seed,
         "seconds": seconds,
         "estimate_seconds": result.timing["estimate"],

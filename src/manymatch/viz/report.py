@@ -98,6 +98,8 @@ def write_report(
     command: str | None = None,
     others: Sequence[tuple[str, Estimate, float | None]] = (),
     error_deg: float | None = None,
+    camera_priors: tuple[Camera, Camera] | None = None,
+    shared_focal: bool | None = None,
 ) -> Path:
     """Write everything about one pair into one HTML file that needs nothing else; return its path.
 
@@ -113,7 +115,7 @@ def write_report(
     estimate : Estimate
         What was found on this graph, a failure included.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
-        The cameras of the estimate.
+        The cameras of the estimate, with the focal lengths found.
     config : dict
         Settings, versions and seed, nested to any depth; shown in full.
     confidence : Confidence, optional
@@ -125,7 +127,7 @@ def write_report(
     names : pair of str
         Names of the images.
     notes : sequence of str
-        Sentences the reader should know, such as a guessed focal length.
+        Sentences the reader should know, such as where the cameras are from.
     command : str, optional
         The command line that gives the same report again.
     others : sequence of (str, Estimate, float or None)
@@ -133,6 +135,10 @@ def write_report(
         degrees where the true pose is known.
     error_deg : float, optional
         Error of this estimate where the true pose is known, in degrees.
+    camera_priors : pair of Camera, optional
+        The cameras that were given to the estimator, if a focal length was unknown.
+    shared_focal : bool, optional
+        As it was given to the estimator.
 
     Raises
     ------
@@ -164,7 +170,7 @@ def write_report(
         settings=list(_flat(config)),
         config=to_json(config, "config", 2, default=_plain, ensure_ascii=False),
         command=command,
-        python=_python_code(estimate, cameras),
+        python=_python_code(estimate, camera_priors or cameras, shared_focal),
         citation=_CITATION,
         version=manymatch.__version__,
     )
@@ -270,7 +276,7 @@ def _stage(
     headline, sentences = words.headline(estimate, confidence)
     if len(poses) > 1:
         # The pose that is shown has its sentence above the images.
-        sentences = sentences[:1]
+        sentences = [sentences[0], *words.focal_sentences(estimate, confidence)]
     script = _template_file("report.js")
     return {
         "title": title or f"{labels[0]} ↔ {labels[1]}",
@@ -555,20 +561,25 @@ def _comparison(systems: list[tuple[str, Estimate, float | None]]) -> dict[str, 
     return {"headings": headings[1:], "rows": list(zip(rows, kinds, strict=True)), "known": known}
 
 
-def _python_code(estimate: Estimate, cameras: tuple[Camera, Camera]) -> str:
+def _python_code(
+    estimate: Estimate, cameras: tuple[Camera, Camera], shared_focal: bool | None
+) -> str:
     """Return the lines of Python that repeat the estimate."""
     lines = ["import manymatch as mm", ""]
     for k, camera in enumerate(cameras):
         params = ", ".join(f"{v:.9g}" for v in camera.params)
         size = f"{camera.width}, {camera.height}"
-        skew = f", skew={camera.skew!r}" if camera.skew else ""
-        lines.append(f'camera{k} = mm.Camera("{camera.model}", {size}, [{params}]{skew})')
+        more = f", skew={camera.skew!r}" if camera.skew else ""
+        more += "" if camera.known_focal else f", focal_sigma={camera.focal_sigma!r}"
+        lines.append(f'camera{k} = mm.Camera("{camera.model}", {size}, [{params}]{more})')
     options = ", ".join(f"{name}={value!r}" for name, value in estimate.options.to_dict().items())
     lines += [f"options = mm.Options({options})", "estimate = mm.estimate_relative_pose("]
     lines.append(f'    graph, camera0, camera1, method="{estimate.method}", options=options,')
     scale = estimate._pair.working_scale  # noqa: SLF001
     if scale is not None:
         lines.append(f"    working_scale={tuple(np.asarray(s).tolist() for s in scale)},")
+    if shared_focal is not None:
+        lines.append(f"    shared_focal={shared_focal},")
     lines.append(")")
     return "\n".join(lines)
 

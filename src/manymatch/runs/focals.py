@@ -1,0 +1,216 @@
+"""One focal length for each camera of a run, from all pairs that contain it.
+
+A run of many pairs finds unknown focal lengths pair by pair. Where the user says which images have
+the same camera, the pairs are estimated a second time with what all of them say together. Groups of
+images, what a pair says of its focal lengths and what was used are columns of its row, so that the
+second pass is a function of the rows, in whatever order and by however many runs they were made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import posixpath
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from manymatch._validate import CameraPer
+    from manymatch.estimate.result import Estimate
+    from manymatch.geometry.camera import Camera
+
+#: Columns of a row about focal lengths that were unknown. `own_focal` is what the pair says by
+#: itself, where it determines a focal length; `focal`, a column of all pairs, is what was used.
+FOCAL_COLUMNS: dict[str, type] = {
+    **dict.fromkeys(("focal0_sd_px", "focal1_sd_px"), float),
+    "focal_determined": bool,
+    **dict.fromkeys(("camera0_group", "camera1_group"), str),
+    **dict.fromkeys(("own_focal0_px", "own_focal1_px"), float),
+    **dict.fromkeys(("own_focal0_sd_px", "own_focal1_sd_px"), float),
+    **dict.fromkeys(("prior_focal0_px", "prior_focal1_px"), float),
+    **dict.fromkeys(("prior_sigma0", "prior_sigma1"), float),
+}
+
+# Relative error that pairs have in common, as the principal point is not quite at the centre and
+# lenses distort: no number of pairs gives a smaller one.
+_COMMON_SIGMA = 0.005
+# Of the Cauchy weights: 95 % as efficient as the mean if all deviations are as they should.
+_CAUCHY = 2.385
+_STEPS = 100
+# Median of the square of a normal number.
+_NORMAL_MEDIAN = 0.455
+# A pair determines a focal length if it leaves this share of the prior's standard deviation.
+_DETERMINED = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedFocal:
+    """A focal length in pixels from all pairs of a camera, and its standard deviation."""
+
+    focal_px: float
+    sd_px: float
+
+
+def camera_group(camera_per: CameraPer, name: str, camera: Camera) -> str | None:
+    """Name the camera of an image if its focal length is unknown: a text that its images share.
+
+    Images of one camera have the same size, maybe turned by a quarter, and the same prior; a zoom
+    lens has one per focal length that EXIF has.
+    """
+    if camera.known_focal:
+        return None
+    if camera_per in ("pair", "image"):
+        return name
+    folder = f"{posixpath.dirname(name)}/" if camera_per == "folder" else ""
+    shorter, longer = sorted((camera.width or 0, camera.height or 0))
+    return f"{folder}{longer}x{shorter}, {camera.focal!r} px, {camera.focal_sigma!r}"
+
+
+def is_shared(
+    camera_per: CameraPer, names: tuple[str, str], cameras: Sequence[Camera]
+) -> bool | None:
+    """Whether the two images of a pair have one focal length, as estimators take it."""
+    first, second = (camera_group(camera_per, *one) for one in zip(names, cameras, strict=True))
+    if camera_per == "pair" or first is None or second is None:
+        return None
+    return first == second
+
+
+def focal_row(
+    camera_per: CameraPer,
+    names: tuple[str, str],
+    priors: Sequence[Camera],
+    estimate: Estimate,
+    *,
+    trusted: bool = True,
+) -> dict[str, Any]:
+    """Columns of a pair whose focal lengths were found; empty if all are known.
+
+    `priors` are its cameras before, and `trusted` says whether its focal lengths may be used for
+    other pairs.
+    """
+    if all(camera.known_focal for camera in priors):
+        return {}
+    row: dict[str, Any] = {}
+    deviations = estimate.focal_sd_px or (None, None)
+    if estimate.focal_sd_px:
+        row["focal_determined"] = estimate.focal_determined
+    for side, (name, prior) in enumerate(zip(names, priors, strict=True)):
+        group = camera_group(camera_per, name, prior)
+        if group is None:
+            continue
+        row[f"camera{side}_group"] = group
+        row[f"focal{side}_sd_px"] = deviations[side]
+        row[f"prior_focal{side}_px"] = prior.focal
+        row[f"prior_sigma{side}"] = prior.focal_sigma
+        own, deviation = (estimate.camera0, estimate.camera1)[side], deviations[side]
+        if not trusted or own is None or deviation is None:
+            continue
+        if deviation <= _DETERMINED * (prior.focal_sigma or 0.0) * own.focal:
+            row[f"own_focal{side}_px"], row[f"own_focal{side}_sd_px"] = own.focal, deviation
+    return {name: row[name] for name in FOCAL_COLUMNS if row.get(name) is not None}
+
+
+def shared_focals(rows: Iterable[Mapping[str, Any]]) -> dict[str, SharedFocal]:
+    """Combine the prior of each group and what its pairs say of its focal length.
+
+    Groups of which no pair says anything are not in the result.
+    """
+    said: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        groups = (row.get("camera0_group"), row.get("camera1_group"))
+        for side in (0,) if groups[0] == groups[1] else (0, 1):
+            found = _likelihood(row, side)
+            if found is not None:
+                of_group = said[str(groups[side])]
+                prior = math.log(row[f"prior_focal{side}_px"]), row[f"prior_sigma{side}"]
+                of_group += [found] if of_group else [prior, found]
+    return {group: combined(said[group]) for group in sorted(said)}
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstPass:
+    """What the pairs of a run say of their focal lengths, by index, and what is made of it."""
+
+    rows: Mapping[int, Mapping[str, Any]]
+    focals: Mapping[str, SharedFocal]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> FirstPass:
+        """Take the columns of focal lengths of rows by index."""
+        kept = {
+            index: {name: row[name] for name in FOCAL_COLUMNS if row.get(name) is not None}
+            for index, row in rows
+        }
+        return cls(kept, shared_focals(kept.values()))
+
+    def camera(self, index: int, side: int, camera: Camera) -> Camera:
+        """Return the camera of an image of a pair with the focal length of its group, if known."""
+        found = self.focals.get(self.rows[index].get(f"camera{side}_group", ""))
+        return camera if found is None else camera.with_focal(found.focal_px)
+
+    def is_stale(self, row: Mapping[str, Any]) -> bool:
+        """Whether the row of a pair is with other focal lengths than those of its groups."""
+        for side in (0, 1):
+            wanted = self.focals.get(row.get(f"camera{side}_group", ""))
+            if wanted is not None:
+                used = row.get(f"focal{side}_px", 0.0), row.get(f"focal{side}_sd_px", 0.0)
+                if not np.allclose(used, (wanted.focal_px, wanted.sd_px), rtol=1e-9, atol=0.0):
+                    return True
+        return False
+
+    def updated(self, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row of the second pass with what its pair said by itself in the first."""
+        first = self.rows[index]
+        new = {name: value for name, value in row.items() if name not in FOCAL_COLUMNS}
+        new |= {name: first[name] for name in first if name.startswith(("camera", "own_", "prior"))}
+        for side in (0, 1):
+            shared = self.focals.get(first.get(f"camera{side}_group", ""))
+            deviation = row.get(f"focal{side}_sd_px") if shared is None else shared.sd_px
+            if deviation is not None:
+                new[f"focal{side}_sd_px"] = deviation
+        if row["success"]:
+            new["focal_determined"] = row.get("focal_determined", True)
+        return new
+
+
+def combined(said: Iterable[tuple[float, float]]) -> SharedFocal:
+    """Combine focal lengths, given by their logarithms and the standard deviations of these.
+
+    The mean is weighted by the variances and robust against pairs that are wrong. Its deviation is
+    larger where pairs disagree by more than they should.
+    """
+    log_focal, sigma = np.array(sorted(said), dtype=np.float64).T
+    variance = sigma**2 + _COMMON_SIGMA**2
+    order = np.argsort(log_focal, kind="stable")
+    share = np.cumsum(1.0 / variance[order])
+    mean = float(log_focal[order[np.searchsorted(share, 0.5 * share[-1])]])
+    inverse = 1.0 / variance
+    for _ in range(_STEPS):
+        squared = (log_focal - mean) ** 2
+        scale = max(1.0, float(np.median(squared / variance)) / _NORMAL_MEDIAN)
+        inverse = 1.0 / (scale * variance + squared / _CAUCHY**2)
+        mean = float(inverse @ log_focal / inverse.sum())
+    deviation = math.sqrt(1.0 / float(inverse.sum()) + _COMMON_SIGMA**2)
+    return SharedFocal(math.exp(mean), math.exp(mean) * deviation)
+
+
+def _likelihood(row: Mapping[str, Any], side: int) -> tuple[float, float] | None:
+    """Take the prior out of what a pair found: logarithm of a focal length, and its deviation.
+
+    None if it does not determine it. The prior would otherwise count once for every pair.
+    """
+    names = (f"own_focal{side}_px", f"own_focal{side}_sd_px")
+    if any(name not in row for name in names):
+        return None
+    focal, sigma = row[names[0]], row[names[1]] / row[names[0]]
+    prior, broad = row[f"prior_focal{side}_px"], row[f"prior_sigma{side}"]
+    if not 0.0 < sigma < broad:
+        return None
+    precision = 1.0 / sigma**2 - 1.0 / broad**2
+    mean = (math.log(focal) / sigma**2 - math.log(prior) / broad**2) / precision
+    return mean, 1.0 / math.sqrt(precision)
