@@ -50,7 +50,7 @@ HOMOGRAPHY = ProbabilityModel(4, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
 #: Distance from an epipolar line. docs/fundamental.md has the measured reliability.
 FUNDAMENTAL = ProbabilityModel(7, 1, RELATIVE_POSE.coefficients)
 #: Distance from a point in space. docs/registration.md has the measured reliability.
-RIGID = ProbabilityModel(3, 3, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
+RIGID = ProbabilityModel(3, 3, HOMOGRAPHY.coefficients)
 #: Distance from a point. docs/absolute_pose.md has the measured reliability.
 ABSOLUTE_POSE = ProbabilityModel(3, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
 
