@@ -86,7 +86,7 @@ sanitized-test: $(VENV)/.build $(VENV)/.package $(VENV)/.test
 	  $(BIN)/python -m pytest -q -n auto -p no:cacheprovider $(SANITIZED_TESTS)
 
 # ThreadSanitizer over the tests that start threads.
-THREADED := estimate homography lo_ransac second_problem selection
+THREADED := estimate homography rigid lo_ransac second_problem selection
 thread-test: $(VENV)/.build
 	$(call configure-core,thread,thread,OFF)
 	$(BIN)/cmake --build build/thread --target $(addprefix test_,$(THREADED))
@@ -119,6 +119,7 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/adaptive.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/auto.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/homography.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/registration.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/scaling.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/pipeline.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/breakdown.py
@@ -140,6 +141,8 @@ accuracy: $(VENV)/.package $(VENV)/.bench
 	$(BIN)/python benchmarks/accuracy/embedded.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/confidence.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/homography.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/registration.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/registration.py --similarity
 
 # mypy reads the stub that the build generated.
 lint: $(VENV)/.package $(VENV)/.lint

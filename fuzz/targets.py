@@ -49,6 +49,7 @@ def _scene() -> dict[str, Any]:
     rng = np.random.default_rng(1)
     points = rng.uniform(0.0, 500.0, (2, 24, 2))
     points[1, :16] = points[0, :16] * 0.9 + 20.0
+    cloud = rng.uniform(-5.0, 5.0, (24, 3))
     camera = np.array([[400.0, 0.0, 250.0], [0.0, 400.0, 250.0], [0.0, 0.0, 1.0]])
     graph = manymatch.AssociationGraph.from_matches(*points)
     options = manymatch.Options(min_iterations=10, max_iterations=40, threads=1)
@@ -56,6 +57,9 @@ def _scene() -> dict[str, Any]:
         "points0": points[0],
         "points1": points[1],
         "points": points[0],
+        "cloud0": cloud,
+        "cloud1": cloud[:, [1, 2, 0]] + 3.0,
+        "threshold": 0.5,
         "edges": graph.edges,
         "similarity": np.linspace(1.0, 0.0, 24),
         "rank": np.ones(24, dtype=int),
@@ -142,7 +146,7 @@ def _check(result: object) -> None:
             assert found.cardinality == len(found.matches) <= found.num_inliers
             assert found.success or not found.num_inliers
             assert np.isfinite([found.hcm, found.worst_pooled]).all()
-            for array in (found.homography, found.match_probability):
+            for array in (found.homography, found.transform, found.match_probability):
                 assert array is None or np.isfinite(array).all()
         if isinstance(found, manymatch.Score):
             assert np.isfinite(found.hcm)
@@ -249,6 +253,18 @@ FUNCTIONS: dict[str, Target] = {
         *("points0", "points1", "method"),
     ),
     "estimate_homography": _call(manymatch.estimate_homography, "graph", "method", "options"),
+    "clouds": _call(
+        lambda cloud0, cloud1, threshold, method: [
+            estimate(
+                manymatch.AssociationGraph.from_matches(cloud0, cloud1),
+                threshold,
+                method,
+                _scene()["options"],
+            )
+            for estimate in (manymatch.estimate_rigid_transform, manymatch.estimate_similarity)
+        ],
+        *("cloud0", "cloud1", "threshold", "method"),
+    ),
     "compat_poselib": _call(
         lambda points0, points1, K, edges, opt: compat.poselib.estimate_relative_pose(
             points0, points1, K, K, opt, edges=edges

@@ -111,3 +111,11 @@ def test_reconstruct(tmp_path):
     walk = mm.datasets.read_pairs(PHOTOS / "pairs.txt", PHOTOS)
     true = [np.linalg.norm(pair.t) for pair in (walk[0], walk[3], walk[5])]
     np.testing.assert_allclose(steps / steps.sum(), true / np.sum(true), atol=0.02)
+
+
+def test_register_clouds(tmp_path):
+    text = run("09_register_clouds.py", tmp_path)
+    matches, right, turn = re.search(r"(\d+) matches, (\d+)% right, .* ([\d.]+) deg", text).groups()
+    assert int(matches) > 280
+    assert int(right) >= 99
+    assert float(turn) < 0.1
