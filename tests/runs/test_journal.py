@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from manymatch.runs.journal import DAMAGED, NAME, Journal, check_folder, read_journal
+from manymatch.runs.journal import DAMAGED, FORMAT, NAME, Journal, check_folder, read_journal
 
 HEADER = {
     "config": {"features": {"max_keypoints": 512, "layer": None}},
@@ -172,13 +172,13 @@ def test_other_headers_are_refused(folder, change, says):
 
 def test_results_of_an_older_format_are_refused(folder):
     """Their verdicts were others, so that rows of both would not mean the same."""
-    old = (folder / NAME).read_bytes().replace(b'"format":2', b'"format":1', 1)
+    old = (folder / NAME).read_bytes().replace(b'"format":%d' % FORMAT, b'"format":1', 1)
     (folder / NAME).write_bytes(old)
     for start in (Journal, check_folder):
         with pytest.raises(ValueError, match=r"^out must be a new folder or one of the same") as e:
             start(folder, HEADER)
         assert str(e.value).endswith(
-            "where results are of format 1, and this version writes format 2"
+            f"where results are of format 1, and this version writes format {FORMAT}"
         )
     assert (folder / NAME).read_bytes() == old
 
