@@ -45,14 +45,28 @@ _STEPS = 100
 _NORMAL_MEDIAN = 0.455
 # A pair determines a focal length if it leaves this share of the prior's standard deviation.
 _DETERMINED = 0.5
+# A focal length is used for all pairs of its camera if at least so many determine it and the
+# relative standard deviation of what they say together is no larger. One pair that is wrong would
+# harm all others.
+_FEWEST_PAIRS = 3
+_LARGEST_SIGMA = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class SharedFocal:
-    """A focal length in pixels from all pairs of a camera, and its standard deviation."""
+    """A focal length in pixels from all pairs of a camera, and its standard deviation.
+
+    `pairs` of them determine it.
+    """
 
     focal_px: float
     sd_px: float
+    pairs: int
+
+    @property
+    def reliable(self) -> bool:
+        """Whether enough pairs agree for it to be used for all of them."""
+        return self.pairs >= _FEWEST_PAIRS and self.sd_px <= _LARGEST_SIGMA * self.focal_px
 
 
 def camera_group(camera_per: CameraPer, name: str, camera: Camera) -> str | None:
@@ -129,7 +143,10 @@ def shared_focals(rows: Iterable[Mapping[str, Any]]) -> dict[str, SharedFocal]:
                 of_group = said[str(groups[side])]
                 prior = math.log(row[f"prior_focal{side}_px"]), row[f"prior_sigma{side}"]
                 of_group += [found] if of_group else [prior, found]
-    return {group: combined(said[group]) for group in sorted(said)}
+    return {
+        group: SharedFocal(*combined(said[group]), pairs=len(said[group]) - 1)
+        for group in sorted(said)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +163,8 @@ class FirstPass:
             index: {name: row[name] for name in FOCAL_COLUMNS if row.get(name) is not None}
             for index, row in rows
         }
-        return cls(kept, shared_focals(kept.values()))
+        focals = shared_focals(kept.values())
+        return cls(kept, {group: focal for group, focal in focals.items() if focal.reliable})
 
     def camera(self, index: int, side: int, camera: Camera) -> Camera:
         """Return the camera of an image of a pair with the focal length of its group, if known."""
@@ -178,11 +196,12 @@ class FirstPass:
         return new
 
 
-def combined(said: Iterable[tuple[float, float]]) -> SharedFocal:
+def combined(said: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """Combine focal lengths, given by their logarithms and the standard deviations of these.
 
-    The mean is weighted by the variances and robust against pairs that are wrong. Its deviation is
-    larger where pairs disagree by more than they should.
+    Returns a focal length and its standard deviation. The mean is weighted by the variances and
+    robust against pairs that are wrong. Its deviation is larger where pairs disagree by more than
+    they should.
     """
     log_focal, sigma = np.array(sorted(said), dtype=np.float64).T
     variance = sigma**2 + _COMMON_SIGMA**2
@@ -196,7 +215,7 @@ def combined(said: Iterable[tuple[float, float]]) -> SharedFocal:
         inverse = 1.0 / (scale * variance + squared / _CAUCHY**2)
         mean = float(inverse @ log_focal / inverse.sum())
     deviation = math.sqrt(1.0 / float(inverse.sum()) + _COMMON_SIGMA**2)
-    return SharedFocal(math.exp(mean), math.exp(mean) * deviation)
+    return math.exp(mean), math.exp(mean) * deviation
 
 
 def _likelihood(row: Mapping[str, Any], side: int) -> tuple[float, float] | None:
