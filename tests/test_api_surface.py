@@ -10,13 +10,13 @@ import pytest
 import manymatch
 
 PUBLIC = {
-    "AbsolutePose", "Alternative", "AssociationGraph", "Camera", "Candidates", "Confidence",
-    "Estimate", "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose",
-    "Score", "__version__", "assess", "associate", "candidates", "compat", "datasets",
-    "estimate_absolute_pose", "estimate_fundamental", "estimate_homography", "estimate_many",
-    "estimate_relative_pose", "estimate_relative_poses", "estimate_rigid_transform",
-    "estimate_similarity", "evaluate", "features", "gms_filter", "io", "match",
-    "merge_coincident", "score_pose", "viz",
+    "AbsolutePose", "Alignment", "Alternative", "AssociationGraph", "Camera", "Candidates",
+    "Confidence", "Estimate", "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options",
+    "RelativePose", "Score", "__version__", "align", "assess", "associate", "candidates", "compat",
+    "datasets", "estimate_absolute_pose", "estimate_fundamental", "estimate_homography",
+    "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
+    "estimate_rigid_transform", "estimate_similarity", "evaluate", "features", "gms_filter", "io",
+    "match", "merge_coincident", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -36,7 +36,12 @@ SIGNATURES = {
         "graph, camera, method='auto', options=None, proposals=None, settings"
     ),
     "estimate_fundamental": "graph, method='auto', options=None, proposals=None, settings",
-    "estimate_homography": "graph, method='auto', options=None, proposals=None, settings",
+    "estimate_homography": (
+        "graph, method='auto', options=None, proposals=None, model='homography', settings"
+    ),
+    "align": (
+        "image0, image1, model='homography', preset=None, longest0=None, longest1=None, settings"
+    ),
     "estimate_many": "problems, method='auto', options=None, threads=0, settings",
     "estimate_relative_pose": (
         "graph, camera0, camera1, method='auto', options=None, proposals=None, "

@@ -435,6 +435,36 @@ void test_refinement(Source& random) {
   }
 }
 
+void test_affine(Source& random) {
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    Homography truth = random_homography(random, 0.0);
+    Columns c(random, truth, 40, 0.0);
+    auto batch = std::make_unique<FourPointBatch>();
+    auto solved = std::make_unique<FourPointSolutions>();
+    batch->count = 13;
+    for (int i = 0; i < 13; ++i) {
+      for (int k = 0; k < 3; ++k) {
+        const std::size_t at = static_cast<std::size_t>(3 * i + k);
+        batch->x0[k][i] = c.columns.x0[at], batch->y0[k][i] = c.columns.y0[at];
+        batch->x1[k][i] = c.columns.x1[at], batch->y1[k][i] = c.columns.y1[at];
+      }
+    }
+    table().three_point(*batch, *solved);
+    CHECK(solved->count >= 11);
+    for (int s = 0; s < solved->count; ++s) CHECK(distance(solved->H[s], truth) < 1e-9);
+    double step[kParameters] = {};
+    for (int p = 0; p < 6; ++p) step[p] = random.in(-0.02, 0.02);
+    Homography model = perturb(truth, step);
+    const LmResult result = refine_affine(model, c.columns, c.weights, Loss::kCauchy, 1e-2, 100);
+    CHECK(result.cost < 1e-12 && result.cost < result.initial_cost);
+    CHECK(distance(model.H, truth) < 1e-6);
+    CHECK(model.H[6] == 0.0 && model.H[7] == 0.0);
+    Homography direct;
+    CHECK(direct_affine(c.columns, c.weights, direct));
+    CHECK(distance(direct.H, truth) < 1e-9);
+  }
+}
+
 // A refinement that is remembered is the one that would have been computed.
 void test_remembered_refinements() {
   Source random(52);
@@ -589,6 +619,7 @@ int main() {
       test_normal_equations(c, model, count, 1e-4);
     }
     test_refinement(random);
+    test_affine(random);
     test_remembered_refinements();
     test_screening_loses_nothing();
   });

@@ -42,6 +42,7 @@ from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
     from manymatch import compat, datasets, evaluate, features, io, viz
+    from manymatch.matcher.align import Alignment, align
     from manymatch.matcher.config import MatcherConfig
     from manymatch.matcher.matcher import Matcher, match
     from manymatch.matcher.result import MatchResult
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AbsolutePose",
+    "Alignment",
     "Alternative",
     "AssociationGraph",
     "Camera",
@@ -64,6 +66,7 @@ __all__ = [
     "RelativePose",
     "Score",
     "__version__",
+    "align",
     "assess",
     "associate",
     "candidates",
@@ -89,11 +92,13 @@ __all__ = [
 
 # Imported when they are first used: the estimator and the command line start without them.
 _LAZY = {
+    "align": "matcher.align",
     "compat": "compat",
     "datasets": "datasets",
     "evaluate": "evaluate",
     "features": "features",
     "io": "io",
+    "Alignment": "matcher.align",
     "MatchResult": "matcher.result",
     "Matcher": "matcher.matcher",
     "MatcherConfig": "matcher.config",

@@ -94,6 +94,81 @@ def test_four_point_solver_against_the_null_space():
     assert np.mean(np.array(off) < 1e-7) > 0.999
 
 
+def random_affine(rng):
+    A = random_homography(rng)
+    A[2] = 0.0, 0.0, 1.0
+    return A
+
+
+def test_three_point_solver_against_the_linear_system():
+    rng = np.random.default_rng(4)
+    points0, points1 = rng.uniform(-1, 1, (2, 3000, 3, 2))
+    sample, H = _core.three_point_affine(points0, points1)
+    np.testing.assert_array_equal(H[:, 2, :2], 0.0)
+    np.testing.assert_allclose(np.linalg.norm(H, axis=(1, 2)), 1.0)
+    found = dict(zip(sample.tolist(), H, strict=True))
+    wrong = 0
+    for i, (a, b) in enumerate(zip(points0, points1, strict=True)):
+        triangles = [np.column_stack([p, np.ones(3)]) for p in (a, b)]
+        areas = [np.linalg.det(t) for t in triangles]
+        if np.prod(areas) <= 0.0:
+            assert i not in found  # mirrored
+        elif min(map(abs, areas)) > 1e-2:
+            expected = np.linalg.solve(triangles[0], b).T
+            wrong += not np.allclose(found[i][:2] / found[i][2, 2], expected, rtol=1e-9, atol=1e-9)
+    assert len(found) > 1000
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_affine_maps(method):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        truth = random_affine(rng)
+        points0 = rng.uniform(0, SIZE, (100, 2))
+        points1 = mapped(truth, points0) + 0.3 * rng.standard_normal((100, 2))
+        points1[60:] = rng.uniform(0, SIZE, (40, 2))
+        graph = AssociationGraph.from_matches(points0, points1)
+        estimate = estimate_homography(graph, method, OPTIONS, model="affine")
+        assert estimate.homography[2].tolist() == [0.0, 0.0, 1.0]
+        assert corner_error(estimate.homography, truth) < 1.0
+        eight = estimate_homography(graph, method, OPTIONS)
+        assert estimate.cardinality <= eight.cardinality + 2
+        for threads in (2, 8):
+            options = OPTIONS.replace(threads=threads)
+            assert same(estimate, estimate_homography(graph, method, options, model="affine"))
+    with pytest.raises(ValueError, match="model must be one of 'homography', 'affine'"):
+        estimate_homography(graph, model="similarity")
+
+
+def test_affine_refinement_reaches_the_least_squares_optimum():
+    cv2 = pytest.importorskip("cv2")
+    rng = np.random.default_rng(1)
+    truth = random_affine(rng)
+    points0 = rng.uniform(0, SIZE, (80, 2))
+    points1 = mapped(truth, points0) + 0.05 * rng.standard_normal((80, 2))
+    graph = AssociationGraph.from_matches(points0, points1)
+    estimate = estimate_homography(graph, "cm", OPTIONS.replace(threshold_px=60.0), model="affine")
+    # The error in image 0 is that of image 1 through a map that is nearly the same for all.
+    lone = np.linalg.lstsq(np.column_stack([points0, np.ones(80)]), points1, rcond=None)[0].T
+    best = np.vstack([lone, [0.0, 0.0, 1.0]])
+    assert corner_error(estimate.homography, best) < 0.3 * corner_error(best, truth)
+    other = cv2.estimateAffine2D(points0, points1, ransacReprojThreshold=2.0)[0]
+    assert corner_error(estimate.homography, truth) < 1.2 * corner_error(
+        np.vstack([other, [0.0, 0.0, 1.0]]), truth
+    )
+
+
+def test_affine_maps_among_many():
+    graph, _ = random_graph(2)
+    calls = [("homography", graph, {"model": "affine"}), ("homography", graph)] * 2
+    together = manymatch.estimate_many(calls, options=OPTIONS)
+    alone = estimate_homography(graph, "auto", OPTIONS, model="affine")
+    assert same(together[0], alone)
+    assert same(together[2], alone)
+    assert same(together[1], estimate_homography(graph, "auto", OPTIONS))
+
+
 def test_residuals_and_inliers_against_the_definition():
     rng = np.random.default_rng(2)
     for seed in range(5):

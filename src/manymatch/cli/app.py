@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "Match two photographs that come with the package, and write pictures and a report.",
     "match": "Find the relative pose of two images and their one-to-one matches.",
     "batch": "Match many pairs of images; the same command continues after an interruption.",
+    "align": "Warp the second image onto the first, by a homography or an affine map.",
     "solve": "Estimate the relative pose or homography of two images from candidates of your own.",
     "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
     "compare": "Compare two runs on the same pairs: differences of the AUC with intervals.",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, checked_method, read_only
+from manymatch._validate import FloatArray, Method, checked_method, choice, read_only
 from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.graph import AssociationGraph, GraphLike
 
+PlanarModel: TypeAlias = Literal["homography", "affine"]
+#: Models of `estimate_homography`.
+PLANAR_MODELS = ("homography", "affine")
+
 # H[2, 2] relative to the norm of H below which it counts as zero.
 _ZERO = 1e-12
 
@@ -31,6 +35,7 @@ def estimate_homography(
     method: Method = "auto",
     options: Options | None = None,
     proposals: ArrayLike | None = None,
+    model: PlanarModel = "homography",
     **settings: Unpack[OptionKeywords],
 ) -> Estimate:
     """Estimate the homography between two images from candidate correspondences.
@@ -49,6 +54,9 @@ def estimate_homography(
         1 px is that of a relative pose.
     proposals : (E,) bool array, optional
         Draw minimal samples from these edges only; everything else sees the whole graph.
+    model : {"homography", "affine"}
+        "affine": the homography's third row is (0, 0, 1), which three candidates determine. Right
+        for planes seen straight on or from far away, and for images that a scanner or a map made.
     **settings
         Fields of `Options` by keyword, such as ``threshold_px=3`` or ``seed=7``, in place of those
         of `options`.
@@ -78,18 +86,32 @@ def estimate_homography(
     True
     """
     checked = checked_options(options, settings)
-    pair = prepare(graph, checked, proposals)
+    pair = prepare(graph, checked, proposals, model=model)
     return HOMOGRAPHY.run([pair], checked_method(method), checked.threads)[0]
 
 
 def prepare(
-    graph: object, options: Options, proposals: object = None, where: str = ""
+    graph: object,
+    options: Options,
+    proposals: object = None,
+    where: str = "",
+    model: object = "homography",
 ) -> PreparedPair:
     """Check a pair and bring its points to the frame in which the homography is found."""
+    affine = choice(model, f"{where}model", PLANAR_MODELS) == "affine"
     checked = checked_graph(graph, options, where)
     frame = Frame(checked)
-    x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
-    return PreparedPair(checked, x0, x1, 1.0 / frame.unit, options, proposals, where, frame=frame)
+    return PreparedPair(
+        checked,
+        frame.into(checked.points0, 0),
+        frame.into(checked.points1, 1),
+        1.0 / frame.unit,
+        options,
+        proposals,
+        where,
+        frame=frame,
+        parameters=np.ones(1) if affine else None,  # whose presence the core asks for
+    )
 
 
 def _finish(pair: PreparedPair, result: _core.HomographyEstimate, method: str) -> Estimate:

@@ -154,7 +154,7 @@ def write_report(
     cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
     stage = _stage(images, graph, cameras, systems, confidence, title, names, _FILE)
     poses = overlay.each_pose(graph, estimate, cameras, _FILE.alternatives)
-    page = _template().render(
+    page = page_template("report.html").render(
         **stage,
         embedded=False,
         error_deg=None if estimate.pose is None else systems[0][2],
@@ -201,7 +201,7 @@ def notebook_view(
         confidence = assess(estimate)
     cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
     stage = _stage(images, graph, cameras, systems, confidence, title, names, _NOTEBOOK)
-    page = _template().render(**stage, embedded=True, error_deg=None, notes=())
+    page = page_template("report.html").render(**stage, embedded=True, error_deg=None, notes=())
     # What is no Unicode (a file name) cannot be sent to a browser.
     page, heading = (
         html.escape(text.encode("utf-8", "replace").decode("utf-8"))
@@ -257,7 +257,7 @@ def _stage(
     for side, image in enumerate(given):
         frame, picture = _photo(image, f"images[{side}]", size)
         width, height = frame or _guessed_size(cameras[side], points[side])
-        uri = None if picture is None else _embed(picture, size.image_bytes)
+        uri = None if picture is None else embedded_jpeg(picture, size.image_bytes)
         shown = None if picture is None or picture.size == frame else picture.size
         panels.append(
             {"name": labels[side], "width": width, "height": height, "uri": uri, "shown": shown}
@@ -277,11 +277,11 @@ def _stage(
     if len(poses) > 1:
         # The pose that is shown has its sentence above the images.
         sentences = [sentences[0], *words.focal_sentences(estimate, confidence)]
-    script = _template_file("report.js")
+    script = template_file("report.js")
     return {
         "title": title or f"{labels[0]} ↔ {labels[1]}",
-        "policy": _policy(script),
-        "style": _template_file("report.css"),
+        "policy": script_policy(script),
+        "style": template_file("report.css"),
         "script": script,
         "data": {
             "names": labels,
@@ -302,8 +302,8 @@ def _stage(
 
 
 @functools.cache
-def _template() -> Any:
-    """Return the template; what is put in is escaped unless the template says otherwise."""
+def page_template(name: str) -> Any:
+    """Return a template; what is put in is escaped unless the template says otherwise."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -311,14 +311,15 @@ def _template() -> Any:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters.update(thousands=lambda number: f"{number:,}", seconds=_seconds)
-    return environment.from_string(_template_file("report.html"))
+    return environment.from_string(template_file(name))
 
 
-def _template_file(name: str) -> str:
+def template_file(name: str) -> str:
+    """Return the text of a template, style or script."""
     return resources.files("manymatch.viz").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _policy(script: str) -> str:
+def script_policy(script: str) -> str:
     """Allow nothing but what is in the file, and of scripts only our own."""
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return (
@@ -619,7 +620,7 @@ def _photo(image: object, name: str, size: _Size) -> tuple[tuple[int, int] | Non
     return frame, require_pillow().fromarray(screen_image(array, small, name))
 
 
-def _embed(picture: Any, most_bytes: int) -> str:
+def embedded_jpeg(picture: Any, most_bytes: int) -> str:
     """Return a Pillow image as a JPEG in a data URI."""
     for quality in _QUALITIES:
         buffer = io.BytesIO()

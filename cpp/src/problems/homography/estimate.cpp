@@ -3,5 +3,6 @@
 namespace manymatch {
 
 template class Estimator<HomographyProblem>;
+template class Estimator<AffineProblem>;
 
 }  // namespace manymatch

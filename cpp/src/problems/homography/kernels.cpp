@@ -12,6 +12,7 @@ const HomographyKernels CompiledFor<HomographyKernels, InstructionSet::MANYMATCH
     .screen = screen,
     .inliers = inliers,
     .four_point = four_point,
+    .three_point = three_point,
     .normal_equations = normal_equations,
     .linear_sums = linear_sums,
     .residuals = residuals,

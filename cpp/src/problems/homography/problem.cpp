@@ -40,6 +40,29 @@ struct HomographyTerms {
   }
 };
 
+// The parameters of an affine map are the first six.
+constexpr int kAffineParameters = 6;
+struct AffineTerms : HomographyTerms {
+  static void normal_equations(const RefineArrays& edges, const Homography& model, Loss loss,
+                               double eps2, double* out) {
+    double all[kHomographyTriangle + kHomographyParameters + 1];
+    homography_kernels().normal_equations(edges, model.H, loss, eps2, all);
+    int from = 0, to = 0;
+    for (int p = 0; p < kHomographyParameters; ++p) {
+      for (int q = p; q < kHomographyParameters; ++q, ++from) {
+        if (p < kAffineParameters && q < kAffineParameters) out[to++] = all[from];
+      }
+    }
+    for (int p = 0; p < kAffineParameters; ++p) out[to++] = all[from + p];
+    out[to] = all[kHomographyTriangle + kHomographyParameters];
+  }
+  static Homography move(const Homography& model, const double* step) {
+    double whole[kHomographyParameters] = {};
+    std::copy_n(step, kAffineParameters, whole);
+    return perturb(model, whole);
+  }
+};
+
 }  // namespace
 
 bool normalise(Homography& model) {
@@ -61,14 +84,46 @@ Homography perturb(const Homography& model, const double* step) {
   return out;
 }
 
+namespace {
+
+template <int N, class Terms>
+LmResult refine_planar(Homography& model, RefineColumns& columns, std::span<const double> weights,
+                       Loss loss, double eps2, int max_iterations) {
+  Homography refined = model;
+  const LmResult result = minimise_robustly<N, Terms>(refined, columns.arrays(weights), columns.r2,
+                                                      loss, eps2, max_iterations);
+  if (normalise(refined)) model = refined;
+  return result;
+}
+
+}  // namespace
+
 LmResult refine_homography(Homography& model, RefineColumns& columns,
                            std::span<const double> weights, Loss loss, double eps2,
                            int max_iterations) {
-  Homography refined = model;
-  const LmResult result = minimise_robustly<kHomographyParameters, HomographyTerms>(
-      refined, columns.arrays(weights), columns.r2, loss, eps2, max_iterations);
-  if (normalise(refined)) model = refined;
-  return result;
+  return refine_planar<kHomographyParameters, HomographyTerms>(model, columns, weights, loss, eps2,
+                                                               max_iterations);
+}
+
+LmResult refine_affine(Homography& model, RefineColumns& columns, std::span<const double> weights,
+                       Loss loss, double eps2, int max_iterations) {
+  return refine_planar<kAffineParameters, AffineTerms>(model, columns, weights, loss, eps2,
+                                                       max_iterations);
+}
+
+bool direct_affine(const RefineColumns& columns, std::span<const double> weights,
+                   Homography& model) {
+  double sums[4][6], minus[3];
+  homography_kernels().linear_sums(columns.arrays(weights), sums[0]);
+  Homography found{{0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  for (int r = 0; r < 2; ++r) {
+    const double* right = sums[r + 1];  // of x1 or y1 times (x0, y0, 1)
+    for (int c = 0; c < 3; ++c) minus[c] = -right[c == 0 ? 2 : c == 1 ? 4 : 5];
+    if (!solve_damped<3>(sums[0], minus, 0.0, found.H + 3 * r)) return false;
+  }
+  if (!normalise(found)) return false;
+  model = found;
+  return true;
 }
 
 bool direct_linear_transform(const RefineColumns& columns, std::span<const double> weights,
@@ -133,20 +188,20 @@ HomographyProblem::Workspace HomographyProblem::workspace() const {
   return space;
 }
 
-void HomographyProblem::solve(std::span<const int> samples, Workspace& space,
-                              Solutions<Homography>& out) const {
+void HomographyProblem::solve_by(Solver solver, int points, std::span<const int> samples,
+                                 Workspace& space, Solutions<Homography>& out) const {
   FourPointBatch& batch = *space.batch;
-  batch.count = static_cast<int>(samples.size()) / kSampleSize;
+  batch.count = static_cast<int>(samples.size()) / points;
   for (int i = 0; i < batch.count; ++i) {
-    for (int k = 0; k < kSampleSize; ++k) {
-      const std::size_t e = at(samples[at(kSampleSize * i + k)]);
+    for (int k = 0; k < points; ++k) {
+      const std::size_t e = at(samples[at(points * i + k)]);
       batch.x0[k][i] = points_.x0[e];
       batch.y0[k][i] = points_.y0[e];
       batch.x1[k][i] = points_.x1[e];
       batch.y1[k][i] = points_.y1[e];
     }
   }
-  homography_kernels().four_point(batch, *space.solutions);
+  solver(batch, *space.solutions);
   out.clear();
   for (int i = 0; i < space.solutions->count; ++i) {
     Homography model;
@@ -154,6 +209,16 @@ void HomographyProblem::solve(std::span<const int> samples, Workspace& space,
     out.models.push_back(model);
     out.sample.push_back(space.solutions->sample[i]);
   }
+}
+
+void HomographyProblem::solve(std::span<const int> samples, Workspace& space,
+                              Solutions<Homography>& out) const {
+  solve_by(homography_kernels().four_point, kSampleSize, samples, space, out);
+}
+
+void AffineProblem::solve(std::span<const int> samples, Workspace& space,
+                          Solutions<Homography>& out) const {
+  solve_by(homography_kernels().three_point, kSampleSize, samples, space, out);
 }
 
 int HomographyProblem::screen(const Homography& model, int enough, std::span<uint64_t> mask) const {
@@ -174,11 +239,23 @@ int HomographyProblem::within(const Homography& model, double limit2,
 
 LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges, Loss loss,
                                    double scale2, int max_iterations, Workspace& space) const {
+  return refine_by(refine_homography, direct_linear_transform, model, edges, loss, scale2,
+                   max_iterations, space);
+}
+
+LmResult AffineProblem::refine(Homography& model, const GatheredEdges& edges, Loss loss,
+                               double scale2, int max_iterations, Workspace& space) const {
+  return refine_by(refine_affine, direct_affine, model, edges, loss, scale2, max_iterations, space);
+}
+
+LmResult HomographyProblem::refine_by(Refinement refinement, Direct direct, Homography& model,
+                                      const GatheredEdges& edges, Loss loss, double scale2,
+                                      int max_iterations, Workspace& space) const {
   RefineColumns& columns = space.columns;
   columns.gather(edges, points_);
   const std::span<const double> weights = edges.weights();
   if (loss == Loss::kCauchy) {
-    return refine_homography(model, columns, weights, loss, scale2, max_iterations);
+    return refinement(model, columns, weights, loss, scale2, max_iterations);
   }
   const RobustSystem<kHomographyParameters, Homography, HomographyTerms> system{
       columns.arrays(weights), columns.r2, loss, scale2, 1.0};
@@ -196,14 +273,14 @@ LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges
     }
   }
   Homography start;
-  const double start_cost = direct_linear_transform(columns, space.inside, start)
+  const double start_cost = direct(columns, space.inside, start)
                                 ? system.cost(start)
                                 : std::numeric_limits<double>::infinity();
   if (!(start_cost < before)) {
-    return refine_homography(model, columns, weights, loss, scale2, max_iterations);
+    return refinement(model, columns, weights, loss, scale2, max_iterations);
   }
   model = start;
-  const LmResult result = refine_homography(model, columns, weights, loss, scale2, max_iterations);
+  const LmResult result = refinement(model, columns, weights, loss, scale2, max_iterations);
   RememberedRefinement& entry = space.remembered[space.next_remembered];
   space.next_remembered = (space.next_remembered + 1) % space.remembered.size();
   entry.edges.assign(edges.edges().begin(), edges.edges().end());

@@ -1,4 +1,4 @@
-// Every method for homographies, compiled once.
+// Every method for homographies and affine maps, compiled once.
 #pragma once
 
 #include "manymatch/estimate.h"
@@ -7,5 +7,6 @@
 namespace manymatch {
 
 extern template class Estimator<HomographyProblem>;
+extern template class Estimator<AffineProblem>;
 
 }  // namespace manymatch

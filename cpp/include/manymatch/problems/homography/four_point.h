@@ -1,4 +1,5 @@
-// Homographies through four correspondences each, one sample per vector lane.
+// Homographies through four correspondences each, and affine maps through three, one sample per
+// vector lane.
 //
 // With the fourth point of either image as origin let p_i, q_i (i = 0, 1, 2) be the other three,
 // a_i = p_j x p_k and b_i = q_j x q_k twice the signed areas of the triangles with the fourth
@@ -48,6 +49,18 @@ inline md same_orientation(vd a, vd flat_a, vd b, vd flat_b) {
   return either(both_left, both_right);
 }
 
+// The lanes of a vector of solutions that are `found`.
+inline void append_solutions(unsigned found, int first, const vd* H, FourPointSolutions& out) {
+  double columns[9][kDoubles];
+  for (int c = 0; c < 9; ++c) store(columns[c], H[c]);
+  for (int lane = 0; lane < kDoubles; ++lane) {
+    if (!(found >> lane & 1U)) continue;
+    out.sample[out.count] = first + lane;
+    for (int c = 0; c < 9; ++c) out.H[out.count][c] = columns[c][lane];
+    ++out.count;
+  }
+}
+
 void four_point(const FourPointBatch& batch, FourPointSolutions& out) {
   const vd one = splat(1.0);
   out.count = 0;
@@ -88,14 +101,50 @@ void four_point(const FourPointBatch& batch, FourPointSolutions& out) {
     for (int c = 0; c < 9; ++c) norm2 = fma(H[c], H[c], norm2);
     found &= bits(less(norm2, splat(__builtin_inf())));
     const vd scale = one / sqrt(norm2);
-    double columns[9][kDoubles];
-    for (int c = 0; c < 9; ++c) store(columns[c], H[c] * scale);
-    for (int lane = 0; lane < lanes; ++lane) {
-      if (!(found >> lane & 1U)) continue;
-      out.sample[out.count] = first + lane;
-      for (int c = 0; c < 9; ++c) out.H[out.count][c] = columns[c][lane];
-      ++out.count;
+    for (int c = 0; c < 9; ++c) H[c] = H[c] * scale;
+    append_solutions(found, first, H, out);
+  }
+}
+
+// Affine maps through the first three correspondences of each sample, as homographies: with the
+// third point as origin, A takes the other two p_0, p_1 to q_0, q_1.
+void three_point(const FourPointBatch& batch, FourPointSolutions& out) {
+  const vd zero = vd{}, one = splat(1.0);
+  out.count = 0;
+  for (int first = 0; first < batch.count; first += kDoubles) {
+    vd p[2][2], q[2][2], area[2], flat[2];
+    const vd origin0[2] = {load(&batch.x0[2][first]), load(&batch.y0[2][first])};
+    const vd origin1[2] = {load(&batch.x1[2][first]), load(&batch.y1[2][first])};
+    for (int i = 0; i < 2; ++i) {
+      p[i][0] = load(&batch.x0[i][first]) - origin0[0];
+      p[i][1] = load(&batch.y0[i][first]) - origin0[1];
+      q[i][0] = load(&batch.x1[i][first]) - origin1[0];
+      q[i][1] = load(&batch.y1[i][first]) - origin1[1];
     }
+    for (int side = 0; side < 2; ++side) {
+      const auto& v = side == 0 ? p : q;
+      const vd length0 = fma(v[0][0], v[0][0], v[0][1] * v[0][1]);
+      const vd length1 = fma(v[1][0], v[1][0], v[1][1] * v[1][1]);
+      area[side] = fnma(v[1][0], v[0][1], v[0][0] * v[1][1]);
+      flat[side] = splat(kFlatTriangle) * select(less(length0, length1), length1, length0);
+    }
+    const int lanes = batch.count - first < kDoubles ? batch.count - first : kDoubles;
+    unsigned found = bits(same_orientation(area[0], flat[0], area[1], flat[1]));
+    found &= (1U << lanes) - 1;
+    if (!found) continue;
+    const vd inverse = one / area[0];
+    vd H[9] = {zero, zero, zero, zero, zero, zero, zero, zero, one};
+    vd norm2 = one;
+    for (int r = 0; r < 2; ++r) {
+      H[3 * r] = fnma(q[1][r], p[0][1], q[0][r] * p[1][1]) * inverse;
+      H[3 * r + 1] = fnma(q[0][r], p[1][0], q[1][r] * p[0][0]) * inverse;
+      H[3 * r + 2] = origin1[r] - fma(H[3 * r], origin0[0], H[3 * r + 1] * origin0[1]);
+      for (int c = 0; c < 3; ++c) norm2 = fma(H[3 * r + c], H[3 * r + c], norm2);
+    }
+    found &= bits(less(norm2, splat(__builtin_inf())));
+    const vd scale = one / sqrt(norm2);
+    for (int c = 0; c < 9; ++c) H[c] = H[c] * scale;
+    append_solutions(found, first, H, out);
   }
 }
 

@@ -46,6 +46,8 @@ struct HomographyKernels {
   // images. Squared residuals go to r2 unless it is null, NaN where undefined.
   int (*inliers)(const HomographyEdges&, const double* H, double eps2, uint64_t* mask, double* r2);
   void (*four_point)(const FourPointBatch&, FourPointSolutions&);
+  // Affine maps, of the first three points of each sample.
+  void (*three_point)(const FourPointBatch&, FourPointSolutions&);
   // For H (I + D) with the entries of D but the last as parameters, by rows. out: the upper
   // triangle of J'WJ by rows, J'Wr, and the cost (0 for Cauchy: the caller sums it from the
   // residuals).

@@ -38,6 +38,13 @@ LmResult refine_homography(Homography& model, RefineColumns& columns,
 bool direct_linear_transform(const RefineColumns& columns, std::span<const double> weights,
                              Homography& model);
 
+// The same for affine maps, whose third row is (0, 0, 1) times a number: the last two of the eight
+// parameters stay zero, and the direct map has the least weighted sum of squares of H x0 - x1.
+LmResult refine_affine(Homography& model, RefineColumns& columns, std::span<const double> weights,
+                       Loss loss, double eps2, int max_iterations);
+bool direct_affine(const RefineColumns& columns, std::span<const double> weights,
+                   Homography& model);
+
 // A refinement that began at the direct linear transform: a function of the edges, their weights
 // and which of them were within the threshold, so that it need not be repeated. On pairs where
 // nearly all edges are inliers, thousands of samples ask for the same one.
@@ -92,6 +99,18 @@ class HomographyProblem {
   LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, double scale2,
                   int max_iterations, Workspace& space) const;
 
+ protected:
+  using Solver = void (*)(const FourPointBatch&, FourPointSolutions&);
+  using Refinement = LmResult (*)(Homography&, RefineColumns&, std::span<const double>, Loss,
+                                  double, int);
+  using Direct = bool (*)(const RefineColumns&, std::span<const double>, Homography&);
+
+  void solve_by(Solver solver, int points, std::span<const int> samples, Workspace& space,
+                Solutions<Homography>& out) const;
+  LmResult refine_by(Refinement refinement, Direct direct, Homography& model,
+                     const GatheredEdges& edges, Loss loss, double scale2, int max_iterations,
+                     Workspace& space) const;
+
  private:
   const Graph& graph_;
   double eps_;
@@ -100,7 +119,20 @@ class HomographyProblem {
   bool screens_ = true;
 };
 
+// Homographies that are affine, from three or more correspondences.
+class AffineProblem : public HomographyProblem {
+ public:
+  using HomographyProblem::HomographyProblem;
+  static constexpr int kSampleSize = 3;
+  static constexpr const char* kModelName = "affine map";
+
+  void solve(std::span<const int> samples, Workspace& space, Solutions<Homography>& out) const;
+  LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, double scale2,
+                  int max_iterations, Workspace& space) const;
+};
+
 static_assert(Problem<HomographyProblem>);
+static_assert(Problem<AffineProblem>);
 static_assert(kFourPointBatch == kBatch, "a batch of samples is one batch of the solver");
 
 }  // namespace manymatch

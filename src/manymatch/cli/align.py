@@ -1,0 +1,94 @@
+"""``manymatch align``: two images in; the second warped onto the first out."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+from typing import Annotated, Any
+
+import typer
+
+from manymatch._files import output_folder
+from manymatch._validate import choice
+from manymatch.associate.candidates import Association
+from manymatch.cli import flags
+from manymatch.cli.console import (
+    OK,
+    UNSOLVED,
+    Json,
+    check_images,
+    deliver,
+    print_json,
+    print_plain,
+    working,
+)
+from manymatch.cli.match import pair_folder
+from manymatch.estimate.homography import PLANAR_MODELS
+from manymatch.estimate.options import Options
+from manymatch.features.config import FeatureConfig
+from manymatch.matcher.align import align
+
+EXAMPLE = "Example: manymatch align visible.jpg thermal.jpg --model affine --out out/thermal"
+HINT = "two images with a relative pose are matched by: manymatch match IMAGE0 IMAGE1"
+
+
+@flags.setting_flags(FeatureConfig, Association, Options)
+def run(
+    image0: Annotated[Path, typer.Argument(help="The image that stays as it is.")],
+    image1: Annotated[Path, typer.Argument(help="The image that is warped onto it.")],
+    model: Annotated[
+        str,
+        typer.Option(help=f"What maps one to the other: {' or '.join(PLANAR_MODELS)}."),
+    ] = "homography",
+    out_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for alignment.json, warped.png and overlay.html; by default out/<image0>_"
+            "<image1>. An earlier result in it is replaced.",
+        ),
+    ] = None,
+    longest0: flags.Longest0 = None,
+    longest1: flags.Longest1 = None,
+    as_json: Json = False,
+    *,
+    settings: dict[str, Any],
+    runtime: dict[str, Any],
+) -> None:
+    """Warp the second image onto the first, by a homography or an affine map.
+
+    For a plane, images from one place, and images of different sensors: visible and thermal, RGB
+    and infrared, maps and photographs from above. overlay.html compares the two with a slider, by
+    blinking or blended. The threshold is 3 px unless it is given. Exit codes: 0 with a homography,
+    1 without one, 2 if the input is bad or the result, which is printed all the same, cannot be
+    written.
+    """
+    choice(model, "--model", PLANAR_MODELS)
+    folder = output_folder(
+        pair_folder(image0, image1) if out_folder is None else out_folder, "--out"
+    )
+    check_images(image0=image0, image1=image1)
+    chosen: Any = model
+    with working("Aligning", quiet=as_json):
+        result = align(
+            image0, image1, chosen, longest0=longest0, longest1=longest1, **settings, **runtime
+        )
+
+    def write() -> dict[str, Path]:
+        with working("Writing", quiet=as_json):
+            return result.save(folder, shlex.join(["manymatch", *sys.argv[1:]]))
+
+    def show(written: dict[str, Path]) -> None:
+        files = {name: str(path) for name, path in written.items()}
+        if as_json:
+            print_json({**result.to_dict(), "files": files})
+            return
+        for line in result.lines():
+            print_plain(line)
+        print_plain("")
+        for name, path in files.items():
+            print_plain(f"{name:<11} {path}")
+
+    deliver(write, show)
+    raise typer.Exit(OK if result.success else UNSOLVED)

@@ -1,0 +1,268 @@
+"""Two images of a plane, or of anything from one place: the second warped onto the first."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._files import output_folder, whole_files, write_text, write_whole
+from manymatch._validate import choice, count
+from manymatch.associate.candidates import candidates
+from manymatch.estimate.confidence import assess
+from manymatch.estimate.homography import PLANAR_MODELS, PlanarModel, estimate_homography
+from manymatch.estimate.words import RELIABLE, estimate_sentences, verdict_sentence
+from manymatch.io.image import load_image
+from manymatch.io.matches import to_json
+from manymatch.matcher.config import PRESETS
+from manymatch.matcher.matcher import Matcher, association_arguments, image_names
+from manymatch.matcher.result import estimate_record
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from manymatch._validate import FloatArray
+    from manymatch.estimate.confidence import Confidence
+    from manymatch.estimate.result import Estimate
+    from manymatch.graph import AssociationGraph
+    from manymatch.matcher.config import MatcherConfig
+
+#: Threshold of the transfer error unless another is given, in pixels of the resized image.
+THRESHOLD_PX = 3.0
+#: Files of an alignment; without a homography there is the first only.
+FILES = {"json": "alignment.json", "warped": "warped.png", "overlay": "overlay.html"}
+
+_CONVENTION = "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"
+_SAMPLES = 64
+
+
+@dataclasses.dataclass(eq=False)
+class Alignment:
+    """Homography between two images, and the images on each other.
+
+    Attributes
+    ----------
+    graph : AssociationGraph
+        Keypoints, in pixels of the images as given, and the candidates that were kept.
+    estimate : Estimate
+        ``estimate.homography`` (3, 3) maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0``.
+    confidence : Confidence
+        How far the estimate can be trusted.
+    model : {"homography", "affine"}
+        What was estimated.
+    images : pair of (H, W, 3) uint8 arrays
+        The images as given, upright.
+    names : (str, str)
+        Their names.
+    config : MatcherConfig
+        Features, association and estimator.
+    notes : list of str
+        Which preset was used and why.
+    timing : dict of str to float
+        Seconds by stage.
+    """
+
+    graph: AssociationGraph
+    estimate: Estimate
+    confidence: Confidence
+    model: PlanarModel
+    images: tuple[NDArray[np.uint8], NDArray[np.uint8]]
+    names: tuple[str, str]
+    config: MatcherConfig
+    notes: list[str]
+    timing: dict[str, float]
+
+    @property
+    def success(self) -> bool:
+        """Whether there is a homography; ``estimate.failure`` says why not."""
+        return self.estimate.success
+
+    @property
+    def homography(self) -> FloatArray | None:
+        """The homography of the estimate; None where none was found."""
+        return self.estimate.homography
+
+    def __repr__(self) -> str:
+        return (
+            f"Alignment({self.names[0]} - {self.names[1]}: {self.model}, "
+            f"{self.confidence.verdict}, {count(len(self.estimate.matches), 'match', 'matches')})"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return the result in sentences."""
+        lines = estimate_sentences(self.estimate, self.graph, self.confidence)
+        if self.success:
+            lines.append(f"{self.names[1]} covers {100.0 * self.covered():.0f} % of the other.")
+        return [*lines, *self.notes]
+
+    def warped(self) -> NDArray[np.uint8]:
+        """Warp image 1 onto image 0: RGBA (H0, W0, 4), transparent where it does not reach."""
+        from manymatch.viz.aligned import warp
+
+        return warp(self.images[1], self._signed(), self.images[0].shape[1::-1])
+
+    def covered(self) -> float:
+        """Share of image 0 that image 1 covers, from 0 to 1."""
+        (h0, w0), (h1, w1) = (image.shape[:2] for image in self.images)
+        grid = np.meshgrid(np.linspace(0, w0 - 1, _SAMPLES), np.linspace(0, h0 - 1, _SAMPLES))
+        x = np.stack([*(axis.ravel() for axis in grid), np.ones(_SAMPLES**2)]).T
+        u, v, w = (x @ self._signed().T).T
+        with np.errstate(all="ignore"):
+            inside = (abs(u / w - 0.5 * (w1 - 1)) <= 0.5 * w1) & (
+                abs(v / w - 0.5 * (h1 - 1)) <= 0.5 * h1
+            )
+        return float(np.mean(inside & (w > 0.0)))
+
+    def _signed(self) -> FloatArray:
+        """Return the homography with the sign that makes third coordinates positive at matches."""
+        H = self.estimate.homography
+        if H is None:
+            raise ValueError(f"there is no homography to warp with: {self.estimate.failure}")
+        points = self.graph.points0[self.estimate.matches[:, 0]]
+        return H if np.median(points @ H[2, :2] + H[2, 2]) > 0.0 else -H
+
+    def report(self, path: str | os.PathLike[str], command: str | None = None) -> Path:
+        """Write one self-contained HTML file in which the two images can be compared.
+
+        With a slider, by blinking, blended, or as their difference. `command` says how to get the
+        same result again.
+        """
+        from manymatch.viz.aligned import write_overlay
+
+        facts = {
+            "Model": self.model,
+            "Matches": f"{len(self.estimate.matches):,}",
+            "Candidates": f"{self.graph.num_edges:,}",
+            "Threshold": f"{self.estimate.threshold_px:.3g} px",
+            "Noise of a keypoint": f"{self.estimate.noise_px:.2g} px",
+            "Image 0 covered": f"{100.0 * self.covered():.0f} %",
+            "Features": f"{self.config.features.detector} + {self.config.features.descriptor}",
+        }
+        return write_overlay(
+            path,
+            images=self.images,
+            H=self._signed(),
+            names=self.names,
+            headline=verdict_sentence(self.confidence),
+            kind="good" if self.confidence.verdict in RELIABLE else "doubt",
+            sentences=self.notes,
+            facts=list(facts.items()),
+            matrix="\n".join(" ".join(f"{v: .9e}" for v in row) for row in self._signed()),
+            command=command,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the images as plain values for JSON."""
+        return {
+            "convention": _CONVENTION,
+            "model": self.model,
+            "images": list(self.names),
+            "sizes": [list(image.shape[1::-1]) for image in self.images],
+            "homography": None,
+            **estimate_record(self.estimate, self.graph),
+            "covered": self.covered() if self.success else None,
+            "confidence": self.confidence.to_dict(),
+            "notes": list(self.notes),
+            "timing_s": dict(self.timing),
+            "config": self.config.to_dict(),
+        }
+
+    def save(self, folder: str | os.PathLike[str], command: str | None = None) -> dict[str, Path]:
+        """Write ``alignment.json``, ``warped.png`` and ``overlay.html``; return their paths.
+
+        Without a homography only the first.
+        """
+        from manymatch.viz.aligned import picture_png
+
+        place = output_folder(folder, "folder")
+        files = dict(FILES) if self.success else {"json": FILES["json"]}
+        with whole_files(place, FILES.values()) as temporary:
+            if self.success:
+                write_whole(temporary / FILES["warped"], picture_png(self.warped()))
+                self.report(temporary / FILES["overlay"], command)
+            record = to_json({**self.to_dict(), "files": list(files.values())}, "result", indent=2)
+            write_text(temporary / FILES["json"], f"{record}\n")
+        return {name: place / file for name, file in files.items()}
+
+
+def align(
+    image0: object,
+    image1: object,
+    model: PlanarModel = "homography",
+    *,
+    preset: object = None,
+    longest0: int | None = None,
+    longest1: int | None = None,
+    **settings: Any,
+) -> Alignment:
+    """Align two images by a homography or an affine map.
+
+    For images of a plane (a facade, a page, the ground from far above), images taken from one
+    place, and images of different kinds of sensors side by side.
+
+    Parameters
+    ----------
+    image0, image1 : paths, arrays, tensors or PIL images
+        As `manymatch.io.load_image` takes them; the EXIF orientation is applied.
+    model : {"homography", "affine"}
+        As in `estimate_homography`.
+    preset, **settings
+        As in `Matcher`. The threshold is 3 px of the resized image unless it is given.
+    longest0, longest1 : int, optional
+        As in `Matcher.match`.
+
+    Returns
+    -------
+    Alignment
+        In pixels of the images as given. A pair that cannot be solved is no error:
+        ``alignment.success`` is False.
+
+    Examples
+    --------
+    >>> alignment = align("map.png", "photo.jpg")                    # doctest: +SKIP
+    >>> alignment.save("out")                                        # doctest: +SKIP
+    """
+    choice(model, "model", PLANAR_MODELS)
+    named = preset is None or (isinstance(preset, str) and preset in PRESETS)
+    if named and settings.get("options") is None:  # no file has chosen another
+        settings.setdefault("threshold_px", THRESHOLD_PX)
+    matcher = Matcher(preset, **settings)
+    config = matcher.config
+    start = time.perf_counter()
+    names = image_names(image0, image1)
+    images = load_image(image0, "image0"), load_image(image1, "image1")
+    times = [start, time.perf_counter()]
+    features0, features1 = matcher.extractor.extract_many(images, longest=(longest0, longest1))
+    times.append(time.perf_counter())
+    association = config.association.for_method(config.method)
+    graph = candidates(**association_arguments(features0, features1), **association.to_dict()).graph
+    times.append(time.perf_counter())
+    # The threshold counts pixels of the resized images.
+    pixel = float(np.mean(1.0 / np.stack([features0.working_scale, features1.working_scale])))
+    method: Any = config.method
+    estimate = estimate_homography(graph, method, config.options.with_pixels(pixel), model=model)
+    times.append(time.perf_counter())
+    stages = ("load", "features", "associate", "estimate")
+    first, second = (name.encode("utf-8", "backslashreplace").decode() for name in names)
+    return Alignment(
+        graph=graph,
+        estimate=estimate,
+        confidence=assess(estimate),
+        model=model,
+        images=images,
+        names=(first, second),
+        config=config,
+        notes=list(matcher.notes),
+        timing={
+            **dict(zip(stages, np.diff(times).tolist(), strict=True)),
+            "total": time.perf_counter() - start,
+        },
+    )
