@@ -7,7 +7,9 @@ confidence 0.9999. A matrix is judged by the pose that it has with the true came
 K0``, of its four poses the one with most of the inliers in front of both cameras; the error is the
 larger of that of the rotation and of the direction of the translation. OpenCV has no seed in this
 call: repetitions after the first see the same candidates in another order. Writes
-``fundamental.json`` with every error and ``fundamental.md`` with the tables.
+``fundamental.json`` with every error and ``fundamental.md`` with the tables; lines that are in
+that file already, for as many pairs and seeds, are not computed again. PoseLib on all candidates
+takes most of the time, a second a pair.
 """
 
 from __future__ import annotations
@@ -149,9 +151,17 @@ def error(pair: PosedGraph, F: np.ndarray | None, graph: manymatch.AssociationGr
     return FAILED_DEG if pose is None else float(pose_error_deg(pose, pair.pose.R, pair.pose.t))
 
 
-def run(paths: list[Path], chosen: list[tuple[str, str, bool]], seeds: int) -> dict[str, Any]:
+def run(
+    paths: list[Path], methods: list[tuple[str, str, bool]], seeds: int, known: dict[str, Any]
+) -> dict[str, Any]:
     """Errors (S, N) by method; pair i, from 1, has seed i + b in repetition b."""
-    errors: dict[str, Any] = {name: np.zeros((seeds, len(paths))) for name, *_ in chosen}
+    shape = (seeds, len(paths))
+    kept = {name: np.array(errors) for name, errors in known.items()}
+    errors: dict[str, Any] = {
+        name: kept[name] if name in kept and kept[name].shape == shape else np.zeros(shape)
+        for name, *_ in methods
+    }
+    chosen = [m for m in methods if m[0] not in kept or kept[m[0]].shape != shape]
     for number, path in enumerate(paths, start=1):
         pair = read_posed_graph(path)
         for name, estimator, rank_one in chosen:
@@ -211,6 +221,7 @@ def main() -> None:
     parser.add_argument("--only", choices=REPRESENTATIONS, nargs="+", default=REPRESENTATIONS)
     parser.add_argument("--sets", nargs="+", help="default: all")
     parser.add_argument("--methods", nargs="+", help="names of lines; default: all")
+    parser.add_argument("--again", nargs="+", default=[], help="names of lines not to be reused")
     parser.add_argument("--seeds", type=int, default=3, help="repetitions")
     parser.add_argument("--every", type=int, default=1, help="take every so-manieth pair")
     given = parser.parse_args()
@@ -218,21 +229,32 @@ def main() -> None:
     if graphs is None:
         return
     chosen = [m for m in METHODS if not given.methods or m[0] in given.methods]
+    known: dict[str, Any] = {}
+    if (given.out / "fundamental.json").is_file():
+        known = json.loads((given.out / "fundamental.json").read_text())["errors_deg"]
+    for name in given.again:
+        for by_method in (m for sets in known.values() for m in sets.values()):
+            by_method.pop(name, None)
     errors: dict[str, dict[str, Any]] = {}
     for representation in given.only:
         folders = sorted(p for p in (graphs / representation).iterdir() if p.is_dir())
         folders = [p for p in folders if not given.sets or p.name in given.sets]
         errors[representation] = {
-            folder.name: run(sorted(folder.glob("*.npz"))[:: given.every], chosen, given.seeds)
+            folder.name: run(
+                sorted(folder.glob("*.npz"))[:: given.every],
+                chosen,
+                given.seeds,
+                known.get(representation, {}).get(folder.name, {}),
+            )
             for folder in track(folders, representation, transient=True)
         }
     text = tables(errors)
     given.out.mkdir(parents=True, exist_ok=True)
-    kept = {
-        r: {s: {m: e.tolist() for m, e in by.items()} for s, by in sets.items()}
-        for r, sets in errors.items()
-    }
-    record = {"options": OPTIONS.to_dict(), "errors_deg": kept}
+    for representation, sets in errors.items():
+        for name, by_method in sets.items():
+            lines = known.setdefault(representation, {}).setdefault(name, {})
+            lines |= {method: values.tolist() for method, values in by_method.items()}
+    record = {"options": OPTIONS.to_dict(), "errors_deg": known}
     (given.out / "fundamental.json").write_text(json.dumps(record))
     (given.out / "fundamental.md").write_text(text)
     sys.stdout.write(text)

@@ -1,9 +1,11 @@
-"""Time of homographies at a forced number of iterations, beside PoseLib.
+"""Time of homographies or fundamental matrices at a forced number of iterations, beside PoseLib.
 
     python benchmarks/speed/homography.py
+    python benchmarks/speed/homography.py --problem fundamental --every 25 --iterations 20000
 
 Every fourth pair of each set of the reference data, once with its rank-one candidates and once with
-all of them, the same for everybody; 100,000 iterations, 3 px, one thread. Times are processor times
+all of them, the same for everybody; 100,000 iterations, 3 px (fundamental matrices: 1 px, on the
+graphs of SIFT and EfficientNet), one thread. Times are processor times
 (other work on the machine does not count), the least of three repetitions. Prints for every set the
 sum over its pairs and the ratio to PoseLib's.
 """
@@ -24,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy.homography import load_sets
+from manymatch.evaluate.posed_graph import read_posed_graph
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
@@ -42,50 +45,71 @@ def least_seconds(call: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def seconds(graph: manymatch.AssociationGraph, iterations: int, repeats: int) -> np.ndarray:
+def seconds(
+    problem: str, graph: manymatch.AssociationGraph, iterations: int, repeats: int
+) -> np.ndarray:
     """Measure PoseLib and our methods on one graph."""
     import poselib
 
+    threshold = 3.0 if problem == "homography" else 1.0
     options = manymatch.Options(
-        threshold_px=3.0, min_iterations=iterations, max_iterations=iterations, threads=1
+        threshold_px=threshold, min_iterations=iterations, max_iterations=iterations, threads=1
     )
     settings = {
-        "max_reproj_error": options.threshold_px,
+        "max_reproj_error" if problem == "homography" else "max_epipolar_error": threshold,
         "min_iterations": iterations,
         "max_iterations": iterations,
         "success_prob": options.confidence,
     }
     ends = graph.edges.T
     points0, points1 = graph.points0[ends[0]], graph.points1[ends[1]]
+    theirs, ours = (getattr(module, f"estimate_{problem}") for module in (poselib, manymatch))
     calls: list[Callable[[], object]] = [
-        lambda: poselib.estimate_homography(points0, points1, settings, {}),
-        *(partial(manymatch.estimate_homography, graph, m, options) for m in METHODS),
+        lambda: theirs(points0, points1, settings, {}),
+        *(partial(ours, graph, m, options) for m in METHODS),
     ]
     return np.array([least_seconds(call, repeats) for call in calls])
 
 
+def load_graphs(problem: str, data: Path) -> dict[str, list[manymatch.AssociationGraph]]:
+    """Candidates of all pairs by set."""
+    if problem == "homography":
+        sets = load_sets(data / "homography", None)
+        return {name: [pair.graph for pair in pairs] for name, pairs in sets.items()}
+    folders = [p for r in ("sift", "effnet") for p in sorted((data / "graphs" / r).iterdir())]
+    return {
+        f"{folder.parent.name}, {folder.name}": [
+            read_posed_graph(path).graph for path in sorted(folder.glob("*.npz"))
+        ]
+        for folder in folders
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--problem", choices=("homography", "fundamental"), default="homography")
     parser.add_argument("--iterations", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--every", type=int, default=4, help="take every so-manieth pair")
     arguments = parser.parse_args()
     data = data_folder()
-    if data is None or not (data / "homography").is_dir():
-        sys.stdout.write("homography: not here, set MANYMATCH_DATA to the folder that has it\n")
+    part = "homography" if arguments.problem == "homography" else "graphs"
+    if data is None or not (data / part).is_dir():
+        sys.stdout.write(f"{part}: not here, set MANYMATCH_DATA to the folder that has it\n")
         return
     lines = ["| candidates | set | pairs | edges | PoseLib, s | " + " | ".join(METHODS) + " |"]
     lines.append("|---" * (5 + len(METHODS)) + "|")
-    sets = load_sets(data / "homography", None)
+    sets = load_graphs(arguments.problem, data)
     everything = []
     for name, rank_one in track([(s, r) for r in (True, False) for s in sets], transient=True):
-        pairs = sets[name][:: arguments.every]
-        graphs = [pair.graph.up_to_rank(1) if rank_one else pair.graph for pair in pairs]
-        times = np.array([seconds(g, arguments.iterations, arguments.repeats) for g in graphs])
+        whole = sets[name][:: arguments.every]
+        graphs = [graph.up_to_rank(1) if rank_one else graph for graph in whole]
+        effort = arguments.iterations, arguments.repeats
+        times = np.array([seconds(arguments.problem, g, *effort) for g in graphs])
         everything.append(times)
         edges = np.mean([graph.num_edges for graph in graphs])
         lines.append(
-            f"| {'rank one' if rank_one else 'all'} | {name} | {len(pairs)} | {edges:.0f} | "
+            f"| {'rank one' if rank_one else 'all'} | {name} | {len(graphs)} | {edges:.0f} | "
             + row(times)
         )
     times = np.concatenate(everything)
