@@ -18,6 +18,8 @@ from manymatch.graph import AssociationGraph
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from manymatch.estimate.result import Estimate
 
 # Samples that are drawn before a stopping rule may end the search, unless the limit is lower:
@@ -106,7 +108,9 @@ def as_rows(
                 f"{names[1]} must hold {len(first)} points, one for each of {names[0]}, got "
                 f"{len(second)}; lists of different lengths need edges"
             )
-        (first, index0), (second, index1) = _vertices(first), _vertices(second)
+        # Zero of either sign is one point.
+        (start0, index0), (start1, index1) = _distinct(first + 0.0), _distinct(second + 0.0)
+        first, second = first[start0], second[start1]
         rows = np.stack([index0, index1], axis=1)
     else:
         rows = int_array(edges, "edges", "an (E, 2) array of indices or None", (None, 2))
@@ -114,16 +118,13 @@ def as_rows(
     if rank is not None:
         want = f"an array of {len(rows)} whole numbers, one a row, or None"
         ranks = int_array(rank, "rank", want, (len(rows),))
-    # The first of equal rows is the edge.
-    _, start, edge_of_row = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    kept = np.sort(start)
+    kept, edge_of_row = _distinct(rows)
     ranks = _places(rows[kept, 0]) if ranks is None else ranks[kept]
     order = np.argsort(ranks, kind="stable")
     graph = AssociationGraph(first, second, rows[kept][order], rank=ranks[order])
-    # From the order of unique rows to that of first occurrence, and on to that of the graph.
-    place = np.argsort(order, kind="stable")[np.searchsorted(kept, start)]
+    place = np.argsort(order, kind="stable")
     ordered = ordered or int(ranks.max(initial=1)) == 1
-    return Rows(graph, place[edge_of_row.reshape(-1)], ordered)
+    return Rows(graph, place[edge_of_row], ordered)
 
 
 def _points(value: Any, name: str, size: int) -> FloatArray:
@@ -137,12 +138,22 @@ def _points(value: Any, name: str, size: int) -> FloatArray:
     return float_array(value, name, f"an (N, {size}) array of finite numbers", (None, size))
 
 
-def _vertices(points: FloatArray) -> tuple[FloatArray, IndexArray]:
-    """Return the different points in the order of their first occurrence, and each row's index."""
-    # Zero of either sign is one point.
-    _, start, inverse = np.unique(points + 0.0, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(start, kind="stable")
-    return points[start[order]], np.argsort(order, kind="stable")[inverse.reshape(-1)]
+def _distinct(table: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
+    """Number the different rows of a table (N, D) in the order in which they first occur.
+
+    Returns where each of them first occurs, and for every row (N,) its number.
+    """
+    order = np.lexsort(table.T)
+    new = np.ones(len(table), dtype=np.bool_)
+    new[1:] = (table[order[1:]] != table[order[:-1]]).any(axis=1)
+    # The sort is stable, so that the first of equal rows comes first.
+    start = order[new]
+    by_occurrence = np.argsort(start, kind="stable")
+    number = np.empty_like(by_occurrence)
+    number[by_occurrence] = np.arange(len(start))
+    numbers = np.empty(len(table), dtype=np.int64)
+    numbers[order] = number[np.cumsum(new) - 1]
+    return start[by_occurrence], numbers
 
 
 def _places(vertex: IndexArray) -> IndexArray:
