@@ -71,6 +71,35 @@ def test_homography():
     assert info.estimate.options.max_iterations == 5000
 
 
+@pytest.mark.parametrize("centre", [(320.0, 240.0), (0.0, 0.0)])
+def test_shared_focal_length(centre):
+    """Also for points that are centred, as PoseLib's default principal point wants them."""
+    data = matched(300, 240, noise=0.2)
+    shift = np.array(centre) - (320.0, 240.0)
+    points = data.points0 + shift, data.points1 * (1.0, 800 / 790) + (0, 240 - 240 * 800 / 790)
+    first = data.points0 * (1.0, 800 / 790) + (0, 240 - 240 * 800 / 790) + shift
+    points = first, points[1] + shift
+    pair, info = ours.estimate_shared_focal_relative_pose(*points, np.array(centre))
+    reference, expected = original.estimate_shared_focal_relative_pose(*points, np.array(centre))
+    check_info(info, expected, 300)
+    assert type(pair) is type(reference) is original.ImagePair
+    for camera, other in ((pair.camera1, reference.camera1), (pair.camera2, reference.camera2)):
+        assert camera.model_name() == other.model_name() == "SIMPLE_PINHOLE"
+        assert (camera.width, camera.height) == (other.width, other.height) == (-1, -1)
+        assert camera.focal() == pytest.approx(800, rel=0.05)
+        assert camera.params[1:] == other.params[1:] == list(centre)
+    assert pair.camera1.focal() == pair.camera2.focal()
+    assert turn_deg(pair.pose.R, data.R) < 1.0
+    candidates = with_candidates(*points)
+    several, _ = ours.estimate_shared_focal_relative_pose(*candidates[:2], centre)
+    assert several.camera1.focal() == pytest.approx(800, rel=0.1)
+    nothing, info = ours.estimate_shared_focal_relative_pose(points[0][:3], points[1][:3], centre)
+    assert info["num_inliers"] == 0
+    assert np.array_equal(nothing.pose.R, np.eye(3))
+    with pytest.raises(ValueError, match=r"^pp must be the two coordinates"):
+        ours.estimate_shared_focal_relative_pose(*points, (1, 2, 3))
+
+
 def test_fundamental_matrix():
     data = matched()
     F, info = ours.estimate_fundamental(data.points0, data.points1, {"max_epipolar_error": 2.0})
@@ -207,7 +236,10 @@ def test_nothing_found():
 
 
 def test_what_is_not_ours_is_the_original():
-    functions = {"absolute_pose", "fundamental", "homography", "relative_pose"}
+    functions = {
+        *("absolute_pose", "fundamental", "homography", "relative_pose"),
+        "shared_focal_relative_pose",
+    }
     assert only_these_are_ours(ours, original) == {f"estimate_{name}" for name in functions}
     with pytest.raises(AttributeError, match="estimate_nothing"):
         ours.estimate_nothing  # noqa: B018

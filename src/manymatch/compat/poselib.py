@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch._validate import float_array
 from manymatch.compat.rows import (
     Info,
     Solved,
@@ -30,6 +31,7 @@ from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate
 from manymatch.estimate.fundamental import estimate_fundamental as _estimate_fundamental
 from manymatch.estimate.homography import estimate_homography as _estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
+from manymatch.geometry.camera import Camera as _Camera
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from manymatch._validate import FloatArray
     from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
-    from manymatch.geometry.camera import Camera
 
 _TWO_VIEWS = ("points2D_1", "points2D_2")
 # Keys of `ransac_opt` that are fields of `Options`; PoseLib ignores keys that it does not know, and
@@ -132,6 +133,37 @@ def estimate_relative_pose(
     options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
     solved = rows.solve(_estimate_relative_pose, first, second, options=options)
     return _camera_pose(solved.estimate), _info(solved)
+
+
+def estimate_shared_focal_relative_pose(
+    points2D_1: ArrayLike,
+    points2D_2: ArrayLike,
+    pp: ArrayLike = (0.0, 0.0),
+    ransac_opt: Mapping[str, Any] | None = None,
+    bundle_opt: Mapping[str, Any] | None = None,
+    initial_image_pair: object = None,  # noqa: ARG001 - the original's
+    *,
+    opt: Mapping[str, Any] | None = None,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> tuple[Any, Info]:
+    """Estimate a relative pose and the focal length that two images share.
+
+    As ``poselib.estimate_shared_focal_relative_pose``. Arguments are those of
+    `estimate_relative_pose` with the principal point `pp` in place of the cameras. Returns a
+    poselib.ImagePair with pose, camera1 and camera2; where nothing was found, the cameras have the
+    focal length that is usual for the size of the images.
+    """
+    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
+    centre = float_array(np.ravel(pp), "pp", "the two coordinates of the principal point", (2,))
+    options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
+    plain = _Camera("SIMPLE_PINHOLE", None, None, (1.0, *centre))
+    points = np.concatenate([rows.graph.points0, rows.graph.points1])
+    camera = unknown_focal(plain, points)
+    solved = rows.solve(_estimate_relative_pose, camera, camera, options=options)
+    found = [_camera(seen or camera) for seen in (solved.estimate.camera0, solved.estimate.camera1)]
+    pose = _camera_pose(solved.estimate)
+    return _image("ImagePair", pose=pose, camera1=found[0], camera2=found[1]), _info(solved)
 
 
 def estimate_homography(
@@ -280,7 +312,7 @@ def _camera_pose(estimate: Estimate) -> Any:
     return pose
 
 
-def _camera(camera: Camera) -> Any:
+def _camera(camera: _Camera) -> Any:
     """Return a camera as PoseLib has it, ours if it is not installed."""
     package = installed("poselib")
     if package is None:

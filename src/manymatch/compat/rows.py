@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # a thousand of ours cost a millisecond or two.
 _LEAST_ITERATIONS = 1_000
 _NEARLY_ONE = 1.0 - 1e-12
+# Share of the matches with which a model counts as having clearly fewer, and how many standard
+# deviations beyond chance the order of candidates means something.
+_NEARLY_AS_MANY, _DEVIATIONS = 0.9, 3.0
 
 
 class Solved(NamedTuple):
@@ -59,19 +62,33 @@ class Rows:
         """Estimate a model with a function of this package.
 
         Where candidates are known by their order only, which may mean nothing, they are tried a
-        second time without it, and the model with more one-to-one matches is taken.
+        second time without it. That model is taken if it has more one-to-one matches, or nearly as
+        many and those of the first do not show that the order means something.
         """
-        found = function(self.graph, *arguments, options=options)
-        mask = found.inliers[self.edge_of_row]
-        if not self.ordered:
-            order = np.random.default_rng(0).permutation(self.graph.num_edges)
-            graph = self.graph
-            mixed = AssociationGraph(graph.points0, graph.points1, graph.edges[order])
-            other = function(mixed, *arguments, options=options)
-            if other.cardinality > found.cardinality:
-                place = np.argsort(order, kind="stable")
-                found, mask = other, other.inliers[place[self.edge_of_row]]
-        return Solved(found, np.asarray(mask))
+        first = function(self.graph, *arguments, options=options)
+        mask = first.inliers[self.edge_of_row]
+        if self.ordered:
+            return Solved(first, np.asarray(mask))
+        order = np.random.default_rng(0).permutation(self.graph.num_edges)
+        mixed = AssociationGraph(self.graph.points0, self.graph.points1, self.graph.edges[order])
+        second = function(mixed, *arguments, options=options)
+        enough = second.success and second.cardinality >= _NEARLY_AS_MANY * first.cardinality
+        more = second.cardinality > first.cardinality
+        if not more and (not enough or self._order_tells(first)):
+            return Solved(first, np.asarray(mask))
+        place = np.argsort(order, kind="stable")
+        return Solved(second, np.asarray(second.inliers[place[self.edge_of_row]]))
+
+    def _order_tells(self, estimate: Estimate) -> bool:
+        """Whether matches are the first candidates of their points more often than by chance."""
+        graph, width = self.graph, len(self.graph.points1)
+        keys = graph.edges[:, 0] * width + graph.edges[:, 1]
+        chosen = np.isin(keys, estimate.matches[:, 0] * width + estimate.matches[:, 1])
+        degree = graph.degrees()[0][graph.edges[:, 0]]
+        chosen &= degree > 1
+        chance = 1.0 / degree[chosen]
+        excess = np.count_nonzero(np.asarray(graph.rank)[chosen] == 1) - chance.sum()
+        return bool(excess > _DEVIATIONS * np.sqrt(np.sum(chance * (1.0 - chance))))
 
 
 def as_rows(
@@ -139,9 +156,9 @@ def _points(value: Any, name: str, size: int) -> FloatArray:
 
 
 def _distinct(table: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
-    """Number the different rows of a table (N, D) in the order in which they first occur.
+    """Find the different rows of a table (N, D), in the order in which they first occur.
 
-    Returns where each of them first occurs, and for every row (N,) its number.
+    Returns where each of them first occurs, and for every row (N,) which of them it is.
     """
     order = np.lexsort(table.T)
     new = np.ones(len(table), dtype=np.bool_)
