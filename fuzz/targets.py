@@ -146,7 +146,12 @@ def _check(result: object) -> None:
             assert found.cardinality == len(found.matches) <= found.num_inliers
             assert found.success or not found.num_inliers
             assert np.isfinite([found.hcm, found.worst_pooled]).all()
-            for array in (found.homography, found.transform, found.match_probability):
+            for array in (
+                found.homography,
+                found.fundamental,
+                found.transform,
+                found.match_probability,
+            ):
                 assert array is None or np.isfinite(array).all()
         if isinstance(found, manymatch.Score):
             assert np.isfinite(found.hcm)

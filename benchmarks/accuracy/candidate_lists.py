@@ -1,6 +1,6 @@
 """Lists with several candidates for a keypoint: the same call, before and after the switch.
 
-    python benchmarks/accuracy/candidate_lists.py
+    python benchmarks/accuracy/candidate_lists.py [--calls PoseLib pycolmap]
 
 Absolute poses of the reference data: five map points for every keypoint, one row each, as the
 localizer of hloc lists them. Rows of a keypoint are listed best first, or at random. Every library
@@ -86,7 +86,9 @@ def interval(first: np.ndarray, second: np.ndarray) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="only every so many queries")
-    every = parser.parse_args().every
+    parser.add_argument("--calls", nargs="+", default=["PoseLib"], choices=CALLS)
+    given = parser.parse_args()
+    every, calls = given.every, {name: CALLS[name] for name in given.calls}
     print("| set, queries | list | call | original | switched | difference at 5 |")
     print("|:--|:--|:--|--:|--:|--:|")
     for name in SETS:
@@ -103,7 +105,7 @@ def main() -> None:
             points = query["points2D"].astype(np.float64), query["points3D"].astype(np.float64)
             for order, rows in lists.items():
                 pixels, world = points[0][rows[:, 0]], points[1][rows[:, 1]]
-                for call, (run, *modules) in CALLS.items():
+                for call, (run, *modules) in calls.items():
                     for k, module in enumerate(modules):
                         pose = run(module, pixels, world, query["K"])
                         errors.setdefault((order, call, k), []).append(error(pose, query))

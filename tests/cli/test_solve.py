@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from manymatch import AssociationGraph, Options, estimate_relative_pose
+from manymatch import AssociationGraph, Camera, Options, estimate_relative_pose
 from manymatch.cli import solve
 from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.estimate.many import PROBLEMS
@@ -245,6 +245,25 @@ def test_solve_finds_a_fundamental_matrix(scene, graph_file):
         run("solve", graph_file, "--problem", "fundamental", "--camera0", CAMERA)
     )
     assert "--camera0 must be left out for a fundamental matrix" in sentence
+
+
+def test_solve_finds_focal_lengths(scene, graph_file, tmp_path):
+    camera = "unknown,1024,768"
+    flags = ("--camera0", camera, "--camera1", camera, "--max-iterations", 3000)
+    result = run("solve", graph_file, *flags, "--json", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    unknown = Camera.unknown(1024, 768)
+    options = Options(max_iterations=3000)
+    expected = estimate_relative_pose(scene.graph, unknown, unknown, options=options)
+    focal = expected.camera0.focal
+    assert record["cameras"] == [expected.camera0.to_dict(), expected.camera1.to_dict()]
+    assert record["focal_px"] == [focal, focal]
+    assert f"{focal:.0f} ± " in run("solve", graph_file, *flags).stdout
+    apart = json.loads(run("solve", graph_file, *flags, "--json", "--no-shared-focal").stdout)
+    assert apart["focal_px"][0] != apart["focal_px"][1]
+    flags = ("--problem", "homography", "--shared-focal")
+    assert "--shared-focal must be left out" in one_sentence(run("solve", graph_file, *flags))
 
 
 def test_a_flag_of_another_problem_is_refused(tmp_path):

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 import manymatch
 from manymatch import AssociationGraph, Options
-from manymatch.compat.rows import as_rows, given_camera, make_options, rotation_vector
+from manymatch.compat.rows import (
+    as_rows,
+    given_camera,
+    make_options,
+    rotation_vector,
+    unknown_focal,
+)
 from tests.support.matched_points import K, matched, with_candidates
 
 SMALL = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20)
@@ -148,6 +154,21 @@ def test_a_camera_keeps_its_numbers():
         given_camera({"model": "LENS", "params": params}, "camera2")
     with pytest.raises(ValueError, match=r"^camera2 must be"):
         given_camera(None, "camera2")
+
+
+def test_an_unknown_focal_length_has_the_prior_of_the_size():
+    data = matched()
+    sized = manymatch.Camera("PINHOLE", 640, 480, (1.0, 1.0, 310.0, 240.0))
+    camera = unknown_focal(sized, data.points0)
+    assert camera.params[2:] == (310.0, 240.0)
+    usual = manymatch.Camera.unknown(640, 480)
+    assert (camera.focal, camera.focal_sigma) == (usual.focal, usual.focal_sigma)
+    centred = manymatch.Camera("SIMPLE_PINHOLE", None, None, (1.0, 0.0, 0.0))
+    for points, edge in ((data.points0 - (320, 240), 640), (np.zeros((0, 2)), 1)):
+        assert unknown_focal(centred, points).focal == pytest.approx(edge, rel=0.2)
+    bent = manymatch.Camera("SIMPLE_RADIAL", 640, 480, (500, 320, 240, 0.1))
+    with pytest.raises(ValueError, match=r"camera must have no distortion .* got SIMPLE_RADIAL"):
+        unknown_focal(bent, data.points0)
 
 
 def test_a_rotation_as_a_vector():

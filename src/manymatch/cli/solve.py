@@ -75,6 +75,14 @@ def run(
         float | None,
         typer.Option(help="For a rigid transform or a similarity, in the unit of the points."),
     ] = None,
+    shared_focal: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared-focal/--no-shared-focal",
+            help="For a relative pose: whether two unknown focal lengths are one; by default if "
+            "both images have the same size.",
+        ),
+    ] = None,
     max_edges: Annotated[
         int | None, typer.Option(help="Use only that many candidates, best first.")
     ] = None,
@@ -96,12 +104,16 @@ def run(
     check_file(graph, "graph", "a file of candidates")
     given = {"camera0": camera0, "camera1": camera1, "camera": camera, "threshold": threshold}
     arguments = _arguments(problem, given)
+    further = {} if shared_focal is None else {"shared_focal": shared_focal}
+    if further and problem != "relative":
+        raise ValueError(f"--shared-focal must be left out for {_KINDS[problem][0]}")
     if out_folder is not None:
         output_folder(out_folder, "--out")
     candidates = load_graph(graph)
     if max_edges is not None:
         candidates = candidates.head(max_edges)
-    estimate = PROBLEMS[problem].estimate(candidates, *arguments, method, config.options)
+    function = PROBLEMS[problem].estimate
+    estimate = function(candidates, *arguments, method, config.options, **further)
     confidence = assess(estimate)
     found = [estimate.camera0, estimate.camera1] if estimate.success else arguments
     how = {

@@ -233,6 +233,10 @@ def unknown_focal(camera: Camera, points: object) -> Camera:
     The size of the image, on which the prior depends, is that of the camera or, where that is not
     known, what the principal point in its centre or the points (N, 2) around it say.
     """
+    if camera.distortion:
+        raise ValueError(
+            f"camera must have no distortion if its focal length is to be found, got {camera.model}"
+        )
     if camera.width is not None and camera.height is not None:
         edge = float(max(camera.width, camera.height))
     else:
