@@ -1,10 +1,13 @@
-// Poses from and to NumPy.
+// Poses from and to NumPy, and correspondences for their refinement.
 #pragma once
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "arrays.h"
+#include "manymatch/problems/points.h"
 #include "manymatch/problems/relative_pose/pose.h"
 
 namespace manymatch {
@@ -35,6 +38,35 @@ inline std::vector<Pose> to_poses(const Matrices3& R, const Vectors3& t) {
     std::copy_n(t.data() + 3 * i, 3, poses[i].t);
   }
   return poses;
+}
+
+// Correspondences for the kernels of the refinement.
+struct RefineInput {
+  RefineColumns columns;
+  AlignedVector<double> weights;
+
+  RefineInput(const Points& x0, const Points& x1, std::span<const double> weight) {
+    const std::size_t count = x0.shape(0);
+    check_length("x1", x1.shape(0), count);
+    weights.assign((count + kRefineLanes - 1) / kRefineLanes * kRefineLanes, 0.0);
+    columns.resize(count, weights.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      columns.x0[i] = x0(i, 0);
+      columns.y0[i] = x0(i, 1);
+      columns.x1[i] = x1(i, 0);
+      columns.y1[i] = x1(i, 1);
+      weights[i] = weight.empty() ? 1.0 : weight[i];
+    }
+  }
+
+  RefineArrays arrays() const { return columns.arrays(weights); }
+};
+
+inline Loss to_loss(const std::string& name) {
+  if (name == "truncated") return Loss::kTruncated;
+  if (name == "cauchy") return Loss::kCauchy;
+  if (name == "squared") return Loss::kSquared;
+  throw nb::value_error(("loss must be truncated, cauchy or squared, got " + name).c_str());
 }
 
 }  // namespace manymatch

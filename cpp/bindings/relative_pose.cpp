@@ -90,38 +90,6 @@ std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
           to_numpy(std::move(t), {count, 3})};
 }
 
-// Correspondences for the kernels of the refinement.
-struct RefineInput {
-  RefineColumns columns;
-  AlignedVector<double> weights;
-
-  RefineInput(const Points& x0, const Points& x1, std::span<const double> weight) {
-    const std::size_t count = x0.shape(0);
-    check_length("x1", x1.shape(0), count);
-    weights.assign((count + kRefineLanes - 1) / kRefineLanes * kRefineLanes, 0.0);
-    columns.resize(count, weights.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      columns.x0[i] = x0(i, 0);
-      columns.y0[i] = x0(i, 1);
-      columns.x1[i] = x1(i, 0);
-      columns.y1[i] = x1(i, 1);
-      weights[i] = weight.empty() ? 1.0 : weight[i];
-    }
-  }
-
-  RefineArrays arrays() const { return columns.arrays(weights); }
-  LmResult refine(Pose& pose, Loss loss, double eps, int max_iterations) {
-    return refine_pose(pose, columns, weights, loss, eps * eps, max_iterations);
-  }
-};
-
-Loss to_loss(const std::string& name) {
-  if (name == "truncated") return Loss::kTruncated;
-  if (name == "cauchy") return Loss::kCauchy;
-  if (name == "squared") return Loss::kSquared;
-  throw nb::value_error(("loss must be truncated, cauchy or squared, got " + name).c_str());
-}
-
 std::tuple<Out<double>, Out<double>, double, double, int> refine(
     const Points& x0, const Points& x1, const Vector& weight, const Matrix3& R, const Vector3& t,
     double eps, const std::string& loss, int max_iterations) {
@@ -129,7 +97,7 @@ std::tuple<Out<double>, Out<double>, double, double, int> refine(
   check_positive("eps", eps);
   RefineInput edges(x0, x1, view_of(weight));
   Pose pose = to_pose(R, t);
-  const LmResult result = edges.refine(pose, to_loss(loss), eps, max_iterations);
+  const LmResult result = refine_pose(pose, edges.columns, edges.weights, to_loss(loss), eps * eps, max_iterations);
   return {rotation_to_numpy(pose), translation_to_numpy(pose), result.initial_cost, result.cost,
           result.iterations};
 }
@@ -191,7 +159,7 @@ std::tuple<Out<double>, Out<double>, double> normal_equations(const Points& x0, 
     for (std::size_t j = i; j < 5; ++j, ++slot) JtJ[5 * i + j] = JtJ[5 * j + i] = out[slot];
   }
   Pose copy = pose;  // the Cauchy cost is summed by the optimiser
-  const double cost = edges.refine(copy, to_loss(loss), eps, 0).cost;
+  const double cost = refine_pose(copy, edges.columns, edges.weights, to_loss(loss), eps * eps, 0).cost;
   return {to_numpy(std::move(JtJ), {5, 5}), to_numpy(std::move(Jtr)), cost};
 }
 

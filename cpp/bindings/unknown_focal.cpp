@@ -21,28 +21,36 @@ std::tuple<Out<double>, Out<double>, Out<double>> to_python(const FocalPose& mod
 std::tuple<Out<double>, Out<double>> focal_jacobian(const Points& x0, const Points& x1,
                                                     const Matrix3& R, const Vector3& t,
                                                     const Focals& f) {
-  const std::size_t count = x0.shape(0);
-  check_length("x1", x1.shape(0), count);
-  RefineColumns columns;
-  AlignedVector<double> weights((count + kRefineLanes - 1) / kRefineLanes * kRefineLanes, 0.0);
-  columns.resize(count, weights.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    columns.x0[i] = x0(i, 0);
-    columns.y0[i] = x0(i, 1);
-    columns.x1[i] = x1(i, 0);
-    columns.y1[i] = x1(i, 1);
-  }
+  const RefineInput edges(x0, x1, {});
   const FocalPose model = to_focal_pose(R, t, f);
   double tangent[6];
   tangent_plane(model.pose.t, tangent);
   constexpr std::size_t N = kPoseParameters<double>;
-  std::vector<double> r(weights.size()), J(weights.size() * N);
+  const std::size_t count = x0.shape(0);
+  std::vector<double> r(edges.weights.size()), J(edges.weights.size() * N);
   kernels<UnknownFocalKernels>().jacobian(
-      columns.arrays(weights), {model.pose.R, model.pose.t, model.f[0], model.f[1]}, tangent,
-      r.data(), J.data());
+      edges.arrays(), {model.pose.R, model.pose.t, model.f[0], model.f[1]},
+      tangent, r.data(), J.data());
   r.resize(count);
   J.resize(count * N);
   return {to_numpy(std::move(r)), to_numpy(std::move(J), {count, N})};
+}
+
+using Refined = std::tuple<Out<double>, Out<double>, Out<double>, double, double, int>;
+
+Refined refine_focal(const Points& x0, const Points& x1, const Vector& weight, const Matrix3& R,
+                     const Vector3& t, const Focals& f, const Vector& parameters, double eps,
+                     const std::string& loss, int max_iterations) {
+  check_length("weight", weight.shape(0), x0.shape(0));
+  check_positive("eps", eps);
+  RefineInput edges(x0, x1, view_of(weight));
+  FocalPose model = to_focal_pose(R, t, f);
+  const FocalPoints points({{}, {}, eps}, view_of(parameters));
+  const LmResult result = refine_focal_pose(model, points.priors, edges.columns, edges.weights,
+                                            to_loss(loss), eps * eps, max_iterations);
+  auto [rotation, translation, focals] = to_python(model);
+  return {std::move(rotation), std::move(translation), std::move(focals),
+          result.initial_cost, result.cost,            result.iterations};
 }
 
 }  // namespace
@@ -69,6 +77,11 @@ void bind_unknown_focal(nb::module_& m) {
         nb::arg("f"),
         "Signed Sampson distances and their derivatives, five for perturb() and two for the "
         "logarithms of the focal lengths.");
+  m.def("refine_focal", &refine_focal, nb::arg("x0"), nb::arg("x1"), nb::arg("weight"),
+        nb::arg("R"), nb::arg("t"), nb::arg("f"), nb::arg("parameters"), nb::arg("eps"),
+        nb::arg("loss"), nb::arg("max_iterations"),
+        "Levenberg-Marquardt on correspondences, with the priors of the focal lengths: (R, t, f, "
+        "initial cost, cost, iterations).");
 }
 
 }  // namespace manymatch

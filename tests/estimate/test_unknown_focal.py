@@ -1,0 +1,317 @@
+"""Relative poses whose focal lengths are unknown: they are found, or said not to be determined."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manymatch
+from manymatch import AssociationGraph, Camera, _core
+from manymatch.evaluate import pose_error_deg
+
+SIZE = (1200, 900)
+CENTRE = (599.5, 449.5)
+UNKNOWN = Camera.unknown(*SIZE)
+
+
+def rotation(w):
+    """Rotation matrix of a rotation vector."""
+    return _core.perturb(np.eye(3), np.array([0.0, 0.0, 1.0]), np.append(w, [0.0, 0.0]))[0]
+
+
+def made(seed, f0, f1=None, n=200, noise=0.3, wrong=1, R=None, t=None, flat=False):
+    """A graph with `wrong` wrong candidates a keypoint, R and t; the centre is at depth 5."""
+    rng = np.random.default_rng([19, seed])
+    f1 = f0 if f1 is None else f1
+    R = rotation(rng.uniform(-0.25, 0.25, 3)) if R is None else R
+    t = np.array([1.0, 0.3, 0.4]) if t is None else np.asarray(t, float)
+    X = rng.uniform((-2.5, -2, 3.0), (2.5, 2, 8.0), (4 * n, 3))
+    if flat:
+        X[:, 2] = 5.0 + 0.3 * X[:, 0]
+    Y = X @ R.T + t
+    x0 = f0 * X[:, :2] / X[:, 2:] + CENTRE
+    x1 = f1 * Y[:, :2] / Y[:, 2:] + CENTRE
+    limit = np.array(SIZE) - 1
+    seen = (Y[:, 2] > 0.5) & np.all((x0 > 0) & (x0 < limit) & (x1 > 0) & (x1 < limit), axis=1)
+    x0, x1 = x0[seen][:n], x1[seen][:n]
+    x0, x1 = (x + rng.normal(0, noise, x.shape) for x in (x0, x1))
+    m = len(x0)
+    true = np.column_stack([np.arange(m), np.arange(m)])
+    others = [np.column_stack([np.arange(m), rng.permutation(m)]) for _ in range(wrong)]
+    edges = np.concatenate([true, *others])
+    rank = np.repeat(np.arange(1, wrong + 2), m)
+    edges, first = np.unique(edges, axis=0, return_index=True)
+    order = np.argsort(first)
+    graph = AssociationGraph(x0, x1, edges[order], rank=rank[np.sort(first)])
+    return graph, R, t / np.linalg.norm(t)
+
+
+def check(estimate, R, t, f0, f1=None, within=0.03, degrees=2.0):
+    """Check pose and focal lengths."""
+    assert estimate.success
+    assert pose_error_deg(estimate.pose, R, t) < degrees
+    assert estimate.camera0.known_focal
+    assert estimate.camera1.known_focal
+    assert abs(estimate.camera0.focal / f0 - 1) < within
+    assert abs(estimate.camera1.focal / (f1 or f0) - 1) < within
+
+
+@pytest.mark.parametrize("focal", [700.0, 1100.0, 1900.0])
+def test_a_shared_focal_length_is_found(focal):
+    graph, R, t = made(1, focal)
+    estimate = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
+    check(estimate, R, t, focal)
+    assert estimate.camera0.focal == estimate.camera1.focal
+    assert estimate.focal_determined
+    first, second = estimate.focal_sd_px
+    assert first == second
+    assert abs(estimate.camera0.focal - focal) < 3 * first < 0.3 * focal
+    assert manymatch.assess(estimate).verdict == "solved"
+
+
+@pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm", "cm"])
+def test_every_method_finds_it(method):
+    graph, R, t = made(2, 900.0, wrong=0)
+    check(manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN, method), R, t, 900.0)
+
+
+@pytest.mark.parametrize("unknown", [0, 1])
+def test_one_focal_length_may_be_known(unknown):
+    focals = (1500.0, 800.0)
+    graph, R, t = made(3, *focals)
+    known = [Camera("SIMPLE_PINHOLE", *SIZE, (f, *CENTRE)) for f in focals]
+    cameras = [UNKNOWN if side == unknown else known[side] for side in (0, 1)]
+    estimate = manymatch.estimate_relative_pose(graph, *cameras)
+    check(estimate, R, t, *focals)
+    found = (estimate.camera0, estimate.camera1)
+    assert found[1 - unknown] == known[1 - unknown]
+    assert estimate.focal_sd_px[1 - unknown] == 0.0 < estimate.focal_sd_px[unknown]
+
+
+def test_two_unknown_focal_lengths_may_differ():
+    graph, R, t = made(4, 1500.0, 800.0, n=400, noise=0.1)
+    estimate = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN, shared_focal=False)
+    check(estimate, R, t, 1500.0, 800.0, within=0.1, degrees=3.0)
+
+
+def test_a_known_camera_may_have_distortion():
+    graph, R, t = made(5, 1000.0, 800.0)
+    lens = Camera("RADIAL", *SIZE, (1000.0, *CENTRE, -0.1, 0.02))
+    normalised = (graph.points0 - CENTRE) / 1000.0
+    bent = AssociationGraph(lens.project(normalised), graph.points1, graph.edges, rank=graph.rank)
+    estimate = manymatch.estimate_relative_pose(bent, lens, UNKNOWN)
+    check(estimate, R, t, 1000.0, 800.0)
+
+
+def test_pixels_need_not_be_square():
+    graph, R, t = made(6, 900.0)
+    wide = AssociationGraph(
+        graph.points0 * (1.25, 1.0), graph.points1 * (1.25, 1.0), graph.edges, rank=graph.rank
+    )
+    params = (1.25 * 1200, 1200, 1.25 * CENTRE[0], CENTRE[1])
+    camera = Camera("PINHOLE", 1500, 900, params, focal_sigma=0.5)
+    estimate = manymatch.estimate_relative_pose(wide, camera, camera)
+    assert pose_error_deg(estimate.pose, R, t) < 2.0
+    assert estimate.camera0.fy == pytest.approx(900.0, rel=0.03)
+    assert estimate.camera0.fx / estimate.camera0.fy == pytest.approx(1.25)
+
+
+def test_a_narrow_prior_is_kept_where_the_images_say_little():
+    # Axes that are parallel: the focal length of both cannot be seen.
+    graph, _, _ = made(7, 900.0, R=np.eye(3))
+    narrow = Camera.unknown(*SIZE, focal_px=950.0, sigma=0.02)
+    estimate = manymatch.estimate_relative_pose(graph, narrow, narrow)
+    assert abs(estimate.camera0.focal / 950.0 - 1) < 0.05
+
+
+def _meeting():
+    """Two cameras at the same distance of a point that both look at."""
+    a = 0.2
+    R = rotation([0.0, 2 * a, 0.0])
+    centre = 5.5 * np.array([math.sin(2 * a), 0.0, 1 - math.cos(2 * a)])
+    return R, -R @ centre
+
+
+@pytest.mark.parametrize("kind", ["parallel", "meeting"])
+def test_it_is_said_when_the_images_do_not_determine_it(kind):
+    R, t = (np.eye(3), (1.0, 0.2, 0.1)) if kind == "parallel" else _meeting()
+    graph, _, _ = made(8, 1200.0, R=R, t=t)
+    estimate = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
+    assert estimate.success
+    assert not estimate.focal_determined
+    assert estimate.focal_sd_px[0] > 0.2 * estimate.camera0.focal
+    # The same motion is seen if one of the two is known.
+    known = Camera("SIMPLE_PINHOLE", *SIZE, (1200.0, *CENTRE))
+    assert manymatch.estimate_relative_pose(graph, known, UNKNOWN).focal_determined
+
+
+def test_the_covariance_of_the_pose_has_that_of_the_focal_length():
+    graph, _, _ = made(9, 900.0)
+    found = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
+    known = dataclasses.replace(found, focal_sd_px=())
+    more, less = manymatch.assess(found).covariance, manymatch.assess(known).covariance
+    assert np.linalg.eigvalsh(more - less)[0] > -1e-15
+    assert np.trace(more) > 1.001 * np.trace(less)
+
+
+def test_what_is_shared_by_default():
+    def shares(first, second, **keywords):
+        graph, _, _ = made(10, 900.0, n=60, wrong=0)
+        found = manymatch.estimate_relative_pose(graph, first, second, **keywords)
+        return found.camera0.focal == found.camera1.focal
+
+    assert shares(UNKNOWN, UNKNOWN)
+    upright = Camera("SIMPLE_PINHOLE", *SIZE[::-1], (1200.0, *CENTRE), focal_sigma=0.5)
+    assert shares(UNKNOWN, upright)
+    other = Camera("SIMPLE_PINHOLE", 1200, 800, (1200.0, *CENTRE), focal_sigma=0.5)
+    assert not shares(UNKNOWN, other)
+    assert shares(UNKNOWN, other, shared_focal=True)
+    assert not shares(UNKNOWN, Camera.unknown(*SIZE, sigma=0.4))
+
+
+@pytest.mark.parametrize(
+    ("cameras", "value", "words"),
+    [
+        ((UNKNOWN, UNKNOWN), "yes", "shared_focal must be True, False or None, got 'yes'"),
+        (
+            (UNKNOWN, Camera.unknown(*SIZE, sigma=0.1)),
+            True,
+            "shared_focal must not be True unless both focal lengths are unknown and have the same "
+            "prior",
+        ),
+    ],
+)
+def test_refusals(cameras, value, words):
+    graph, _, _ = made(11, 900.0, n=30, wrong=0)
+    with pytest.raises(ValueError, match=words):
+        manymatch.estimate_relative_pose(graph, *cameras, shared_focal=value)
+
+
+def test_too_few_candidates_are_a_failure_with_a_reason():
+    graph, _, _ = made(12, 900.0, n=4, wrong=0)
+    estimate = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
+    assert not estimate.success
+    assert estimate.failure
+    assert estimate.camera0 == UNKNOWN
+    assert estimate.focal_sd_px == ()
+
+
+def fingerprint(estimate):
+    """What was found, bit by bit."""
+    pose = estimate.pose
+    focals = (estimate.camera0.focal, estimate.camera1.focal, *estimate.focal_sd_px)
+    return pose.R.tobytes(), pose.t.tobytes(), focals, estimate.matches.tobytes(), estimate.support
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_any_number_of_threads_gives_the_same_bits(shared):
+    graph, _, _ = made(13, 900.0, wrong=3)
+
+    def run(threads):
+        return fingerprint(
+            manymatch.estimate_relative_pose(
+                graph, UNKNOWN, UNKNOWN, threads=threads, shared_focal=shared
+            )
+        )
+
+    one = run(1)
+    assert all(run(threads) == one for threads in (2, 8))
+
+
+def test_many_at_once_are_those_one_at_a_time():
+    graph, _, _ = made(14, 900.0)
+    known = Camera("SIMPLE_PINHOLE", *SIZE, (900.0, *CENTRE))
+    problems = [(graph, UNKNOWN, UNKNOWN), (graph, known, known), (graph, known, UNKNOWN)]
+    for one, together in zip(
+        [manymatch.estimate_relative_pose(*problem) for problem in problems],
+        manymatch.estimate_relative_poses(problems),
+        strict=True,
+    ):
+        assert fingerprint(one) == fingerprint(together)
+
+
+@settings(max_examples=8, deadline=None)
+@given(factor=st.floats(0.2, 8.0), seed=st.integers(0, 1000))
+def test_another_image_size_changes_nothing_but_the_unit(factor, seed):
+    graph, _, _ = made(seed, 1000.0, n=120)
+    resized = AssociationGraph(
+        (graph.points0 + 0.5) * factor - 0.5,
+        (graph.points1 + 0.5) * factor - 0.5,
+        graph.edges,
+        rank=graph.rank,
+    )
+    # The motion filter counts in whole pixels.
+    options = manymatch.Options(disable=("filter",))
+    first = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN, options=options)
+    camera = UNKNOWN.scaled(factor)
+    second = manymatch.estimate_relative_pose(
+        *(resized, camera, camera), options=options.replace(threshold_px=factor), shared_focal=True
+    )
+    assert second.camera0.focal == pytest.approx(factor * first.camera0.focal, rel=1e-3)
+    assert pose_error_deg(second.pose, first.pose.R, first.pose.t) < 0.1
+
+
+def slow_residuals(x0, x1, R, t, f):
+    """Signed Sampson distances of points in images with focal lengths f, by the definition."""
+    tx = np.array([[0, -t[2], t[1]], [t[2], 0, -t[0]], [-t[1], t[0], 0]])
+    F = np.diag([1, 1, f[1]]) @ tx @ R @ np.diag([1, 1, f[0]])
+    a, b = (np.column_stack([x, np.ones(len(x))]) for x in (x0, x1))
+    lines1, lines0 = a @ F.T, b @ F
+    length = np.sqrt(np.sum(lines1[:, :2] ** 2, axis=1) + np.sum(lines0[:, :2] ** 2, axis=1))
+    return np.sum(b * lines1, axis=1) / length
+
+
+def test_residuals_and_derivatives_are_those_of_the_definition():
+    rng = np.random.default_rng(3)
+    x0, x1 = rng.uniform(-0.5, 0.5, (2, 50, 2))
+    R, t, f = rotation([0.1, -0.3, 0.2]), np.array([0.6, 0.0, -0.8]), np.array([0.7, 1.6])
+    r, J = _core.focal_jacobian(x0, x1, R, t, f)
+    np.testing.assert_allclose(r, slow_residuals(x0, x1, R, t, f), rtol=1e-9, atol=1e-14)
+    for k in range(7):
+        step = 1e-6 * np.eye(7)[k]
+        ends = [
+            slow_residuals(x0, x1, *_core.perturb(R, t, s[:5]), f * np.exp(s[5:]))
+            for s in (step, -step)
+        ]
+        np.testing.assert_allclose(J[:, k], (ends[0] - ends[1]) / 2e-6, atol=1e-6)
+
+
+def test_inliers_are_close_to_their_epipolar_lines_and_in_front_of_both_cameras():
+    rng = np.random.default_rng(4)
+    x0, x1 = rng.uniform(-0.5, 0.5, (2, 80, 2))
+    edges = np.stack(np.meshgrid(np.arange(80), np.arange(80)), axis=-1).reshape(-1, 2)
+    edges = np.ascontiguousarray(edges, dtype=np.int32)
+    R, t, f = rotation([0.1, -0.3, 0.2]), np.array([0.6, 0.0, -0.8]), np.array([0.7, 1.6])
+    parameters = np.array([1.0, 0.5, 1.0, 0.5, 0.0])
+    *_, inliers, r2 = _core.score_unknown_focal(x0, x1, edges, 0.02, 0.3, 0.01, R, t, f, parameters)
+    a, b = x0[edges[:, 0]], x1[edges[:, 1]]
+    slow = slow_residuals(a, b, R, t, f)
+    np.testing.assert_allclose(r2, slow**2, rtol=1e-8, atol=1e-16)
+    rays0, rays1 = (
+        np.column_stack([x, np.full(len(x), g)]) for x, g in zip((a, b), f, strict=True)
+    )
+    rays0 = (rays0 / np.linalg.norm(rays0, axis=1, keepdims=True)) @ R.T
+    rays1 = rays1 / np.linalg.norm(rays1, axis=1, keepdims=True)
+    # depth1 rays1 = depth0 rays0 + t in the least squares sense
+    cosine = np.sum(rays0 * rays1, axis=1)
+    scale = 1 - cosine**2
+    depth0 = (-(rays0 @ t) + cosine * (rays1 @ t)) / scale
+    depth1 = ((rays1 @ t) - cosine * (rays0 @ t)) / scale
+    expected = (slow**2 < 0.02**2) & (depth0 > 0.01) & (depth1 > 0.01)
+    np.testing.assert_array_equal(inliers, expected)
+    assert 20 < expected.sum() < len(edges) / 2
+
+
+def test_poselib_finds_the_same_from_rank_one_candidates():
+    poselib = pytest.importorskip("poselib")
+    graph, _, _ = made(15, 1300.0, wrong=0)
+    ours = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
+    theirs, _ = poselib.estimate_shared_focal_relative_pose(
+        graph.points0 - CENTRE, graph.points1 - CENTRE, np.zeros(2), {"max_epipolar_error": 1.0}, {}
+    )
+    assert theirs.camera1.focal() == pytest.approx(ours.camera0.focal, rel=0.02)
+    t = np.asarray(theirs.pose.t)
+    assert pose_error_deg(ours.pose, np.asarray(theirs.pose.R), t) < 1.0
