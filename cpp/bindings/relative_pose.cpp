@@ -97,7 +97,8 @@ std::tuple<Out<double>, Out<double>, double, double, int> refine(
   check_positive("eps", eps);
   RefineInput edges(x0, x1, view_of(weight));
   Pose pose = to_pose(R, t);
-  const LmResult result = refine_pose(pose, edges.columns, edges.weights, to_loss(loss), eps * eps, max_iterations);
+  const LmResult result =
+      refine_pose(pose, edges.columns, edges.weights, to_loss(loss), eps * eps, max_iterations);
   return {rotation_to_numpy(pose), translation_to_numpy(pose), result.initial_cost, result.cost,
           result.iterations};
 }
@@ -151,15 +152,16 @@ std::tuple<Out<double>, Out<double>, double> normal_equations(const Points& x0, 
   const Pose pose = to_pose(R, t);
   double tangent[6], out[21];
   tangent_plane(pose.t, tangent);
-  pose_kernels().normal_equations(edges.arrays(), {pose.R, pose.t}, tangent, to_loss(loss), eps * eps,
-                                  out);
+  pose_kernels().normal_equations(edges.arrays(), {pose.R, pose.t}, tangent, to_loss(loss),
+                                  eps * eps, out);
   std::vector<double> JtJ(25), Jtr(out + 15, out + 20);
   int slot = 0;
   for (std::size_t i = 0; i < 5; ++i) {
     for (std::size_t j = i; j < 5; ++j, ++slot) JtJ[5 * i + j] = JtJ[5 * j + i] = out[slot];
   }
   Pose copy = pose;  // the Cauchy cost is summed by the optimiser
-  const double cost = refine_pose(copy, edges.columns, edges.weights, to_loss(loss), eps * eps, 0).cost;
+  const double cost =
+      refine_pose(copy, edges.columns, edges.weights, to_loss(loss), eps * eps, 0).cost;
   return {to_numpy(std::move(JtJ), {5, 5}), to_numpy(std::move(Jtr)), cost};
 }
 

@@ -28,9 +28,9 @@ std::tuple<Out<double>, Out<double>> focal_jacobian(const Points& x0, const Poin
   constexpr std::size_t N = kPoseParameters<double>;
   const std::size_t count = x0.shape(0);
   std::vector<double> r(edges.weights.size()), J(edges.weights.size() * N);
-  kernels<UnknownFocalKernels>().jacobian(
-      edges.arrays(), {model.pose.R, model.pose.t, model.f[0], model.f[1]},
-      tangent, r.data(), J.data());
+  kernels<UnknownFocalKernels>().jacobian(edges.arrays(),
+                                          {model.pose.R, model.pose.t, model.f[0], model.f[1]},
+                                          tangent, r.data(), J.data());
   r.resize(count);
   J.resize(count * N);
   return {to_numpy(std::move(r)), to_numpy(std::move(J), {count, N})};
@@ -49,8 +49,8 @@ Refined refine_focal(const Points& x0, const Points& x1, const Vector& weight, c
   const LmResult result = refine_focal_pose(model, points.priors, edges.columns, edges.weights,
                                             to_loss(loss), eps * eps, max_iterations);
   auto [rotation, translation, focals] = to_python(model);
-  return {std::move(rotation), std::move(translation), std::move(focals),
-          result.initial_cost, result.cost,            result.iterations};
+  return {std::move(rotation), std::move(translation), std::move(focals), result.initial_cost,
+          result.cost,         result.iterations};
 }
 
 }  // namespace
@@ -67,8 +67,8 @@ void bind_unknown_focal(nb::module_& m) {
       "score_unknown_focal",
       [](const Table& x0, const Table& x1, const Edges& edges, double eps, double q, double delta,
          const Matrix3& R, const Vector3& t, const Focals& f, const Vector& parameters) {
-        return score_pair<UnknownFocalProblem>(x0, x1, edges, eps, q, delta,
-                                               to_focal_pose(R, t, f), parameters);
+        return score_pair<UnknownFocalProblem>(x0, x1, edges, eps, q, delta, to_focal_pose(R, t, f),
+                                               parameters);
       },
       nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
       nb::arg("delta"), nb::arg("R"), nb::arg("t"), nb::arg("f"), nb::arg("parameters"),

@@ -61,8 +61,8 @@ void test_normal_equations(const Gathered& g, const Pose& pose, int count, doubl
   std::vector<double> r2(g.padded);
   kernels<RelativePoseKernels>().residuals(g.arrays(), {pose.R, pose.t}, r2.data());
   for (Loss loss : {Loss::kSquared, Loss::kTruncated, Loss::kCauchy}) {
-    kernels<RelativePoseKernels>().normal_equations(g.arrays(), {pose.R, pose.t}, tangent, loss, eps2,
-                                                    out);
+    kernels<RelativePoseKernels>().normal_equations(g.arrays(), {pose.R, pose.t}, tangent, loss,
+                                                    eps2, out);
     double expected[21] = {};
     for (int i = 0; i < count; ++i) {
       CHECK_NEAR(r2[i], rows.r[i] * rows.r[i], 1e-12 * r2[i]);

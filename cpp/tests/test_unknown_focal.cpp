@@ -195,8 +195,8 @@ void test_refinement(Source& random) {
       if (kind == 1) step[5] = 0.0;
       if (kind == 2) step[6] = 0.0;
       FocalPose model = moved(pair.model, step);
-      const LmResult result = refine_focal_pose(model, points.priors, columns, weights,
-                                                Loss::kSquared, 1e-4, 200);
+      const LmResult result =
+          refine_focal_pose(model, points.priors, columns, weights, Loss::kSquared, 1e-4, 200);
       CHECK(result.cost < 1e-8 && result.cost <= result.initial_cost);
       CHECK(distance(model.pose.R, model.pose.t, pair.model.pose) < 1e-3);
       for (int side = 0; side < 2; ++side) CHECK_NEAR(model.f[side], f[side], 2e-3 * f[side]);

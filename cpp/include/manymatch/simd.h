@@ -186,7 +186,8 @@ inline vf load(const float* p) {
 }
 inline vf fma(vf a, vf b, vf c) { return a * b + c; }
 inline vf sqrt(vf a) {
-  return vf{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]), __builtin_sqrtf(a[3])};
+  return vf{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]),
+            __builtin_sqrtf(a[3])};
 }
 inline vf abs(vf a) { return (vf)((mf)a & mf{INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}); }
 inline vf max(vf a, vf b) {

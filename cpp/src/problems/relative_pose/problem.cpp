@@ -79,9 +79,9 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const VertexPoints&
   }
   n0f_ = to_float(n0_);
   n1f_ = to_float(n1_);
-  arrays_ = {points_.x0.data(),  points_.y0.data(),  n0_.data(),  points_.x1.data(),
-             points_.y1.data(),  n1_.data(),         points_.x0f.data(), points_.y0f.data(),
-             n0f_.data(),        points_.x1f.data(), points_.y1f.data(), n1f_.data(),
+  arrays_ = {points_.x0.data(), points_.y0.data(),  n0_.data(),         points_.x1.data(),
+             points_.y1.data(), n1_.data(),         points_.x0f.data(), points_.y0f.data(),
+             n0f_.data(),       points_.x1f.data(), points_.y1f.data(), n1f_.data(),
              graph.words()};
   // x1' E x0 in float32: eight roundings of 2^-24 on terms that together are at most
   // sqrt(2) |x0| |x1|, doubled; and what rounding does to sqrt(den), times eps.

@@ -98,8 +98,8 @@ struct FocalSystem {
     for (int side = 0; side < 2; ++side) {
       if (column[side] < 0) continue;
       const double middle = priors.log_median[side], most = kMostDeviations * priors.sigma[side];
-      moved.f[side] = std::exp(std::clamp(std::log(model.f[side]) + step[column[side]],
-                                          middle - most, middle + most));
+      moved.f[side] = std::exp(
+          std::clamp(std::log(model.f[side]) + step[column[side]], middle - most, middle + most));
     }
     return moved;
   }
@@ -194,9 +194,10 @@ UnknownFocalProblem::UnknownFocalProblem(const Graph& graph, const FocalPoints& 
     largest_[0] = std::max(largest_[0], r0);
     largest_[1] = std::max(largest_[1], r1);
   }
-  arrays_ = {points_.x0.data(),  points_.y0.data(),  nullptr, points_.x1.data(),
-             points_.y1.data(),  nullptr,            points_.x0f.data(), points_.y0f.data(),
-             nullptr,            points_.x1f.data(), points_.y1f.data(), nullptr,
+  arrays_ = {points_.x0.data(),  points_.y0.data(),  nullptr,
+             points_.x1.data(),  points_.y1.data(),  nullptr,
+             points_.x0f.data(), points_.y0f.data(), nullptr,
+             points_.x1f.data(), points_.y1f.data(), nullptr,
              graph.words()};
 }
 
@@ -233,10 +234,8 @@ void UnknownFocalProblem::solve(std::span<const int> samples, Workspace& space,
       const std::size_t e = at(sample[at(k)]);
       const double ray0[3] = {points_.x0[e], points_.y0[e], f[i][0]};
       const double ray1[3] = {points_.x1[e], points_.y1[e], f[i][1]};
-      const double n0 =
-          1.0 / std::sqrt(ray0[0] * ray0[0] + ray0[1] * ray0[1] + ray0[2] * ray0[2]);
-      const double n1 =
-          1.0 / std::sqrt(ray1[0] * ray1[0] + ray1[1] * ray1[1] + ray1[2] * ray1[2]);
+      const double n0 = 1.0 / std::sqrt(ray0[0] * ray0[0] + ray0[1] * ray0[1] + ray0[2] * ray0[2]);
+      const double n1 = 1.0 / std::sqrt(ray1[0] * ray1[0] + ray1[1] * ray1[1] + ray1[2] * ray1[2]);
       for (int c = 0; c < 3; ++c) {
         batch.b0[k][c][i] = n0 * ray0[c];
         batch.b1[k][c][i] = n1 * ray1[c];

@@ -8,9 +8,9 @@
 
 #include "manymatch/aligned.h"
 #include "manymatch/dispatch.h"
+#include "manymatch/problems/points.h"
 #include "manymatch/problems/relative_pose/kernels.h"
 #include "manymatch/problems/relative_pose/pose.h"
-#include "manymatch/problems/points.h"
 #include "manymatch/ransac/problem.h"
 
 namespace manymatch {

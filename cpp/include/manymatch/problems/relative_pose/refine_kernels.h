@@ -129,7 +129,8 @@ void normal_equations(const RefineArrays& a, const TwoViews<Z>& views, const dou
         }
       }
       const vd r = select(used, l.r, zero);
-      for (int k = 0; k < N; ++k) sum[kTriangle + k][piece] = fma(wJ[k], r, sum[kTriangle + k][piece]);
+      for (int k = 0; k < N; ++k)
+        sum[kTriangle + k][piece] = fma(wJ[k], r, sum[kTriangle + k][piece]);
       // An undefined residual costs what an outlier costs.
       const vd lost = loss == Loss::kTruncated ? limit : zero;
       const vd term = select(l.defined, cost, lost);
