@@ -131,6 +131,46 @@ def test_homography(arguments):
     assert np.mean(result[1] == reference[1]) > 0.9
 
 
+AFFINE = np.array([[1.1, 0.2, 12.0], [-0.1, 0.9, -7.0]])
+
+
+def affine_points():
+    """Points and their images under an affine map, with noise; every fourth one is wrong."""
+    rng = np.random.default_rng(4)
+    points = rng.uniform(0, 500, (80, 2))
+    mapped = points @ AFFINE[:, :2].T + AFFINE[:, 2] + rng.normal(0, 0.3, (80, 2))
+    mapped[::4] = rng.uniform(0, 500, (20, 2))
+    return points, mapped
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((None, original.RANSAC, 2.0, 3000, 0.999, 10), {}),
+        ((), {"method": original.LMEDS}),
+        ((params(threshold=2.0),), {}),
+    ],
+)
+def test_affine_map(args, kwargs):
+    points = affine_points()
+    result = ours.estimateAffine2D(*points, *args, **kwargs)
+    reference = original.estimateAffine2D(*points, *args, **kwargs)
+    check(result, reference, 80)
+    for A in (result[0], reference[0]):
+        assert np.abs(A @ [250, 250, 1] - AFFINE @ [250, 250, 1]).max() < 0.5
+    assert np.mean(result[1] == reference[1]) > 0.9
+    first, second, edges, _ = with_candidates(*points)
+    listed = ours.estimateAffine2D(first, second, *args, **kwargs)
+    given = ours.estimateAffine2D(*points, *args, **kwargs, edges=edges)
+    for A, mask in (listed, given):
+        assert np.abs(A @ [250, 250, 1] - AFFINE @ [250, 250, 1]).max() < 0.5
+        assert mask.shape == (len(edges), 1)
+    assert ours.estimateAffine2D(points[0][:2], points[1][:2])[0] is None
+    with pytest.raises(ValueError, match=r"the arguments must be from_, to, .* got no to"):
+        ours.estimateAffine2D(points[0])
+
+
 def test_a_fit_to_all_points_is_the_original():
     data = matched(40, 40, plane=True)
     result = ours.findHomography(data.points0, data.points1)
@@ -265,8 +305,14 @@ def test_nothing_found():
 
 def test_what_is_not_ours_is_the_original(monkeypatch):
     functions = {
-        *("findEssentialMat", "findFundamentalMat", "findHomography", "recoverPose"),
-        "solvePnPRansac",
+        *(
+            "estimateAffine2D",
+            "findEssentialMat",
+            "findFundamentalMat",
+            "findHomography",
+            "recoverPose",
+        ),
+        *("estimateAffine2D", "solvePnPRansac"),
     }
     assert only_these_are_ours(ours, original) == functions
     with pytest.raises(AttributeError, match="imreed"):

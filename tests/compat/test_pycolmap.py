@@ -133,6 +133,19 @@ def test_fundamental_matrix():
         assert np.median(epipolar_distances(found["F"], *exact)) < 0.2
 
 
+def test_affine_map():
+    rng = np.random.default_rng(4)
+    points, A = rng.uniform(0, 500, (80, 2)), np.array([[1.1, 0.2, 12.0], [-0.1, 0.9, -7.0]])
+    mapped = points @ A[:, :2].T + A[:, 2] + rng.normal(0, 0.3, (80, 2))
+    mapped[::4] = rng.uniform(0, 500, (20, 2))
+    result = ours.estimate_affine2d_robust(points, mapped, OPTIONS)
+    reference = original.estimate_affine2d_robust(points, mapped, OPTIONS)
+    check(result, reference, 80)
+    for found in (result, reference):
+        assert np.abs((found["tgt_from_src"] - A) @ [250, 250, 1]).max() < 0.5
+    assert ours.estimate_affine2d_robust(points[:2], mapped[:2]) is None
+
+
 def test_absolute_pose():
     data = matched()
     arguments = data.points1, data.world, CAMERA
@@ -248,6 +261,7 @@ def test_nothing_found():
 def test_what_is_not_ours_is_the_original(monkeypatch):
     functions = {
         "absolute_pose",
+        "affine2d_robust",
         "and_refine_absolute_pose",
         "calibrated_two_view_geometry",
         "essential_matrix",

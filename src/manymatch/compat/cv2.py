@@ -5,6 +5,7 @@ Arguments, shapes and types are those of OpenCV. What differs is listed in docs/
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,10 @@ _FUNDAMENTAL: tuple[str, ...] = (
     "mask",
 )
 _FUNDAMENTAL_SHORT: tuple[str, ...] = ("method", "ransacReprojThreshold", "confidence", "mask")
+_AFFINE = (
+    *("from_", "to", "inliers", "method", "ransacReprojThreshold", "maxIters", "confidence"),
+    "refineIters",
+)
 _PNP = (
     *("rvec", "tvec", "useExtrinsicGuess", "iterationsCount", "reprojectionError", "confidence"),
     *("inliers", "flags"),
@@ -189,6 +194,27 @@ def findHomography(  # noqa: N802
     solved = rows.solve(estimate_homography, options=_options(given))
     found = solved.estimate.homography
     return None if found is None else np.array(found), _column(solved)
+
+
+def estimateAffine2D(  # noqa: N802
+    *args: Any, edges: ArrayLike | None = None, rank: ArrayLike | None = None, **kwargs: Any
+) -> tuple[FloatArray | None, Mask]:
+    """Estimate an affine map of the plane as both forms of ``cv2.estimateAffine2D`` do.
+
+    The forms are ``(from, to, inliers, method, ransacReprojThreshold, maxIters, confidence,
+    refineIters)`` and ``(pts1, pts2, params, inliers)``. Arguments are those of `findHomography`;
+    the map is refined whatever refineIters says. Returns ``(A, inliers)`` with A (2, 3), None where
+    there is none.
+    """
+    usac = "params" in kwargs or (len(args) > 2 and hasattr(args[2], "randomGeneratorState"))
+    names = ("pts1", "pts2", "params", "inliers") if usac else _AFFINE
+    given = _bound(names, args, kwargs, needed=2)
+    rows = as_rows(given[names[0]], given[names[1]], edges, rank, (names[0], names[1]))
+    given = {"ransacReprojThreshold": 3.0, "confidence": 0.99, **given}
+    function = functools.partial(estimate_homography, model="affine")
+    solved = rows.solve(function, options=_options(given))
+    found = solved.estimate.homography
+    return None if found is None else np.array(found[:2]), _column(solved)
 
 
 def findFundamentalMat(  # noqa: N802

@@ -7,6 +7,7 @@ convention, as for the original. What differs is listed in docs/compat.md.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,27 @@ def estimate_homography_matrix(
     options = _options(estimation_options, "estimation_options", _DEFAULTS)
     solved = rows.solve(estimate_homography, options=options)
     return _result(solved, {"H": solved.estimate.homography})
+
+
+def estimate_affine2d_robust(
+    src: ArrayLike,
+    tgt: ArrayLike,
+    estimation_options: object = None,
+    *,
+    edges: ArrayLike | None = None,
+    rank: ArrayLike | None = None,
+) -> Info | None:
+    """Estimate an affine map of the plane as ``pycolmap.estimate_affine2d_robust`` does.
+
+    Arguments are those of `estimate_homography_matrix`. The dict has tgt_from_src (2, 3),
+    num_inliers and inlier_mask.
+    """
+    rows = as_rows(src, tgt, edges, rank, ("src", "tgt"))
+    options = _options(estimation_options, "estimation_options", _DEFAULTS)
+    function = functools.partial(estimate_homography, model="affine")
+    solved = rows.solve(function, options=options)
+    found = solved.estimate.homography
+    return None if found is None else _result(solved, {"tgt_from_src": found[:2]})
 
 
 def estimate_fundamental_matrix(
