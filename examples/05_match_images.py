@@ -12,7 +12,7 @@ import manymatch as mm
 photos = Path(__file__).parent / "photos"
 images = sys.argv[1:3] if len(sys.argv) > 2 else [photos / "street0.jpg", photos / "street3.jpg"]
 
-result = mm.Matcher().match(*images)  # focal lengths from EXIF; or camera0=, camera1=
+result = mm.Matcher().match(*images)  # focal lengths are found; or camera0=, camera1=
 print(result)
 if result.estimate.success:
     points0, points1 = result.matched_points
