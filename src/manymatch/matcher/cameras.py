@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Standard deviation of the logarithm of a focal length from EXIF: it is rounded to millimetres,
-#: its definition by the diagonal is not followed by all, and a lens changes as it focuses. With
-#: this one, right values lose nothing, and wrong ones are corrected (docs/pipeline.md).
+#: its definition by the diagonal is not followed by all, and a lens changes as it focuses. Values
+#: that are exact lose a little by it, wrong ones are corrected (docs/pipeline.md).
 EXIF_SIGMA = 0.025
 
 #: Where the focal length is from; "found" is from the images themselves, together with the pose.
