@@ -71,15 +71,17 @@ def seconds(
     return np.array([least_seconds(call, repeats) for call in calls])
 
 
-def load_graphs(problem: str, data: Path) -> dict[str, list[manymatch.AssociationGraph]]:
-    """Candidates of all pairs by set."""
+def load_graphs(
+    problem: str, data: Path, every: int
+) -> dict[str, list[manymatch.AssociationGraph]]:
+    """Candidates of every so-manieth pair by set."""
     if problem == "homography":
         sets = load_sets(data / "homography", None)
-        return {name: [pair.graph for pair in pairs] for name, pairs in sets.items()}
+        return {name: [pair.graph for pair in pairs[::every]] for name, pairs in sets.items()}
     folders = [p for r in ("sift", "effnet") for p in sorted((data / "graphs" / r).iterdir())]
     return {
         f"{folder.parent.name}, {folder.name}": [
-            read_posed_graph(path).graph for path in sorted(folder.glob("*.npz"))
+            read_posed_graph(path).graph for path in sorted(folder.glob("*.npz"))[::every]
         ]
         for folder in folders
     }
@@ -99,11 +101,10 @@ def main() -> None:
         return
     lines = ["| candidates | set | pairs | edges | PoseLib, s | " + " | ".join(METHODS) + " |"]
     lines.append("|---" * (5 + len(METHODS)) + "|")
-    sets = load_graphs(arguments.problem, data)
+    sets = load_graphs(arguments.problem, data, arguments.every)
     everything = []
     for name, rank_one in track([(s, r) for r in (True, False) for s in sets], transient=True):
-        whole = sets[name][:: arguments.every]
-        graphs = [graph.up_to_rank(1) if rank_one else graph for graph in whole]
+        graphs = [graph.up_to_rank(1) if rank_one else graph for graph in sets[name]]
         effort = arguments.iterations, arguments.repeats
         times = np.array([seconds(arguments.problem, g, *effort) for g in graphs])
         everything.append(times)

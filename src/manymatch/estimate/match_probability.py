@@ -47,8 +47,9 @@ RELATIVE_POSE = ProbabilityModel(5, 1, (1.651, -0.820, 1.074, 1.994, 0.724, 0.78
 #: Distance from a point. Coefficients of an earlier fit to relative poses; docs/homography.md has
 #: the measured reliability.
 HOMOGRAPHY = ProbabilityModel(4, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
-#: Distance from an epipolar line. docs/fundamental.md has the measured reliability.
-FUNDAMENTAL = ProbabilityModel(7, 1, RELATIVE_POSE.coefficients)
+#: Distance from an epipolar line. Fitted by benchmarks/accuracy/fundamental_probability.py;
+#: docs/fundamental.md has the measured reliability.
+FUNDAMENTAL = ProbabilityModel(7, 1, (1.464, 0.095, 0.285, 1.676, 0.445, 0.412))
 #: Distance from a point in space. docs/registration.md has the measured reliability.
 RIGID = ProbabilityModel(3, 3, HOMOGRAPHY.coefficients)
 #: Distance from a point. docs/absolute_pose.md has the measured reliability.
