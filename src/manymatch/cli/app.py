@@ -20,7 +20,7 @@ COMMANDS = {
     "match": "Find the relative pose of two images and their one-to-one matches.",
     "batch": "Match many pairs of images; the same command continues after an interruption.",
     "align": "Warp the second image onto the first, by a homography or an affine map.",
-    "solve": "Estimate the relative pose or homography of two images from candidates of your own.",
+    "solve": "Estimate a pose, a matrix or a transform from candidates of your own.",
     "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
     "compare": "Compare two runs on the same pairs: differences of the AUC with intervals.",
     "datasets": "List data sets, where to get them, and whether a folder has all of one.",
