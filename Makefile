@@ -86,7 +86,7 @@ sanitized-test: $(VENV)/.build $(VENV)/.package $(VENV)/.test
 	  $(BIN)/python -m pytest -q -n auto -p no:cacheprovider $(SANITIZED_TESTS)
 
 # ThreadSanitizer over the tests that start threads.
-THREADED := estimate homography rigid lo_ransac second_problem selection
+THREADED := estimate fundamental homography rigid lo_ransac second_problem selection
 thread-test: $(VENV)/.build
 	$(call configure-core,thread,thread,OFF)
 	$(BIN)/cmake --build build/thread --target $(addprefix test_,$(THREADED))
@@ -119,6 +119,7 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/adaptive.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/auto.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/homography.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/homography.py --problem fundamental --every 25 --iterations 20000
 	$(ISOLATED) $(BIN)/python benchmarks/speed/registration.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/scaling.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/pipeline.py
@@ -141,6 +142,7 @@ accuracy: $(VENV)/.package $(VENV)/.bench
 	$(BIN)/python benchmarks/accuracy/embedded.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/confidence.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/homography.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/fundamental.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/registration.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/registration.py --similarity
 
