@@ -121,6 +121,7 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/homography.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/homography.py --problem fundamental --every 25 --iterations 20000
 	$(ISOLATED) $(BIN)/python benchmarks/speed/registration.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/absolute_pose.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/scaling.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/pipeline.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/breakdown.py
@@ -144,6 +145,8 @@ accuracy: $(VENV)/.package $(VENV)/.bench
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/homography.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/fundamental.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/registration.py
+	$(ISOLATED) $(BIN)/python benchmarks/accuracy/absolute_pose.py
+	$(BIN)/python benchmarks/accuracy/absolute_pose_maps.py
 	$(ISOLATED) $(BIN)/python benchmarks/accuracy/registration.py --similarity
 
 # mypy reads the stub that the build generated.

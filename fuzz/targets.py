@@ -270,6 +270,15 @@ FUNCTIONS: dict[str, Target] = {
         ],
         *("cloud0", "cloud1", "threshold", "method"),
     ),
+    "estimate_absolute_pose": _call(
+        lambda points0, cloud0, K, method: manymatch.estimate_absolute_pose(
+            manymatch.AssociationGraph.from_matches(points0, cloud0),
+            K,
+            method,
+            _scene()["options"],
+        ),
+        *("points0", "cloud0", "K", "method"),
+    ),
     "compat_poselib": _call(
         lambda points0, points1, K, edges, opt: compat.poselib.estimate_relative_pose(
             points0, points1, K, K, opt, edges=edges

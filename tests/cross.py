@@ -19,7 +19,7 @@ ARM, HERE = ROOT / "build" / "aarch64", ROOT / "build" / "bench"
 # below compare the searches with those of this machine instead.
 TOPICS = (
     "matching|hcm|pool|sampler|five_point|edge_kernels|refine_kernels|lo_ransac|gms|second_problem|"
-    "homography|rigid"
+    "homography|rigid|absolute_pose"
 )
 TASKS = (
     *(

@@ -222,9 +222,12 @@ def _found_focal(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -> dict
 
     The pair becomes that of the camera found, with keypoints on its normalised plane.
     """
-    noise = result.noise if result.noise > 0.0 else pair.eps / _DEVIATIONS
-    deviation = float(np.sqrt(_covariance(pair, result, noise)[6, 6]))
     R, t, f = result.model
+    residuals, _ = _core.reprojection_jacobian(*_matched(pair, result), R, t, f)
+    freedom = max(residuals.size - 7, 1)
+    # The noise is that of true candidates; matches have some that are only nearly true.
+    noise = max(result.noise, float(np.sqrt(np.sum(residuals**2) / freedom)))
+    deviation = float(np.sqrt(_covariance(pair, result, noise)[6, 6]))
     given = pair.cameras[0]
     camera = given.with_focal(given.focal * f)
     pair.x0, pair.cameras = np.ascontiguousarray(pair.x0 / f), (camera,)

@@ -105,7 +105,7 @@ AbsolutePose perturb(const AbsolutePose& pose, const double* step, bool with_foc
   return moved;
 }
 
-AbsolutePoseData AbsolutePoseData::near(const AbsolutePose& pose) const {
+AbsolutePoseData AbsolutePoseData::near(const AbsolutePose& pose, int) const {
   AbsolutePoseData data = *this;
   if (focal_sigma > 0.0) {
     data.drawn_median = pose.f;

@@ -38,8 +38,8 @@ struct AbsolutePoseData : VertexPoints {
         focal_sigma(parameters.empty() ? 0.0 : parameters[0]),
         drawn_sigma(focal_sigma) {}
 
-  // The same with focal lengths of samples close to that of a model.
-  AbsolutePoseData near(const AbsolutePose& pose) const;
+  // The same with focal lengths of samples close to that of a model, for the last stage.
+  AbsolutePoseData near(const AbsolutePose& pose, int round) const;
 
   double focal_sigma;
   // Focal lengths of samples: a median and the standard deviation of the logarithm.
