@@ -2,10 +2,11 @@
 
     python benchmarks/accuracy/model_confidence.py           # 5 minutes on one core
 
-Estimates of "auto" on the data of homographies, absolute poses and registration: all candidates and
-those of rank one, with the full and, for more wrong models, with a small number of iterations; and
-the same graphs with the points of one side exchanged at random, which have no model. One set of
-coefficients for all problems, fitted on some sets; the others judge.
+Estimates of "auto" on the data of homographies, fundamental matrices (posed graphs), absolute poses
+and registration: all candidates and those of rank one, with the full and, for more wrong models,
+with a small number of iterations; and the same graphs with the points of one side exchanged at
+random, which have no model. One set of coefficients for all problems, fitted on some sets; the
+others judge.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.accuracy import protocol
 from benchmarks.accuracy.fit_probability import fit
 from manymatch.estimate import confidence
 from manymatch.estimate.charts import CHARTS
+from manymatch.evaluate.sources import open_sources
 from manymatch.evaluate.tables import Table
 from tests.support.data_folder import data_folder
 
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 
 ITERATIONS = (10_000, 50)
 #: Sets on which the coefficients are fitted.
-FITTED = ("oxford", "mm_RGB_NIR", "mm_remote", "strecha", "stanford_bunny")
+FITTED = (
+    *("oxford", "mm_RGB_NIR", "mm_remote", "strecha", "stanford_bunny"),
+    *("tum_fr3_office", "middlebury_temple", "kitti_vo"),
+)
 # Errors between one and so many limits say little about the geometry that was searched.
 UNCLEAR = 2.0
 
@@ -65,6 +70,31 @@ def homographies(data: Path) -> Iterator[Case]:
             return manymatch.estimate_homography(graph, threshold_px=3.0, **settings)
 
         yield "homography", path.parent.name, graph, run, error
+
+
+def fundamentals(data: Path) -> Iterator[Case]:
+    """Every fourth pair of the posed graphs of two representations."""
+    folders = [str(data / "graphs" / name) for name in ("sift", "effnet")]
+    for source in open_sources(folders):
+        for index in range(0, len(source), 4):
+            posed = source[index]
+            K0, K1 = posed.camera0.K, posed.camera1.K
+            cross = np.cross(np.eye(3), -np.ravel(posed.t))
+            F = np.linalg.inv(K1).T @ cross @ posed.R @ np.linalg.inv(K0)
+
+            def error(found: Any, F: Any = F) -> float:
+                frame = found._pair.frame
+                into = [np.linalg.inv(frame.matrix(side)) for side in (1, 0)]
+                true = into[0].T @ F @ into[1]
+                true /= np.linalg.norm(true)
+                chart = CHARTS["fundamental"]
+                gap = chart.error(found._pair, found._model, (true, None))
+                return float(np.linalg.norm(gap))
+
+            def run(graph: Any, **settings: Any) -> manymatch.Estimate:
+                return manymatch.estimate_fundamental(graph, **settings)
+
+            yield "fundamental", source.name, posed.graph, run, error
 
 
 def absolute_poses(data: Path) -> Iterator[Case]:
@@ -171,7 +201,12 @@ def main() -> None:
     if data is None:
         console.print("The reference data is not here; set MANYMATCH_DATA to its folder.")
         return
-    cases = [*homographies(data), *absolute_poses(data), *registrations(data)]
+    cases = [
+        *homographies(data),
+        *fundamentals(data),
+        *absolute_poses(data),
+        *registrations(data),
+    ]
     rows = rows_of(cases)
     column = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     spare, error = column["places"] > 0, column["error"]

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from manymatch.evaluate.posed_graph import PosedGraph
 
 THRESHOLDS = (5, 10, 20)
-#: Representation and sets on which constants were chosen; the others judge.
-TUNING = ("sift", ("ngp_fox", "middlebury_temple"))
 #: The sets where the images determine the focal length for the most part.
 DETERMINED = ("7scenes_tsdf", "ngp_fox", "strecha_fountain_herzjesu", "tum_fr3_office")
 METHODS = (

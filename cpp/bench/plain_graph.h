@@ -6,8 +6,8 @@
 
 #include "manymatch/dispatch.h"
 #include "manymatch/graph.h"
-#include "manymatch/problems/relative_pose/pose.h"
 #include "manymatch/problems/points.h"
+#include "manymatch/problems/relative_pose/pose.h"
 #include "manymatch/score/priors.h"
 #include "plain_hcm.h"
 

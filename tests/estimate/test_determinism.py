@@ -36,7 +36,7 @@ def fingerprint(estimate):
     values = {}
     for field in dataclasses.fields(estimate):
         value = getattr(estimate, field.name)
-        if field.name in {"timing", "options"}:
+        if field.name in {"timing", "options", "_pair"}:
             continue
         values[field.name] = plain(value)
     return values

@@ -196,6 +196,19 @@ def test_verdicts(name):
     assert nothing.pose_probability == 0.0
 
 
+def test_an_affine_map_has_six_parameters():
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0, 600, (80, 2))
+    moved = points @ np.array([[1.1, 0.2], [-0.1, 0.9]]) + [20, -30]
+    graph = AssociationGraph.from_matches(points, moved + rng.normal(0, NOISE, moved.shape))
+    estimate = manymatch.estimate_homography(graph, model="affine", threshold_px=2.0)
+    found = assess(estimate)
+    assert "agree on one affine map" in found.reason
+    # The last two numbers of H are known.
+    assert np.linalg.matrix_rank(found.covariance[:6, :6]) == 6
+    np.testing.assert_allclose(found.covariance[6:], 0.0, atol=1e-15)
+
+
 def test_four_matches_are_no_evidence():
     square = 300.0 * np.array([[0, 0], [0, 1], [1, 1], [1, 0]])
     graph = AssociationGraph.from_matches(square, square + 10)

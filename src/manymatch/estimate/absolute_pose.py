@@ -11,7 +11,12 @@ from manymatch._validate import FloatArray, Method, checked_method, read_only
 from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import Estimate, GeometricProblem, common_fields
+from manymatch.estimate.result import (
+    Estimate,
+    GeometricProblem,
+    common_fields,
+    without_model,
+)
 from manymatch.geometry.camera import as_camera
 from manymatch.geometry.pose import AbsolutePose
 
@@ -154,14 +159,7 @@ def _finish(pair: PreparedPair, result: _core.AbsolutePoseEstimate, method: str)
     )
     reason = _why_open(pair, result) if result.success else ""
     if reason:
-        common |= {
-            "success": False,
-            "failure": reason,
-            "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
-            "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
-            **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
-            "alternatives": (),
-        }
+        common |= without_model(pair, reason)
     success = common["success"]
     probability = None
     if method == "auto":

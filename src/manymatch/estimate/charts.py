@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray, IndexArray
     from manymatch.estimate.prepare import PreparedPair
+    from manymatch.estimate.result import Estimate
 
 # A homography is right if it puts the corners of the keypoints where they belong up to so many
 # thresholds, root mean square; a fundamental matrix, if points all over the right epipolar lines
@@ -96,7 +97,8 @@ def _transfer(H: FloatArray, points: FloatArray) -> FloatArray:
 
 
 def _move_homography(H: FloatArray, step: FloatArray) -> FloatArray:
-    return np.asarray(H @ (np.eye(3) + np.append(step, 0.0).reshape(3, 3)))
+    """Move a homography by eight numbers, an affine map by six."""
+    return np.asarray(H @ (np.eye(3) + np.append(step, np.zeros(9 - len(step))).reshape(3, 3)))
 
 
 def _homography_residuals(pair: PreparedPair, H: FloatArray, edges: IndexArray) -> FloatArray:
@@ -248,6 +250,14 @@ def _transform_error(pair: PreparedPair, model: FloatArray, base: FloatArray) ->
     used = pair.x0[np.unique(pair.edges[:, 0])]
     gap = used @ (model - base)[:3, :3].T + (model - base)[:3, 3]
     return np.asarray(gap.ravel() / (math.sqrt(len(used)) * _RIGHT_THRESHOLDS * pair.eps))
+
+
+def chart_of(estimate: Estimate) -> Chart:
+    """Return the chart of the model that was estimated."""
+    chart = CHARTS[estimate.problem]
+    if estimate.problem == "homography" and estimate._pair.parameters is not None:  # noqa: SLF001
+        return dataclasses.replace(chart, noun="affine map", sample_size=3, parameters=6)
+    return chart
 
 
 #: By `Estimate.problem`.

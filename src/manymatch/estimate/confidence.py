@@ -17,7 +17,7 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, checked_method, count, read_only, refusal
-from manymatch.estimate.charts import CHARTS
+from manymatch.estimate.charts import chart_of
 from manymatch.estimate.options import AUTO, core_options, num_threads
 from manymatch.estimate.relative_pose import sampson_distances
 from manymatch.estimate.result import Estimate
@@ -234,7 +234,7 @@ def assess(estimate: Estimate) -> Confidence:
 
 def _assess_model(estimate: Estimate) -> Confidence:
     """Assess the estimate of another problem than a relative pose."""
-    chart = CHARTS[estimate.problem]
+    chart = chart_of(estimate)
     known = model_evidence(estimate)
     probability = Probability(0.0, Rival(0.0, 0.0, 0.0), 0.0)
     spread = ModelCovariance(np.full((0, 0), math.nan), math.inf)
@@ -384,7 +384,7 @@ def model_evidence(estimate: Estimate) -> Evidence | None:
     """Collect the same for another problem."""
     if not estimate.success:
         return None
-    chart, pair, model = CHARTS[estimate.problem], estimate._pair, estimate._model  # noqa: SLF001
+    chart, pair, model = chart_of(estimate), estimate._pair, estimate._model  # noqa: SLF001
     edges = _numbers_of(pair.edges, estimate.matches)
     distinct = _distinct(pair.x0[pair.edges[edges, 0]], pair.x1[pair.edges[edges, 1]])[0]
     noise = estimate.noise_px * pair.eps / estimate.threshold_px

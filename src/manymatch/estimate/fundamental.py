@@ -12,7 +12,12 @@ from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.homography import Frame
 from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import Estimate, GeometricProblem, common_fields
+from manymatch.estimate.result import (
+    Estimate,
+    GeometricProblem,
+    common_fields,
+    without_model,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -108,15 +113,11 @@ def _finish(pair: PreparedPair, result: _core.FundamentalEstimate, method: str) 
 
     common = common_fields(FUNDAMENTAL, pair, result, public, method)
     if result.success and _undetermined(pair, result):
-        common |= {
-            "success": False,
-            "failure": "the matches fit a homography, of a plane or of a camera that only turned, "
+        common |= without_model(
+            pair,
+            "the matches fit a homography, of a plane or of a camera that only turned, "
             "which leaves the fundamental matrix undetermined",
-            "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
-            "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
-            **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
-            "alternatives": (),
-        }
+        )
     success = common["success"]
     probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
     return Estimate(

@@ -12,7 +12,12 @@ from manymatch._validate import FloatArray, Method, checked_method, choice, read
 from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import Estimate, GeometricProblem, common_fields
+from manymatch.estimate.result import (
+    Estimate,
+    GeometricProblem,
+    common_fields,
+    without_model,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -125,14 +130,7 @@ def _finish(pair: PreparedPair, result: _core.HomographyEstimate, method: str) -
     # A transfer has the noise of both keypoints, which are taken to be alike.
     common |= {name: common[name] / math.sqrt(2.0) for name in ("noise_px", "noise_sd_px")}
     if result.success and _on_a_line(pair.graph, common["matches"], pair.threshold_px):
-        common |= {
-            "success": False,
-            "failure": "the matches lie on a line in one of the images",
-            "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
-            "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
-            **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
-            "alternatives": (),
-        }
+        common |= without_model(pair, "the matches lie on a line in one of the images")
     success = common["success"]
     probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
     return Estimate(

@@ -322,3 +322,15 @@ def common_fields(
         "_second_support": result.second_support,
         "_pool_agreement": result.pool_agreement,
     }
+
+
+def without_model(pair: PreparedPair, reason: str) -> dict[str, Any]:
+    """Fields of an `Estimate` whose model does not stand, in place of those of `common_fields`."""
+    return {
+        "success": False,
+        "failure": reason,
+        "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
+        "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
+        **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
+        "alternatives": (),
+    }

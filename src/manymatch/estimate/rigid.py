@@ -13,7 +13,12 @@ from manymatch._validate import FloatArray, Method, checked_method, describe, re
 from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.options import AUTO, checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import Estimate, GeometricProblem, common_fields
+from manymatch.estimate.result import (
+    Estimate,
+    GeometricProblem,
+    common_fields,
+    without_model,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -182,14 +187,7 @@ def _finish(pair: PreparedPair, result: Any, method: str, *, free_scale: bool) -
     # A distance has the noise of both points, which are taken to be alike.
     common |= {name: common[name] / math.sqrt(2.0) for name in ("noise_px", "noise_sd_px")}
     if result.success and _on_a_line(pair, common["matches"]):
-        common |= {
-            "success": False,
-            "failure": "the matches lie on a line in one of the clouds",
-            "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
-            "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
-            **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
-            "alternatives": (),
-        }
+        common |= without_model(pair, "the matches lie on a line in one of the clouds")
     success = common["success"]
     transform = public(result.model) if success else None
     probability = _match_probability(pair, result, free_scale) if success else np.zeros(0)

@@ -109,7 +109,7 @@ struct RefineColumns {
     }
   }
   RefineArrays arrays(std::span<const double> weights) const {
-    return {x0.data(), y0.data(),      z0.data(),     x1.data(),
+    return {x0.data(), y0.data(), z0.data(),      x1.data(),
             y1.data(), z1.data(), weights.data(), weights.size()};
   }
 
