@@ -22,7 +22,7 @@ constexpr double kNearFocal = 0.05;
 
 template <int N>
 struct ProjectionTerms {
-  static_assert(N == kPoseParameters || N == kFocalParameters);
+  static_assert(N == kAbsolutePoseParameters || N == kFocalParameters);
 
   static void normal_equations(const RefineArrays& edges, const AbsolutePose& pose, Loss loss,
                                double eps2, double* out) {
@@ -131,7 +131,7 @@ LmResult refine_absolute_pose(AbsolutePose& pose, RefineColumns& columns,
     result.initial_cost *= count;
     result.cost *= count;
   } else {
-    result = minimise_robustly<kPoseParameters, ProjectionTerms<kPoseParameters>>(
+    result = minimise_robustly<kAbsolutePoseParameters, ProjectionTerms<kAbsolutePoseParameters>>(
         refined, edges, columns.r2, loss, eps2, max_iterations);
   }
   orthonormalise(refined.R);

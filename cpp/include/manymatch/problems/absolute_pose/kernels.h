@@ -40,7 +40,7 @@ struct ThreePointSolutions {
 };
 
 // Three for the rotation, three for the translation, one for the focal length where it is unknown.
-constexpr int kPoseParameters = 6, kFocalParameters = 7;
+constexpr int kAbsolutePoseParameters = 6, kFocalParameters = 7;
 
 struct AbsolutePoseKernels {
   // Superset of the inliers in float32: no edge that `inliers` reports is missing. Returns the

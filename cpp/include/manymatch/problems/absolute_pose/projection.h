@@ -212,7 +212,7 @@ void normal_equations(const RefineArrays& a, const double* pose, double f, doubl
   if (with_focal) {
     sum_equations<kFocalParameters>(a, pose, f, unit, loss, eps2, out);
   } else {
-    sum_equations<kPoseParameters>(a, pose, f, unit, loss, eps2, out);
+    sum_equations<kAbsolutePoseParameters>(a, pose, f, unit, loss, eps2, out);
   }
 }
 
