@@ -31,7 +31,7 @@ def names(*classes):
         (match, names(*EVERY) | {"method"}),
         (batch, (names(*EVERY) | {"method"}) - {"threads"}),
         (eval_module, (names(*EVERY) | {"method"}) - {"seed", "threads"}),
-        (solve, names(Options) | {"method", "max_edges"}),
+        (solve, names(Options) | {"method", "max_edges", "threshold"}),
         (demo, {"method", "seed", "precision"}),
     ],
 )

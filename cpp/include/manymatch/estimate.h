@@ -51,10 +51,11 @@ class Estimator {
   // Constants of method "auto".
   // Edges beyond these, in the graph's order, are not looked at before the model is known. A
   // problem may want another number.
-  static constexpr std::size_t kConsideredEdges = [] {
+  static constexpr std::size_t kConsideredEdges = 2048;
+  static constexpr std::size_t considered_edges() {
     if constexpr (requires { P::kConsideredEdges; }) return P::kConsideredEdges;
-    return std::size_t{2048};
-  }();
+    return kConsideredEdges;
+  }
   // Of these, so many of the largest prior are enough to search with.
   static constexpr std::size_t kSearchedEdges = 384;
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
@@ -251,7 +252,7 @@ void Estimator<P>::run_paper(Method method) {
 // considered edges; polishes with priors; and resolves on the whole graph.
 template <Problem P>
 void Estimator<P>::run_auto() {
-  const std::size_t considered = std::min(graph_.num_edges(), kConsideredEdges);
+  const std::size_t considered = std::min(graph_.num_edges(), considered_edges());
   if (options_.uses(kFilterPart)) {
     if (!input_.kept.empty()) {
       out_.kept.assign(input_.kept.begin(), input_.kept.end());
