@@ -5,7 +5,7 @@
 Estimates of "auto" on the data of homographies, fundamental matrices (posed graphs), absolute poses
 and registration: all candidates and those of rank one, with the full and, for more wrong models,
 with a small number of iterations; and the same graphs with the points of one side exchanged at
-random, which have no model. One set of coefficients for all problems, fitted on some sets; the
+random, which have no model. The coefficients of every problem are fitted on some of its sets; the
 others judge.
 """
 
@@ -212,15 +212,16 @@ def main() -> None:
     spare, error = column["places"] > 0, column["error"]
     fitted = np.isin(column["set"], FITTED) & spare & ~((error >= 1.0) & (error < UNCLEAR))
     right = (error < 1.0).astype(float)
-    weight = np.zeros(len(rows))
+    p, theta = np.zeros(len(rows)), {}
     for problem in np.unique(column["problem"]):
-        for true in (0.0, 1.0):
-            own = fitted & (column["problem"] == problem) & (right == true)
-            weight[own] = 1.0 / max(int(own.sum()), 1)
-    theta = fit_growing(
-        column["features"][fitted], right[fitted], weight[fitted], column["most"][fitted]
-    )
-    p = column["most"] / (1.0 + np.exp(-theta[0] - column["features"] @ theta[1:])) * spare
+        own = column["problem"] == problem
+        used = fitted & own
+        # Right and wrong ones count alike.
+        weight = np.where(right == 1.0, 0.5 / right[used].sum(), 0.5 / (1.0 - right[used]).sum())
+        features, most = column["features"], column["most"]
+        theta[problem] = fit_growing(features[used], right[used], weight[used], most[used])
+        odds = theta[problem][0] + features[own] @ theta[problem][1:]
+        p[own] = most[own] * spare[own] / (1.0 + np.exp(-odds))
     judged = ~np.isin(column["set"], FITTED)
     table = []
     for problem in [*np.unique(column["problem"]), "all"]:
@@ -235,7 +236,8 @@ def main() -> None:
     protocol.write(
         arguments.out, "model_confidence", [Table("On sets that were not fitted", header, table)]
     )
-    console.print(f"coefficients: ({', '.join(f'{value:.3f}' for value in theta)})")
+    for problem, values in theta.items():
+        console.print(f"{problem}: ({', '.join(f'{value:.3f}' for value in values)})")
 
 
 def fit_growing(
@@ -244,7 +246,7 @@ def fit_growing(
     """Fit with slopes of at least zero: columns whose slope would be negative are left out."""
     used = np.ones(x.shape[1], dtype=bool)
     while True:
-        found = fit(x[:, used], true, weight / weight.sum(), most)
+        found = fit(x[:, used], true, weight, most)
         theta = np.zeros(x.shape[1] + 1)
         theta[0], theta[1:][used] = found[0], found[1:]
         if (theta[1:] >= 0.0).all():

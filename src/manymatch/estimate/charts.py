@@ -28,9 +28,15 @@ _RIGHT_THRESHOLDS = 3.0
 # less than this part of the depth of the points.
 _RIGHT_DEG, _RIGHT_DEPTH = 5.0, 0.05
 
-#: Fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md has the measured
-#: reliability.
-COEFFICIENTS = (-1.478, 1.281, 1.103, 0.341, 0.493, 1.959, 0.000, 0.288, 0.376)
+# Coefficients of the charts. Fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md
+# has the measured reliability.
+_COEFFICIENTS = {
+    "absolute": (3.285, 0.630, 0.579, 0.674, 0.133, 0.869, 0.518, 0.440, 0.362),
+    "fundamental": (-2.811, 0.749, 0.737, 0.000, 0.000, 0.689, 0.000, 0.861, 0.344),
+    "homography": (-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380),
+    "rigid": (7.584, 0.000, 2.168, 0.000, 0.000, 2.923, 0.000, 1.226, 0.000),
+    "similarity": (9.540, 1.517, 2.878, 3.931, 0.881, 0.000, 0.000, 3.205, 0.000),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +277,7 @@ CHARTS = {
         residuals=_absolute_residuals,
         numbers=_absolute_numbers,
         error=_absolute_error,
-        coefficients=COEFFICIENTS,
+        coefficients=_COEFFICIENTS["absolute"],
     ),
     "fundamental": Chart(
         noun="fundamental matrix",
@@ -282,7 +288,7 @@ CHARTS = {
         residuals=_fundamental_residuals,
         numbers=_fundamental_numbers,
         error=_fundamental_error,
-        coefficients=COEFFICIENTS,
+        coefficients=_COEFFICIENTS["fundamental"],
     ),
     "homography": Chart(
         noun="homography",
@@ -293,7 +299,7 @@ CHARTS = {
         residuals=_homography_residuals,
         numbers=_homography_numbers,
         error=_homography_error,
-        coefficients=COEFFICIENTS,
+        coefficients=_COEFFICIENTS["homography"],
     ),
     "rigid": Chart(
         *("rigid transform", 3, 6, 3),
@@ -301,11 +307,11 @@ CHARTS = {
         _transform_residuals,
         _rigid_numbers,
         _transform_error,
-        COEFFICIENTS,
+        _COEFFICIENTS["rigid"],
     ),
     "similarity": Chart(
         *("similarity", 3, 7, 3),
         *(_move_transform, _transform_residuals, _transform_numbers, _transform_error),
-        COEFFICIENTS,
+        _COEFFICIENTS["similarity"],
     ),
 }
