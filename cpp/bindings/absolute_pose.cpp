@@ -28,11 +28,11 @@ std::tuple<Out<int64_t>, Out<double>, Out<double>> three_point(const Triples& x,
   check_length("X", X.shape(0), x.shape(0));
   std::vector<int64_t> problem;
   std::vector<double> R, t;
-  auto batch = std::make_unique<ThreePointBatch>();
-  auto solutions = std::make_unique<ThreePointSolutions>();
+  auto batch = std::make_unique<PerspectiveBatch>();
+  auto solutions = std::make_unique<PerspectiveSolutions>();
   const std::size_t total = x.shape(0);
-  for (std::size_t first = 0; first < total; first += kThreePointBatch) {
-    batch->count = static_cast<int>(std::min<std::size_t>(kThreePointBatch, total - first));
+  for (std::size_t first = 0; first < total; first += kPerspectiveBatch) {
+    batch->count = static_cast<int>(std::min<std::size_t>(kPerspectiveBatch, total - first));
     for (std::size_t i = 0; i < at(batch->count); ++i) {
       for (std::size_t k = 0; k < 3; ++k) {
         batch->x[k][i] = x(first + i, k, 0);

@@ -58,7 +58,7 @@ double distance(const double* R, const double* t, const AbsolutePose& pose) {
 }
 
 struct Batch {
-  std::unique_ptr<ThreePointBatch> batch = std::make_unique<ThreePointBatch>();
+  std::unique_ptr<PerspectiveBatch> batch = std::make_unique<PerspectiveBatch>();
   std::vector<AbsolutePose> truth;
 
   void set(int k, int i, double x, double y, const Vec& X) const {
@@ -80,15 +80,15 @@ struct Batch {
   }
 };
 
-std::unique_ptr<ThreePointSolutions> solve(const ThreePointBatch& batch) {
-  auto out = std::make_unique<ThreePointSolutions>();
+std::unique_ptr<PerspectiveSolutions> solve(const PerspectiveBatch& batch) {
+  auto out = std::make_unique<PerspectiveSolutions>();
   table().three_point(batch, *out);
   return out;
 }
 
 // What holds for the answer to any input: rotations that put the three points in front of the
 // camera and where they are seen.
-void check_sound(const ThreePointBatch& batch, const ThreePointSolutions& out) {
+void check_sound(const PerspectiveBatch& batch, const PerspectiveSolutions& out) {
   for (int s = 0; s < out.count; ++s) {
     const int i = out.sample[s];
     CHECK(i >= 0 && i < batch.count && (s == 0 || out.sample[s - 1] <= i));
@@ -119,10 +119,10 @@ void test_solver_is_right() {
   const double shapes[4][3] = {{1, 1, 6}, {0.05, 9, 11}, {0.5, 4, 4.01}, {3, 0.1, 50}};
   for (int repeat = 0; repeat < 200; ++repeat) {
     const double* shape = shapes[repeat % 4];
-    const Batch problems(random, kThreePointBatch, shape[0], shape[1], shape[2]);
+    const Batch problems(random, kPerspectiveBatch, shape[0], shape[1], shape[2]);
     const auto out = solve(*problems.batch);
     check_sound(*problems.batch, *out);
-    for (int i = 0, s = 0; i < kThreePointBatch; ++i, ++total) {
+    for (int i = 0, s = 0; i < kPerspectiveBatch; ++i, ++total) {
       double best = 1e9;
       int roots = 0;
       for (; s < out->count && out->sample[s] == i; ++s, ++roots) {
@@ -145,7 +145,7 @@ void test_alone_and_in_a_batch() {
     const Batch one(random, 0);
     one.batch->count = 1;
     for (int k = 0; k < 3; ++k) {
-      const ThreePointBatch& all = *problems.batch;
+      const PerspectiveBatch& all = *problems.batch;
       one.set(k, 0, all.x[k][i], all.y[k][i], {all.X[k][0][i], all.X[k][1][i], all.X[k][2][i]});
     }
     const auto alone = solve(*one.batch);
@@ -161,9 +161,9 @@ void test_alone_and_in_a_batch() {
 // Collinear and coincident samples, and what is not a number, have no answer.
 void test_refused_samples() {
   Source random(63);
-  const Batch problems(random, kThreePointBatch);
-  ThreePointBatch& batch = *problems.batch;
-  for (int i = 0; i < kThreePointBatch; ++i) {
+  const Batch problems(random, kPerspectiveBatch);
+  PerspectiveBatch& batch = *problems.batch;
+  for (int i = 0; i < kPerspectiveBatch; ++i) {
     switch (i % 8) {
       case 0:  // on a line
         for (int c = 0; c < 3; ++c) batch.X[2][c][i] = 0.5 * (batch.X[0][c][i] + batch.X[1][c][i]);
@@ -461,7 +461,7 @@ void test_sets_agree() {
                                1e-4, sums);
       all.insert(all.end(), sums, sums + 36);
     }
-    const Batch problems(random, kThreePointBatch);
+    const Batch problems(random, kPerspectiveBatch);
     const auto out = solve(*problems.batch);
     all.push_back(out->count);
     for (int s = 0; s < out->count; ++s) all.insert(all.end(), out->R[s], out->R[s] + 9);

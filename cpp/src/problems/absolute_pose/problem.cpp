@@ -180,8 +180,8 @@ bool AbsolutePoseProblem::same(const AbsolutePose& a, const AbsolutePose& b) {
 
 AbsolutePoseProblem::Workspace AbsolutePoseProblem::workspace() const {
   Workspace space;
-  space.batch = std::make_unique<ThreePointBatch>();
-  space.solutions = std::make_unique<ThreePointSolutions>();
+  space.batch = std::make_unique<PerspectiveBatch>();
+  space.solutions = std::make_unique<PerspectiveSolutions>();
   return space;
 }
 
@@ -207,7 +207,7 @@ double AbsolutePoseProblem::log_prior(const AbsolutePose& pose) const {
 
 void AbsolutePoseProblem::solve(std::span<const int> samples, Workspace& space,
                                 Solutions<AbsolutePose>& out) const {
-  ThreePointBatch& batch = *space.batch;
+  PerspectiveBatch& batch = *space.batch;
   batch.count = static_cast<int>(samples.size()) / kSampleSize;
   double focal[kBatch];
   for (int i = 0; i < batch.count; ++i) {
@@ -222,7 +222,7 @@ void AbsolutePoseProblem::solve(std::span<const int> samples, Workspace& space,
       batch.X[k][2][i] = points_.z1[e];
     }
   }
-  const ThreePointSolutions& found = *space.solutions;
+  const PerspectiveSolutions& found = *space.solutions;
   pose_kernels().three_point(batch, *space.solutions);
   out.clear();
   for (int i = 0; i < found.count; ++i) {

@@ -24,19 +24,19 @@ struct AbsolutePoseEdges {
 
 // A batch of samples: point k of sample i is seen at (x[k][i], y[k][i]) on the normalised plane and
 // is X[k][c][i] in the world.
-constexpr int kThreePointBatch = 64;
-struct ThreePointBatch {
-  alignas(64) double x[3][kThreePointBatch], y[3][kThreePointBatch];
-  alignas(64) double X[3][3][kThreePointBatch];
+constexpr int kPerspectiveBatch = 64;
+struct PerspectiveBatch {
+  alignas(64) double x[3][kPerspectiveBatch], y[3][kPerspectiveBatch];
+  alignas(64) double X[3][3][kPerspectiveBatch];
   int count;
 };
 constexpr int kThreePointRoots = 4;
-struct ThreePointSolutions {
+struct PerspectiveSolutions {
   int count;
-  int sample[kThreePointRoots * kThreePointBatch];  // ascending
-  double R[kThreePointRoots * kThreePointBatch][9];
-  double t[kThreePointRoots * kThreePointBatch][3];
-  double depth[kThreePointRoots * kThreePointBatch];  // mean of the three points
+  int sample[kThreePointRoots * kPerspectiveBatch];  // ascending
+  double R[kThreePointRoots * kPerspectiveBatch][9];
+  double t[kThreePointRoots * kPerspectiveBatch][3];
+  double depth[kThreePointRoots * kPerspectiveBatch];  // mean of the three points
 };
 
 // Three for the rotation, three for the translation, one for the focal length where it is unknown.
@@ -50,7 +50,7 @@ struct AbsolutePoseKernels {
   // residuals go to r2 unless it is null, NaN where the depth is not positive.
   int (*inliers)(const AbsolutePoseEdges&, const double* P, double eps2, uint64_t* mask,
                  double* r2);
-  void (*three_point)(const ThreePointBatch&, ThreePointSolutions&);
+  void (*three_point)(const PerspectiveBatch&, PerspectiveSolutions&);
   // For the step exp([w]x) (R X + t) + unit dt and f exp(df), of six parameters or with df of
   // seven. out: the upper triangle of J'WJ by rows, J'Wr, and the cost (0 for Cauchy: the caller
   // sums it from the residuals).

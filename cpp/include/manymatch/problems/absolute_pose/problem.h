@@ -69,8 +69,8 @@ class AbsolutePoseProblem {
   static bool same(const AbsolutePose& a, const AbsolutePose& b);
   static bool apart(const AbsolutePose& a, const AbsolutePose& b) { return !same(a, b); }
   struct Workspace {
-    std::unique_ptr<ThreePointBatch> batch;
-    std::unique_ptr<ThreePointSolutions> solutions;
+    std::unique_ptr<PerspectiveBatch> batch;
+    std::unique_ptr<PerspectiveSolutions> solutions;
     RefineColumns columns;
   };
 
@@ -106,6 +106,6 @@ class AbsolutePoseProblem {
 };
 
 static_assert(Problem<AbsolutePoseProblem>);
-static_assert(kThreePointBatch == kBatch, "a batch of samples is one batch of the solver");
+static_assert(kPerspectiveBatch == kBatch, "a batch of samples is one batch of the solver");
 
 }  // namespace manymatch

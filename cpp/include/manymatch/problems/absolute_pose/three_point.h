@@ -207,7 +207,7 @@ inline void triangle_axes(const vd* side1, const vd* side2, vd axes[3][3]) {
   cross3(axes[2], axes[0], axes[1]);
 }
 
-void three_point(const ThreePointBatch& batch, ThreePointSolutions& out) {
+void three_point(const PerspectiveBatch& batch, PerspectiveSolutions& out) {
   const vd zero = vd{}, one = splat(1.0);
   out.count = 0;
   for (int first = 0; first < batch.count; first += kDoubles) {
