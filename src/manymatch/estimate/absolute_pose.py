@@ -12,6 +12,7 @@ from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
+    FOCAL_DETERMINED,
     Estimate,
     GeometricProblem,
     common_fields,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 # A threshold is so many standard deviations of the noise.
 _DEVIATIONS = 3.0
-# The image determines a focal length if it leaves this share of the prior's standard deviation.
-_DETERMINED = 0.5
 # Matches that leave more open than this do not determine a pose: standard deviations of the
 # rotation in radians, and of the centre of the camera over the depth of the points.
 _OPEN_ROTATION, _OPEN_CENTRE = 0.5, 1.0
@@ -232,7 +231,7 @@ def _found_focal(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -> dict
     pair.eps, pair.parameters = pair.eps / f, None
     return {
         "focal_sd_px": (deviation * camera.focal,),
-        "focal_determined": bool(deviation <= _DETERMINED * (given.focal_sigma or 0.0)),
+        "focal_determined": bool(deviation <= FOCAL_DETERMINED * (given.focal_sigma or 0.0)),
         "_model": (R, t, 1.0),
     }
 

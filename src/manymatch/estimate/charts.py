@@ -28,16 +28,6 @@ _RIGHT_THRESHOLDS = 3.0
 # less than this part of the depth of the points.
 _RIGHT_DEG, _RIGHT_DEPTH = 5.0, 0.05
 
-# Coefficients of the charts. Fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md
-# has the measured reliability.
-_COEFFICIENTS = {
-    "absolute": (3.285, 0.630, 0.579, 0.674, 0.133, 0.869, 0.518, 0.440, 0.362),
-    "fundamental": (-2.811, 0.749, 0.737, 0.000, 0.000, 0.689, 0.000, 0.861, 0.344),
-    "homography": (-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380),
-    "rigid": (7.584, 0.000, 2.168, 0.000, 0.000, 2.923, 0.000, 1.226, 0.000),
-    "similarity": (9.540, 1.517, 2.878, 3.931, 0.881, 0.000, 0.000, 3.205, 0.000),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
@@ -266,7 +256,8 @@ def chart_of(estimate: Estimate) -> Chart:
     return chart
 
 
-#: By `Estimate.problem`.
+#: By `Estimate.problem`. Their coefficients are fitted by benchmarks/accuracy/model_confidence.py;
+#: docs/confidence.md has the measured reliability.
 CHARTS = {
     "absolute": Chart(
         noun="pose",
@@ -277,7 +268,7 @@ CHARTS = {
         residuals=_absolute_residuals,
         numbers=_absolute_numbers,
         error=_absolute_error,
-        coefficients=_COEFFICIENTS["absolute"],
+        coefficients=(3.285, 0.630, 0.579, 0.674, 0.133, 0.869, 0.518, 0.440, 0.362),
     ),
     "fundamental": Chart(
         noun="fundamental matrix",
@@ -288,7 +279,7 @@ CHARTS = {
         residuals=_fundamental_residuals,
         numbers=_fundamental_numbers,
         error=_fundamental_error,
-        coefficients=_COEFFICIENTS["fundamental"],
+        coefficients=(-2.811, 0.749, 0.737, 0.000, 0.000, 0.689, 0.000, 0.861, 0.344),
     ),
     "homography": Chart(
         noun="homography",
@@ -299,19 +290,24 @@ CHARTS = {
         residuals=_homography_residuals,
         numbers=_homography_numbers,
         error=_homography_error,
-        coefficients=_COEFFICIENTS["homography"],
+        coefficients=(-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380),
     ),
     "rigid": Chart(
-        *("rigid transform", 3, 6, 3),
-        _move_transform,
-        _transform_residuals,
-        _rigid_numbers,
-        _transform_error,
-        _COEFFICIENTS["rigid"],
-    ),
-    "similarity": Chart(
-        *("similarity", 3, 7, 3),
-        *(_move_transform, _transform_residuals, _transform_numbers, _transform_error),
-        _COEFFICIENTS["similarity"],
+        noun="rigid transform",
+        sample_size=3,
+        parameters=6,
+        dimensions=3,
+        move=_move_transform,
+        residuals=_transform_residuals,
+        numbers=_rigid_numbers,
+        error=_transform_error,
+        coefficients=(7.584, 0.000, 2.168, 0.000, 0.000, 2.923, 0.000, 1.226, 0.000),
     ),
 }
+CHARTS["similarity"] = dataclasses.replace(
+    CHARTS["rigid"],
+    noun="similarity",
+    parameters=7,
+    numbers=_transform_numbers,
+    coefficients=(9.540, 1.517, 2.878, 3.931, 0.881, 0.000, 0.000, 3.205, 0.000),
+)

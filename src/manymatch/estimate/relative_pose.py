@@ -18,7 +18,13 @@ from manymatch._validate import (
 from manymatch.estimate.match_probability import match_probability
 from manymatch.estimate.options import AUTO, checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import Estimate, GeometricProblem, Score, common_fields
+from manymatch.estimate.result import (
+    FOCAL_DETERMINED,
+    Estimate,
+    GeometricProblem,
+    Score,
+    common_fields,
+)
 from manymatch.geometry.camera import as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 
@@ -38,9 +44,6 @@ CameraLike: TypeAlias = object
 # A parallax below this many times the angle of the threshold says little about the direction of
 # the translation.
 _LOW_PARALLAX = 4.0
-
-# The images determine a focal length if they leave this share of the prior's standard deviation.
-_DETERMINED = 0.5
 
 # Residuals of matches are not independent: so many of their nats count as one, as for the
 # probabilities of alternatives (docs/confidence.md). docs/unknown_focal.md has the measured errors
@@ -278,7 +281,7 @@ def _found_focals(
             float(deviation * camera.focal)
             for deviation, camera in zip(deviations, found, strict=True)
         ),
-        "focal_determined": bool(np.all(deviations <= _DETERMINED * priors)),
+        "focal_determined": bool(np.all(deviations <= FOCAL_DETERMINED * priors)),
         "_solver": RELATIVE_POSE.core_of(pair),
     }
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     Model = RelativePose | AbsolutePose | FloatArray
 
+#: Images determine a focal length if they leave this share of the prior's standard deviation.
+FOCAL_DETERMINED = 0.5
+
 # Fields of an `Estimate` that are taken from the result of the core as they are.
 _FIELDS_OF_CORE = (
     *("success", "hcm", "cardinality", "num_inliers"),

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch.estimate.result import FOCAL_DETERMINED
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -43,8 +45,6 @@ _CAUCHY = 2.385
 _STEPS = 100
 # Median of the square of a normal number.
 _NORMAL_MEDIAN = 0.455
-# A pair determines a focal length if it leaves this share of the prior's standard deviation.
-_DETERMINED = 0.5
 # A focal length is used for all pairs of its camera if at least so many determine it and the
 # relative standard deviation of what they say together is no larger. One pair that is wrong would
 # harm all others.
@@ -124,7 +124,7 @@ def focal_row(
         own, deviation = (estimate.camera0, estimate.camera1)[side], deviations[side]
         if not trusted or own is None or deviation is None:
             continue
-        if deviation <= _DETERMINED * (prior.focal_sigma or 0.0) * own.focal:
+        if deviation <= FOCAL_DETERMINED * (prior.focal_sigma or 0.0) * own.focal:
             row[f"own_focal{side}_px"], row[f"own_focal{side}_sd_px"] = own.focal, deviation
     return {name: row[name] for name in FOCAL_COLUMNS if row.get(name) is not None}
 
