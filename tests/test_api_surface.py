@@ -16,13 +16,14 @@ PUBLIC = {
     "datasets", "estimate_absolute_pose", "estimate_fundamental", "estimate_homography",
     "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
     "estimate_rigid_transform", "estimate_similarity", "evaluate", "features", "gms_filter", "io",
-    "match", "merge_coincident", "score_pose", "viz",
+    "match", "merge_coincident", "merge_graphs", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
 SIGNATURES = {
     "associate": "desc0, desc1, k=5, operator='mutual', max_edges=None",
     "merge_coincident": "graph, tolerance_px=0.0",
+    "merge_graphs": "graphs, names=None, tolerance_px=None",
     "gms_filter": (
         "graph, size0, size1, threshold=4.0, grid=20, scales=True, rotations=True, "
         "crop=True, integer_mean=True"
@@ -55,7 +56,10 @@ SIGNATURES = {
         "graph, threshold, method='auto', options=None, proposals=None, settings"
     ),
     "score_pose": "graph, camera0, camera1, pose, options=None, settings",
-    "AssociationGraph": "points0, points1, edges, similarity=None, rank=None",
+    "AssociationGraph": (
+        "points0, points1, edges, similarity=None, rank=None, source=None, source_names=None, "
+        "prior=None"
+    ),
     "AbsolutePose": "R, t",
     "RelativePose": "R, t",
     "Options": (

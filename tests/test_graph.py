@@ -60,7 +60,17 @@ BAD_RANK = [
     [1, 2, 3, [4]], changed(RANK, 1, 0), changed(RANK, 1, -3), changed(RANK, 1, 1.5),
     changed(RANK, 1, np.nan), changed(RANK, 1, 2**31),
 ]  # fmt: skip
+BAD_SOURCE = [
+    "abc", 1, [0, 1, 0], [], [[0]] * 4, [True] * 4, [0, 1, 0, -1], [0, 1, 0, 64], [0, 1, 0, 0.5],
+    [0, 1, 0, np.nan], [0, 1, 0, None],
+]  # fmt: skip
+BAD_PRIOR = [
+    "abc", 0.5, [0.5] * 3, [], [[0.5]] * 4, [True] * 4, [0.5, 0.5, 0.5, 0.0],
+    [0.5, 0.5, 0.5, 1.001], [0.5, 0.5, 0.5, -0.5], [0.5, 0.5, 0.5, np.nan], [0.5, 0.5, 0.5, None],
+]  # fmt: skip
 BAD = {
+    "source": BAD_SOURCE,
+    "prior": BAD_PRIOR,
     "points0": BAD_POINTS,
     "points1": BAD_POINTS,
     "edges": BAD_EDGES,
@@ -509,7 +519,7 @@ def test_missing_field(path, name):
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("version", np.array(2), "version 2"),
+        ("version", np.array(3), "version 3"),
         ("version", np.array("x"), "version must be an integer"),
         ("points0", np.zeros((3, 4)), "points0 must be"),
         ("points1", np.full((6, 2), np.nan), "points1 must hold finite numbers"),
@@ -572,3 +582,59 @@ def test_points_in_space(tmp_path):
         estimate_homography(graph)
     with pytest.raises(ValueError, match=want):
         gms_filter(graph, (10, 10), (10, 10))
+
+
+SOURCES = {"source": [0, 1, 0, 1], "source_names": ["a", "b"], "prior": [0.1, 0.9, 0.5, 1.0]}
+
+
+@pytest.mark.parametrize(
+    "names", [[], ["a"], ["a", "a"], "ab", [1, 2], ["a", ""], ["a", "b\n"], {"a": 1, "b": 2}]
+)
+def test_bad_names_of_sources(names):
+    with pytest.raises(ValueError, match=r"^source_names must be from 2 to 64 .*, got "):
+        make(source=[0, 1, 0, 1], source_names=names)
+    with pytest.raises(ValueError, match=r"^source must be given with source_names, got None"):
+        make(source_names=names)
+
+
+def test_sources_and_priors_stay_with_their_edges(tmp_path):
+    graph = make(**SOURCES)
+    assert graph.source.dtype == np.int32
+    assert graph.prior.dtype == np.float64
+    assert graph.source_names == ("a", "b")
+    assert graph != make()
+    assert graph != make(**SOURCES | {"source_names": ["a", "c"]})
+    assert graph != make(**SOURCES | {"prior": None})
+    assert make(source=[0, 2, 0, 1]).source_names == ("0", "1", "2")
+    chosen = graph.filter([False, True, True, True])
+    assert (chosen.source.tolist(), chosen.prior.tolist()) == ([1, 0, 1], [0.9, 0.5, 1.0])
+    assert chosen.head(1).source_names == ("a", "b")
+    assert graph.reordered([3, 0]).source.tolist() == [1, 0]
+    compact = graph.compact()[0]
+    assert compact.source.tolist() == [0, 1, 0, 1]
+    assert compact.prior.tolist() == SOURCES["prior"]
+    twice = AssociationGraph(P0, P1, [[0, 0], [0, 0], [1, 1]], source=[1, 0, 0], prior=[1, 0.5, 1])
+    assert twice.source.tolist() == [1, 0]
+    assert twice.prior.tolist() == [1.0, 1.0]
+    for copied in (copy.copy(graph), copy.deepcopy(graph)):
+        assert copied == graph
+    graph.save(tmp_path / "graph.npz")
+    assert AssociationGraph.load(tmp_path / "graph.npz") == graph
+    assert "from a, b" in repr(graph)
+    assert AssociationGraph(P0, P1, EDGES, **graph.of_edges()) == graph
+
+
+@pytest.mark.parametrize("names", [np.array([1, 2]), np.array("ab"), np.array([["a", "b"]])])
+def test_names_of_sources_in_a_file_are_text(tmp_path, names):
+    path = tmp_path / "graph.npz"
+    make(**SOURCES).save(path)
+    with np.load(path) as data:
+        np.savez(path, **dict(data) | {"source_names": names})
+    with pytest.raises(ValueError, match="source_names must be a list of text"):
+        AssociationGraph.load(path)
+
+
+@pytest.mark.parametrize("order", [[0, 0], [4], [-1], "ab", [0.5], [[0]]])
+def test_bad_order(order):
+    with pytest.raises(ValueError, match=r"^order must .*, got "):
+        make().reordered(order)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch.associate.candidates import Candidates, candidates
 from manymatch.associate.gms import GmsResult, gms_filter
-from manymatch.associate.merge import merge_coincident
+from manymatch.associate.merge import merge_coincident, merge_graphs
 from manymatch.associate.neighbours import associate
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.confidence import Confidence, assess
@@ -86,6 +86,7 @@ __all__ = [
     "io",
     "match",
     "merge_coincident",
+    "merge_graphs",
     "score_pose",
     "viz",
 ]

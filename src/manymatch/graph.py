@@ -25,7 +25,7 @@ from manymatch._validate import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -33,11 +33,17 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _POINTS = "an (N, 2) array of pixels or an (N, 3) array of points in space"
 
 # The .npz file of a graph.
-_FORMAT, _VERSION = "manymatch.AssociationGraph", 1
+_FORMAT = "manymatch.AssociationGraph"
+# A graph with sources or priors is a file of version 2, any other one of version 1.
+_VERSION = 2
 _FILE = "a graph file written by AssociationGraph.save"
 _OTHER_FILE = "it is an .npz file of something else"
 _REQUIRED = ("points0", "points1", "edges", "num_duplicates")
-_OPTIONAL = ("similarity", "rank")
+# What an edge may have besides its ends.
+PER_EDGE = ("similarity", "rank", "source", "prior")
+_OPTIONAL = (*PER_EDGE, "source_names")
+# Sources are what keypoints or matches were made with: a few, and each has a name.
+MOST_SOURCES = 64
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
@@ -62,6 +68,15 @@ class AssociationGraph:
         Cosine similarity of every edge. Finite.
     rank : (E,) array_like of integers, optional
         First K at which the edge is mutual, from 1.
+    source : (E,) array_like of integers, optional
+        Which feature or matcher an edge comes from, from 0; `merge_graphs` makes graphs with
+        several. How far each can be trusted is then found for each pair.
+    source_names : sequence of str, optional
+        Names of the sources, all different; by default "0", "1" and so on.
+    prior : (E,) array_like, optional
+        What a matcher says about its own edge: above 0, at most 1. Only how it compares with
+        that of other edges of the same source counts, so that any score that grows with the
+        probability that an edge is right will do.
 
     Attributes
     ----------
@@ -69,6 +84,10 @@ class AssociationGraph:
     edges : (E, 2) int64 ndarray
     similarity : (E,) float32 ndarray or None
     rank : (E,) int32 ndarray or None
+    source : (E,) int32 ndarray or None
+    source_names : tuple of str
+        Empty without sources.
+    prior : (E,) float64 ndarray or None
     num_duplicates : int
         Repeated edges that were removed when the graph was made; not part of equality.
 
@@ -84,6 +103,9 @@ class AssociationGraph:
     edges: IndexArray
     similarity: NDArray[np.float32] | None
     rank: NDArray[np.int32] | None
+    source: NDArray[np.int32] | None
+    source_names: tuple[str, ...]
+    prior: FloatArray | None
     num_duplicates: int
 
     def __init__(
@@ -93,6 +115,10 @@ class AssociationGraph:
         edges: ArrayLike,
         similarity: ArrayLike | None = None,
         rank: ArrayLike | None = None,
+        *,
+        source: ArrayLike | None = None,
+        source_names: Sequence[str] | None = None,
+        prior: ArrayLike | None = None,
     ) -> None:
         p0, p1 = checked_points(points0, "points0"), checked_points(points1, "points1")
         e = int_array(edges, "edges", "an (E, 2) array of whole numbers", (None, 2))
@@ -106,9 +132,13 @@ class AssociationGraph:
                 raise ValueError(f"edges must hold {want}, got {e[row, side]} in row {row}")
         s = None if similarity is None else _similarity(similarity, len(e))
         r = None if rank is None else _rank(rank, len(e))
+        o = None if source is None else _source(source, len(e))
+        names = checked_names(source_names, o)
+        p = None if prior is None else _prior(prior, len(e))
         # The first of equal edges, in order.
         kept = np.sort(np.unique(e[:, 0] * len(p1) + e[:, 1], return_index=True)[1])
-        _fill(self, p0, p1, e[kept], _take(s, kept), _take(r, kept), len(e) - len(kept))
+        s, r, o, p = (_take(array, kept) for array in (s, r, o, p))
+        _fill(self, p0, p1, e[kept], s, r, o, names, p, len(e) - len(kept))
 
     @classmethod
     def from_matches(cls, points0: ArrayLike, points1: ArrayLike) -> AssociationGraph:
@@ -124,13 +154,20 @@ class AssociationGraph:
                 f"{len(p1)}"
             )
         edges = np.repeat(np.arange(len(p0), dtype=np.int64)[:, None], 2, axis=1)
-        return _make(p0, p1, edges, None, np.ones(len(p0), dtype=np.int32), 0)
+        rank = np.ones(len(p0), dtype=np.int32)
+        return _make(p0, p1, edges, None, rank, None, (), None, 0)
 
-    def _with_edges(self, kept: slice | BoolArray) -> AssociationGraph:
+    def _with_edges(self, kept: slice | BoolArray | IndexArray) -> AssociationGraph:
         """Return the graph of some of the edges, sharing the (read-only) keypoints."""
-        edges = np.array(self.edges[kept])
-        similarity, rank = _take(self.similarity, kept), _take(self.rank, kept)
-        return _make(self.points0, self.points1, edges, similarity, rank, 0)
+        similarity, rank, source, prior = (_take(getattr(self, name), kept) for name in PER_EDGE)
+        edges, names = np.array(self.edges[kept]), self.source_names
+        points = self.points0, self.points1
+        return _make(*points, edges, similarity, rank, source, names, prior, 0)
+
+    def of_edges(self) -> dict[str, Any]:
+        """Return what the edges have besides their ends, as keywords for a graph of equal edges."""
+        names = self.source_names or None
+        return {**{name: getattr(self, name) for name in PER_EDGE}, "source_names": names}
 
     @property
     def num_edges(self) -> int:
@@ -165,6 +202,14 @@ class AssociationGraph:
         want = f"a boolean array of shape ({len(self)},)"
         return self._with_edges(bool_array(mask, "mask", want, (len(self),)))
 
+    def reordered(self, order: ArrayLike) -> AssociationGraph:
+        """Return the graph of the edges ``order``, indices, each once at most, in this order."""
+        want = f"different indices from 0 to {len(self) - 1}"
+        index = int_array(order, "order", want, (None,))
+        if len(np.unique(index)) < len(index) or not np.isin(index, np.arange(len(self))).all():
+            raise refusal("order", want, index)
+        return self._with_edges(index)
+
     def compact(self) -> tuple[AssociationGraph, IndexArray, IndexArray]:
         """Drop the keypoints without any edge.
 
@@ -183,7 +228,8 @@ class AssociationGraph:
             axis=1,
         ).astype(np.int64)
         points0, points1 = self.points0[index0], self.points1[index1]
-        graph = _make(points0, points1, edges, self.similarity, self.rank, 0)
+        further = self.similarity, self.rank, self.source, self.source_names, self.prior
+        graph = _make(points0, points1, edges, *further, 0)
         return graph, index0.astype(np.int64), index1.astype(np.int64)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -193,9 +239,11 @@ class AssociationGraph:
         it and an older file survives a failed write.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        new = self.source is not None or self.prior is not None
+        fields["source_names"] = self.source_names or None
         content: dict[str, Any] = {
             name: np.asarray(value)
-            for name, value in {"format": _FORMAT, "version": _VERSION, **fields}.items()
+            for name, value in {"format": _FORMAT, "version": 1 + new, **fields}.items()
             if value is not None
         }
         _files.write_npz(path, content)
@@ -223,7 +271,9 @@ class AssociationGraph:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AssociationGraph):
             return NotImplemented
-        names = ("points0", "points1", "edges", "similarity", "rank")
+        if self.source_names != other.source_names:
+            return False
+        names = ("points0", "points1", "edges", *PER_EDGE)
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     # Equality compares every entry; a hash over all of them would be slow.
@@ -240,6 +290,8 @@ class AssociationGraph:
             parts.append("no ranks")
         elif len(self):
             parts.append(f"ranks {self.rank.min()} to {self.rank.max()}")
+        if self.source_names:
+            parts.append(f"from {', '.join(self.source_names)}")
         if self.num_duplicates:
             parts.append(f"{self.num_duplicates} duplicates removed")
         return f"AssociationGraph({', '.join(parts)})"
@@ -319,7 +371,7 @@ def _of_file(fields: dict[str, NDArray[Any]]) -> AssociationGraph:
     if version > _VERSION:
         raise ValueError(f"it has version {version}, and up to {_VERSION} can be read")
     removed = integer(fields.pop("num_duplicates").tolist(), "num_duplicates", 0)
-    graph = AssociationGraph(**fields)
+    graph = AssociationGraph(**further_of(fields))
     object.__setattr__(graph, "num_duplicates", removed + graph.num_duplicates)
     return graph
 
@@ -338,6 +390,48 @@ def _rank(value: ArrayLike, count: int) -> NDArray[np.int32]:
     array = int_array(value, "rank", want, (count,))
     within(array, 1, INT32_MAX, "rank", f"ranks from 1 to {INT32_MAX}")
     return array.astype(np.int32)
+
+
+def _source(value: ArrayLike, count: int) -> NDArray[np.int32]:
+    """Check sources, (count,) whole numbers from 0."""
+    want = f"an array of shape ({count},), one whole number per edge"
+    array = int_array(value, "source", want, (count,))
+    within(array, 0, MOST_SOURCES - 1, "source", f"numbers from 0 to {MOST_SOURCES - 1}")
+    return array.astype(np.int32)
+
+
+def checked_names(value: object, source: NDArray[np.int32] | None) -> tuple[str, ...]:
+    """Check the names of the sources of edges, which have default ones."""
+    least = 0 if source is None else int(source.max(initial=0)) + 1
+    if value is None:
+        return tuple(map(str, range(least)))
+    if source is None:
+        raise ValueError(f"source must be given with source_names, got None and {value!r:.60}")
+    want = f"from {least} to {MOST_SOURCES} different names, one per source"
+    names = tuple(value) if isinstance(value, list | tuple) else ()
+    fits = least <= len(set(names)) == len(names) <= MOST_SOURCES
+    if not fits or not all(isinstance(name, str) and name.isprintable() and name for name in names):
+        raise ValueError(f"source_names must be {want}, got {value!r:.200}")
+    return names
+
+
+def _prior(value: ArrayLike, count: int) -> FloatArray:
+    """Check what matchers say of their edges, (count,) numbers above 0 and at most 1."""
+    want = f"an array of shape ({count},), one number per edge"
+    array = float_array(value, "prior", want, (count,))
+    least = float(np.finfo(np.float64).tiny)
+    within(array, least, 1.0, "prior", "numbers above 0 and at most 1")
+    return array
+
+
+def further_of(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return arrays of a file as keywords of a graph: names of sources are a list of text."""
+    if "source_names" not in arrays:
+        return dict(arrays)
+    names = arrays["source_names"]
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise refusal("source_names", "a list of text", names)
+    return {**arrays, "source_names": names.tolist()}
 
 
 def _take(array: NDArray[Any] | None, kept: slice | NDArray[Any]) -> NDArray[Any] | None:

@@ -153,7 +153,7 @@ def at_working_size(
     """
     points0 = _scaled(graph.points0, scale0, "scale0")
     points1 = _scaled(graph.points1, scale1, "scale1")
-    return AssociationGraph(points0, points1, graph.edges, graph.similarity, graph.rank)
+    return AssociationGraph(points0, points1, graph.edges, **graph.of_edges())
 
 
 def _scaled(points: FloatArray, scale: ArrayLike, name: str) -> FloatArray:

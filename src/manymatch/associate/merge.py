@@ -1,4 +1,8 @@
-"""Coincident keypoints: several detections at one place become one vertex of the graph."""
+"""Graphs made of graphs: several sources in one graph, several detections at one place in one.
+
+`merge_graphs` puts the candidates of several features or matchers into one graph,
+`merge_coincident` makes one vertex of keypoints at the same place.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,177 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import FloatArray, IndexArray, real
-from manymatch.graph import AssociationGraph, GraphLike, as_graph
+from manymatch._validate import FloatArray, IndexArray, real, refusal
+from manymatch.graph import MOST_SOURCES, AssociationGraph, GraphLike, HasGraph, as_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
+
+
+def merge_graphs(
+    graphs: Iterable[GraphLike],
+    names: Sequence[str] | None = None,
+    *,
+    tolerance_px: float | None = None,
+) -> AssociationGraph:
+    """Put the candidates of several features or matchers for one pair into one graph.
+
+    Keypoints are stacked: those of the first graph, then those of the second and so on. An edge
+    knows which graph it comes from, so that "auto" can find out for each pair whom to trust
+    (docs/fusion.md).
+
+    Parameters
+    ----------
+    graphs : iterable of AssociationGraph or Candidates
+        At least one, all in the same pixels (or units). A graph that has sources keeps them.
+    names : sequence of str, optional
+        One per graph, all different; by default those that graphs with sources have, else the
+        place in the list, "0", "1" and so on. The sources of a graph that has several are called
+        "name source".
+    tolerance_px : float, optional
+        Join keypoints of an image at most so many pixels apart, also of different graphs, as
+        `merge_coincident` does; 0 joins equal positions. By default none are joined, which is as
+        accurate.
+
+    Returns
+    -------
+    AssociationGraph
+        With `source` and `source_names`. Edges are interleaved: by rank, then by their place
+        among the edges of that rank of their source, then by source. Edges of one source keep
+        their order. Where only some graphs have ranks, an edge of another one has the rank that
+        its place among the edges of its two keypoints gives; where only some have priors, the
+        others get equal ones, which say nothing. Similarities are kept if all graphs have them.
+
+    Raises
+    ------
+    ValueError
+        If there is no graph, points have different numbers of coordinates, or names do not fit.
+    """
+    given = _checked_graphs(graphs)
+    parts = [_sources_of(graph, i) for i, graph in enumerate(given)]
+    labels = _labels(given, names)
+    points0 = np.concatenate([graph.points0 for graph in given])
+    points1 = np.concatenate([graph.points1 for graph in given])
+    first0 = np.cumsum([0, *(len(graph.points0) for graph in given)])
+    first1 = np.cumsum([0, *(len(graph.points1) for graph in given)])
+    number = np.cumsum([0, *(len(names) for _, names in parts)])
+    edges = np.concatenate(
+        [
+            graph.edges + np.array(before)
+            for graph, *before in zip(given, first0[:-1], first1[:-1], strict=True)
+        ]
+    )
+    source = np.concatenate(
+        [own + before for (own, _), before in zip(parts, number[:-1], strict=True)]
+    )
+    rank, prior, similarity = None, None, None
+    if any(graph.rank is not None for graph in given):
+        rank = np.concatenate([_ranks(graph) for graph in given])
+    if any(graph.prior is not None for graph in given):
+        prior = np.concatenate([_priors(graph) for graph in given])
+    if all(graph.similarity is not None for graph in given):
+        similarity = np.concatenate([np.asarray(graph.similarity) for graph in given])
+    merged = AssociationGraph(
+        *(points0, points1, edges, similarity, rank),
+        source=source,
+        source_names=labels,
+        prior=prior,
+    )
+    merged = merged.reordered(_interleaved(source, rank))
+    return merged if tolerance_px is None else merge_coincident(merged, tolerance_px)[0]
+
+
+def _checked_graphs(graphs: object) -> list[AssociationGraph]:
+    """Check that graphs are at least one, between points of equal kinds."""
+    want = "a list of AssociationGraph, at least one"
+    single = isinstance(graphs, AssociationGraph | HasGraph | str | dict)
+    values = None if single else _as_list(graphs)
+    if not values:
+        raise refusal("graphs", want, graphs)
+    given: list[AssociationGraph] = []
+    for i, value in enumerate(values):
+        graph = value.graph if isinstance(value, HasGraph) else value
+        dimensions = (2, 2)
+        if isinstance(graph, AssociationGraph):
+            like = given[0] if given else graph
+            dimensions = like.points0.shape[1], like.points1.shape[1]
+        given.append(as_graph(graph, f"graphs[{i}]", dimensions))
+    return given
+
+
+def _as_list(value: object) -> list[Any] | None:
+    try:
+        return list(value)  # type: ignore[call-overload]
+    except TypeError:
+        return None
+
+
+def _sources_of(graph: AssociationGraph, place: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the source of every edge of a graph and the names of its sources."""
+    if graph.source is not None:
+        return graph.source, graph.source_names
+    return np.zeros(graph.num_edges, dtype=np.int32), (str(place),)
+
+
+def _labels(graphs: list[AssociationGraph], names: object) -> list[str]:
+    """Names of all sources of the merged graph."""
+    own = [_sources_of(graph, i)[1] for i, graph in enumerate(graphs)]
+    total = sum(map(len, own))
+    if total > MOST_SOURCES:
+        raise ValueError(f"graphs must have {MOST_SOURCES} sources at most, got {total}")
+    if names is None:
+        labels = [name for several in own for name in several]
+        if len(set(labels)) < total:
+            raise ValueError(f"names must be given for sources of equal names, got None, {labels}")
+        return labels
+    want = f"{len(graphs)} different names, one per graph"
+    chosen = list(names) if isinstance(names, list | tuple) else []
+    if len(set(map(str, chosen))) != len(graphs) or not all(
+        isinstance(name, str) and name and name.isprintable() for name in chosen
+    ):
+        raise ValueError(f"names must be {want}, got {names!r:.200}")
+    return [
+        name if len(several) == 1 else f"{name} {single}"
+        for name, several in zip(chosen, own, strict=True)
+        for single in several
+    ]
+
+
+def _ranks(graph: AssociationGraph) -> NDArray[np.int32]:
+    """Ranks of the edges; without them, the larger of their places at their two keypoints."""
+    if graph.rank is not None:
+        return graph.rank
+    places = [place_in_group(graph.edges[:, side]) for side in (0, 1)]
+    return (1 + np.maximum(*places)).astype(np.int32)
+
+
+def _priors(graph: AssociationGraph) -> FloatArray:
+    return np.ones(graph.num_edges) if graph.prior is None else graph.prior
+
+
+def place_in_group(group: NDArray[Any]) -> IndexArray:
+    """Return how many entries before each one have the same value, (E,)."""
+    order = np.argsort(group, kind="stable")
+    ordered = group[order]
+    start = np.searchsorted(ordered, ordered, side="left")
+    place = np.empty(len(group), dtype=np.int64)
+    place[order] = np.arange(len(group)) - start
+    return place
+
+
+def _interleaved(source: NDArray[Any], rank: NDArray[np.int32] | None) -> IndexArray:
+    """Order of stacked edges: by rank, then by place among those of their source, then source.
+
+    A source whose ranks fall along its list keeps its order: the rank is the largest so far.
+    """
+    reached = np.ones(len(source), dtype=np.int64)
+    if rank is not None:
+        for number in np.unique(source):
+            reached[source == number] = np.maximum.accumulate(rank[source == number])
+    place = place_in_group(source * (int(reached.max(initial=1)) + 1) + reached)
+    return np.lexsort((source, place, reached)).astype(np.int64)
 
 
 def merge_coincident(
@@ -34,9 +204,10 @@ def merge_coincident(
     merged : AssociationGraph
         One vertex a group, numbered by the first keypoint of the group, at the mean position of
         its distinct positions. Of edges that became one, the smallest rank and the largest
-        similarity are kept. Edges are by (rank, decreasing similarity, i, j); where the graph has
-        no ranks or no similarities, by what there is and then by their place in the graph. If
-        nothing coincides, this is the graph as it was given.
+        similarity are kept, and the source and prior of the first. Edges are by (rank, decreasing
+        similarity, i, j); where the graph has no ranks or no similarities, by what there is and
+        then by their place in the graph, and where it has sources, whose similarities cannot be
+        compared, by rank and place. If nothing coincides, this is the graph as it was given.
     index0, index1 : (N0,) and (N1,) int64 ndarray
         The vertex of ``merged`` that every keypoint of ``graph`` became.
 
@@ -52,8 +223,18 @@ def merge_coincident(
     if len(points0) == len(graph.points0) and len(points1) == len(graph.points1):
         return graph, index0, index1
     edges = np.stack([index0[graph.edges[:, 0]], index1[graph.edges[:, 1]]], axis=1)
-    merged = _merge_edges(edges, graph.similarity, graph.rank, len(points1))
-    return AssociationGraph(points0, points1, *merged), index0, index1
+    order, similarity, rank = _merge_edges(edges, graph, len(points1))
+    names = graph.source_names or None
+    source, prior = (
+        None if of_edge is None else of_edge[order] for of_edge in (graph.source, graph.prior)
+    )
+    merged = AssociationGraph(
+        *(points0, points1, edges[order], similarity, rank),
+        source=source,
+        source_names=names,
+        prior=prior,
+    )
+    return merged, index0, index1
 
 
 def _merge_points(points: FloatArray, tolerance: float) -> tuple[FloatArray, IndexArray]:
@@ -104,30 +285,29 @@ def _root(parent: IndexArray, node: int) -> int:
 
 
 def _merge_edges(
-    edges: IndexArray,
-    similarity: NDArray[np.float32] | None,
-    rank: NDArray[np.int32] | None,
-    num1: int,
+    edges: IndexArray, graph: AssociationGraph, num1: int
 ) -> tuple[IndexArray, NDArray[np.float32] | None, NDArray[np.int32] | None]:
-    """Make equal edges one, with the best of their values, and restore the order."""
+    """First of equal edges, in the order of the result, with the best of their values."""
+    similarity, rank = graph.similarity, graph.rank
     code = edges[:, 0] * num1 + edges[:, 1]
     distinct, first, group = np.unique(code, return_index=True, return_inverse=True)
     group = group.reshape(-1)
     best_similarity, best_rank = None, None
     keys: list[NDArray[Any]] = [first]
-    if similarity is not None and rank is not None:
+    if similarity is not None and rank is not None and graph.source is None:
         keys = [distinct]
     if similarity is not None:
         best_similarity = np.full(len(distinct), -np.inf, dtype=np.float32)
         np.maximum.at(best_similarity, group, similarity)
-        keys.append(-best_similarity)
+        if graph.source is None:
+            keys.append(-best_similarity)
     if rank is not None:
         best_rank = np.full(len(distinct), np.iinfo(np.int32).max, dtype=np.int32)
         np.minimum.at(best_rank, group, rank)
         keys.append(best_rank)
     order = np.lexsort(keys)
     return (
-        edges[first[order]],
+        first[order],
         None if best_similarity is None else best_similarity[order],
         None if best_rank is None else best_rank[order],
     )

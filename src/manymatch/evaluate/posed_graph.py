@@ -12,7 +12,7 @@ from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_
 from manymatch._validate import bool_array, read_only
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose import RelativePose
-from manymatch.graph import AssociationGraph
+from manymatch.graph import AssociationGraph, further_of
 from manymatch.io.pairs import Pair
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _WANT = "a posed graph"
 _ARRAYS = ("points0", "points1", "edges", "rank", "K0", "K1", "R", "t", "size0", "size1")
 _TEXTS = ("name0", "name1")
+_SOURCES = ("source", "source_names", "prior")
 _WORKING = ("working0", "working1")
 _OPTIONAL = ("similarity", "scene", "true_edges", *_WORKING)
 
@@ -136,12 +137,13 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
 
     The file is an .npz with ``points0``, ``points1`` (pixels), ``edges``, ``rank``, ``K0``, ``K1``
     (3 x 3), ``R``, ``t`` (camera 0 to camera 1), ``size0``, ``size1`` (width, height), and
-    optionally ``similarity``, ``name0``, ``name1``, ``scene``, ``true_edges`` (bool, one an edge),
-    and ``working0``, ``working1`` (width, height at working size, where that is another).
+    optionally ``similarity``, ``source``, ``source_names``, ``prior``, ``name0``, ``name1``,
+    ``scene``, ``true_edges`` (bool, one an edge), and ``working0``, ``working1`` (width, height
+    at working size, where that is another).
     """
     data = read_bytes(path, _WANT)
     names = npz_names(data, path, _WANT)
-    wanted = [*_ARRAYS, *(n for n in (*_OPTIONAL, *_TEXTS) if n in names)]
+    wanted = [*_ARRAYS, *(n for n in (*_OPTIONAL, *_SOURCES, *_TEXTS) if n in names)]
     arrays = read_npz(data, path, _WANT, wanted)
     try:
         sizes = [_size(arrays[name], name) for name in ("size0", "size1")]
@@ -157,6 +159,7 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
             arrays["edges"].astype(np.int64),
             None if similarity is None else similarity.astype(np.float32),
             arrays["rank"].astype(np.int32),
+            **further_of({name: arrays[name] for name in _SOURCES if name in arrays}),
         )
         stem = Path(str(path)).stem
         name0, name1 = (
@@ -182,10 +185,11 @@ def write_posed_graph(path: object, posed: PosedGraph) -> None:
     for name, camera in (("camera0", posed.camera0), ("camera1", posed.camera1)):
         if camera.distortion:
             raise ValueError(f"{name} must have no distortion to be written, got {camera!r}")
-    of_graph = ("points0", "points1", "edges", "rank", "similarity")
+    of_graph = ("points0", "points1", "edges", "rank", "similarity", "source", "prior")
     of_pair = ("R", "t", "size0", "size1", "name0", "name1", "scene", "true_edges", *_WORKING)
     values: dict[str, Any] = {
         **{name: getattr(graph, name) for name in of_graph},
+        "source_names": graph.source_names or None,
         **{name: getattr(posed, name) for name in of_pair},
         "K0": posed.camera0.K,
         "K1": posed.camera1.K,

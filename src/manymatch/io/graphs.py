@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from manymatch import _files
-from manymatch.graph import AssociationGraph, GraphLike, as_graph
+from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph, further_of
 from manymatch.io.colmap_database import MAGIC, read_colmap_database
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
@@ -66,8 +66,8 @@ def load_graph(
     ----------
     path
         A file of `AssociationGraph.save` or of `write_matches_npz`, an .npz with the arrays points0
-        and points1 (or points2D and points3D) and edges, and maybe similarity and rank, as
-        `AssociationGraph` takes them, an association CSV, a SuperGlue
+        and points1 (or points2D and points3D) and edges, and maybe similarity, rank, source,
+        source_names and prior, as `AssociationGraph` takes them, an association CSV, a SuperGlue
         .npz, an hloc .h5 file of matches, a COLMAP database or an .npy file of (E, 2) or (E, 3)
         matches.
     points0, points1 : (N0, 2) and (N1, 2) array_like
@@ -150,19 +150,17 @@ def _read_plain(path: object) -> AssociationGraph:
     data = _files.read_bytes(path, _PLAIN)
     names = _files.npz_names(data, path, _PLAIN)
     points = next(points for points in _PLAIN_POINTS if set(points) <= names)
-    optional = ("similarity", "rank")
+    optional = (*PER_EDGE, "source_names")
     arrays = _files.read_npz(data, path, _PLAIN, (*points, "edges"), optional)
     with _files.reading(path, _PLAIN, ValueError):
-        first, second = (arrays[name] for name in points)
-        further = {name: arrays.get(name) for name in optional}
-        graph = AssociationGraph(first, second, arrays["edges"], **further)
+        first, second = (arrays.pop(name) for name in points)
+        graph = AssociationGraph(first, second, **further_of(arrays))
         if graph.rank is None or np.all(np.diff(graph.rank) >= 0):
             return graph
-        similarity = None if graph.similarity is None else np.array(graph.similarity)
-        second_key = np.zeros(len(graph)) if similarity is None else -similarity
-        order = np.lexsort((second_key, graph.rank))
-        similarity = None if similarity is None else similarity[order]
-        return AssociationGraph(first, second, graph.edges[order], similarity, graph.rank[order])
+        # Similarities of several sources cannot be compared.
+        unknown = graph.similarity is None or graph.source is not None
+        second_key = np.zeros(len(graph)) if unknown else -np.asarray(graph.similarity)
+        return graph.reordered(np.lexsort((second_key, graph.rank)))
 
 
 def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
