@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from manymatch._validate import FloatArray, IndexArray, real, refusal
 from manymatch.graph import MOST_SOURCES, AssociationGraph, GraphLike, HasGraph, as_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -95,8 +96,9 @@ def merge_graphs(
 def _checked_graphs(graphs: object) -> list[AssociationGraph]:
     """Check that graphs are at least one, between points of equal kinds."""
     want = "a list of AssociationGraph, at least one"
-    single = isinstance(graphs, AssociationGraph | HasGraph | str | dict)
-    values = None if single else _as_list(graphs)
+    values: list[object] = []
+    if isinstance(graphs, Iterable) and not isinstance(graphs, AssociationGraph | HasGraph):
+        values = list(graphs)
     if not values:
         raise refusal("graphs", want, graphs)
     given: list[AssociationGraph] = []
@@ -108,13 +110,6 @@ def _checked_graphs(graphs: object) -> list[AssociationGraph]:
             dimensions = like.points0.shape[1], like.points1.shape[1]
         given.append(as_graph(graph, f"graphs[{i}]", dimensions))
     return given
-
-
-def _as_list(value: object) -> list[Any] | None:
-    try:
-        return list(value)  # type: ignore[call-overload]
-    except TypeError:
-        return None
 
 
 def _sources_of(graph: AssociationGraph, place: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
