@@ -355,7 +355,7 @@ HOSTILE = [
         "list of 70 MB",
         text(lambda: b"a b\n" * 17_500_000),
         lambda p: read_pairs(p, p.parent),
-        10,
+        40,
         refused=True,
     ),
 ]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 import manymatch
 from manymatch.datasets import Pair, exhaustive_pairs, read_pairs
 from manymatch.geometry.pose import RelativePose
+from manymatch.io.pairs import numbered
 
 K0 = "500 0 319.5 0 510 239.5 0 0 1"
 K1 = "600 0 299.5 0 610 219.5 0 0 1"
@@ -142,6 +143,51 @@ def test_rounded_rotations_become_exact(read):
 def test_unreadable_lists(read, text, encoding, says):
     with pytest.raises(ValueError, match=says):
         read(text, encoding)
+
+
+def test_pairs_are_made_when_they_are_asked_for(read):
+    pairs = read(f"a b\n{GOOD}\nb a 1 0\na c\n")
+    assert repr(pairs).startswith("PairList(4 pairs of images in ")
+    assert [pair.name1 for pair in pairs] == ["b", "b.jpg", "a", "c"]
+    assert (pairs[-1].name1, pairs[2].rot0, pairs[1].has_truth) == ("c", 1, True)
+    assert pairs.posed.tolist() == [1]
+    part = pairs[1:3]
+    assert [pair.name0 for pair in part] == ["a.jpg", "b"]
+    assert (part.posed.tolist(), part[1].rot0) == ([0], 1)
+    np.testing.assert_array_equal(part[0].R, pairs[1].R)
+    with pytest.raises(IndexError):
+        pairs[4]
+
+
+def test_numbers_of_images_do_not_depend_on_the_container(read):
+    pairs = read(f"a b\n{GOOD}\nb a 1 0\na c\n")
+    images, numbers = numbered(pairs)
+    assert [(image.name, image.turns) for image in images] == [
+        ("a", 0), ("b", 0), ("a.jpg", 0), ("b.jpg", 3), ("b", 1), ("c", 0),
+    ]  # fmt: skip
+    assert numbers.tolist() == [[0, 1], [2, 3], [4, 0], [0, 5]]
+    others = numbered(list(pairs))
+    assert others[0] == images
+    assert others[1].tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("RECORDS", "line 3: it has more pairs than 2"),
+        ("TEXT_MB", "line 2: its names have more megabytes than 1"),
+        ("ARRAY_MB", "line 3473: its matrices have more megabytes than 1"),
+    ],
+)
+def test_lists_that_are_too_long_are_refused(read, monkeypatch, variable, says):
+    text = {
+        "RECORDS": "a b\n" * 3,
+        "TEXT_MB": f"{'a' * 600_000} b\n{'c' * 600_000} b\n",
+        "ARRAY_MB": f"{GOOD}\n" * 3473,
+    }[variable]
+    monkeypatch.setenv(f"MANYMATCH_MAX_{variable}", "2" if variable == "RECORDS" else "1")
+    with pytest.raises(ValueError, match=says):
+        read(text)
 
 
 def test_missing_list_or_folder(tmp_path, images):

@@ -189,7 +189,7 @@ def listed(tmp_path):
     pytest.importorskip("cv2")
     make_images(tmp_path / "images" / "one", 4)
     make_images(tmp_path / "images" / "two", 4)
-    return exhaustive_pairs(tmp_path / "images" / "one") + [
+    return list(exhaustive_pairs(tmp_path / "images" / "one")) + [
         dataclasses.replace(pair, name0=f"two/{pair.name0}", name1=f"two/{pair.name1}")
         for pair in exhaustive_pairs(tmp_path / "images" / "two")
     ]

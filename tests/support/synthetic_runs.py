@@ -54,8 +54,8 @@ class SmallSource:
         names = {"name0": f"{index}a", "name1": f"{index}b", "scene": f"scene {index}"}
         return {**names, "bin": self.bins[index] if self.bins else ""}
 
-    def order(self, indices):
-        return list(reversed(indices))
+    def order(self):
+        return reversed(range(len(self)))
 
 
 @dataclass

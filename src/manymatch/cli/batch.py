@@ -32,7 +32,7 @@ from manymatch.runs.runner import RunInterrupted
 from manymatch.runs.tables import reasons_sentence
 
 if TYPE_CHECKING:
-    from manymatch.datasets import Pair
+    from manymatch.io.pairs import PairList
 
 EXAMPLE = "Example: manymatch batch pairs.txt --images photos --out out/batch --preset classic"
 HINT = "several images are matched by their folder, or by a list with the names of two in each line"
@@ -133,10 +133,10 @@ def run(
     raise typer.Exit(OK if summary.with_pose and not summary.reasons else UNSOLVED)
 
 
-def _announce(pairs: list[Pair], config: MatcherConfig) -> None:
+def _announce(pairs: PairList, config: MatcherConfig) -> None:
     for note in config.notes:
         print_plain(note, style="dim")
-    truth = sum(pair.has_truth for pair in pairs)
+    truth = len(pairs.posed)
     known = f", the true pose of {truth} is known" if truth else ""
     features = config.features
     print_plain(

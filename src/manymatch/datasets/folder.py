@@ -20,6 +20,7 @@ from manymatch.io.image import image_size
 from manymatch.io.pairs import read_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def load(
     return _dataset(folder, title, path, read_pairs(path, place))
 
 
-def _dataset(folder: Path, title: str, path: Path, pairs: list[Pair]) -> Dataset:
+def _dataset(folder: Path, title: str, path: Path, pairs: Sequence[Pair]) -> Dataset:
     source = _DepthFolder(folder) if (folder / "depth").is_dir() else None
     found = []
     for i, pair in enumerate(pairs):
@@ -102,7 +103,7 @@ def _dataset(folder: Path, title: str, path: Path, pairs: list[Pair]) -> Dataset
             dataclasses.replace(pair, scene=scene_of(pair.name0) or folder.name, extra=extra)
         )
     notes = [f"{count(len(pairs), 'pair')} from {path}"]
-    posed = sum(pair.has_truth for pair in pairs)
+    posed = sum(pair.has_truth for pair in found)
     if posed < len(pairs):
         notes.append(f"{posed:,} of them with a pose")
     if source is not None:

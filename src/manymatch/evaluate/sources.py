@@ -22,10 +22,10 @@ from manymatch.features.device import PRECISIONS
 from manymatch.graph import AssociationGraph
 from manymatch.matcher.matcher import Matcher, association_arguments
 from manymatch.runs.batch import pairs_identity
-from manymatch.runs.views import Views, tiled
+from manymatch.runs.views import Views, local_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from manymatch.datasets.dataset import Dataset
     from manymatch.features.extractor import Features
@@ -71,9 +71,9 @@ class GraphSource(abc.ABC):
         del index
         return dict.fromkeys(_ABOUT, "")
 
-    def order(self, indices: Sequence[int]) -> Sequence[int]:
+    def order(self) -> Iterable[int]:
         """Return the pairs in the order in which they should be processed."""
-        return indices
+        return range(len(self))
 
 
 class FileSource(GraphSource):
@@ -270,9 +270,9 @@ class ImageSource(GraphSource):
         """Return the names, scene and bin of a pair."""
         return about_pair(self._dataset.pairs[index])
 
-    def order(self, indices: Sequence[int]) -> Sequence[int]:
+    def order(self) -> Iterable[int]:
         """Put pairs of the same images close to each other, as features are kept for a while."""
-        return tiled(indices, self._dataset.pairs)
+        return local_order(self._dataset.pairs)
 
 
 def about_pair(pair: Pair) -> dict[str, str]:

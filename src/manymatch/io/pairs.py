@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import itertools
+import functools
 import math
 import re
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from manymatch._files import as_folder, limit, read_text, too_large, unreadable
-from manymatch._validate import FloatArray, count, float_array, integer, read_only, refusal
+from manymatch._files import (
+    LONGEST_LINE,
+    as_folder,
+    as_path,
+    limit,
+    open_regular,
+    reading,
+    too_large,
+)
+from manymatch._validate import (
+    FloatArray,
+    IndexArray,
+    count,
+    float_array,
+    integer,
+    read_only,
+    refusal,
+)
 from manymatch.geometry.camera import Camera, as_camera
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
 
 #: Endings, in lower case, of the files that count as images of a folder.
 IMAGE_SUFFIXES = frozenset(
@@ -33,6 +52,10 @@ _FIELD = re.compile(r'"([^"]*)"(?=\s|$)|(\S+)')
 _LAST_ROW_TOLERANCE = 1e-6
 # Lists round their matrices, some to four decimals; more than that is another mistake.
 _ROTATION_TOLERANCE = 1e-3
+# Numbers of a line after the turns: K0, K1 and T_0to1.
+_NUMBERS = 34
+_BYTES_PER_NUMBER = 8
+_MEGABYTE = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,7 +135,130 @@ class Pair:
         return f"Pair({self.name0} - {self.name1}{': ' if known else ''}{', '.join(known)})"
 
 
-def read_pairs(path: object, images: object) -> list[Pair]:
+class PairImage(NamedTuple):
+    """An image of a list of pairs: its name, its file and its quarter turns."""
+
+    name: str
+    path: Path
+    turns: int
+
+
+class PairList(Sequence[Pair]):
+    """Pairs of a folder of images, each made when it is asked for.
+
+    Names are held once an image, so that a million pairs take some 20 MB. Slices are lists of the
+    same kind.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        indices: NDArray[np.integer[Any]],
+        turns: NDArray[np.integer[Any]] | None = None,
+        numbers: FloatArray | None = None,
+        rows: NDArray[np.integer[Any]] | None = None,
+    ) -> None:
+        self._folder, self._names = folder, names
+        #: (N, 2) places of the names, and quarter turns; None where nothing is turned.
+        self._indices, self._turns = indices, turns
+        # (M, 34) K0, K1 and T_0to1, and (N,) the row of each pair there, -1 for none.
+        self._numbers, self._rows = numbers, rows
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __repr__(self) -> str:
+        return f"PairList({count(len(self), 'pair')} of images in {str(self._folder)!r})"
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> PairList: ...
+    def __getitem__(self, index: int | slice) -> Pair | PairList:
+        """Make a pair, or take some of them."""
+        indices = self._indices[index]
+        turns = None if self._turns is None else self._turns[index]
+        rows = None if self._rows is None else self._rows[index]
+        if isinstance(index, slice):
+            return PairList(self._folder, self._names, indices, turns, self._numbers, rows)
+        name0, name1 = (self._names[place] for place in indices)
+        rot0, rot1 = (0, 0) if turns is None else map(int, turns)
+        known: dict[str, Any] = {}
+        if rows is not None and rows >= 0 and self._numbers is not None:
+            known = _matrices(self._numbers[rows])
+        paths = self._folder / name0, self._folder / name1
+        return Pair(name0, name1, *paths, **known, rot0=rot0, rot1=rot1)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return map(self.__getitem__, range(len(self)))
+
+    @property
+    def posed(self) -> IndexArray:
+        """Places of the pairs with cameras and true pose."""
+        return (
+            np.zeros(0, dtype=np.int64) if self._rows is None else np.flatnonzero(self._rows >= 0)
+        )
+
+    def numbered(self) -> tuple[list[PairImage], IndexArray]:
+        """Return the images that differ by file or turns, and the (N, 2) numbers of each pair."""
+        return self._numbered
+
+    @functools.cached_property
+    def _numbered(self) -> tuple[list[PairImage], IndexArray]:
+        turns = 0 if self._turns is None else self._turns
+        codes, numbers = _in_order(4 * self._indices.astype(np.int64) + turns)
+        names = [(self._names[code // 4], code % 4) for code in codes.tolist()]
+        return [PairImage(name, self._folder / name, turned) for name, turned in names], numbers
+
+
+def numbered(pairs: Sequence[Pair]) -> tuple[list[PairImage], IndexArray]:
+    """Give numbers to the images of pairs, in the order in which they appear.
+
+    Returns
+    -------
+    images : list of PairImage
+        Those that differ in their name, file or quarter turns.
+    numbers : (N, 2) int64 ndarray
+        Places in that list of the two images of each pair.
+    """
+    if isinstance(pairs, PairList):
+        return pairs.numbered()
+    found: dict[PairImage, int] = {}
+    numbers = np.array(
+        [
+            [
+                found.setdefault(PairImage(pair.name0, pair.path0, pair.rot0), len(found)),
+                found.setdefault(PairImage(pair.name1, pair.path1, pair.rot1), len(found)),
+            ]
+            for pair in pairs
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 2)
+    return list(found), numbers
+
+
+def posed(pairs: Sequence[Pair]) -> Sequence[int]:
+    """Return the places of the pairs that have cameras or a true pose."""
+    if isinstance(pairs, PairList):
+        return pairs.posed.tolist()  # type: ignore[no-any-return]
+    return [
+        place
+        for place, pair in enumerate(pairs)
+        if pair.has_truth or pair.camera0 is not None or pair.camera1 is not None
+    ]
+
+
+def _in_order(codes: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Return the different codes in the order in which they appear, and the place of each there."""
+    values, first, inverse = np.unique(codes.ravel(), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return values[order], place[inverse.ravel()].reshape(codes.shape)
+
+
+def read_pairs(path: object, images: object) -> PairList:
     """Read a list of image pairs, one pair a line.
 
     A line has two names; or two names and two quarter turns; or SuperGlue's "pairs with ground
@@ -132,8 +278,9 @@ def read_pairs(path: object, images: object) -> list[Pair]:
 
     Returns
     -------
-    list of Pair
-        In the order of the list; images that do not exist are found out when they are read.
+    PairList
+        A sequence of `Pair` in the order of the list; images that do not exist are found out when
+        they are read.
 
     Raises
     ------
@@ -148,25 +295,78 @@ def read_pairs(path: object, images: object) -> list[Pair]:
     Pair(a.jpg - b.jpg: cameras, pose)
     """
     folder = as_folder(images, "images")
-    text = read_text(path, _WANT)
-    pairs: list[Pair] = []
-    most = limit("records")
-    # Only at ends of lines: file names may contain other separators.
-    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            if len(pairs) == most:
-                raise too_large("it has more pairs", "records")
-            pairs.append(_pair(line.removesuffix("\n").removesuffix("\r"), folder))
-        except ValueError as error:
-            raise unreadable(path, _WANT, f"line {number}: {error}") from error
-    if not pairs:
-        raise unreadable(path, _WANT, "it has no pair")
-    return pairs
+    names: dict[str, int] = {}
+    indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
+    with reading(as_path(path), _WANT, OSError, ValueError, MemoryError):
+        room = _Room(limit("records"), limit("text_mb"), limit("array_mb"))
+        for number, line in _lines(as_path(path)):
+            try:
+                line_names, more = _columns(line)
+                room.take(line_names, more, names)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+            for name in line_names:
+                indices.append(names.setdefault(name, len(names)))
+            turns.extend(map(int, more[:2]) if more else (0, 0))
+            matrices = more[2:]
+            rows.append(len(numbers) // _NUMBERS if matrices else -1)
+            numbers.extend(matrices)
+        if not rows:
+            raise ValueError("it has no pair")
+    turned = np.array(turns, dtype=np.int8).reshape(-1, 2)
+    return PairList(
+        folder,
+        list(names),
+        np.array(indices, dtype=np.int32).reshape(-1, 2),
+        turned if turned.any() else None,
+        np.array(numbers).reshape(-1, _NUMBERS),
+        np.array(rows, dtype=np.int32) if numbers else None,
+    )
 
 
-def exhaustive_pairs(folder: object) -> list[Pair]:
+class _Room:
+    """What a list may make the reader hold: pairs, letters of names, numbers."""
+
+    def __init__(self, records: int, text_mb: int, array_mb: int) -> None:
+        self._records, self._letters = records, text_mb * _MEGABYTE
+        self._numbers = array_mb * _MEGABYTE // _BYTES_PER_NUMBER
+
+    def take(
+        self, names: Sequence[str], numbers: Sequence[float], known: Mapping[str, int]
+    ) -> None:
+        """Count a pair; it is an error if there is no room left."""
+        self._records -= 1
+        self._letters -= sum(len(name) for name in names if name not in known)
+        self._numbers -= len(numbers)
+        if self._records < 0:
+            raise too_large("it has more pairs", "records")
+        if self._letters < 0:
+            raise too_large("its names have more megabytes", "text_mb")
+        if self._numbers < 0:
+            raise too_large("its matrices have more megabytes", "array_mb")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Go through the lines that are neither empty nor comments, with their numbers."""
+    number = 0
+    with open_regular(path) as file:
+        # Only at ends of lines: file names may contain other separators.
+        while data := file.readline(LONGEST_LINE):
+            number += 1
+            try:
+                line = data.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"it is no UTF-8 text: {error.reason}") from error
+            if len(data) == LONGEST_LINE:
+                raise ValueError(f"line {number}: it is longer than {LONGEST_LINE:,} bytes")
+            text = line.removesuffix("\n").removesuffix("\r")
+            if text.strip() and not text.lstrip().startswith("#"):
+                yield number, text
+    if number == 0:
+        raise ValueError("it is empty")
+
+
+def exhaustive_pairs(folder: object) -> PairList:
     """Pair every image of a folder with every later one, in the order of their names.
 
     Parameters
@@ -195,36 +395,36 @@ def exhaustive_pairs(folder: object) -> list[Pair]:
         )
     if math.comb(len(images), 2) > limit("records"):
         raise too_large(f"folder must not have more pairs of its {len(images)} images", "records")
-    return [Pair(a.name, b.name, a, b) for a, b in itertools.combinations(images, 2)]
+    indices = np.column_stack(np.triu_indices(len(images), 1)).astype(np.int32)
+    return PairList(place, [path.name for path in images], indices)
 
 
-def _pair(line: str, folder: Path) -> Pair:
+def _columns(line: str) -> tuple[list[str], list[float]]:
+    """Return the names of a line, and the turns and numbers after them; all are checked."""
     names, rest = _split(line)
-    if len(names) < 2 or len(rest) not in (0, 2, 36):
+    if len(names) < 2 or len(rest) not in (0, 2, 2 + _NUMBERS):
         given = count(len(names) + len(rest), "column")
         raise ValueError(f"it must have {_COLUMNS}, separated by spaces or tabs, got {given}")
-    name0, name1 = names
-    paths = folder / name0, folder / name1
     if not rest:
-        return Pair(name0, name1, *paths)
+        return names, []
     turns = [_turn(word, name) for word, name in zip(rest, ("rot0", "rot1"), strict=False)]
-    if len(rest) == 2:
-        return Pair(name0, name1, *paths, rot0=turns[0], rot1=turns[1])
-    numbers = np.array([_number(word) for word in rest[2:]])
+    numbers = [_number(word) for word in rest[2:]]
+    if numbers:
+        Pair(names[0], names[1], Path(), Path(), **_matrices(np.array(numbers)))
+    return names, [*turns, *numbers]
+
+
+def _matrices(numbers: FloatArray) -> dict[str, Any]:
+    """Return the cameras and the pose of K0, K1 and T_0to1, as `Pair` takes them."""
     T = numbers[18:].reshape(4, 4)
     if not np.allclose(T[3], (0.0, 0.0, 0.0, 1.0), rtol=0.0, atol=_LAST_ROW_TOLERANCE):
         raise ValueError(f"T_0to1 must have the last row 0 0 0 1, got {T[3].tolist()}")
-    return Pair(
-        name0,
-        name1,
-        *paths,
-        camera0=as_camera(numbers[:9].reshape(3, 3), "K0"),
-        camera1=as_camera(numbers[9:18].reshape(3, 3), "K1"),
-        R=T[:3, :3],
-        t=T[:3, 3],
-        rot0=turns[0],
-        rot1=turns[1],
-    )
+    return {
+        "camera0": as_camera(numbers[:9].reshape(3, 3), "K0"),
+        "camera1": as_camera(numbers[9:18].reshape(3, 3), "K1"),
+        "R": T[:3, :3],
+        "t": T[:3, 3],
+    }
 
 
 def _split(line: str) -> tuple[list[str], list[str]]:
@@ -233,6 +433,9 @@ def _split(line: str) -> tuple[list[str], list[str]]:
         columns = [column.strip() for column in line.strip().split("\t")]
         names = [column.removeprefix('"').removesuffix('"') for column in columns[:2]]
         return [name for name in names if name], " ".join(columns[2:]).split()
+    if '"' not in line:
+        fields = line.split()
+        return fields[:2], fields[2:]
     found = list(_FIELD.finditer(line))
     for match in found[:2]:
         if match[2] is not None and match[2].startswith('"'):

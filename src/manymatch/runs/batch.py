@@ -15,7 +15,7 @@ from manymatch._files import make_folder, output_folder
 from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
-from manymatch.io.pairs import Pair
+from manymatch.io.pairs import Pair, PairList, numbered, posed
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
@@ -34,7 +34,7 @@ from manymatch.runs.rows import (
 )
 from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.tables import Reason, count_reasons, write_json, write_tables
-from manymatch.runs.views import Views, tiled
+from manymatch.runs.views import Views, local_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -189,8 +189,8 @@ def run_batch(
     {'solved': 31, 'likely': 6, 'uncertain': 2, ..., 'failed': 1, 'error': 0}
     """
     start = time.monotonic()
-    listed = list(pairs)
-    for pair in listed:
+    listed = pairs if isinstance(pairs, PairList) else list(pairs)
+    for pair in () if isinstance(listed, PairList) else listed:
         if not isinstance(pair, Pair):
             raise refusal("pairs", "Pair objects", pair)
     if not listed:
@@ -237,12 +237,12 @@ def run_batch(
             )
 
         def execute(run: Run, **more: Any) -> None:
-            if run.missing:
+            if run.missing.size:
                 match = work()
                 run.execute(
                     lambda index, _: {_JOURNAL: match(index, listed[index], **more)},
                     workers=parallel,
-                    order=lambda missing: tiled(missing, listed),
+                    order=lambda: local_order(listed),
                     progress=progress,
                 )
 
@@ -410,9 +410,7 @@ def _header(
         "config": settings,
         "config_hash": _hash([settings]),
         **pairs_identity(pairs, device, network=config.features.needs_torch),
-        "image_folder_hash": _hash(
-            [str(path.absolute()) for path in (pair.path0, pair.path1)] for pair in pairs
-        ),
+        "image_folder_hash": _hash(str(image.path.absolute()) for image in numbered(pairs)[0]),
         "cameras": None if cameras is None else str(cameras),
         "camera_per": camera_per,
         "with_rank_one": with_rank_one,
@@ -426,16 +424,19 @@ def pairs_identity(pairs: Sequence[Pair], device: str, *, network: bool) -> dict
     `network` says whether a network computes the features, with torch and on a device.
     """
     versions = library_versions()
+    images, numbers = numbered(pairs)
+    digest = hashlib.sha256(numbers.astype("<i8").tobytes())
+    digest.update(_hash((image.name, image.turns) for image in images).encode())
+    for place in posed(pairs):
+        pair = pairs[place]
+        known = [
+            *(camera and camera.to_dict() for camera in (pair.camera0, pair.camera1)),
+            *(None if array is None else array.tolist() for array in (pair.R, pair.t)),
+        ]
+        digest.update(_hash([place, known]).encode())
     return {
         "pair_count": len(pairs),
-        "pair_list_hash": _hash(
-            [
-                *(pair.name0, pair.name1, pair.rot0, pair.rot1),
-                *(camera and camera.to_dict() for camera in (pair.camera0, pair.camera1)),
-                *(None if array is None else array.tolist() for array in (pair.R, pair.t)),
-            ]
-            for pair in pairs
-        ),
+        "pair_list_hash": digest.hexdigest(),
         "device": choose_device(device).type if network else None,
         "versions": {
             "manymatch": manymatch.__version__,

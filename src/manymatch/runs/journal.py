@@ -33,8 +33,8 @@ NAME = "journal.jsonl"
 #: Name of the file of the lines that were no records.
 DAMAGED = "journal.damaged"
 # Increased when the meaning of a record changes. 2: other verdicts, probabilities of poses. 3:
-# focal lengths that were found.
-FORMAT = 3
+# focal lengths that were found. 4: another hash of the pairs.
+FORMAT = 4
 
 _LOCK = ".lock"
 # Longer than any record; what is longer is damaged, and not held in memory.

@@ -12,11 +12,14 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from manymatch._files import make_folder, name_end, reading
 from manymatch.geometry.camera import Camera
 from manymatch.io.colmap_database import check_mirrored
 from manymatch.io.image import stored_orientation
 from manymatch.io.matches import MATCHES_NPZ, ImageRecord, PairMatches, read_matches_npz
+from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.result import WRITERS, check_formats
 from manymatch.runs.focals import SharedFocal, shared_focals
 from manymatch.runs.journal import remove_left_overs
@@ -26,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from manymatch._validate import CameraPer
-    from manymatch.io.pairs import Pair
+    from manymatch._validate import CameraPer, IndexArray
+    from manymatch.io.pairs import Pair, PairImage
 
 # Of either image in the name of a pair's file, which the system limits in bytes, not letters.
 _NAME_BYTES = 80
@@ -40,30 +43,26 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
     The names must therefore be paths below a folder, each of one file, one quarter turn and one
     camera.
     """
-    names = dict.fromkeys(name for pair in pairs for name in (pair.name0, pair.name1))
+    listed, numbers = numbered(pairs)
+    names = dict.fromkeys(image.name for image in listed)
     chosen = check_formats(formats, names, "pairs")
     if not set(chosen) - {"npz"}:
         return chosen
     told = f"to be written as {' and '.join(chosen)}"
-    images: dict[str, tuple[Path, int]] = {}
-    cameras: dict[str, Camera | None] = {}
-    for pair in pairs:
-        if pair.name0 == pair.name1:
-            raise ValueError(f"pairs must have two images {told}, got {pair.name0!r} twice")
-        for name, image, camera in (
-            (pair.name0, (pair.path0, pair.rot0), pair.camera0),
-            (pair.name1, (pair.path1, pair.rot1), pair.camera1),
-        ):
-            if images.setdefault(name, image) != image:
-                raise ValueError(
-                    f"pairs must have one file and one quarter turn by the name {name!r} {told}, "
-                    "got several"
-                )
-            if "colmap-db" in chosen and cameras.setdefault(name, camera) != camera:
-                raise ValueError(
-                    f"pairs must have one camera of {name!r} {told}, got {camera} after "
-                    f"{cameras[name]}"
-                )
+    places = {name: place for place, name in enumerate(names)}
+    of_name = np.array([places[image.name] for image in listed])[numbers]
+    twice = np.flatnonzero(of_name[:, 0] == of_name[:, 1])
+    if twice.size:
+        raise ValueError(
+            f"pairs must have two images {told}, got {pairs[int(twice[0])].name0!r} twice"
+        )
+    images: dict[str, PairImage] = {}
+    for image in listed:
+        if images.setdefault(image.name, image) != image:
+            raise ValueError(
+                f"pairs must have one file and one quarter turn by the name {image.name!r} {told}, "
+                "got several"
+            )
     flat: dict[str, str] = {}
     for name in images if "h5" in chosen else ():
         if flat.setdefault(name.replace("/", "-"), name) != name:
@@ -72,24 +71,33 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
                 f"and {flat[name.replace('/', '-')]!r}"
             )
     if "colmap-db" in chosen:
-        _check_database(pairs, images, cameras)
+        _check_database(pairs, images, numbers, told)
     return chosen
 
 
 def _check_database(
-    pairs: Sequence[Pair], images: dict[str, tuple[Path, int]], cameras: dict[str, Camera | None]
+    pairs: Sequence[Pair], images: Mapping[str, PairImage], numbers: IndexArray, told: str
 ) -> None:
-    """Refuse cameras that COLMAP does not have, and pairs that it has no pose for."""
+    """Refuse several cameras of an image, those that COLMAP does not have, and mirrored pairs."""
+    cameras: dict[str, Camera | None] = {}
+    # Where no pair has a camera there is nothing to compare.
+    for pair in pairs if len(posed(pairs)) else ():
+        for name, camera in ((pair.name0, pair.camera0), (pair.name1, pair.camera1)):
+            if cameras.setdefault(name, camera) != camera:
+                raise ValueError(
+                    f"pairs must have one camera of {name!r} {told}, got {camera} after "
+                    f"{cameras[name]}"
+                )
     for name, camera in cameras.items():
         if camera is not None:
             with _about(name):
                 camera.to_colmap()
-    stored = {
-        name: ImageRecord(name, (1, 1), orientation=stored_orientation(path))
-        for name, (path, _) in images.items()
-    }
-    for pair in pairs:
-        check_mirrored(stored[pair.name0], stored[pair.name1])
+    stored = [
+        ImageRecord(name, (1, 1), orientation=stored_orientation(image.path))
+        for name, image in images.items()
+    ]
+    for first, second in numbers.tolist():
+        check_mirrored(stored[first], stored[second])
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from manymatch._environment import share_cores
 from manymatch._validate import integer
 from manymatch.estimate.options import num_threads
@@ -110,19 +112,13 @@ class Run:
         self._journals, self._total, self._label = journals, total, label
         self._category, self._counts = category, Counter[str](dict.fromkeys(categories, 0))
         self._first = next(iter(journals))
-        done: dict[str, set[int]] = {name: set() for name in journals}
+        self._done = {name: np.zeros(total, dtype=bool) for name in journals}
         for name, journal in journals.items():
             for record in journal.records():
                 if record["index"] < total and not repeat(record):
-                    done[name].add(record["index"])
+                    self._done[name][record["index"]] = True
                     self._count(name, record)
-        # By pair, the journals that lack it.
-        self._lacking = {
-            index: lacking
-            for index in range(total)
-            if (lacking := tuple(name for name in journals if index not in done[name]))
-        }
-        self.missing = list(self._lacking)
+        self.missing = np.flatnonzero(~np.logical_and.reduce(list(self._done.values())))
         self.computed = 0
         self.interrupted = self.busy = False
 
@@ -141,10 +137,10 @@ class Run:
         work: Callable[[int, Sequence[str]], Result],
         *,
         workers: int = 1,
-        order: Callable[[Sequence[int]], Iterable[int]] = lambda indices: indices,
+        order: Callable[[], Iterable[int]] | None = None,
         progress: Callable[[RunProgress], object] | None = None,
     ) -> None:
-        """Work on the missing pairs in this order, until all are finished or Ctrl-C.
+        """Work on the missing pairs until all are finished or Ctrl-C, in an order of all pairs.
 
         `work` gets the index of a pair and the names of the journals that lack it, and returns a
         record for each of these. It is called by several threads. An exception ends the run, after
@@ -154,10 +150,18 @@ class Run:
         begin = time.monotonic()
         show = progress if progress is not None else lambda _: None
         show(self._progress(None))
-        if not self.missing:
+        if not self.missing.size:
             return
-        pool = _Workers(min(workers, len(self.missing)), lambda i: work(i, self._lacking[i]))
-        with contextlib.closing(pool.results(order(self.missing))) as finished:
+
+        def lacking(index: int) -> Result:
+            return work(index, [name for name, done in self._done.items() if not done[index]])
+
+        pool = _Workers(min(workers, len(self.missing)), lacking)
+        indices = self.missing
+        if order is not None:
+            wanted = np.fromiter(order(), dtype=np.int64)
+            indices = wanted[np.isin(wanted, self.missing)]
+        with contextlib.closing(pool.results(indices.tolist())) as finished:
             for results in finished:
                 self.append(results)
                 if results:
