@@ -43,15 +43,16 @@ threads = 0
 def test_the_presets_of_the_paper():
     assert set(PRESETS) == {
         "classic", "embedded", "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open",
+        "fused", "best",
     }  # fmt: skip
     dinov3 = FEATURE_PRESETS["dinov3"]
     assert (dinov3.descriptor, dinov3.layer, dinov3.debias) == ("dinov3-vitl16", 19, 200)
     assert FEATURE_PRESETS["dinov2"].layer == 24
-    assert {FEATURE_PRESETS[name].debias for name in PRESETS if name != "dinov3"} == {0}
+    assert {FEATURE_PRESETS[name].debias for name in FEATURE_PRESETS if name != "dinov3"} == {0}
     assert not FEATURE_PRESETS["classic"].needs_torch
     assert FEATURE_PRESETS["superpoint"].needs_torch
     common = MatcherConfig.of("dinov2")
-    assert dataclasses.astuple(common.association) == (5, "mutual", 2048, None, 1024)
+    assert dataclasses.astuple(common.association) == (5, "mutual", 2048, None, 1024, "nearest")
     assert common.options == Options()
     assert common.method == MatcherConfig().method == "auto"
 
@@ -85,7 +86,7 @@ def test_files_of_before_there_was_auto_still_load(tmp_path):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_written_and_read_back(tmp_path, preset):
-    config = MatcherConfig.of(preset, max_edges=None, threshold=None, seed=2**63)
+    config = MatcherConfig.of(preset, max_edges=None, longest=0, seed=2**63)
     config.save(tmp_path / "a.toml")
     assert MatcherConfig.load(tmp_path / "a.toml") == config
     assert MatcherConfig.of(str(tmp_path / "a.toml")) == config

@@ -9,12 +9,13 @@ import pytest
 from manymatch.datasets import Pair, exhaustive_pairs
 from manymatch.evaluate import rotation_error_deg
 from manymatch.features.extractor import Extractor
+from manymatch.features.resize import turned_back
 from manymatch.geometry.camera import Camera
 from manymatch.io import load_graph, load_image
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.batch import run_batch
-from manymatch.runs.views import Views, local_order, turned_back
+from manymatch.runs.views import Views, local_order
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_images import make_images, texture
 
@@ -23,11 +24,9 @@ pytest.importorskip("cv2")
 
 def test_each_image_is_read_once(pairs, tmp_path, monkeypatch):
     calls = []
-    original = Extractor.extract
+    original = Extractor._extract
     monkeypatch.setattr(
-        Extractor,
-        "extract",
-        lambda self, image, **how: calls.append(1) or original(self, image, **how),
+        Extractor, "_extract", lambda self, *given: calls.append(1) or original(self, *given)
     )
     run_batch(CONFIG, pairs, tmp_path, workers=3)
     assert len(calls) == 7
@@ -46,19 +45,19 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
     """Without a budget only the features of the pairs in work are alive."""
     make_images(tmp_path / "views", 8)
     alive, most, lock = set(), [0], threading.Lock()
-    original = Extractor.extract
+    original = Extractor._extract
 
-    def extract(self, image):
-        features = original(self, image)
+    def extract(self, *given):
+        (features,) = original(self, *given)
         # Descriptors are handed on as they are, whatever wraps them.
         key = object()
         with lock:
             alive.add(key)
             most[0] = max(most[0], len(alive))
         weakref.finalize(features.descriptors, alive.discard, key)
-        return features
+        return [features]
 
-    monkeypatch.setattr(Extractor, "extract", extract)
+    monkeypatch.setattr(Extractor, "_extract", extract)
     pairs = exhaustive_pairs(tmp_path / "views")
     assert len(pairs) == 28
     run_batch(CONFIG, pairs, tmp_path / "out", workers=2, memory_mb=0)
@@ -175,9 +174,9 @@ def test_the_order_is_that_of_the_pairs_not_of_their_container(tmp_path):
 def test_working_size_is_that_of_the_file_as_it_is(tmp_path, turns):
     Image = pytest.importorskip("PIL.Image")
     Image.fromarray(texture(0, 90, 60)).save(tmp_path / "a.png")
-    features = Views(Matcher("classic", longest=180), 0).get(tmp_path / "a.png", turns).features
+    (features,) = Views(Matcher("classic", longest=180), 0).get(tmp_path / "a.png", turns).features
     width, height = features.size
     assert features.working_size == (2 * width, 2 * height)
     assert features.working_scale.tolist() == [2.0, 2.0]
-    own = Views(Matcher("classic", longest=180), 0).get(tmp_path / "a.png", turns, 0).features
+    (own,) = Views(Matcher("classic", longest=180), 0).get(tmp_path / "a.png", turns, 0).features
     assert own.working_size == (width, height)

@@ -37,12 +37,11 @@ from manymatch.features.device import (
 )
 from manymatch.features.maps import checked_layers, dense_maps, module_device
 from manymatch.features.registry import load_backbone
-from manymatch.features.resize import RULES, Resize
+from manymatch.features.resize import RULES, Resize, turned_back
 from manymatch.geometry.pose_error import rotation_error_deg
 from manymatch.io.image import load_image
 from manymatch.runs.journal import Journal
 from manymatch.runs.runner import Run, num_pairs
-from manymatch.runs.views import turned_back
 from manymatch_paper.flags import whole_numbers
 from manymatch_paper.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
 from manymatch_paper.pose_runs import RunSets

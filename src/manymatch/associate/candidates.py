@@ -11,21 +11,29 @@ import numpy as np
 from manymatch._settings import setting, settings
 from manymatch._validate import (
     FloatArray,
+    IndexArray,
     checked_method,
     choice,
     count,
     flag,
     float_array,
+    int_array,
     integer,
+    refusal,
 )
 from manymatch.associate.gms import GmsResult, at_working_size, checked_size, gms_filter
+from manymatch.associate.merge import place_in_group
 from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
+from manymatch.features.registry import NEAREST
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike
+
+    from manymatch.features.extractor import Features
+    from manymatch.features.matchers.base import PairMatcher
 
 _PANEL = "Association"
 
@@ -70,8 +78,18 @@ class Association:
         'decides about the filter and is "auto".',
         panel=_PANEL,
     )
+    matcher: str = setting(
+        NEAREST,
+        "What finds the candidates: nearest neighbours of the descriptors (nearest), or a matcher: "
+        "lightglue, efficient-loftr or another that is registered. A matcher has no use for k and "
+        "operator.",
+        panel=_PANEL,
+    )
 
     def __post_init__(self) -> None:
+        matcher: object = self.matcher
+        if not isinstance(matcher, str) or not matcher:
+            raise refusal("matcher", "a name", matcher)
         integer(self.k, "k", 1)
         choice(self.operator, "operator", OPERATORS)
         for name in ("max_edges", "keep"):
@@ -125,12 +143,46 @@ class Association:
         widths and heights. They were chosen by an operator, so that `operator` is not used. The
         working sizes are those of `candidates`.
         """
+        return self.cut(graph.up_to_rank(self.k), size0, size1, working0, working1).graph
+
+    def cut(
+        self,
+        graph: AssociationGraph,
+        size0: ArrayLike,
+        size1: ArrayLike,
+        working0: ArrayLike | None = None,
+        working1: ArrayLike | None = None,
+    ) -> Candidates:
+        """Do what `apply` does to edges of any rank, and count what each step keeps.
+
+        The edges of several sources are cut and filtered source by source.
+        """
         sizes = ((size0, working0), (size1, working1))
-        return _cut(graph.up_to_rank(self.k), self, sizes, {}).graph
+        if graph.source is None or len(graph.source_names) == 1:
+            return _cut(graph, self, sizes, {})
+        mask = np.zeros(graph.num_edges, dtype=bool)
+        counts: dict[str, int] = {}
+        for number in range(len(graph.source_names)):
+            own = np.flatnonzero(graph.source == number)
+            numbered = AssociationGraph(
+                *(graph.points0, graph.points1, graph.edges[own]),
+                rank=None if graph.rank is None else graph.rank[own],
+            )
+            part = _cut(numbered, self, sizes, {})
+            mask[own[part.places]] = True
+            counts = {name: counts.get(name, 0) + n for name, n in part.counts.items()}
+        counts |= {f"keypoints{s}": len((graph.points0, graph.points1)[s]) for s in (0, 1)}
+        return Candidates(graph.filter(mask), counts, None, np.flatnonzero(mask))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return dataclasses.asdict(self)
+        """Return the settings as plain values; a matcher only if there is one.
+
+        Records of runs that were made before there were matchers are therefore still the same.
+        """
+        fields = dataclasses.asdict(self)
+        if self.matcher == NEAREST:
+            del fields["matcher"]
+        return fields
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,11 +199,14 @@ class Candidates:
         step that is switched off keeps everything.
     gms : GmsResult or None
         What the filter said about the ``after_cap`` edges; None when it is switched off.
+    places : (E,) int64 ndarray
+        Where the edges were among those that were associated.
     """
 
     graph: AssociationGraph
     counts: dict[str, int]
     gms: GmsResult | None = None
+    places: IndexArray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __repr__(self) -> str:
         said = {"associated": "associated", "after_cap": "after the cap"}
@@ -285,7 +340,69 @@ def _cut(
         "after_gms": left.num_edges,
         "kept": kept.num_edges,
     }
-    return Candidates(kept, counts, found if association.gms else None)
+    places = np.flatnonzero(found.mask) if association.gms else np.arange(capped.num_edges)
+    return Candidates(kept, counts, found if association.gms else None, places[: association.keep])
+
+
+def matcher_graph(
+    matcher: PairMatcher, features0: Features, features1: Features
+) -> AssociationGraph:
+    """Return what a matcher finds between two images as a graph, best first.
+
+    Its keypoints are those of the features or, where the matcher takes images, the places that it
+    found, equal ones once. Scores become similarities and priors. A match has rank 1, unless a
+    better one has one of its keypoints.
+
+    Raises
+    ------
+    ValueError
+        If the matcher returns something else than `PairMatcher.match` says.
+    """
+    seen = (features0.as_seen(), features1.as_seen())
+    label = f"the matcher {matcher.name!r}"
+    if matcher.takes == "features":
+        index0, index1, scores = matcher.match(*seen)
+        columns = [
+            int_array(index, f"{label}: indices{side}", "an (M,) array of keypoints", (None,))
+            for side, index in enumerate((index0, index1))
+        ]
+        points = [features0.points, features1.points]
+    else:
+        found0, found1, scores = matcher.match(*(features.image for features in seen))
+        pixels = [
+            float_array(found, f"{label}: points{side}", "an (M, 2) array of pixels", (None, 2))
+            for side, found in enumerate((found0, found1))
+        ]
+        points, columns = [], []
+        for features, found in zip((features0, features1), pixels, strict=True):
+            places, index = np.unique(found, axis=0, return_inverse=True)
+            points.append(features.from_seen(places))
+            columns.append(index.reshape(-1).astype(np.int64))
+    num = len(columns[0])
+    if len(columns[1]) != num:
+        raise ValueError(f"{label} must return pairs, got {num} and {len(columns[1])}")
+    inside = np.ones(num, dtype=bool)
+    if matcher.takes == "images":
+        # Pixels reach half a pixel beyond their centres.
+        for features, found in zip(seen, pixels, strict=True):
+            limit = np.array(features.size) - 0.5
+            inside &= np.all((found >= -0.5) & (found <= limit), axis=1)
+    prior = None
+    if scores is not None:
+        prior = float_array(scores, f"{label}: scores", f"{num} numbers", (num,))[inside]
+    edges = np.column_stack(columns)[inside]
+    # Of equal scores, the first in the matcher's order.
+    order = np.arange(len(edges)) if prior is None else np.argsort(-prior, kind="stable")
+    edges = edges[order]
+    rank = 1 + np.maximum(place_in_group(edges[:, 0]), place_in_group(edges[:, 1]))
+    by_rank = np.argsort(rank, kind="stable")
+    edges, rank = edges[by_rank], rank[by_rank]
+    values = None if prior is None else prior[order][by_rank]
+    try:
+        graph = AssociationGraph(points[0], points[1], edges, values, rank, prior=values)
+    except ValueError as error:
+        raise ValueError(f"{label} must return what a graph takes: {error}") from error
+    return graph.compact()[0] if matcher.takes == "images" else graph
 
 
 def _keypoints(

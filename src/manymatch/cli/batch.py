@@ -138,10 +138,9 @@ def _announce(pairs: PairList, config: MatcherConfig) -> None:
         print_plain(note, style="dim")
     truth = len(pairs.posed)
     known = f", the true pose of {truth} is known" if truth else ""
-    features = config.features
     print_plain(
-        f"{count(len(pairs), 'pair')}{known}; {features.detector} + {features.descriptor}, "
-        f"k={config.association.k}, {config.method}."
+        f"{count(len(pairs), 'pair')}{known}; {config.title}, k={config.association.k}, "
+        f"{config.method}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,7 @@ from manymatch.evaluate.run import RunConfig, run_sets
 from manymatch.evaluate.sources import ImageSource, open_sources
 from manymatch.evaluate.tables import run_table
 from manymatch.features.config import FeatureConfig
+from manymatch.features.registry import NEAREST
 from manymatch.matcher.config import MatcherConfig
 
 if TYPE_CHECKING:
@@ -102,7 +104,11 @@ def run(
     per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
     make = MatcherConfig.of if protocol is None else flags.protocol(protocol, settings).matcher
     config = make(**settings)
-    association = Association.rank_one(config.association.keep) if rank_one else config.association
+    # Sources of several have their own number of candidates already.
+    deepest = max(source.association.k for source in config.sources)
+    association = dataclasses.replace(config.association, k=deepest, matcher=NEAREST)
+    if rank_one:
+        association = Association.rank_one(config.association.keep)
     configs = {
         f"rank-one-{name}" if rank_one else name: RunConfig(
             estimator=checked_estimator(name),
@@ -120,7 +126,7 @@ def run(
             sets,
             [config],
             root=root,
-            k=config.association.k,
+            k=deepest,
             memory_mb=memory_mb,
             longest=(longest0, longest1),
             **runtime,

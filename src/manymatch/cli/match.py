@@ -164,12 +164,12 @@ def _label(image: Path) -> str:
 
 
 def _print(result: MatchResult, written: dict[str, Path]) -> None:
-    counts, estimate, features = result.counts, result.estimate, result.config.features
+    counts, estimate = result.counts, result.estimate
     for line in result.lines():
         print_plain(line)
     print_plain("")
     rows = {
-        "features": f"{features.detector} + {features.descriptor} ({result.config.preset})",
+        "features": f"{result.config.title} ({result.config.preset})",
         "keypoints": f"{counts['keypoints0']:,} and {counts['keypoints1']:,}",
         "candidates": f"{counts['associated']:,} found, {result.graph.num_edges:,} kept",
         "samples": f"{estimate.iterations:,}",

@@ -12,24 +12,28 @@ from typing import TYPE_CHECKING, Any
 from manymatch import __version__
 from manymatch._files import read_bytes
 from manymatch._validate import integer, suggest
-from manymatch.associate.candidates import candidates
+from manymatch.associate.merge import merge_graphs
 from manymatch.datasets import registry
 from manymatch.datasets.folder import SET_FILE, list_of
 from manymatch.datasets.registry import SetSettings
 from manymatch.datasets.synthetic import CONFIGS, make_scene
 from manymatch.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
+from manymatch.features.config import FeatureConfig
 from manymatch.features.device import PRECISIONS
+from manymatch.features.registry import NEAREST
 from manymatch.graph import AssociationGraph
-from manymatch.matcher.matcher import Matcher, association_arguments
+from manymatch.matcher.matcher import Matcher
 from manymatch.runs.batch import pairs_identity
 from manymatch.runs.views import Views, local_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from manymatch.associate.candidates import Association
     from manymatch.datasets.dataset import Dataset
     from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
+    from manymatch.matcher.matcher import Source
 
 #: Scenes of a synthetic set.
 NUM_SCENES = 100
@@ -185,11 +189,10 @@ class ImageSource(GraphSource):
         dataset.require_truth()
         self.name = dataset.set_name
         self.title = dataset.title
-        precision = matcher.config.features.precision
-        self.representation = matcher.config.preset
-        if precision != PRECISIONS[0]:
-            # Tables and folders name it.
-            self.representation += f"-{precision}"
+        precisions = {source.features.precision for source in matcher.config.sources}
+        # Tables and folders name it.
+        others = sorted(precisions - {PRECISIONS[0]})
+        self.representation = "-".join([matcher.config.preset, *others])
         self.notes = dataset.notes
         self._dataset = dataset
         self._matcher = matcher
@@ -205,16 +208,40 @@ class ImageSource(GraphSource):
             "set": self.name,
             "representation": self.representation,
             "preset": config.preset,
-            "features": config.features.to_dict(),
-            "k": self._k,
-            "operator": config.association.operator,
+            **self._made_of(),
             "longest": [dataset.longest0, dataset.longest1],
             **pairs_identity(
                 dataset.pairs,
                 "auto" if device is None else device.type,
-                network=config.features.needs_torch,
+                network=config.needs_torch,
             ),
         }
+
+    def _made_of(self) -> dict[str, Any]:
+        """Features and association of the source, or of each one."""
+        sources = self._matcher.config.sources
+        if len(sources) > 1:
+            of_graph = ("name", "k", "operator", "matcher", *FeatureConfig.__dataclass_fields__)
+            whole = [source.to_dict() | self._how(source.association) for source in sources]
+            return {
+                "sources": [
+                    {name: value for name, value in one.items() if name in of_graph}
+                    for one in whole
+                ]
+            }
+        (source,) = sources
+        matcher = source.association.matcher
+        return {
+            "features": source.features.to_dict(),
+            **({} if matcher == NEAREST else {"matcher": matcher}),
+            **self._how(source.association),
+        }
+
+    def _how(self, association: Association) -> dict[str, Any]:
+        """Arguments of the association: a source of several has at most its own candidates."""
+        several = len(self._matcher.sources) > 1
+        k = min(self._k, association.k) if several else self._k
+        return {"k": k, "operator": association.operator}
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -225,11 +252,18 @@ class ImageSource(GraphSource):
         view0 = self._views.get(pair.path0, pair.rot0, dataset.longest0)
         view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
         camera0, camera1 = view0.camera_in(pair, 0).camera, view1.camera_in(pair, 1).camera
-        features0, features1 = view0.features, view1.features
+        graphs = [
+            self._graph(pair, source, first, second)
+            for source, first, second in zip(
+                self._matcher.sources, view0.features, view1.features, strict=True
+            )
+        ]
+        names = [source.config.name for source in self._matcher.sources]
+        features0, features1 = view0.features[0], view1.features[0]
         return PosedGraph.of_pair(
             pair,
             index,
-            graph=self._graph(pair, features0, features1),
+            graph=graphs[0] if len(graphs) == 1 else merge_graphs(graphs, names),
             camera0=camera0,
             camera1=camera1,
             size0=features0.size,
@@ -238,32 +272,39 @@ class ImageSource(GraphSource):
             working1=features1.working_size,
         )
 
-    def _graph(self, pair: Pair, features0: Features, features1: Features) -> AssociationGraph:
+    def _graph(
+        self, pair: Pair, source: Source, features0: Features, features1: Features
+    ) -> AssociationGraph:
         """Associate, or find the candidates beside the features that they were made of."""
-        cache = self._matcher.extractor.cache
-        how: dict[str, Any] = {"k": self._k, "operator": self._matcher.config.association.operator}
-        key = {
+        how = self._how(source.config.association)
+        key: dict[str, Any] = {
             "kind": "candidates",
             "features": [features0.provenance, features1.provenance],
             "turns": [pair.rot0, pair.rot1],
             "version": __version__,
-            **how,
         }
+        cache = source.extractor.cache
+        if source.matcher is None:
+            key |= how
+        elif (settings := source.matcher.settings()) is None:
+            cache = None
+        else:
+            key |= {"matcher": source.matcher.name, "settings": settings}
         kept = None if cache is None else cache.read(key)
         if kept is not None:
-            edges = (kept["edges"], kept["similarity"], kept["rank"])
-            return AssociationGraph(features0.points, features1.points, *edges)
-        graph = candidates(
-            **association_arguments(features0, features1),
-            **how,
-            max_edges=None,
-            gms=False,
-            keep=None,
-        ).graph
-        if cache is not None and graph.similarity is not None and graph.rank is not None:
-            cache.write(
-                key, {"edges": graph.edges, "similarity": graph.similarity, "rank": graph.rank}
+            return AssociationGraph(
+                kept.get("points0", features0.points),
+                kept.get("points1", features1.points),
+                *(kept["edges"], kept["similarity"], kept["rank"]),
+                prior=kept.get("prior"),
             )
+        graph = source.graph(features0, features1, **how)
+        names = ["edges", "similarity", "rank"]
+        if source.matcher is not None:
+            names += ["prior", "points0", "points1"][: 3 if source.config.takes_images else 1]
+        arrays = {name: getattr(graph, name) for name in names}
+        if cache is not None and all(array is not None for array in arrays.values()):
+            cache.write(key, arrays)
         return graph
 
     def about(self, index: int) -> dict[str, str]:
@@ -349,7 +390,7 @@ def open_sources(
         for preset in presets:
             matcher = Matcher(preset, device=device, offline=offline, cache=cache)
             # A missing package or missing weights concern all pairs.
-            _ = matcher.extractor.detector, matcher.extractor.backbone
+            matcher.load()
             sources += [ImageSource(dataset, matcher, k, memory_mb) for dataset in images]
     return sources
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Descriptor name for "the detector's own".
 NATIVE = "native"
+#: Detector name of a source whose matcher takes images: there is nothing to detect.
+NO_DETECTOR = "images"
 
 
 _PANEL = "Features (by default as in the preset)"
@@ -153,9 +155,21 @@ class FeatureConfig:
         return Resize(longest, self.enlarge, rule=self.resize)
 
     @property
+    def detection(self) -> tuple[tuple[str, Any], ...]:
+        """Arguments of `load_detector`: where they are equal, so are detections of equal images."""
+        return (
+            ("name", self.detector),
+            ("max_keypoints", self.max_keypoints),
+            ("nms_radius", self.nms_radius),
+            ("border", self.border),
+            ("threshold", self.threshold),
+            ("weights", self.detector_weights),
+        )
+
+    @property
     def needs_torch(self) -> bool:
         """Whether a network runs."""
-        return self.descriptor != NATIVE or self.detector not in {"sift", "grid"}
+        return self.descriptor != NATIVE or self.detector not in {"sift", "grid", NO_DETECTOR}
 
     def replace(self, **changes: Any) -> FeatureConfig:
         """Return a copy with some fields changed; an unknown one is an error."""

@@ -22,13 +22,13 @@ import numpy as np
 from manymatch._environment import require
 from manymatch._files import Sizes, as_path, h5_item, read_bytes, read_h5, write_whole
 from manymatch._validate import count, integer, refusal
-from manymatch.features.config import NATIVE, FeatureConfig, feature_config
+from manymatch.features.config import NATIVE, NO_DETECTOR, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors.base import Keypoints
 from manymatch.features.device import choose_device, library_versions, to_device, weights_hash
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
-from manymatch.features.resize import Resize, resize_image
+from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ class Features:
         More descriptors of some keypoints (SIFT with several orientations), and whose they are.
     provenance : dict
         Everything that went into them.
+    turns : int
+        Quarter turns of the image (`np.rot90`) before anything was computed. Points and sizes are
+        those of the image as it is.
+    image : (H, W, 3) uint8 ndarray or None
+        The resized and turned image, for matchers that take images; there are no keypoints then.
     """
 
     points: FloatArray
@@ -79,12 +84,16 @@ class Features:
     further: NDArray[np.float32] | None = None
     owners: IndexArray | None = None
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    turns: int = 0
+    image: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.points)
 
     def __repr__(self) -> str:
         width, height = self.size
+        if self.image is not None:
+            return f"Features(no keypoints, image {width} x {height})"
         return (
             f"Features({count(len(self), 'keypoint')}, descriptors of length "
             f"{self.descriptors.shape[1]}, image {width} x {height})"
@@ -99,6 +108,37 @@ class Features:
     def working_scale(self) -> FloatArray:
         """Length at working size over that of the user's image, along x and y."""
         return np.divide(self.working_size, self.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays in bytes."""
+        arrays = (self.points, self.scores, self.descriptors, self.further, self.owners, self.image)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def turned(self, turns: int) -> Features:
+        """Say that the image was turned before: points and sizes become those of before."""
+        size = _turned(self.size, turns)
+        return dataclasses.replace(
+            self,
+            points=turned_back(self.points, turns, size),
+            size=size,
+            working=_turned(self.working_size, turns),
+            turns=turns,
+        )
+
+    def as_seen(self) -> Features:
+        """Return the same in pixels of the resized and turned image, as the detector saw it."""
+        size, working = (_turned(s, self.turns) for s in (self.size, self.working_size))
+        # Turning the turned image by the opposite gives the image as it is.
+        points = turned_back(self.points, -self.turns, size)
+        seen = (points + 0.5) * np.divide(working, size) - 0.5
+        return dataclasses.replace(self, points=seen, size=working, working=None, turns=0)
+
+    def from_seen(self, points: FloatArray) -> FloatArray:
+        """Map (N, 2) pixels of the resized and turned image to the image as it is."""
+        size, working = (_turned(s, self.turns) for s in (self.size, self.working_size))
+        scale = np.divide(working, size)
+        return turned_back((points + 0.5) / scale - 0.5, self.turns, self.size)
 
     def all_descriptors(self) -> tuple[NDArray[np.float32], IndexArray]:
         """Return all rows, (N + M, D), and the keypoint that each belongs to."""
@@ -123,6 +163,11 @@ class Features:
         for name in ("size", "working"):
             known[name] = tuple(known[name].tolist())
         return cls(**known, provenance=provenance)
+
+
+def _turned(size: tuple[int, int], turns: int) -> tuple[int, int]:
+    """Width and height after some quarter turns."""
+    return (size[1], size[0]) if turns % 2 else size
 
 
 class FeatureCache:
@@ -238,6 +283,9 @@ class Extractor:
     batch_size : int
         Images of equal size that go through a backbone together. More than one is faster on GPUs;
         the last bits may then depend on which images those are.
+    beside : sequence of Extractor
+        Further ones, for the same images. Networks that one of them has are not loaded again, and
+        detections that one of them makes are not made again, see `extract_all`.
 
     Examples
     --------
@@ -254,6 +302,7 @@ class Extractor:
         offline: bool = False,
         cache: object = None,
         batch_size: int = 1,
+        beside: Sequence[Extractor] = (),
     ) -> None:
         self.config = config if isinstance(config, FeatureConfig) else feature_config(config)
         self.device = choose_device(device) if self.config.needs_torch else None
@@ -262,6 +311,7 @@ class Extractor:
         self.cache = (
             cache if cache is None or isinstance(cache, FeatureCache) else FeatureCache(cache)
         )
+        self._beside = tuple(beside)
         self._bases: dict[tuple[object, ...], PositionalBasis] = {}
         self._lock = threading.Lock()
 
@@ -282,17 +332,14 @@ class Extractor:
 
     @functools.cached_property
     def detector(self) -> Detector:
-        """The detector, loaded when first used."""
+        """The detector, loaded when first used; a matcher that takes images has none."""
         config = self.config
-        detector = load_detector(
-            config.detector,
-            max_keypoints=config.max_keypoints,
-            nms_radius=config.nms_radius,
-            border=config.border,
-            threshold=config.threshold,
-            weights=config.detector_weights,
-            offline=self.offline,
-        )
+        if config.detector == NO_DETECTOR:
+            raise ValueError(f"detector must be one that finds keypoints, got {NO_DETECTOR!r}")
+        for other in self._beside:
+            if other.config.detection == config.detection:
+                return other.detector
+        detector = load_detector(**dict(config.detection), offline=self.offline)
         if detector.module is not None:
             to_device(detector.module, _not_none(self.device))
         return detector
@@ -307,6 +354,10 @@ class Extractor:
                     f"no descriptors of its own, got {NATIVE!r}"
                 )
             return None
+        model = (self.config.descriptor, self.config.weights)
+        for other in self._beside:
+            if (other.config.descriptor, other.config.weights) == model and other.backbone:
+                return other.backbone
         backbone = load_backbone(
             self.config.descriptor, weights=self.config.weights, offline=self.offline
         )
@@ -337,20 +388,30 @@ class Extractor:
         longest : sequence of int or None, optional
             For each image another length of the longer edge.
         """
-        edges: list[int | None] = [None] * len(images) if longest is None else list(longest)
-        if len(edges) != len(images):
-            raise refusal("longest", f"one length per image ({len(images)})", edges)
+        return [features for (features,) in extract_all([self], images, longest=longest)]
+
+    def load(self) -> None:
+        """Load the networks, which are otherwise loaded when first used."""
+        if self.config.detector != NO_DETECTOR:
+            _ = self.detector, self.backbone
+
+    def _extract(self, images: list[_Given], longest: list[int | None]) -> list[Features]:
+        """Compute features, with what other extractors have made of the same images."""
         configs = [
-            self.config if edge is None else self.config.replace(longest=edge) for edge in edges
+            self.config if edge is None else self.config.replace(longest=edge) for edge in longest
         ]
-        arrays = [load_image(image) for image in images]
+        if self.config.detector == NO_DETECTOR:
+            return [
+                self._without_keypoints(image, config)
+                for image, config in zip(images, configs, strict=True)
+            ]
         with self._lock:
-            keys = [self._key(a, c) for a, c in zip(arrays, configs, strict=True)]
+            keys = [self._key(image, c) for image, c in zip(images, configs, strict=True)]
             found = [self._read(key) for key in keys]
             missing = [i for i, features in enumerate(found) if features is None]
-            made = self._compute([arrays[i] for i in missing], [configs[i] for i in missing])
+            made = self._compute([images[i] for i in missing], [configs[i] for i in missing])
         for i, keypoints in zip(missing, made, strict=True):
-            height, width = arrays[i].shape[:2]
+            height, width = images[i].array.shape[:2]
             features = Features(
                 keypoints.points,
                 keypoints.scores,
@@ -387,13 +448,25 @@ class Extractor:
                 maps[layer] = dataclasses.replace(raw, values=corrected.reshape(raw.values.shape))
         return results
 
-    def _compute(
-        self, arrays: list[NDArray[np.uint8]], configs: list[FeatureConfig]
-    ) -> list[Keypoints]:
-        detected = [
-            self._detect(array, config.resizing)
-            for array, config in zip(arrays, configs, strict=True)
-        ]
+    @staticmethod
+    def _without_keypoints(image: _Given, config: FeatureConfig) -> Features:
+        """Resize an image for a matcher that takes images; the cache keeps none."""
+        height, width = image.array.shape[:2]
+        frame = config.resizing.plan((width, height))
+        nothing = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+        key = {"kind": "image", "image": image.hash, "resize": config.resizing.to_dict()}
+        resized = np.ascontiguousarray(resize_image(image.array, frame))
+        return Features(*nothing, (width, height), frame.content, provenance=key, image=resized)
+
+    def _compute(self, images: list[_Given], configs: list[FeatureConfig]) -> list[Keypoints]:
+        arrays = [image.array for image in images]
+        detected = []
+        for image, config in zip(images, configs, strict=True):
+            made = image.detections
+            kind = config.detection, config.resizing
+            if kind not in made:
+                made[kind] = self._detect(image.array, config.resizing)
+            detected.append(made[kind])
         backbone = self.backbone
         if backbone is None:
             return detected
@@ -498,12 +571,73 @@ class Extractor:
             "versions": library_versions(),
         }
 
-    def _key(self, array: NDArray[np.uint8], config: FeatureConfig) -> dict[str, Any]:
-        return {"kind": "features", "image": content_hash(array), **self._model_key(config)}
+    def _key(self, image: _Given, config: FeatureConfig) -> dict[str, Any]:
+        return {"kind": "features", "image": image.hash, **self._model_key(config)}
 
     def _read(self, key: dict[str, Any]) -> Features | None:
         kept = None if self.cache is None else self.cache.read(key)
         return None if kept is None else Features.from_arrays(kept, key)
+
+
+class _Given:
+    """An image, its hash, and detections in it by their settings, for several extractors."""
+
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        self.array = array
+        self.detections: dict[tuple[object, Resize], Keypoints] = {}
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Hash of the content."""
+        return content_hash(self.array)
+
+
+def make_extractors(
+    configs: Sequence[FeatureConfig],
+    *,
+    device: str = "auto",
+    offline: bool = False,
+    cache: object = None,
+) -> list[Extractor]:
+    """Make extractors for the same images, which share networks; arguments as of `Extractor`."""
+    folder = cache if cache is None or isinstance(cache, FeatureCache) else FeatureCache(cache)
+    made: list[Extractor] = []
+    for config in configs:
+        made.append(
+            Extractor(config, device=device, offline=offline, cache=folder, beside=tuple(made))
+        )
+    return made
+
+
+def extract_all(
+    extractors: Sequence[Extractor],
+    images: Sequence[object],
+    *,
+    longest: Sequence[int | None] | None = None,
+) -> list[tuple[Features, ...]]:
+    """Compute several kinds of features of the same images, what they have in common once.
+
+    Images are read once, and keypoints of equal settings at equal sizes are detected once. The
+    cache has an entry for every kind, which does not depend on the others.
+
+    Parameters
+    ----------
+    extractors : sequence of Extractor
+        One for each kind of features, see `make_extractors`.
+    images, longest
+        As in `Extractor.extract_many`.
+
+    Returns
+    -------
+    list of tuple of Features
+        For each image the features of each extractor.
+    """
+    edges: list[int | None] = [None] * len(images) if longest is None else list(longest)
+    if len(edges) != len(images):
+        raise refusal("longest", f"one length per image ({len(images)})", edges)
+    given = [_Given(load_image(image)) for image in images]
+    kinds = [extractor._extract(given, edges) for extractor in extractors]  # noqa: SLF001
+    return list(zip(*kinds, strict=True))
 
 
 def _not_none(value: _T | None) -> _T:

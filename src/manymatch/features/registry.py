@@ -1,8 +1,8 @@
-"""What can be asked for by name: models and the facts about them, backbones, detectors.
+"""What can be asked for by name: models and the facts about them, backbones, detectors, matchers.
 
-Every module of `backbones` and `detectors` registers what it defines, with its facts, when it is
-imported; all of them are imported when the first name is looked up. They import torch only when a
-network is made, so that listing models needs neither torch nor a network.
+Every module of `backbones`, `detectors` and `matchers` registers what it defines, with its facts,
+when it is imported; all of them are imported when the first name is looked up. They import torch
+only when a network is made, so that listing models needs neither torch nor a network.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Literal
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Literal
 
-from manymatch._validate import refusal, suggest
+from manymatch._validate import choice, refusal, suggest
 from manymatch.features.detectors.base import Selection
+from manymatch.features.matchers.base import TAKES, FunctionMatcher, PairMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +23,18 @@ if TYPE_CHECKING:
 
     from manymatch.features.backbone import Backbone
     from manymatch.features.detectors.base import Detector
+    from manymatch.features.matchers.base import Takes
 
     Factory = TypeVar("Factory", bound=Callable[..., Backbone])
     DetectorType = TypeVar("DetectorType", bound=type[Detector])
+    MatcherType = TypeVar("MatcherType", bound=Callable[..., object])
 
 #: Other packages name their factories of backbones in this group.
 ENTRY_POINTS = "manymatch.backbones"
+#: Other packages name their matchers in this group.
+MATCHER_ENTRY_POINTS = "manymatch.matchers"
+#: Not a matcher by name: nearest neighbours of descriptors.
+NEAREST = "nearest"
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
 
@@ -40,7 +47,7 @@ class Model:
     ----------
     name : str
         Under which this package knows it.
-    kind : {"backbone", "detector"}
+    kind : {"backbone", "detector", "matcher"}
         What it is for.
     family : str
         Models of one family share their code.
@@ -79,7 +86,7 @@ class Model:
     """
 
     name: str
-    kind: Literal["backbone", "detector"]
+    kind: Literal["backbone", "detector", "matcher"]
     family: str
     hub_id: str | None = None
     licence: str = "unknown"
@@ -134,13 +141,17 @@ class _Registered:
 _models: dict[str, Model] = {}
 _backbones: dict[str, _Registered] = {}
 _detectors: dict[str, type[Detector]] = {}
+# Classes of matchers, functions, and entry points that have not been loaded yet.
+_matchers: dict[str, type[PairMatcher] | FunctionMatcher | EntryPoint] = {}
+# How models are listed.
+_KINDS = ("detector", "matcher", "backbone")
 _complete = False
 
 
 def models() -> dict[str, Model]:
-    """All models by name, detectors first, and those that need no download first."""
+    """All models by name, detectors, matchers, backbones, those that need no download first."""
     _find_all()
-    order = sorted(_models.values(), key=lambda m: (m.kind == "backbone", bool(m.hub_id or m.url)))
+    order = sorted(_models.values(), key=lambda m: (_KINDS.index(m.kind), bool(m.hub_id or m.url)))
     return {model.name: model for model in order}
 
 
@@ -211,6 +222,110 @@ def register_detector(*variants: Model) -> Callable[[DetectorType], DetectorType
         return kind
 
     return decorate
+
+
+def register_matcher(
+    name: str, *, takes: Takes | None = None, replace: bool = False
+) -> Callable[[MatcherType], MatcherType]:
+    """Make a matcher of two images available under a name; a decorator.
+
+    Parameters
+    ----------
+    name : str
+        What `Matcher(matcher=name)`, files of settings and the command line will call it.
+    takes : {"images", "features"}, optional
+        What a function gets of the two images; "images" by default. See `PairMatcher.match` for
+        what either is and for what is returned.
+    replace : bool
+        Allow a name that is taken.
+
+    Returns
+    -------
+    callable
+        Decorator for a function of two images (or of their features), or for a `PairMatcher`.
+
+    Examples
+    --------
+    >>> @register_matcher("mine")                                    # doctest: +SKIP
+    ... def mine(image0, image1):
+    ...     return points0, points1, scores
+    """
+    if not _is_word(name) or name == NEAREST:
+        raise refusal("name", f"a word without a colon, other than {NEAREST!r}", name)
+
+    def decorate(kind: MatcherType) -> MatcherType:
+        if name in _matchers and not replace:
+            raise ValueError(
+                f"name must be one that is not taken (or replace=True given), got {name!r}"
+            )
+        _matchers[name] = _checked_matcher(name, kind, takes)
+        return kind
+
+    return decorate
+
+
+def _checked_matcher(
+    name: str, kind: object, takes: object = None
+) -> type[PairMatcher] | FunctionMatcher:
+    """Return a class of matchers, or a function as a matcher; models of a class are listed."""
+    if isinstance(kind, type) and issubclass(kind, PairMatcher):
+        _models.update({model.name: model for model in kind.weights.values()})
+        return kind
+    if isinstance(kind, type) or not callable(kind):
+        raise refusal("matcher", "a function of two images or a PairMatcher", kind)
+    gets: Any = choice(takes or getattr(kind, "takes", TAKES[1]), "takes", TAKES)
+    return FunctionMatcher(name, kind, gets)
+
+
+def matcher_names() -> list[str]:
+    """Names of all matchers, those of other packages included."""
+    _find_all()
+    return sorted(_matchers)
+
+
+def find_matcher(name: object) -> type[PairMatcher] | FunctionMatcher:
+    """Return the class of a matcher, or the matcher of a function, by name."""
+    _find_all()
+    known = [NEAREST, *matcher_names()]
+    if not isinstance(name, str) or name not in _matchers:
+        raise ValueError(
+            f"matcher must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
+        )
+    found = _matchers[name]
+    if isinstance(found, EntryPoint):
+        found = _matchers[name] = _checked_matcher(name, found.load())
+    return found
+
+
+def load_matcher(
+    name: str, detector: str = "", *, device: str = "auto", offline: bool = False
+) -> PairMatcher:
+    """Make a matcher by name; its network is loaded when first used.
+
+    Parameters
+    ----------
+    name : str
+        One of `matcher_names`.
+    detector : str
+        Name of the detector whose features it gets.
+    device, offline
+        As in `Matcher`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such matcher, or it was not trained for this detector.
+    """
+    found = find_matcher(name)
+    if not isinstance(found, type):
+        return found
+    full = ALIASES.get(detector, detector) if found.takes == TAKES[0] else ""
+    if found.takes == TAKES[0] and found.weights and full not in found.weights:
+        raise ValueError(
+            f"matcher {name!r} must have the features of one of {', '.join(found.weights)}, got "
+            f"those of {detector!r}"
+        )
+    return found(full, device=device, offline=offline)
 
 
 def backbone_names() -> list[str]:
@@ -327,7 +442,7 @@ def _find_all() -> None:
     global _complete  # noqa: PLW0603
     if _complete:
         return
-    for folder in ("backbones", "detectors"):
+    for folder in ("backbones", "detectors", "matchers"):
         package = importlib.import_module(f"manymatch.features.{folder}")
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{package.__name__}.{module.name}")
@@ -335,6 +450,8 @@ def _find_all() -> None:
         # Loaded only when asked for, so that a broken package breaks nothing but itself.
         if point.name not in _backbones:
             _backbones[point.name] = _Registered(_from_entry_point(point.name))
+    for point in entry_points(group=MATCHER_ENTRY_POINTS):
+        _matchers.setdefault(point.name, point)
     _complete = True
 
 

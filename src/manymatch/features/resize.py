@@ -187,3 +187,16 @@ def resize_image(image: NDArray[np.uint8], frame: Frame) -> NDArray[np.uint8]:
         image, frame.content, interpolation=cv2.INTER_AREA if by_area else cv2.INTER_LINEAR
     )
     return resized.reshape(frame.content[1], frame.content[0], *image.shape[2:])
+
+
+def turned_back(points: FloatArray, turns: int, size: tuple[int, int]) -> FloatArray:
+    """Map pixels (N, 2) of ``np.rot90(image, turns)`` to pixels of an image of width and height."""
+    x, y = points[:, 0], points[:, 1]
+    width, height = size
+    back = {
+        0: (x, y),
+        1: (width - 1 - y, x),
+        2: (width - 1 - x, height - 1 - y),
+        3: (y, height - 1 - x),
+    }
+    return np.column_stack(back[turns % 4])

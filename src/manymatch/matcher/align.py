@@ -10,14 +10,13 @@ import numpy as np
 
 from manymatch._files import output_folder, whole_files, write_text, write_whole
 from manymatch._validate import choice, count
-from manymatch.associate.candidates import candidates
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS, PlanarModel, estimate_homography
 from manymatch.estimate.words import RELIABLE, estimate_sentences, verdict_sentence
 from manymatch.io.image import load_image
 from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
-from manymatch.matcher.matcher import Matcher, association_arguments, image_names
+from manymatch.matcher.matcher import Matcher, image_names
 from manymatch.matcher.result import estimate_record
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class Alignment:
             "Threshold": f"{self.estimate.threshold_px:.3g} px",
             "Noise of a keypoint": f"{self.estimate.noise_px:.2g} px",
             "Image 0 covered": f"{100.0 * self.covered():.0f} %",
-            "Features": f"{self.config.features.detector} + {self.config.features.descriptor}",
+            "Features": self.config.title,
         }
         return write_overlay(
             path,
@@ -240,13 +239,13 @@ def align(
     names = image_names(image0, image1)
     images = load_image(image0, "image0"), load_image(image1, "image1")
     times = [start, time.perf_counter()]
-    features0, features1 = matcher.extractor.extract_many(images, longest=(longest0, longest1))
+    kinds0, kinds1 = matcher.extract(images, longest=(longest0, longest1))
     times.append(time.perf_counter())
-    association = config.association.for_method(config.method)
-    graph = candidates(**association_arguments(features0, features1), **association.to_dict()).graph
+    graph = matcher.candidates(kinds0, kinds1)[0].graph
     times.append(time.perf_counter())
-    # The threshold counts pixels of the resized images.
-    pixel = float(np.mean(1.0 / np.stack([features0.working_scale, features1.working_scale])))
+    # The threshold counts pixels of the resized images, of the first source.
+    scales = [kinds0[0].working_scale, kinds1[0].working_scale]
+    pixel = float(np.mean(1.0 / np.stack(scales)))
     method: Any = config.method
     estimate = estimate_homography(graph, method, config.options.with_pixels(pixel), model=model)
     times.append(time.perf_counter())

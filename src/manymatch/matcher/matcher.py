@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,13 @@ import numpy as np
 
 from manymatch._files import as_folder
 from manymatch._validate import refusal
-from manymatch.associate.candidates import candidates
+from manymatch.associate.candidates import Association, Candidates, candidates, matcher_graph
+from manymatch.associate.merge import merge_graphs
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.options import OptionKeywords, checked_options
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.device import PRECISIONS
-from manymatch.features.extractor import Extractor, Features
+from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
@@ -24,11 +27,55 @@ from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.matcher.result import MatchResult, RankOneResult
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from typing import Unpack
 
     from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
+    from manymatch.features.matchers.base import PairMatcher
     from manymatch.graph import AssociationGraph
+    from manymatch.matcher.config import SourceConfig
+
+
+class Source:
+    """A source at work: the features of images, and candidates between two of them."""
+
+    def __init__(
+        self, config: SourceConfig, extractor: Extractor, *, device: str, offline: bool
+    ) -> None:
+        self.config, self.extractor = config, extractor
+        self.matcher: PairMatcher | None = config.load_matcher(device=device, offline=offline)
+        self._turn = threading.Lock()
+
+    def load(self) -> None:
+        """Load the networks, which are otherwise loaded when first used."""
+        self.extractor.load()
+        if self.matcher is not None:
+            _ = self.matcher.network
+
+    def graph(
+        self, features0: Features, features1: Features, **association: Any
+    ) -> AssociationGraph:
+        """Return all candidates; the association has `k` and `operator`."""
+        if self.matcher is not None:
+            with self._turn:
+                return matcher_graph(self.matcher, features0, features1)
+        arguments = association_arguments(features0, features1)
+        return candidates(**arguments, **association, max_edges=None, gms=False, keep=None).graph
+
+    def candidates(
+        self, features0: Features, features1: Features, association: Association
+    ) -> Candidates:
+        """Return the candidates that an association keeps."""
+        if self.matcher is None:
+            arguments = association_arguments(features0, features1)
+            fields = {name: v for name, v in association.to_dict().items() if name != "matcher"}
+            return candidates(**arguments, **fields)
+        sizes = (
+            *(features0.size, features1.size),
+            *(features0.working_size, features1.working_size),
+        )
+        return association.cut(self.graph(features0, features1), *sizes)
 
 
 class Matcher:
@@ -38,8 +85,12 @@ class Matcher:
     ----------
     preset : str, path or MatcherConfig, optional
         "classic" (SIFT, no torch), "embedded" (general-purpose features whose weights come with a
-        package), "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open"; a .toml file; or
-        a configuration. By default "embedded" where torch is installed, else "classic".
+        package), "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open", "fused" and
+        "best" (several sources of candidates); a .toml file; or a configuration. By default
+        "embedded" where torch is installed, else "classic".
+    sources : list, optional
+        Instead of a preset: several sources of candidates in one graph, such as
+        ``["classic", "embedded"]``; also dicts of settings and functions, see `MatcherConfig.of`.
     device : str
         "auto", "cuda", "cuda:<n>", "mps" or "cpu".
     offline : bool
@@ -48,8 +99,8 @@ class Matcher:
         Folder in which features are kept and found again.
     **settings
         Any part of the configuration: ``detector=``, ``descriptor=``, ``layer=``, ``debias=``,
-        ``k=``, ``max_keypoints=``, ``method=``, ``options=``, ``seed=`` and so on; see
-        `MatcherConfig`.
+        ``matcher=``, ``k=``, ``max_keypoints=``, ``method=``, ``options=``, ``seed=`` and so on;
+        see `MatcherConfig`.
 
     Raises
     ------
@@ -61,31 +112,90 @@ class Matcher:
     >>> matcher = Matcher("classic", k=3)
     >>> result = matcher.match("a.jpg", "b.jpg")                     # doctest: +SKIP
     >>> result.report("pair.html")                                   # doctest: +SKIP
+    >>> Matcher(sources=["classic", {"detector": "disk", "matcher": "lightglue"}])
+    Matcher('classic+disk-lightglue': sift + native, disk + lightglue, auto)
     """
 
     def __init__(
         self,
         preset: object = None,
         *,
+        sources: Iterable[object] | None = None,
         device: str = "auto",
         offline: bool = False,
         cache: object = None,
         **settings: Any,
     ) -> None:
-        self.config = MatcherConfig.of(preset, **settings)
+        self.config = MatcherConfig.of(preset, sources=sources, **settings)
         self.notes = list(self.config.notes)
-        if self.config.features.precision != PRECISIONS[0]:
-            self.notes.append(f"Descriptors are computed in {self.config.features.precision}.")
-        self.extractor = Extractor(
-            self.config.features, device=device, offline=offline, cache=cache
+        configs = self.config.sources
+        precisions = {source.features.precision for source in configs} - {PRECISIONS[0]}
+        self.notes += [f"Descriptors are computed in {name}." for name in sorted(precisions)]
+        extractors = make_extractors(
+            [source.features for source in configs], device=device, offline=offline, cache=cache
         )
+        self.sources = [
+            Source(config, extractor, device=device, offline=offline)
+            for config, extractor in zip(configs, extractors, strict=True)
+        ]
+        self._remake = functools.partial(
+            Matcher, self.config, device=device, offline=offline, cache=cache
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Networks are loaded again where a copy or another process needs them.
+        return self._remake, ()
 
     def __repr__(self) -> str:
         config = self.config
-        return (
-            f"Matcher({config.preset!r}: {config.features.detector} + "
-            f"{config.features.descriptor}, k={config.association.k}, {config.method})"
-        )
+        k = "" if config.further else f"k={config.association.k}, "
+        return f"Matcher({config.preset!r}: {config.title}, {k}{config.method})"
+
+    @property
+    def extractor(self) -> Extractor:
+        """The extractor of the first source, usually the only one."""
+        return self.sources[0].extractor
+
+    def load(self) -> None:
+        """Load all networks, which are otherwise loaded when first used."""
+        for source in self.sources:
+            source.load()
+
+    def extract(
+        self, images: Sequence[object], *, longest: Sequence[int | None] | None = None
+    ) -> list[tuple[Features, ...]]:
+        """Compute the features of every source for some images, as `match_features` takes them.
+
+        What sources have in common is computed once. `longest` is another working size of each
+        image, as in `match`.
+        """
+        extractors = [source.extractor for source in self.sources]
+        return extract_all(extractors, images, longest=longest)
+
+    def candidates(
+        self,
+        features0: Sequence[Features],
+        features1: Sequence[Features],
+        associations: Sequence[Association] | None = None,
+    ) -> tuple[Candidates, dict[str, dict[str, int]]]:
+        """Return the candidates of all sources in one graph, and the counts of each source.
+
+        Features are those of every source. The associations are by default those of the
+        configuration, for its method.
+        """
+        wanted = self.config.for_method() if associations is None else associations
+        parts = [
+            source.candidates(first, second, association)
+            for source, first, second, association in zip(
+                self.sources, features0, features1, wanted, strict=True
+            )
+        ]
+        if len(parts) == 1:
+            return parts[0], {}
+        names = [source.config.name for source in self.sources]
+        counts = {name: part.counts for name, part in zip(names, parts, strict=True)}
+        total = {step: sum(own[step] for own in counts.values()) for step in parts[0].counts}
+        return Candidates(merge_graphs(parts, names), total), counts
 
     def match(
         self,
@@ -149,7 +259,7 @@ class Matcher:
             resolve_camera(given1, _path(image1), images[1].shape[1::-1], "camera1"),
         )
         loaded = time.perf_counter()
-        features = self.extractor.extract_many(images, longest=(longest0, longest1))
+        features = self.extract(images, longest=(longest0, longest1))
         extracted = time.perf_counter()
         result = self.match_features(
             features[0],
@@ -174,8 +284,8 @@ class Matcher:
 
     def match_features(
         self,
-        features0: Features,
-        features1: Features,
+        features0: Features | Sequence[Features],
+        features1: Features | Sequence[Features],
         camera0: object = None,
         camera1: object = None,
         *,
@@ -183,8 +293,15 @@ class Matcher:
         with_rank_one: bool = False,
         options: Options | None = None,
     ) -> MatchResult:
-        """Match two images whose features are there already; see `match` and `extractor`."""
+        """Match two images whose features are there already; see `match` and `extract`.
+
+        With several sources, the features are a sequence with those of each source.
+        """
         config = self.config
+        kinds0 = self._checked(features0, "features0")
+        kinds1 = self._checked(features1, "features1")
+        # Thresholds count pixels at the working size of the first source.
+        features0, features1 = kinds0[0], kinds1[0]
         first = _resolved(camera0, features0, "camera0")
         second = _resolved(camera1, features1, "camera1")
         chosen = checked_options(config.options if options is None else options)
@@ -203,10 +320,8 @@ class Matcher:
                 working_scale=scale,
             )
 
-        arguments = association_arguments(features0, features1)
         times = [time.perf_counter()]
-        association = config.association.for_method(config.method)
-        found = candidates(**arguments, **association.to_dict())
+        found, by_source = self.candidates(kinds0, kinds1)
         times.append(time.perf_counter())
         estimate = estimated(found.graph, config.method)
         times.append(time.perf_counter())
@@ -214,7 +329,11 @@ class Matcher:
         times.append(time.perf_counter())
         rank_one = None
         if with_rank_one:
-            plain = candidates(**arguments, k=1, gms=False, keep=config.association.keep).graph
+            associations = [
+                Association(k=1, gms=False, keep=source.association.keep)
+                for source in config.sources
+            ]
+            plain = self.candidates(kinds0, kinds1, associations)[0].graph
             rank_one = RankOneResult(plain, estimated(plain, "cm"))
         stages = ("associate", "estimate", "confidence")
         return MatchResult(
@@ -222,6 +341,7 @@ class Matcher:
             estimate=estimate,
             confidence=confidence,
             counts=found.counts,
+            source_counts=by_source,
             camera0=estimate.camera0 or first.camera,
             camera1=estimate.camera1 or second.camera,
             size0=features0.size,
@@ -234,6 +354,19 @@ class Matcher:
             rank_one=rank_one,
             timing=dict(zip(stages, np.diff(times).tolist(), strict=True)),
         )
+
+    def _checked(self, features: object, name: str) -> tuple[Features, ...]:
+        """Check that there are features of every source."""
+        kinds = (features,) if isinstance(features, Features) else features
+        count = len(self.sources)
+        if (
+            not isinstance(kinds, tuple | list)
+            or len(kinds) != count
+            or not all(isinstance(kind, Features) for kind in kinds)
+        ):
+            want = "a Features" if count == 1 else f"{count} Features, one for each source"
+            raise refusal(name, want, features)
+        return tuple(kinds)
 
 
 def match(
@@ -295,8 +428,6 @@ def association_arguments(features0: Features, features1: Features) -> dict[str,
 def _resolved(camera: object, features: Features, name: str) -> ResolvedCamera:
     if isinstance(camera, ResolvedCamera):
         return camera
-    if not isinstance(features, Features):
-        raise refusal(name.replace("camera", "features"), "a Features", features)
     return resolve_camera(camera, None, features.size, name)
 
 

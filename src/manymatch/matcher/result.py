@@ -8,6 +8,8 @@ import math
 import platform
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from manymatch._environment import require
 from manymatch._files import output_folder, read_text, whole_files
 from manymatch._validate import count, refusal, suggest
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray, IndexArray
@@ -112,6 +113,8 @@ class MatchResult:
         EXIF orientations of the files, 1 to 8, by which the images were turned.
     camera_priors : (Camera, Camera) or None
         The cameras before their focal lengths were found, where one was unknown.
+    source_counts : dict of str to dict
+        `counts` of every source, by its name, where there are several.
     shared_focal : bool or None
         Whether two unknown focal lengths were said to be one, as in `Matcher.match`.
     """
@@ -133,6 +136,7 @@ class MatchResult:
     camera_sources: tuple[Source, Source] = ("given", "given")
     orientations: tuple[int, int] = (1, 1)
     camera_priors: tuple[Camera, Camera] | None = None
+    source_counts: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     shared_focal: bool | None = None
 
     @property
@@ -389,6 +393,24 @@ class MatchResult:
         priors = [camera.to_dict() for camera in self.camera_priors]
         return {"camera_priors": priors, "shared_focal": self.shared_focal}
 
+    def _sources(self) -> dict[str, Any]:
+        """Return counts and matches of every source; empty if there is one."""
+        source = self.graph.source
+        if source is None or not self.source_counts:
+            return {}
+        width = len(self.graph.points1)
+        edges, matches = (
+            pair[:, 0] * width + pair[:, 1] for pair in (self.graph.edges, self.matches)
+        )
+        chosen = source[np.isin(edges, matches)]
+        numbers = np.bincount(chosen, minlength=len(self.source_counts)).tolist()
+        return {
+            "sources": {
+                name: {**counts, "matches": number}
+                for (name, counts), number in zip(self.source_counts.items(), numbers, strict=True)
+            }
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""
         rank_one = self.rank_one
@@ -397,6 +419,7 @@ class MatchResult:
             "sizes": [list(self.size0), list(self.size1)],
             **estimate_record(self.estimate, self.graph),
             "counts": dict(self.counts),
+            **self._sources(),
             "confidence": self.confidence.to_dict(),
             "notes": list(self.notes),
             "rank_one": rank_one and estimate_record(rank_one.estimate, rank_one.graph),

@@ -200,6 +200,7 @@ def run_batch(
     budget = integer(memory_mb, "memory_mb", 0) * 1_000_000
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
+    _check_keypoints(settings, chosen)
     matches = bool(chosen)
     choice(camera_per, "camera_per", CAMERA_PER)
     header = _header(
@@ -223,7 +224,7 @@ def run_batch(
         def work() -> Callable[..., dict[str, Any]]:
             matcher = Matcher(settings, device=device, offline=offline, cache=cache)
             # A missing package or missing weights concern all pairs.
-            _ = matcher.extractor.detector, matcher.extractor.backbone
+            matcher.load()
             if matches:
                 make_folder(folder / "matches")
             return functools.partial(
@@ -386,6 +387,18 @@ def _match_pair(
         return row if first is None else first.updated(index, row)
 
 
+def _check_keypoints(config: MatcherConfig, formats: Sequence[str]) -> None:
+    """Refuse files with one list of keypoints an image where keypoints belong to pairs."""
+    others = [form for form in formats if form != "npz"]
+    for source in config.sources:
+        if source.takes_images and others:
+            raise ValueError(
+                f"formats must be npz where a source matches images without keypoints of their own "
+                f"({source.name}), as hloc and COLMAP have one list of keypoints an image, got "
+                f"{others[0]!r}"
+            )
+
+
 def _header(
     config: MatcherConfig,
     pairs: Sequence[Pair],
@@ -401,15 +414,19 @@ def _header(
     del whole["estimation"]["threads"]  # changes nothing
     # The first difference to another batch is reported, so what decides most stands first. The
     # association is resolved for the method: giving its defaults explicitly is the same batch.
-    settings = {
-        "estimation": whole["estimation"],
-        "features": whole["features"],
-        "association": config.association.for_method(config.method).to_dict(),
-    }
+    settings = {"estimation": whole["estimation"]}
+    resolved = [association.to_dict() for association in config.for_method()]
+    if "sources" in whole:
+        settings["sources"] = [
+            {**source, **association}
+            for source, association in zip(whole["sources"], resolved, strict=True)
+        ]
+    else:
+        settings |= {"features": whole["features"], "association": resolved[0]}
     return {
         "config": settings,
         "config_hash": _hash([settings]),
-        **pairs_identity(pairs, device, network=config.features.needs_torch),
+        **pairs_identity(pairs, device, network=config.needs_torch),
         "image_folder_hash": _hash(str(image.path.absolute()) for image in numbered(pairs)[0]),
         "cameras": None if cameras is None else str(cameras),
         "camera_per": camera_per,

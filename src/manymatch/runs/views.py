@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch.features.extractor import Extractor
+from manymatch.features.extractor import Extractor, extract_all
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.pairs import numbered
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from manymatch._validate import FloatArray, IndexArray
+    from manymatch._validate import IndexArray
     from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
     from manymatch.matcher.matcher import Matcher
@@ -33,14 +33,14 @@ _TILE = 30
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Features of one image, in its own pixels, and the camera it has if none is given.
+    """Features of one image by every source, in its own pixels, and the camera it has by itself.
 
     `orientation` is the one of EXIF by which the image was turned.
     There is no `camera` where the one that all images share does not fit this image, which matters
     only for pairs that have no camera of their own.
     """
 
-    features: Features
+    features: tuple[Features, ...]
     camera: ResolvedCamera | None
     why_no_camera: str = ""
     orientation: int = 1
@@ -52,7 +52,7 @@ class View:
         """
         own, path = ((pair.camera0, pair.path0), (pair.camera1, pair.path1))[side]
         if own is not None:
-            return resolve_camera(own, path, self.features.size, f"camera{side}")
+            return resolve_camera(own, path, self.features[0].size, f"camera{side}")
         if self.camera is None:
             raise ValueError(self.why_no_camera)
         return self.camera
@@ -60,8 +60,7 @@ class View:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays in bytes."""
-        features = self.features
-        return features.points.nbytes + features.scores.nbytes + features.descriptors.nbytes
+        return sum(features.nbytes for features in self.features)
 
 
 class Views:
@@ -72,7 +71,7 @@ class Views:
     """
 
     def __init__(self, matcher: Matcher, budget: int, cameras: object = None) -> None:
-        self._shared = matcher.extractor
+        self._shared = [source.extractor for source in matcher.sources]
         self._local = threading.local()
         self._cameras = cameras
         self._budget = budget
@@ -117,14 +116,8 @@ class Views:
     def _view(self, path: Path, turns: int, longest: int | None) -> View:
         image = load_image(path)
         height, width = image.shape[:2]
-        features = self._extractor.extract(np.rot90(image, turns), longest=longest)
-        across, down = features.working_size
-        turned = dataclasses.replace(
-            features,
-            points=turned_back(features.points, turns, (width, height)),
-            size=(width, height),
-            working=(across, down) if turns % 2 == 0 else (down, across),
-        )
+        (kinds,) = extract_all(self._extractors, [np.rot90(image, turns)], longest=[longest])
+        turned = tuple(features.turned(turns) for features in kinds)
         try:
             camera = resolve_camera(self._cameras, path, (width, height), "camera")
         except ValueError as error:
@@ -132,29 +125,18 @@ class Views:
         return View(turned, camera, orientation=stored_orientation(path))
 
     @property
-    def _extractor(self) -> Extractor:
-        """Extractor of this thread; one that runs a network is shared and takes turns."""
-        shared = self._shared
-        if shared.config.needs_torch:
-            return shared
-        own: Any = getattr(self._local, "extractor", None)
+    def _extractors(self) -> list[Extractor]:
+        """Extractors of this thread; those that run a network are shared and take turns."""
+        own: Any = getattr(self._local, "extractors", None)
         if own is None:
-            own = Extractor(shared.config, offline=shared.offline, cache=shared.cache)
-            self._local.extractor = own
+            own = [
+                shared
+                if shared.config.needs_torch
+                else Extractor(shared.config, offline=shared.offline, cache=shared.cache)
+                for shared in self._shared
+            ]
+            self._local.extractors = own
         return own  # type: ignore[no-any-return]
-
-
-def turned_back(points: FloatArray, turns: int, size: tuple[int, int]) -> FloatArray:
-    """Map pixels (N, 2) of ``np.rot90(image, turns)`` to pixels of an image of width and height."""
-    x, y = points[:, 0], points[:, 1]
-    width, height = size
-    back = {
-        0: (x, y),
-        1: (width - 1 - y, x),
-        2: (width - 1 - x, height - 1 - y),
-        3: (y, height - 1 - x),
-    }
-    return np.column_stack(back[turns % 4])
 
 
 def local_order(pairs: Sequence[Pair]) -> IndexArray:

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 from manymatch._validate import suggest
 from manymatch_paper.systems.base import Correspondences, NativeSystem, System
-from manymatch_paper.systems.lightglue import (
-    ALIKED_LIGHTGLUE,
-    DISK_LIGHTGLUE,
-    SUPERPOINT_LIGHTGLUE,
-    LightGlueSystem,
-)
-from manymatch_paper.systems.loftr import EfficientLoftr
+from manymatch_paper.systems.learned import ImageMatcherSystem, LightGlueSystem
 from manymatch_paper.systems.vismatch import VISMATCH_MODELS, Mast3r, OmniGlue, VismatchSystem
 
 if TYPE_CHECKING:
@@ -27,19 +21,15 @@ _VISMATCH = {"omniglue": OmniGlue, "master": Mast3r}
 SYSTEMS: dict[str, Callable[..., System]] = {
     "superpoint-mnn": functools.partial(NativeSystem, "superpoint", "SuperPoint + MNN", "sp"),
     "superpoint-lightglue": functools.partial(
-        LightGlueSystem, "superpoint", SUPERPOINT_LIGHTGLUE, "SuperPoint + LightGlue", "sp-lg"
+        LightGlueSystem, "superpoint", "SuperPoint + LightGlue", "sp-lg"
     ),
-    "efficient-loftr": EfficientLoftr,
+    "efficient-loftr": functools.partial(ImageMatcherSystem, "efficient-loftr", "ELoFTR", "eloftr"),
     **{
         m.title.lower(): functools.partial(_VISMATCH.get(m.name, VismatchSystem), m)
         for m in VISMATCH_MODELS
     },
-    "aliked-lightglue": functools.partial(
-        LightGlueSystem, "aliked-n16", ALIKED_LIGHTGLUE, "ALIKED + LightGlue", ""
-    ),
-    "disk-lightglue": functools.partial(
-        LightGlueSystem, "disk", DISK_LIGHTGLUE, "DISK + LightGlue", ""
-    ),
+    "aliked-lightglue": functools.partial(LightGlueSystem, "aliked-n16", "ALIKED + LightGlue", ""),
+    "disk-lightglue": functools.partial(LightGlueSystem, "disk", "DISK + LightGlue", ""),
     "aliked-n16-mnn": functools.partial(NativeSystem, "aliked-n16", "ALIKED + MNN", ""),
     "disk-mnn": functools.partial(NativeSystem, "disk", "DISK + MNN", ""),
     "xfeat-mnn": functools.partial(NativeSystem, "xfeat", "XFeat + MNN", ""),

@@ -22,13 +22,12 @@ from manymatch.evaluate.posed_graph import PosedGraph
 from manymatch.evaluate.sources import GraphSource, about_pair
 from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.registry import find_model, load_detector
-from manymatch.features.resize import Resize, resize_image
+from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.weights import WeightsError, find_weights
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import resolve_camera
 from manymatch.runs.batch import pairs_identity
-from manymatch.runs.views import turned_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

