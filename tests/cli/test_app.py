@@ -30,7 +30,7 @@ def test_help_of_a_command(command):
     result = run(command, "--help")
     assert result.exit_code == 0
     # The listing is made without importing the module.
-    module = importlib.import_module(f"manymatch.cli.{command}")
+    module = importlib.import_module(f"manymatch.cli.{command.replace('-', '_')}")
     assert module.run.__doc__.splitlines()[0] == COMMANDS[command]
     # Paragraphs are filled: a line ends where the next word would not fit.
     lines = result.stdout.partition("╭")[0].splitlines()
@@ -116,6 +116,8 @@ TRIES = {
     "batch a.jpg": "got 'a.jpg'",
     "batch lists.txt": "did you mean 'list.txt'",
     "batch list.txt --images nowhere": "'nowhere'",
+    "batch-merge nowhere": "out must have shards below it",
+    "batch-merge . nowhere": "shards must be an existing folder, got 'nowhere'",
     "solve a.jpg b.jpg": "two images are matched by: manymatch match IMAGE0 IMAGE1",
     "solve lust.txt": "(there is no such file), did you mean 'list.txt'",
     "solve list.txt": "--camera0 must be given for a relative pose",

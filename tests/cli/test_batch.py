@@ -42,6 +42,25 @@ def test_over_a_folder(images, tmp_path):
     assert json.loads((tmp_path / "summary.json").read_text())["config"]["features"]["longest"]
 
 
+def test_shards(images, tmp_path):
+    for shard in ("2/2", "1/2"):
+        result = run(
+            "batch", images, "--out", tmp_path, *FLAGS, "--shard", shard, "--format", "npz"
+        )
+        assert result.exit_code == 0, result.output
+        assert "3 of 3 pairs" in result.stdout
+    part = run("batch-merge", tmp_path / "part", tmp_path / "shards" / "1-of-2")
+    assert part.exit_code == 1
+    assert "3 of 6 pairs are not finished yet." in part.stdout
+    result = run("batch-merge", tmp_path, "--format", "colmap")
+    assert result.exit_code == 0, result.output
+    assert "6 of 6 pairs" in result.stdout
+    assert (tmp_path / "colmap" / "matches.txt").exists()
+    assert "shard must be a text such as" in one_sentence(
+        run("batch", images, "--out", tmp_path, "--shard", "3/2")
+    )
+
+
 def test_with_a_list(images, tmp_path):
     T = "1 0 0 -1 0 1 0 -0.5 0 0 1 0 0 0 0 1"
     (tmp_path / "list.txt").write_text(f"view000.png view002.png 0 0 {K} {K} {T}\n")

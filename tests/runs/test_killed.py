@@ -14,6 +14,7 @@ import pytest
 from manymatch.datasets import read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.batch import run_batch
+from manymatch.runs.merge import merge_batch
 from manymatch.runs.runner import RunInterrupted
 from tests.support.importers import database_content
 from tests.support.small_batch import rows
@@ -131,6 +132,22 @@ def test_killed_again_and_again(pair_list, whole, tmp_path):
     database = database_content(tmp_path / "database.db")
     assert len(database) == IMAGES + PAIRS
     assert database == database_content(whole / "database.db")
+
+
+def test_a_killed_shard(pair_list, whole, tmp_path):
+    """It is joined as it is, goes on with the same command, and is joined again."""
+    arguments = (pair_list, "--out", tmp_path, *WITH_MATCHES)
+    with running(*arguments, "--shard", "2/2") as process:
+        wait_for(process, tmp_path / "shards" / "2-of-2", 3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert 3 <= merge_batch(tmp_path).finished < PAIRS // 2
+    for shard in ("1/2", "2/2"):
+        with running(*arguments, "--shard", shard) as process:
+            assert process.wait(timeout=HANGS_S) == 0
+    assert merge_batch(tmp_path, formats=FORMATS).finished == PAIRS
+    assert rows(tmp_path) == rows(whole)
+    assert database_content(tmp_path / "database.db") == database_content(whole / "database.db")
 
 
 def test_ctrl_c_keeps_what_is_finished(pair_list, whole, tmp_path):

@@ -84,7 +84,7 @@ def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
     text = colmap_pairs(summary.files[-1])
     assert list(text) == [(pair.name0, pair.name1) for pair in pairs]
     for index, pair in enumerate(pairs):
-        expected = read_matches_npz(outputs.matches_path(done[0], index, pair))
+        expected = read_matches_npz(outputs.matches_path(done[0], index, pair.name0, pair.name1))
         graph = read_hloc(matches, features, pair.name0, pair.name1)
         assert sorted(map(tuple, graph.edges.tolist())) == sorted(
             map(tuple, expected.matches.tolist())
@@ -221,7 +221,7 @@ def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
     assert summary.computed == 4
     text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
     assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:2]]
-    first = read_matches_npz(outputs.matches_path(tmp_path, 0, pairs[0]))
+    first = read_matches_npz(outputs.matches_path(tmp_path, 0, pairs[0].name0, pairs[0].name1))
     assert text[pairs[0].name0, pairs[0].name1] == list(map(tuple, first.matches.tolist()))
 
 

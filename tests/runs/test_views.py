@@ -15,7 +15,7 @@ from manymatch.io import load_graph, load_image
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.batch import run_batch
-from manymatch.runs.views import Views, local_order
+from manymatch.runs.views import Views
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_images import make_images, texture
 
@@ -121,53 +121,6 @@ def test_quarter_turns_change_the_features_not_the_frame(tmp_path):
     expected = np.column_stack([149 - matched0[:, 1], matched0[:, 0]])
     assert np.mean(np.abs(matched1 - expected).max(axis=1) < 1e-6) > 0.9
     assert load_image(paths[1]).shape == (200, 150, 3)
-
-
-def loads(pairs, order, kept=60):
-    """How often an image is read where the latest ones are kept."""
-    recent, count = {}, 0
-    for index in order:
-        for path in (pairs[index].path0, pairs[index].path1):
-            count += path not in recent
-            recent.pop(path, None)
-            recent[path] = None
-            if len(recent) > kept:
-                del recent[next(iter(recent))]
-    return count
-
-
-def listed_pairs(tmp_path, kind):
-    places = {
-        "all": [(i, j) for i in range(90) for j in range(i + 1, 90)],
-        "sequence": [(i, i + step) for i in range(400) for step in range(1, 11)],
-    }[kind]
-    rng = np.random.default_rng(0)
-    shuffled = rng.permutation(places)
-    names = rng.permutation(np.max(places) + 1)
-    return [Pair(str(i), str(j), tmp_path / str(i), tmp_path / str(j)) for i, j in names[shuffled]]
-
-
-@pytest.mark.parametrize(("kind", "most", "shards"), [("all", 240, 1.7), ("sequence", 900, 1.5)])
-def test_the_order_keeps_images_together(tmp_path, kind, most, shards):
-    """Going through all pairs, few images come in however small the memory is, or the part."""
-    pairs = listed_pairs(tmp_path, kind)
-    order = local_order(pairs)
-    assert sorted(order) == list(range(len(pairs)))
-    assert loads(pairs, order) <= most < loads(pairs, range(len(pairs))) / 5
-    images = {pair.path0 for pair in pairs} | {pair.path1 for pair in pairs}
-    parts = [
-        {path for i in part for path in (pairs[i].path0, pairs[i].path1)}
-        for part in np.array_split(order, 4)
-    ]
-    # Shuffled pairs, cut as they are listed, need all images in every part.
-    assert sum(map(len, parts)) <= shards * len(images) * (1 if kind == "sequence" else 2)
-
-
-def test_the_order_is_that_of_the_pairs_not_of_their_container(tmp_path):
-    for name in "abcde":
-        (tmp_path / f"{name}.png").write_bytes(b"")
-    pairs = exhaustive_pairs(tmp_path)
-    assert local_order(pairs).tolist() == local_order(list(pairs)).tolist()
 
 
 @pytest.mark.parametrize("turns", range(4))

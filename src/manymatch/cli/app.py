@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "Match two photographs that come with the package, and write pictures and a report.",
     "match": "Find the relative pose of two images and their one-to-one matches.",
     "batch": "Match many pairs of images; the same command continues after an interruption.",
+    "batch-merge": "Join the shards of a batch into one batch, as one run would have made it.",
     "align": "Warp the second image onto the first, by a homography or an affine map.",
     "solve": "Estimate a pose, a matrix or a transform from candidates of your own.",
     "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
@@ -37,9 +38,9 @@ SETTINGS: dict[str, Any] = {
 def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
     """Make a group whose commands are imported when they are called.
 
-    The package has one module per command, of the same name, with a function `run` and a text
-    `EXAMPLE`; where it has a text `HINT`, it is added to the error of arguments that are one too
-    many. `commands` are the names and the sentences that the listing shows.
+    The package has one module per command, of the same name with "_" for "-", with a function
+    `run` and a text `EXAMPLE`; where it has a text `HINT`, it is added to the error of arguments
+    that are one too many. `commands` are the names and the sentences that the listing shows.
     """
 
     class Group(TyperGroup):
@@ -64,7 +65,7 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
             name, command, rest = super().resolve_command(ctx, args)
             if name in commands:
                 with clean_exit():
-                    module = importlib.import_module(f"{package}.{name}")
+                    module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
                 text = _paragraphs(module.run.__doc__ or "")
                 command = _command(name, module.run, help=text, epilog=module.EXAMPLE)
                 command.hint = getattr(module, "HINT", "")

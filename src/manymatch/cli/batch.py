@@ -29,6 +29,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import RANK_ONE
 from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
 from manymatch.runs.runner import RunInterrupted
+from manymatch.runs.shards import Shard
 from manymatch.runs.tables import reasons_sentence
 
 if TYPE_CHECKING:
@@ -36,6 +37,15 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: manymatch batch pairs.txt --images photos --out out/batch --preset classic"
 HINT = "several images are matched by their folder, or by a list with the names of two in each line"
+
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="Also write the matches: npz (one file a pair), h5 (hloc), colmap (text), colmap-db "
+        "(a database for COLMAP's mappers); several by commas.",
+    ),
+]
 
 
 # The workers decide about the threads of the estimator.
@@ -73,14 +83,14 @@ def run(
             help="Also match with rank-one edges and plain consensus: more columns.",
         ),
     ] = False,
-    formats: Annotated[
-        str,
+    formats: FormatOption = "",
+    shard: Annotated[
+        str | None,
         typer.Option(
-            "--format",
-            help="Also write the matches: npz (one file a pair), h5 (hloc), colmap (text), "
-            "colmap-db (a database for COLMAP's mappers); several by commas.",
+            help="Work on one of several parts of the pairs, such as 3/16, each on a machine of "
+            "its own; manymatch batch-merge joins them, and writes the files of the matches."
         ),
-    ] = "",
+    ] = None,
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="Try pairs again that ended with an error.")
     ] = False,
@@ -107,6 +117,8 @@ def run(
     else:
         listed = exhaustive_pairs(pairs)
     config = MatcherConfig.of(**settings)
+    if shard is not None:
+        Shard.of(shard)
     if not as_json:
         _announce(listed[:limit], config)
     try:
@@ -121,15 +133,16 @@ def run(
                 with_rank_one=with_rank_one,
                 formats=flags.split_list(formats),
                 limit=limit,
+                shard=shard,
                 retry_errors=retry_errors,
                 memory_mb=memory_mb,
                 progress=tracker,
                 **runtime,
             )
     except RunInterrupted as stop:
-        _print(stop.result, as_json=as_json)
+        print_summary(stop.result, as_json=as_json)
         raise
-    _print(summary, as_json=as_json)
+    print_summary(summary, as_json=as_json)
     raise typer.Exit(OK if summary.with_pose and not summary.reasons else UNSOLVED)
 
 
@@ -144,7 +157,8 @@ def _announce(pairs: PairList, config: MatcherConfig) -> None:
     )
 
 
-def _print(summary: BatchSummary, *, as_json: bool) -> None:
+def print_summary(summary: BatchSummary, *, as_json: bool) -> None:
+    """Print what a batch did, as sentences and a table or as JSON."""
     if as_json:
         print_json(summary.to_dict())
         return

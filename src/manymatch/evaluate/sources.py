@@ -24,7 +24,8 @@ from manymatch.features.registry import NEAREST
 from manymatch.graph import AssociationGraph
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs.batch import pairs_identity
-from manymatch.runs.views import Views, local_order
+from manymatch.runs.shards import local_order
+from manymatch.runs.views import Views
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -33,8 +33,9 @@ from manymatch.runs.rows import (
     result_row,
 )
 from manymatch.runs.runner import Run, num_pairs, num_workers
+from manymatch.runs.shards import Shard, local_order
 from manymatch.runs.tables import Reason, count_reasons, write_json, write_tables
-from manymatch.runs.views import Views, local_order
+from manymatch.runs.views import Views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 AUC_THRESHOLDS = (5, 10, 20)
 # Packages that compute numbers where no network runs.
 _WITHOUT_NETWORK = ("numpy", "opencv")
-# The only journal of a batch.
-_JOURNAL = "pairs"
+#: The only journal of a batch.
+JOURNAL = "pairs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +120,7 @@ def run_batch(
     with_rank_one: bool = False,
     formats: Iterable[str] = (),
     limit: int | None = None,
+    shard: str | None = None,
     retry_errors: bool = False,
     memory_mb: int = 512,
     progress: Callable[[RunProgress], object] | None = None,
@@ -163,6 +165,10 @@ def run_batch(
         that has .npz files; of two images that are paired twice they have the first pair.
     limit : int, optional
         Only the first pairs; a later run without it continues with the others.
+    shard : str, optional
+        "3/16" works on the third of sixteen parts of the pairs, in ``out_folder/shards/03-of-16``,
+        for several machines; the parts have images in common. `merge_batch` joins them, and then
+        writes the files of the matches, which a shard keeps if `formats` has any.
     retry_errors : bool
         Try pairs again that an earlier run could not even try, as when a file was missing. Those
         that failed for lack of memory or by a fault of the system are always tried again.
@@ -208,15 +214,23 @@ def run_batch(
     )
     folder = output_folder(out_folder, "out")
     check_camera(cameras, "cameras")
-    with Journal(folder, header, functools.partial(check_row, pairs=listed)) as journal:
-        counted: dict[str, Any] = {
-            "category": lambda row: str(row["verdict"]),
-            "categories": VERDICTS,
-        }
+    only = None
+    if shard is not None:
+        if camera_per != "pair":
+            raise ValueError(
+                "shard must be left out where focal lengths are shared by pairs, as all pairs "
+                f"decide them, got {shard!r} with camera_per {camera_per!r}"
+            )
+        part = Shard.of(shard)
+        folder, header["shard"] = part.folder(folder), str(part)
+        only = part.indices(listed[:total])
+    check = functools.partial(check_row, pairs=listed, total=len(listed))
+    with Journal(folder, header, check) as journal:
         run = Run(
-            {_JOURNAL: journal},
+            {JOURNAL: journal},
             total,
-            **counted,
+            **counted(),
+            only=only,
             repeat=lambda row: AGAIN in row or (retry_errors and row["verdict"] == ERROR),
         )
 
@@ -241,7 +255,7 @@ def run_batch(
             if run.missing.size:
                 match = work()
                 run.execute(
-                    lambda index, _: {_JOURNAL: match(index, listed[index], **more)},
+                    lambda index, _: {JOURNAL: match(index, listed[index], **more)},
                     workers=parallel,
                     order=lambda: local_order(listed),
                     progress=progress,
@@ -254,22 +268,27 @@ def run_batch(
                 (row["index"], row) for row in journal.records() if row["index"] < total
             )
             run = Run(
-                {_JOURNAL: journal},
+                {JOURNAL: journal},
                 total,
-                **counted,
+                **counted(),
                 repeat=first.is_stale,
                 label="with shared focal lengths",
             )
             execute(run, first=first)
             computed = max(computed, run.computed)
         files = []
-        if not run.interrupted:
-            files = write_outputs(folder, chosen, journal.records, listed, camera_per)
+        if not run.interrupted and shard is None:
+            files = write_outputs(folder, chosen, journal.records, camera_per)
         table = columns(with_rank_one)
-        return run.deliver(_finish(journal, run, computed, total, table, header, files, start))
+        return run.deliver(finish(journal, run, computed, total, table, header, files, start))
 
 
-def _finish(
+def counted() -> dict[str, Any]:
+    """Return how a `Run` of a batch counts its pairs: by their verdicts."""
+    return {"category": lambda row: str(row["verdict"]), "categories": VERDICTS}
+
+
+def finish(
     journal: Journal,
     run: Run,
     computed: int,
@@ -278,10 +297,11 @@ def _finish(
     header: dict[str, Any],
     outputs: list[Path],
     start: float,
+    remarks: Sequence[str] = (),
 ) -> BatchSummary:
     """Write the tables, all rows of the journal in the order of the pairs."""
     files, notes = write_tables(journal.folder, table, journal.records, header)
-    notes += journal.notes
+    notes += [*journal.notes, *remarks]
     errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
     with_pose = found = undetermined = 0
     wanted = (row for row in journal.records() if row["index"] < total)
@@ -306,7 +326,7 @@ def _finish(
     )
     summary = BatchSummary(
         folder=journal.folder,
-        total=total,
+        total=run.total,
         finished=run.finished,
         computed=computed,
         with_pose=with_pose,
@@ -375,7 +395,7 @@ def _match_pair(
         )
         if folder is not None:
             result.orientations = (view0.orientation, view1.orientation)
-            _write_matches(result, matches_path(folder, index, pair))
+            _write_matches(result, matches_path(folder, index, pair.name0, pair.name1))
         row = result_row(index, pair, result, cameras, time.perf_counter() - start, camera_per)
         return row if first is None else first.updated(index, row)
     except (_CannotWriteError, ImportError):

@@ -208,6 +208,16 @@ def read_journal(
     return header or {}, [records[index] for index in sorted(records)]
 
 
+def stream_journal(folder: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """Return the header of a journal and its whole records as they were appended, one at a time.
+
+    A run may be appending to it. Damaged lines are left out, as their pairs are done again.
+    """
+    lines = _whole_lines(folder / NAME, lambda _: None)
+    header = next(lines)[2] or {}
+    return header, (record for _, _, record in lines if record is not None)
+
+
 def _whole_lines(path: Path, check: Check) -> Generator[tuple[int, int, dict[str, Any] | None]]:
     """Go through the header and all other lines, with the offsets of their start and end.
 

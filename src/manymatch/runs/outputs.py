@@ -23,7 +23,7 @@ from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.result import WRITERS, check_formats
 from manymatch.runs.focals import SharedFocal, shared_focals
 from manymatch.runs.journal import remove_left_overs
-from manymatch.runs.rows import ERROR
+from manymatch.runs.rows import ERROR, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -109,9 +109,9 @@ def _about(name: str) -> Iterator[None]:
         raise ValueError(f"pairs must have cameras that fit, but of {name!r}: {error}") from error
 
 
-def matches_path(folder: Path, index: int, pair: Pair) -> Path:
+def matches_path(folder: Path, index: int, name0: str, name1: str) -> Path:
     """Name of the .npz file of a pair in the folder of a batch."""
-    names = (re.sub(r"[^\w.-]+", "-", name) for name in (pair.name0, pair.name1))
+    names = (re.sub(r"[^\w.-]+", "-", plain_text(name)) for name in (name0, name1))
     names = (name_end(name, _NAME_BYTES) for name in names)
     return folder / "matches" / f"{index:06d}_{'_'.join(names)}.npz"
 
@@ -120,7 +120,6 @@ def write_outputs(
     folder: Path,
     formats: Sequence[str],
     rows: Callable[[], Iterable[dict[str, Any]]],
-    pairs: Sequence[Pair],
     camera_per: CameraPer,
 ) -> list[Path]:
     """Write the files that hold the matches of all finished pairs, and return their names.
@@ -145,19 +144,17 @@ def write_outputs(
         for row in rows() if writers else ():
             if row["verdict"] == ERROR:
                 continue
-            pair = pairs[row["index"]]
-            path = matches_path(folder, row["index"], pair)
+            path = matches_path(folder, row["index"], row["name0"], row["name1"])
             found = read_matches_npz(path)
             if not row["trusted"]:
                 found = dataclasses.replace(found, pose=None)
-            images, found = _with_cameras(pair, row, found, path, focals, camera_per)
+            images, found = _with_cameras(row, found, path, focals, camera_per)
             for writer in writers:
                 writer.add(*images, found)
     return files
 
 
 def _with_cameras(
-    pair: Pair,
     row: dict[str, Any],
     found: PairMatches,
     path: Path,
@@ -170,7 +167,7 @@ def _with_cameras(
         cameras = tuple(Camera.from_dict(config["cameras"][side]) for side in (0, 1))
         first, second = (
             _image(name, side, cameras[side], config["orientations"][side], row, focals, camera_per)
-            for side, name in enumerate((pair.name0, pair.name1))
+            for side, name in enumerate((row["name0"], row["name1"]))
         )
         return (first, second), dataclasses.replace(found, cameras=(cameras[0], cameras[1]))
 

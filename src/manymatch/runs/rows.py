@@ -71,8 +71,8 @@ _TRIED = ("keypoints0", "keypoints1", "candidates", "inliers", "matches", "itera
 AGAIN = "again"
 
 
-def check_row(row: dict[str, Any], pairs: Sequence[Pair]) -> None:
-    """Raise `ValueError` for what is no row of a batch of these pairs."""
+def check_row(row: dict[str, Any], pairs: Sequence[Pair] | None, total: int) -> None:
+    """Raise `ValueError` for what is no row of a batch of `total` pairs, of these if given."""
     known = {**COLUMNS, **RANK_ONE_COLUMNS, AGAIN: bool}
     for name, value in row.items():
         if name not in known:
@@ -87,10 +87,12 @@ def check_row(row: dict[str, Any], pairs: Sequence[Pair]) -> None:
             raise ValueError(f"{name} is missing")
     if row["verdict"] not in VERDICTS or (row["success"] and not tried):
         raise ValueError(f"{row['verdict']!r} is no verdict on it")
-    if row["index"] >= len(pairs):
+    if row["index"] >= total:
         raise ValueError(f"there is no pair {row['index']}")
+    if pairs is None:
+        return
     pair = pairs[row["index"]]
-    if (row["name0"], row["name1"]) != (_text(pair.name0), _text(pair.name1)):
+    if (row["name0"], row["name1"]) != (plain_text(pair.name0), plain_text(pair.name1)):
         raise ValueError(f"pair {row['index']} has other names")
 
 
@@ -228,12 +230,12 @@ def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Leave out unknown values, and NaN and infinity, which JSON does not have."""
     return {
-        name: _text(value) if isinstance(value, str) else value
+        name: plain_text(value) if isinstance(value, str) else value
         for name, value in row.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }
 
 
-def _text(value: str) -> str:
+def plain_text(value: str) -> str:
     """Escape what is no text; file names may hold any bytes."""
     return value.encode("utf-8", "backslashreplace").decode()

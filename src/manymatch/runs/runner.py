@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import FrameType
 
+    from manymatch._validate import IndexArray
     from manymatch.runs.journal import Journal
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ def error_sentence(error: Exception) -> str:
 
 
 class Run:
-    """Pairs 0 to `total` - 1, each with one record in every journal.
+    """Pairs 0 to `total` - 1, or `only` some of these, each with one record in every journal.
 
     The journals are open, by any name, and may hold records of further pairs. A record of the
     first one is counted under the name that `category` returns, one of `categories` in the order
@@ -108,19 +109,30 @@ class Run:
         categories: Sequence[str] = ("finished",),
         repeat: Callable[[Record], bool] = lambda _: False,
         label: str = "",
+        only: IndexArray | None = None,
     ) -> None:
-        self._journals, self._total, self._label = journals, total, label
+        wanted = np.ones(total, dtype=bool)
+        if only is not None:
+            wanted[:] = False
+            wanted[only] = True
+        self._journals, self._total, self._label = journals, int(wanted.sum()), label
         self._category, self._counts = category, Counter[str](dict.fromkeys(categories, 0))
         self._first = next(iter(journals))
         self._done = {name: np.zeros(total, dtype=bool) for name in journals}
         for name, journal in journals.items():
             for record in journal.records():
-                if record["index"] < total and not repeat(record):
+                if record["index"] < total and wanted[record["index"]] and not repeat(record):
                     self._done[name][record["index"]] = True
                     self._count(name, record)
-        self.missing = np.flatnonzero(~np.logical_and.reduce(list(self._done.values())))
+        done = np.logical_and.reduce(list(self._done.values()))
+        self.missing = np.flatnonzero(wanted & ~done)
         self.computed = 0
         self.interrupted = self.busy = False
+
+    @property
+    def total(self) -> int:
+        """Pairs of the run."""
+        return self._total
 
     @property
     def finished(self) -> int:

@@ -1,0 +1,179 @@
+"""A batch over several machines: each works on a shard of the pairs, and one joins the results.
+
+A shard is a batch of its own in a folder ``shards/03-of-16`` below that of the whole batch, or
+anywhere else. Shards share nothing while they run, so that any scheduler can start them, in any
+order and several times. Joined, they are an ordinary batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._files import as_folder, make_folder, output_folder, read_bytes, write_whole
+from manymatch._validate import count
+from manymatch.matcher.result import check_formats
+from manymatch.runs.batch import JOURNAL, BatchSummary, counted, finish
+from manymatch.runs.journal import NAME, Journal, difference, stream_journal
+from manymatch.runs.outputs import matches_path, write_outputs
+from manymatch.runs.rows import ERROR, check_row, columns
+from manymatch.runs.runner import Run
+from manymatch.runs.shards import FOLDER, Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+# Records that are on disk before the next ones are read.
+_CHUNK = 1000
+# Shards that a sentence lists.
+_TOLD = 10
+# State of a pair in the joined journal.
+_ABSENT, _FAILED, _DONE = range(3)
+
+
+def merge_batch(
+    out_folder: object, shards: Iterable[object] = (), formats: Iterable[str] = ()
+) -> BatchSummary:
+    """Join shards of a batch into one batch, as if one run had done all of them.
+
+    It can be called at any time and again, also while shards are missing or not finished: the
+    folder then has what there is, and the notes of the summary say what is not. Afterwards it is
+    an ordinary folder of `run_batch`, which can finish what is missing.
+
+    Parameters
+    ----------
+    out_folder : path
+        Folder of the whole batch.
+    shards : iterable of paths
+        Folders of shards that are elsewhere; by default those of ``out_folder/shards``.
+    formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
+        Files to write of the matches of all pairs, as in `run_batch`; the shards must have kept
+        their matches, which they do if any format was asked of them.
+
+    Raises
+    ------
+    ValueError
+        If there is no shard, a folder is none, or shards are of different batches: the first
+        difference is named.
+
+    Examples
+    --------
+    >>> merge_batch("out/batch", formats=["colmap-db"])              # doctest: +SKIP
+    """
+    start = time.monotonic()
+    out = output_folder(out_folder, "out")
+    given = [as_folder(shard, "shards") for shard in shards]
+    folders = given or _below(out)
+    headers = [_header(folder) for folder in folders]
+    common = {name: value for name, value in headers[0].items() if name not in ("format", "shard")}
+    for folder, header in zip(folders, headers, strict=True):
+        differing = difference(_without_number(headers[0]), _without_number(header))
+        if differing is not None:
+            raise ValueError(
+                f"shards must be of one batch, got {str(folder)!r}, where {differing}, unlike "
+                f"{str(folders[0])!r}"
+            )
+    chosen = check_formats(formats)
+    if chosen and not common["matches"]:
+        raise ValueError(
+            f"formats must be left out where the shards did not keep their matches, got "
+            f"{chosen[0]!r}; give --format to the shards"
+        )
+    total = common["pair_count"]
+    with Journal(out, common, lambda row: check_row(row, None, total)) as journal:
+        state = np.zeros(total, dtype=np.int8)
+        for row in journal.records():
+            state[row["index"]] = _state(row)
+        if common["matches"]:
+            make_folder(out / "matches")
+        added = 0
+        for folder in folders:
+            for rows in _chunks(folder, state, total):
+                if common["matches"]:
+                    for row in rows:
+                        _bring(row, folder, out)
+                journal.append(rows)
+                added += len(rows)
+        run = Run({JOURNAL: journal}, total, **counted())
+        notes = _missing(headers, state)
+        files = []
+        if chosen:
+            files = write_outputs(out, chosen, journal.records, common["camera_per"])
+        table = columns(common["with_rank_one"])
+        return finish(journal, run, added, total, table, common, files, start, notes)
+
+
+def _below(out: Path) -> list[Path]:
+    folders = sorted(path.parent for path in out.glob(f"{FOLDER}/*/{NAME}"))
+    if not folders:
+        raise ValueError(
+            f"out must have shards below it ({FOLDER}/1-of-2 and so on), or their folders must "
+            f"be given, got {str(out)!r}"
+        )
+    return folders
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    header, records = stream_journal(folder)
+    records.close()  # type: ignore[attr-defined]
+    if "shard" not in header:
+        raise ValueError(f"shards must be folders of shards, got the whole batch {str(folder)!r}")
+    return header
+
+
+def _without_number(header: dict[str, Any]) -> dict[str, Any]:
+    return {**header, "shard": f"of {Shard.of(header['shard']).count}"}
+
+
+def _state(row: dict[str, Any]) -> int:
+    return _FAILED if row["verdict"] == ERROR else _DONE
+
+
+def _chunks(folder: Path, state: Any, total: int) -> Iterator[list[dict[str, Any]]]:
+    """Go through the rows of a shard that say more than those that are there; update the state."""
+    rows = []
+    _, records = stream_journal(folder)
+    for row in records:
+        with contextlib.suppress(ValueError):
+            check_row(row, None, total)
+            if _state(row) > state[row["index"]]:
+                state[row["index"]] = _state(row)
+                rows.append(row)
+        if len(rows) >= _CHUNK:
+            yield rows
+            rows = []
+    yield rows
+
+
+def _bring(row: dict[str, Any], folder: Path, out: Path) -> None:
+    """Have the matches of a pair in the joined folder as well; by a link where that is possible."""
+    if row["verdict"] == ERROR:
+        return
+    source, target = (
+        matches_path(place, row["index"], row["name0"], row["name1"]) for place in (folder, out)
+    )
+    try:
+        target.unlink(missing_ok=True)
+        os.link(source, target)
+    except OSError:
+        data = read_bytes(source, "the matches of a pair")
+        write_whole(target, lambda file: file.write(data))
+
+
+def _missing(headers: Sequence[dict[str, Any]], state: Any) -> list[str]:
+    """Say which shards and how many pairs are not there."""
+    left = int(np.count_nonzero(state == _ABSENT))
+    if not left:
+        return []
+    shards = [Shard.of(header["shard"]) for header in headers]
+    absent = sorted(set(range(1, shards[0].count + 1)) - {shard.number for shard in shards})
+    notes = [f"{left:,} of {count(len(state), 'pair')} are not finished yet."]
+    if absent:
+        told = ", ".join([*map(str, absent[:_TOLD]), *["..."][: max(len(absent) - _TOLD, 0)]])
+        notes.append(f"Of {count(shards[0].count, 'shard')} these were not given: {told}.")
+    return notes
