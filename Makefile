@@ -7,6 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-war
 SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not -name '*.so' -not -name '*.pyi' -not -name '*.pyc')
 CPP := $(shell find cpp fuzz -name '*.h' -o -name '*.cpp')
 comma := ,
+empty :=
+space := $(empty) $(empty)
+# A worker takes the tests of a file together, so that what they share is made once.
+PARALLEL := -n auto --dist worksteal
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .PHONY: help demo street test core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults fuzz soak clean
@@ -59,7 +63,7 @@ street: $(VENV)/.package
 # Installs Python packages only. Tests that need a browser or a cross compiler are skipped where
 # there is none, and say so.
 test: core-test cross $(VENV)/.package $(VENV)/.paper $(VENV)/.test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest $(PARALLEL)
 
 # configure-core(FOLDER, SANITIZERS, with the Python module or not): the core and its tests.
 configure-core = @mkdir -p build; $(BIN)/cmake -S . -B build/$(1) -G Ninja \
@@ -71,11 +75,11 @@ configure-core = @mkdir -p build; $(BIN)/cmake -S . -B build/$(1) -G Ninja \
 core-test: $(VENV)/.build
 	$(call configure-core,sanitize,address$(comma)undefined,OFF)
 	$(BIN)/cmake --build build/sanitize
-	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+	$(BIN)/ctest --test-dir build/sanitize -j2 --output-on-failure
 
 # The Python module in the same build: a copy of the package with it, and the tests that call it.
 # Leaks are those of the interpreter; a test of peak memory would measure the sanitizer's.
-SANITIZED_TESTS := tests/test_graph.py tests/golden tests/estimate tests/associate -k "not memory"
+SANITIZED_TESTS := tests/test_graph.py tests/golden tests/estimate tests/associate -k "not memory" -m "not statistics"
 PRELOADED := $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell $(CXX) -print-file-name=$(name)))
 sanitized-test: $(VENV)/.build $(VENV)/.package $(VENV)/.test
 	$(call configure-core,sanitize,address$(comma)undefined,ON)
@@ -83,14 +87,14 @@ sanitized-test: $(VENV)/.build $(VENV)/.package $(VENV)/.test
 	rm -rf build/sanitized && mkdir build/sanitized && cp -r src/manymatch build/sanitized/
 	cp build/sanitize/_core*.so build/sanitized/manymatch/
 	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/sanitized $(ISOLATED) \
-	  $(BIN)/python -m pytest -q -n auto -p no:cacheprovider $(SANITIZED_TESTS)
+	  $(BIN)/python -m pytest -q $(PARALLEL) -p no:cacheprovider $(SANITIZED_TESTS)
 
 # ThreadSanitizer over the tests that start threads.
 THREADED := estimate fundamental homography rigid lo_ransac second_problem selection
 thread-test: $(VENV)/.build
 	$(call configure-core,thread,thread,OFF)
 	$(BIN)/cmake --build build/thread --target $(addprefix test_,$(THREADED))
-	for name in $(THREADED); do build/thread/cpp/tests/test_$$name || exit 1; done
+	$(BIN)/ctest --test-dir build/thread -j2 --output-on-failure -R '^($(subst $(space),|,$(THREADED)))$$'
 
 # Readers and public functions by atheris, the core by libFuzzer where there is clang. Wrong inputs
 # are kept in fuzz/corpus, which make test runs again.

@@ -1,15 +1,9 @@
-// Fundamental matrix: solver, inliers, screening, derivatives, refinement and completion of planes
-// on every instruction set.
-#include <cstring>
-#include <limits>
+// Fundamental matrix: what holds for every problem, the solver, the factored matrix and the
+// completion of planes.
 #include <memory>
-#include <numeric>
 
-#include "check.h"
 #include "manymatch/problems/fundamental/problem.h"
-#include "manymatch/ransac/lo_ransac.h"
-#include "random_graph.h"
-#include "two_view.h"
+#include "problem_tests.h"
 
 using namespace manymatch;
 
@@ -163,25 +157,6 @@ void test_solver_is_right() {
   CHECK(wrong * 1000 <= total);
 }
 
-void test_alone_and_in_a_batch() {
-  Source random(62);
-  const Batch problems(random, 37);
-  const auto together = solve(*problems.batch);
-  int next = 0;
-  for (int i = 0; i < 37; ++i) {
-    const Batch one(random, 0);
-    one.batch->count = 1;
-    for (int k = 0; k < 7; ++k) one.set(k, 0, problems.get(k, i));
-    const auto alone = solve(*one.batch);
-    for (int s = 0; s < alone->count; ++s, ++next) {
-      CHECK(next < together->count && together->sample[next] == i);
-      CHECK(std::memcmp(alone->F[s], together->F[next], sizeof alone->F[s]) == 0);
-      CHECK(std::memcmp(alone->e[s], together->e[next], sizeof alone->e[s]) == 0);
-    }
-  }
-  CHECK_EQ(next, together->count);
-}
-
 // What is not a number has no answer and does not spoil that of its neighbours.
 void test_bad_samples() {
   Source random(63);
@@ -205,218 +180,78 @@ void test_bad_samples() {
   CHECK_EQ(solve(*problems.batch)->count, 0);
 }
 
-// Correspondences of one pose with noise; every third is anything.
-struct Scene {
-  std::vector<double> x0, x1;
-  std::vector<Points> points;
-  Graph graph{{}, {}, 0, 0};
+struct FundamentalCase : UsualLimits {
+  using Problem = FundamentalProblem;
+  // Derivatives are those by the nine entries.
+  static constexpr int kRows = 1, kParameters = 9;
+  static constexpr bool kValidity = true, kHugeMayFit = true;
+  static constexpr double kRefined = 1e-5;
 
-  Scene(Source& random, const Pose& pose, int count, double noise) {
-    for (int i = 0; i < count; ++i) {
+  struct Truth {
+    Pose pose;
+    Fundamental model;
+
+    Truth(Source& random, int) : pose(random_pose(random, 0.4)), model(of_pose(pose)) {
+      if (side(model, seen(random, pose)) > 0) return;  // points in front of both cameras
+      for (double& c : model.e) c = -c;
+    }
+    Match match(Source& random, double noise, bool wrong) const {
       Points p = seen(random, pose, noise);
-      if (i % 3 == 0) p.x1 = random.in(-1, 1), p.y1 = random.in(-1, 1);
-      points.push_back(p);
+      if (wrong) p.x1 = random.in(-1, 1), p.y1 = random.in(-1, 1);
+      return {{p.x0, p.y0}, {p.x1, p.y1}};
     }
-    finish();
-  }
-  explicit Scene(std::vector<Points> given) : points(std::move(given)) { finish(); }
-  void finish() {
-    Edges edges;
-    for (const Points& p : points) {
-      x0.insert(x0.end(), {p.x0, p.y0});
-      x1.insert(x1.end(), {p.x1, p.y1});
-      edges.emplace_back(edges.size(), edges.size());
-    }
-    graph = make_graph(edges, static_cast<int>(points.size()), static_cast<int>(points.size()));
-  }
-  VertexPoints data(double eps) const { return {x0, x1, eps}; }
-};
+  };
 
-// The sign of the epipole that most of the noiseless points ask for.
-Fundamental oriented(const Fundamental& model, const Scene& scene) {
-  int front = 0;
-  for (const Points& p : scene.points) front += side(model, p) > 0 ? 1 : -1;
-  Fundamental out = model;
-  if (front < 0) {
-    for (double& c : out.e) c = -c;
+  static Expected expected(const Fundamental& model, const double* a, const double* b) {
+    const Points p{a[0], a[1], b[0], b[1]};
+    return {sampson2(model, p), side(model, p) > 0};
   }
-  return out;
-}
-
-void test_definition() {
-  Source random(64);
-  int count = 0, behind = 0;
-  for (int repeat = 0; repeat < 40; ++repeat) {
-    const Pose pose = random_pose(random, 0.4);
-    const Scene scene(random, pose, 150, 0.01);
-    const Fundamental model = oriented(of_pose(pose), scene);
-    const FundamentalProblem problem(scene.graph, scene.data(0.01));
-    Mask mask(scene.graph.words());
-    std::vector<double> r2(scene.graph.words() * 64);
-    const int inliers = problem.inliers(model, mask, r2);
-    CHECK_EQ(inliers, count_bits(mask));
-    count += inliers;
-    for (std::size_t e = 0; e < scene.graph.num_edges(); ++e) {
-      const double expected = sampson2(model, scene.points[e]);
-      CHECK_NEAR(r2[e], expected, 1e-9 * expected + 1e-18);
-      const bool front = side(model, scene.points[e]) > 0;
-      // Far from the lines, two components need not tell what three do: they are outliers.
-      if (expected < 1e-4) CHECK_EQ(front, has_bit(mask, e));
-      if (expected >= 1e-4) CHECK(!has_bit(mask, e));
-      behind += expected < 1e-4 && !front;
-    }
-    for (std::size_t e = scene.graph.num_edges(); e < r2.size(); ++e) CHECK(!has_bit(mask, e));
+  static void jacobian(const RefineArrays& edges, const Fundamental& model, double* r, double* J) {
+    table().jacobian(edges, model.F, r, J);
   }
-  CHECK(count > 500 && behind > 0);
-}
-
-// The threshold is put right above the residual of one edge after the other.
-void test_screen_is_a_superset() {
-  Source random(65);
-  int kept = 0, offered = 0;
-  for (int repeat = 0; repeat < 40; ++repeat) {
-    const Pose pose = random_pose(random, 0.4);
-    Scene scene(random, pose, 300, std::pow(10.0, random.in(-7, -1)));
-    const Fundamental model = oriented(of_pose(pose), scene);
-    if (repeat % 4 == 2) {
-      for (double& x : scene.x0) x *= 50;
-    }
-    std::vector<double> thresholds = {1e-9, 1e-6, 1e-3, 1.0, 1e3, 1e12};
-    Mask exact(scene.graph.words()), loose(scene.graph.words());
-    std::vector<double> r2(scene.graph.words() * 64);
-    FundamentalProblem(scene.graph, scene.data(1.0)).inliers(model, exact, r2);
-    for (std::size_t e = 0; e < scene.graph.num_edges(); e += 5) {
-      if (r2[e] > 0) thresholds.push_back(std::sqrt(r2[e]) * (1 + 1e-12));
-    }
-    for (double eps : thresholds) {
-      const FundamentalProblem problem(scene.graph, scene.data(eps));
-      const int inliers = problem.inliers(model, exact, {});
-      for (int enough : {0, inliers + 1, 1 << 30}) {
-        const int count = problem.screen(model, enough, loose);
-        CHECK_EQ(count, count_bits(loose));
-        bool superset = true;
-        for (std::size_t w = 0; w < exact.size(); ++w) superset &= !(exact[w] & ~loose[w]);
-        CHECK(superset);
-        if (enough == 0 && repeat % 4 != 2 && eps > 1e-3 && eps < 1e-1) {
-          kept += count;
-          offered += inliers;
-        }
-      }
-    }
+  static void residuals(const RefineArrays& edges, const Fundamental& model, double* r2) {
+    table().residuals(edges, model.F, r2);
   }
-  std::cerr << kept << " edges screened, " << offered << " inliers\n";
-  CHECK(offered > 500 && kept < 1.02 * offered);
-}
-
-void test_bad_points() {
-  Source random(66);
-  const Pose pose = random_pose(random, 0.4);
-  Scene scene(random, pose, 90, 0.0);
-  const Fundamental model = oriented(of_pose(pose), scene);
-  const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};
-  for (std::size_t e = 0; e < 16; ++e)
-    (e % 2 ? scene.x0 : scene.x1)[2 * e + e / 8] = bad[e / 2 % 4];
-  const FundamentalProblem problem(scene.graph, scene.data(1e-3));
-  Mask mask(scene.graph.words());
-  CHECK(problem.inliers(model, mask, {}) > 10);
-  for (std::size_t e = 0; e < 16; ++e) CHECK(!has_bit(mask, e) || e / 2 % 4 == 3);
-  Mask loose(scene.graph.words());
-  problem.screen(model, 0, loose);
-  for (std::size_t w = 0; w < mask.size(); ++w) CHECK(!(mask[w] & ~loose[w]));
-}
-
-struct Columns {
-  RefineColumns columns;
-  AlignedVector<double> weights;
-
-  Columns(Source& random, const Pose& pose, int count, double noise) {
-    weights.assign((at(count) + 7) / 8 * 8, 0.0);
-    columns.resize(at(count), weights.size());
-    for (std::size_t i = 0; i < at(count); ++i) {
-      const Points p = seen(random, pose, noise);
-      columns.x0[i] = p.x0, columns.y0[i] = p.y0;
-      columns.x1[i] = p.x1, columns.y1[i] = p.y1;
-      weights[i] = random.in(0.1, 2.0);
-    }
+  static void normal_equations(const RefineArrays& edges, const Fundamental& model, Loss loss,
+                               double eps2, double* out) {
+    table().normal_equations(edges, model.F, loss, eps2, out);
   }
-  RefineArrays arrays() const { return columns.arrays(weights); }
-};
-
-struct Rows {
-  std::vector<double> r, J;
-  Rows(const Columns& c, const double* F) : r(c.weights.size()), J(9 * c.weights.size()) {
-    table().jacobian(c.arrays(), F, r.data(), J.data());
+  static Fundamental moved(const Fundamental& model, const double* step) {
+    Fundamental out = model;
+    for (int k = 0; k < 9; ++k) out.F[k] += step[k];
+    return out;
   }
-};
-
-void test_derivatives(const Columns& c, const Fundamental& model, int count) {
-  const Rows rows(c, model.F);
-  for (int k = 0; k < 9; ++k) {
-    Fundamental up = model, down = model;
-    up.F[k] += 1e-6;
-    down.F[k] -= 1e-6;
-    const Rows above(c, up.F), below(c, down.F);
-    for (int i = 0; i < count; ++i) {
-      const double difference = (above.r[at(i)] - below.r[at(i)]) / 2e-6;
-      CHECK_NEAR(rows.J[at(9 * i + k)], difference, 1e-6 * (1 + std::abs(difference)));
-    }
-  }
-  const FactoredFundamental factored(model);
-  CHECK(distance(factored.model().F, model.F) < 1e-9);
-  double B[9][kParameters];
-  factored.derivatives(B);
-  for (int k = 0; k < kParameters; ++k) {
-    double step[kParameters] = {};
-    step[k] = 1e-6;
-    const Fundamental up = factored.moved(step).model();
-    step[k] = -1e-6;
-    const Fundamental down = factored.moved(step).model();
-    for (int i = 0; i < 9; ++i) CHECK_NEAR(B[i][k], (up.F[i] - down.F[i]) / 2e-6, 1e-8);
-    CHECK_NEAR(determinant(up.F), 0.0, 1e-14);
-  }
-}
-
-void test_normal_equations(const Columns& c, const Fundamental& model, int count, double eps2) {
-  const Rows rows(c, model.F);
-  std::vector<double> r2(c.weights.size());
-  table().residuals(c.arrays(), model.F, r2.data());
-  for (Loss loss : {Loss::kSquared, Loss::kTruncated, Loss::kCauchy}) {
-    double out[kMatrixSums], expected[kMatrixSums] = {};
-    table().normal_equations(c.arrays(), model.F, loss, eps2, out);
-    for (std::size_t i = 0; i < at(count); ++i) {
-      CHECK_NEAR(r2[i], rows.r[i] * rows.r[i], 1e-12 * r2[i] + 1e-20);
-      const bool inside = r2[i] < eps2;
-      const double robust = loss == Loss::kSquared     ? 1.0
-                            : loss == Loss::kTruncated ? inside
-                                                       : 1.0 / (1.0 + r2[i] / eps2);
-      const double w = c.weights[i] * robust, *J = &rows.J[9 * i];
-      int slot = 0;
-      for (int a = 0; a < 9; ++a) {
-        for (int b = a; b < 9; ++b) expected[slot++] += w * J[a] * J[b];
-      }
-      for (int a = 0; a < 9; ++a) expected[slot++] += w * J[a] * rows.r[i];
-      if (loss == Loss::kSquared) expected[slot] += c.weights[i] * r2[i];
-      if (loss == Loss::kTruncated) expected[slot] += c.weights[i] * (inside ? r2[i] : eps2);
-    }
-    for (int k = 0; k < kMatrixSums; ++k) {
-      CHECK_NEAR(out[k], expected[k], 1e-11 * count * (1 + std::abs(expected[k])));
-    }
-  }
-}
-
-void test_refinement(Source& random) {
-  for (int repeat = 0; repeat < 10; ++repeat) {
-    const Pose pose = random_pose(random, 0.4);
-    const Fundamental truth = of_pose(pose);
-    Columns c(random, pose, 60, 0.0);
-    double step[kParameters];
+  static Fundamental nearby(Source& random, const Fundamental& model) {
+    double step[FactoredFundamental::kParameters];
     for (double& s : step) s = random.in(-0.02, 0.02);
-    Fundamental model = FactoredFundamental(truth).moved(step).model();
-    const LmResult result =
-        refine_fundamental(model, c.columns, c.weights, Loss::kCauchy, 1e-2, 100);
-    CHECK(result.cost < 1e-12 && result.cost < result.initial_cost);
-    CHECK(distance(model.F, truth.F) < 1e-5);
+    return FactoredFundamental(model).moved(step).model();
+  }
+  static LmResult refine(Fundamental& model, RefineColumns& columns,
+                         std::span<const double> weights) {
+    const LmResult result = refine_fundamental(model, columns, weights, Loss::kCauchy, 1e-2, 100);
     CHECK_NEAR(determinant(model.F), 0.0, 1e-14);
+    return result;
+  }
+  static double error(const Fundamental& a, const Fundamental& b) { return distance(a.F, b.F); }
+};
+
+void test_factored() {
+  Source random(70);
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const Fundamental model = of_pose(random_pose(random, 0.4));
+    const FactoredFundamental factored(model);
+    CHECK(distance(factored.model().F, model.F) < 1e-9);
+    double B[9][kParameters];
+    factored.derivatives(B);
+    for (int k = 0; k < kParameters; ++k) {
+      double step[kParameters] = {};
+      step[k] = 1e-6;
+      const Fundamental up = factored.moved(step).model();
+      step[k] = -1e-6;
+      const Fundamental down = factored.moved(step).model();
+      for (int i = 0; i < 9; ++i) CHECK_NEAR(B[i][k], (up.F[i] - down.F[i]) / 2e-6, 1e-8);
+      CHECK_NEAR(determinant(up.F), 0.0, 1e-14);
+    }
   }
 }
 
@@ -437,16 +272,23 @@ void test_planes_are_completed() {
           {x, y, X1.x / X1.z + 2e-4 * random.in(-1, 1), X1.y / X1.z + 2e-4 * random.in(-1, 1)});
       if (points.size() > 100) points.back().x1 = random.in(-1, 1);  // wrong
     }
-    const Scene scene(points);
-    const Fundamental truth = oriented(of_pose(pose), scene);
-    const FundamentalProblem problem(scene.graph, scene.data(1e-3));
+    std::vector<double> x0, x1;
+    Edges edges;
+    for (const Points& p : points) {
+      x0.insert(x0.end(), {p.x0, p.y0});
+      x1.insert(x1.end(), {p.x1, p.y1});
+      edges.emplace_back(edges.size(), edges.size());
+    }
+    const Graph graph = make_graph(edges, 120, 120);
+    const Fundamental truth = of_pose(pose);
+    const FundamentalProblem problem(graph, {x0, x1, 1e-3});
     Refiner<FundamentalProblem> refiner(problem, Weighting::kEqual);
     FundamentalProblem::Workspace space = problem.workspace();
     Solutions<Fundamental> solutions;
     std::vector<int> sample;
     for (int k = 0; k < 7; ++k) sample.push_back(11 * k);  // all on the plane
     problem.solve(sample, space, solutions);
-    Mask mask(scene.graph.words());
+    Mask mask(graph.words());
     for (Fundamental model : solutions.models) {
       if (problem.inliers(model, mask, {}) < 60) continue;
       ++total;
@@ -471,115 +313,15 @@ void test_planes_are_completed() {
   CHECK(total > 20 && found * 10 >= 9 * total && before * 2 < total);
 }
 
-// Lets everything through, so that the loop scores every hypothesis exactly.
-struct Exact : FundamentalProblem {
-  using FundamentalProblem::FundamentalProblem;
-
-  int screen(const Fundamental&, int, std::span<uint64_t> mask) const {
-    std::fill(mask.begin(), mask.end(), 0);
-    for (int e = 0; e < static_cast<int>(graph().num_edges()); ++e) set_bit(mask, e);
-    return static_cast<int>(graph().num_edges());
-  }
-};
-
-template <class P>
-SearchResult<Fundamental> search(const Scene& scene, double eps, int threads) {
-  const P problem(scene.graph, scene.data(eps));
-  const HcmTerms terms(scene.graph, 0.3, 0.01);
-  std::vector<int> all(scene.graph.num_edges());
-  std::iota(all.begin(), all.end(), 0);
-  const Proposals proposals(scene.graph, all, false);
-  Options options;
-  options.min_iterations = 600;
-  options.max_iterations = 1500;
-  Workers workers(threads);
-  Interrupt interrupt;
-  Pool<Fundamental> pool(30);
-  return LoRansac<P, HcmScorer>(
-             problem, proposals, options, Weighting::kByDegree,
-             [&] { return HcmScorer(scene.graph, terms); }, workers, interrupt)
-      .run(&pool);
-}
-
-// The loop finds the same with every hypothesis scored in float64, for any number of threads.
-void test_screening_loses_nothing() {
-  Source random(68);
-  for (double eps : {1e-6, 1e-5, 1e-3, 0.02}) {
-    const Scene scene(random, random_pose(random, 0.4), 200, 1.5 * eps);
-    const auto exact = search<Exact>(scene, eps, 1);
-    CHECK(exact.found);
-    for (int threads : {1, 2}) {
-      const auto screened = search<FundamentalProblem>(scene, eps, threads);
-      CHECK(std::memcmp(&screened.model, &exact.model, sizeof(Fundamental)) == 0);
-      CHECK_EQ(screened.iterations, exact.iterations);
-      CHECK_EQ(screened.refinements, exact.refinements);
-    }
-  }
-}
-
-void test_sets_agree(const Columns& c, const Pose& pose) {
-  Source random(69);
-  const Scene scene(random, pose, 200, 0.02);
-  const Fundamental model = oriented(of_pose(pose), scene);
-  const FundamentalProblem problem(scene.graph, scene.data(0.01));
-  const Batch problems(random, kSevenPointBatch);
-  std::vector<double> first;
-  for_each_instruction_set([&](const char* name) {
-    const Rows rows(c, model.F);
-    std::vector<double> all = rows.r;
-    all.insert(all.end(), rows.J.begin(), rows.J.end());
-    for (Loss loss : {Loss::kSquared, Loss::kTruncated, Loss::kCauchy}) {
-      double out[kMatrixSums];
-      table().normal_equations(c.arrays(), model.F, loss, 1e-6, out);
-      all.insert(all.end(), out, out + kMatrixSums);
-    }
-    Mask mask(scene.graph.words());
-    std::vector<double> distances(scene.graph.words() * 64);
-    all.push_back(problem.inliers(model, mask, distances));
-    for (double d : distances) all.push_back(std::isnan(d) ? -1.0 : d);
-    if (std::strcmp(name, "baseline") != 0) {  // a nearly double root may be there or not
-      const auto out = solve(*problems.batch);
-      all.push_back(out->count);
-      all.insert(all.end(), out->F[0], out->F[0] + 9 * out->count);
-    }
-    if (first.empty()) {
-      first = all;
-    } else if (std::strcmp(name, "baseline") != 0) {
-      CHECK(all.size() == first.size() &&
-            std::memcmp(first.data(), all.data(), all.size() * sizeof(double)) == 0);
-    } else {
-      for (std::size_t i = 0; i < std::min(all.size(), first.size()); ++i) {
-        CHECK_NEAR(all[i], first[i], 1e-9 * (1e-3 + std::abs(first[i])));
-      }
-    }
-  });
-}
-
 }  // namespace
 
 int main() {
   for_each_instruction_set([](const char*) {
     test_solver_is_right();
-    test_alone_and_in_a_batch();
     test_bad_samples();
-    test_definition();
-    test_screen_is_a_superset();
-    test_bad_points();
-    Source random(70);
-    for (int count : {1, 7, 8, 9, 50}) {
-      const Pose pose = random_pose(random, 0.4);
-      const Columns c(random, pose, count, 0.02);
-      test_derivatives(c, of_pose(pose), count);
-      test_normal_equations(c, of_pose(pose), count, 1e-4);
-    }
-    test_refinement(random);
     test_planes_are_completed();
-    test_screening_loses_nothing();
   });
-  Source random(71);
-  for (int count : {5, 64, 301}) {
-    const Pose pose = random_pose(random, 0.4);
-    test_sets_agree(Columns(random, pose, count, 1e-3), pose);
-  }
+  test_factored();
+  test_problem<FundamentalCase>();
   return check::finish();
 }

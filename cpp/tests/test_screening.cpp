@@ -14,23 +14,15 @@ using namespace manymatch;
 
 namespace {
 
-// Lets everything through, so that the loop scores every hypothesis exactly.
-struct Exact : RelativePoseProblem {
-  using RelativePoseProblem::RelativePoseProblem;
+// kExact lets everything through, so that the loop scores every hypothesis exactly. kCareless takes
+// the slack for rounding off the threshold instead of adding it; kForgetful misses one edge in
+// forty.
+enum class Screening { kAsItIs, kExact, kCareless, kForgetful };
 
-  int screen(const Pose&, int, std::span<uint64_t> mask) const {
-    const std::size_t edges = graph().num_edges();
-    for (std::size_t w = 0; w < graph().words(); ++w) {
-      const std::size_t left = edges - 64 * w;
-      mask[w] = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
-    }
-    return static_cast<int>(edges);
-  }
-};
-
-// Takes the slack for rounding off the threshold instead of adding it.
-struct Careless : RelativePoseProblem {
-  Careless(const Graph& g, const VertexPoints& given) : RelativePoseProblem(g, given), points(6) {
+// One type for all of them: the loop is compiled once per score.
+struct Screened : RelativePoseProblem {
+  Screened(const Graph& g, const VertexPoints& given, Screening how = Screening::kAsItIs)
+      : RelativePoseProblem(g, given), screening(how), points(6) {
     for (std::size_t e = 0; e < g.num_edges(); ++e) {
       const double* ends[] = {&given.x0[2 * at(g.left[e])], &given.x1[2 * at(g.right[e])]};
       for (std::size_t side = 0; side < 2; ++side) {
@@ -45,34 +37,31 @@ struct Careless : RelativePoseProblem {
   }
 
   int screen(const Pose& pose, int enough, std::span<uint64_t> mask) const {
-    EdgeArrays arrays{};
-    arrays.x0f = points[0].data();
-    arrays.y0f = points[1].data();
-    arrays.n0f = points[2].data();
-    arrays.x1f = points[3].data();
-    arrays.y1f = points[4].data();
-    arrays.n1f = points[5].data();
-    arrays.words = graph().words();
-    return kernels<RelativePoseKernels>().screen(arrays, {pose.R, pose.t}, eps(), -3e-6, enough,
-                                                 mask.data());
-  }
-
-  std::vector<std::vector<float>> points;
-};
-
-// Misses one edge in forty.
-struct Forgetful : RelativePoseProblem {
-  using RelativePoseProblem::RelativePoseProblem;
-
-  int screen(const Pose& pose, int, std::span<uint64_t> mask) const {
-    RelativePoseProblem::screen(pose, 0, mask);
-    int count = 0;
-    for (std::size_t e = 0; e < graph().num_edges(); ++e) {
-      if (e % 40 == 7) mask[e / 64] &= ~(uint64_t{1} << (e % 64));
-      count += static_cast<int>(mask[e / 64] >> (e % 64) & 1);
+    if (screening == Screening::kAsItIs) return RelativePoseProblem::screen(pose, enough, mask);
+    if (screening == Screening::kCareless) {
+      EdgeArrays arrays{};
+      arrays.x0f = points[0].data();
+      arrays.y0f = points[1].data();
+      arrays.n0f = points[2].data();
+      arrays.x1f = points[3].data();
+      arrays.y1f = points[4].data();
+      arrays.n1f = points[5].data();
+      arrays.words = graph().words();
+      return kernels<RelativePoseKernels>().screen(arrays, {pose.R, pose.t}, eps(), -3e-6, enough,
+                                                   mask.data());
     }
-    return count;
+    const bool exact = screening == Screening::kExact;
+    if (exact) std::fill(mask.begin(), mask.end(), 0);
+    if (!exact) RelativePoseProblem::screen(pose, 0, mask);
+    for (std::size_t e = 0; e < graph().num_edges(); ++e) {
+      if (exact) set_bit(mask, static_cast<int>(e));
+      if (!exact && e % 40 == 7) mask[e / 64] &= ~(uint64_t{1} << (e % 64));
+    }
+    return count_bits(mask);
   }
+
+  Screening screening;
+  std::vector<std::vector<float>> points;
 };
 
 struct Outcome {
@@ -80,10 +69,10 @@ struct Outcome {
   std::vector<Pool<Pose>::Entry> pool;
 };
 
-template <class P, class Scorer>
-Outcome search(const Pair& pair, const Graph& graph, const std::function<Scorer()>& scorer,
-               int pool_size, int threads) {
-  const P problem(graph, pair.points());
+template <class Scorer>
+Outcome search(Screening screening, const Pair& pair, const Graph& graph,
+               const std::function<Scorer()>& scorer, int pool_size, int threads) {
+  const Screened problem(graph, pair.points(), screening);
   std::vector<int> all(graph.num_edges());
   std::iota(all.begin(), all.end(), 0);
   const Proposals proposals(graph, all, false);
@@ -95,8 +84,8 @@ Outcome search(const Pair& pair, const Graph& graph, const std::function<Scorer(
   Interrupt interrupt;
   Pool<Pose> pool(std::max(pool_size, 1));
   Outcome out;
-  out.result = LoRansac<P, Scorer>(problem, proposals, options, Weighting::kByDegree, scorer,
-                                   workers, interrupt)
+  out.result = LoRansac<Screened, Scorer>(problem, proposals, options, Weighting::kByDegree, scorer,
+                                          workers, interrupt)
                    .run(pool_size ? &pool : nullptr);
   out.pool = pool.entries();
   return out;
@@ -149,20 +138,22 @@ void test() {
     const HcmTerms terms(graph, 0.3, 0.01);
     const std::function<HcmScorer()> hcm = [&] { return HcmScorer(graph, terms); };
     const int pool = seed % 2 ? 100 : 20, threads = seed % 3 ? 1 : 2;
-    const Outcome exact = search<Exact, HcmScorer>(pair, graph, hcm, pool, 1);
-    const auto screened = search<RelativePoseProblem, HcmScorer>(pair, graph, hcm, pool, threads);
+    const Outcome exact = search<HcmScorer>(Screening::kExact, pair, graph, hcm, pool, 1);
+    const auto screened = search<HcmScorer>(Screening::kAsItIs, pair, graph, hcm, pool, threads);
     CHECK(exact.result.found && same(exact.result, screened.result));
     kept += static_cast<int>(exact.pool.size());
     lost_screened += lost(exact, screened);
-    lost_careless += lost(exact, search<Careless, HcmScorer>(pair, graph, hcm, pool, 1));
-    lost_forgetful += lost(exact, search<Forgetful, HcmScorer>(pair, graph, hcm, pool, 1));
+    lost_careless +=
+        lost(exact, search<HcmScorer>(Screening::kCareless, pair, graph, hcm, pool, 1));
+    lost_forgetful +=
+        lost(exact, search<HcmScorer>(Screening::kForgetful, pair, graph, hcm, pool, 1));
 
     const std::function<McmScorer()> mcm = [&] { return McmScorer(graph); };
-    CHECK(same(search<Exact, McmScorer>(pair, graph, mcm, 0, 1).result,
-               search<RelativePoseProblem, McmScorer>(pair, graph, mcm, 0, threads).result));
+    CHECK(same(search<McmScorer>(Screening::kExact, pair, graph, mcm, 0, 1).result,
+               search<McmScorer>(Screening::kAsItIs, pair, graph, mcm, 0, threads).result));
     const std::function<CmScorer()> cm = [&] { return CmScorer(pair.eps * pair.eps); };
-    CHECK(same(search<Exact, CmScorer>(pair, graph, cm, 0, 1).result,
-               search<RelativePoseProblem, CmScorer>(pair, graph, cm, 0, threads).result));
+    CHECK(same(search<CmScorer>(Screening::kExact, pair, graph, cm, 0, 1).result,
+               search<CmScorer>(Screening::kAsItIs, pair, graph, cm, 0, threads).result));
   }
   std::cerr << kept << " hypotheses kept in float64, " << lost_screened << " lost by the screen, "
             << lost_careless << " with the slack turned around, " << lost_forgetful

@@ -131,24 +131,13 @@ void test_failures(const Scene& scene) {
 }
 
 // A polish that moves the model away from all its inliers.
-struct SpoilingPolish : TranslationProblem {
-  using TranslationProblem::TranslationProblem;
-
-  LmResult refine(Shift& model, const GatheredEdges& gathered, Loss loss, double scale2,
-                  int max_iterations, Workspace& space) const {
-    if (loss == Loss::kCauchy) model.dx += 1e6;
-    return TranslationProblem::refine(model, gathered, loss, scale2, max_iterations, space);
-  }
-};
-
-void test_model_before_a_polish_that_spoils_it(const Scene& scene) {
+void test_model_before_a_polish_that_spoils_it(Scene scene) {
+  scene.data.spoil_polish = 1e6;
   for (Method method : kMethods) {
     for (unsigned disabled : {0U, unsigned{kPolishPart}}) {
       Options options = quick_options(1);
       options.disabled = disabled;
-      Interrupt interrupt;
-      const Found found =
-          estimate<SpoilingPolish>(scene.input(true), scene.data, method, options, interrupt);
+      const Found found = run(scene, scene.input(true), method, options);
       CHECK(found.success && found.cardinality >= 38);
       CHECK_NEAR(found.model.dx, 3.0, 0.02);
     }

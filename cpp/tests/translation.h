@@ -19,6 +19,8 @@ struct TranslationData {
   std::vector<double> x0, y0, x1, y1;
   double eps = 0.05;
   Screen screen = Screen::kLoose;
+  // How far a refinement moves the model away first, and how much farther a polish does.
+  double spoil = 0.0, spoil_polish = 0.0;
 };
 
 class TranslationProblem {
@@ -72,7 +74,8 @@ class TranslationProblem {
   }
   // The weighted mean of the shifts of the inliers among the edges, whatever the loss.
   manymatch::LmResult refine(Shift& model, const manymatch::GatheredEdges& gathered,
-                             manymatch::Loss, double, int max_iterations, Workspace&) const {
+                             manymatch::Loss loss, double, int max_iterations, Workspace&) const {
+    model.dx += data_.spoil + (loss == manymatch::Loss::kCauchy ? data_.spoil_polish : 0.0);
     for (int i = 0; i < std::min(max_iterations, 5); ++i) {
       Shift sum;
       double total = 0;

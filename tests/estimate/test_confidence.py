@@ -329,6 +329,7 @@ def test_the_accuracy_is_that_of_normal_errors():
     assert confidence.accuracy(spread) == pytest.approx(expected, abs=0.005)
 
 
+@pytest.mark.statistics
 def test_probabilities_are_those_observed_on_other_scenes():
     # None of these scenes or settings was fitted; short searches for some that fail.
     config = dataclasses.replace(EASY, num_points=30, num_outliers=100, descriptor_noise=0.3)

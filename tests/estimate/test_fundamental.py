@@ -384,6 +384,7 @@ def test_bad_arguments_are_one_sentence(arguments, sentence):
         estimate_fundamental(**{"graph": AssociationGraph.from_matches(points, points)} | arguments)
 
 
+@pytest.mark.statistics
 def test_covariance_is_that_of_the_errors():
     squares = []
     points0, points1, truth = scene(np.random.default_rng(1), 150)

@@ -146,6 +146,7 @@ def solve(name, seed=0, true=80, wrong=60):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.statistics
 def test_covariance_is_that_of_the_errors(name):
     case, squares = CASES[name], []
     for seed in range(60):

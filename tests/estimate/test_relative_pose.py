@@ -518,11 +518,13 @@ def control():
 
 
 @pytest.mark.parametrize(("worse", "better"), [("cm", "hcm"), ("hcm", "mcm"), ("cm", "hcm-mcm")])
+@pytest.mark.statistics
 def test_rows_separate_the_scorers(ordering, worse, better):
     gain = paired_bootstrap_interval(ordering[better], ordering[worse], np.mean)
     assert gain.low > 0.0
 
 
+@pytest.mark.statistics
 def test_two_stages_are_not_below_mcm(ordering):
     gain = paired_bootstrap_interval(ordering["hcm-mcm"], ordering["mcm"], np.mean)
     # On 40 pairs two or three either way are chance.
@@ -530,6 +532,7 @@ def test_two_stages_are_not_below_mcm(ordering):
     assert gain.value > -0.1
 
 
+@pytest.mark.statistics
 def test_without_rows_every_method_solves_the_same_pairs(control):
     for method in COMPARED:
         assert control[method].mean() > 0.9
