@@ -13,71 +13,18 @@ from manymatch import (
     AbsolutePose,
     AssociationGraph,
     Camera,
-    Options,
     RelativePose,
     _core,
     assess,
     estimate_absolute_pose,
-    estimate_many,
 )
 from manymatch._validate import METHODS
 from manymatch.estimate.words import model_sentence
 from tests.oracles import absolute_pose as oracle
 from tests.support.data_folder import data_folder
+from tests.support.synthetic_problems import CAMERA, CASES, apart, query_graph
 
-OPTIONS = Options(threshold_px=3.0, max_iterations=3_000, threads=1)
-CAMERA = Camera("PINHOLE", 800, 600, [700.0, 690.0, 399.5, 299.5])
-
-
-def random_pose(rng):
-    """Pose of a camera that looks at the origin from a distance of about 4."""
-    R = Rotation.random(random_state=rng).as_matrix()
-    return AbsolutePose(R, np.append(rng.uniform(-0.3, 0.3, 2), rng.uniform(3.0, 5.0)))
-
-
-def random_query(seed, right=70, wrong=30, partners=3, noise=0.5, camera=CAMERA, plane=False):
-    """Keypoints with several candidates each, of which the right one is often not the first."""
-    rng = np.random.default_rng(seed)
-    pose = random_pose(rng)
-    points = rng.uniform(-1.2, 1.2, (right + wrong, 3))
-    if plane:
-        points[:, 2] = 0.0
-    seen = points @ pose.R.T + pose.t
-    pixels = camera.project(seen[:, :2] / seen[:, 2:])
-    pixels += noise * rng.standard_normal(pixels.shape)
-    pixels[right:] = rng.uniform(0, [800, 600], (wrong, 2))
-    edges, rank = [], []
-    for i in range(right + wrong):
-        chosen = [int(j) for j in rng.choice(right + wrong, partners, replace=False) if j != i]
-        if i < right:
-            chosen.insert(int(rng.integers(len(chosen) + 1)) // 2, i)
-        edges += [(i, j) for j in chosen]
-        rank += list(range(1, len(chosen) + 1))
-    order = np.argsort(rank, kind="stable")
-    graph = AssociationGraph(
-        pixels, points, np.array(edges)[order], rank=np.array(rank, np.int32)[order]
-    )
-    return graph, pose
-
-
-def apart(first, second):
-    """Angle in degrees between rotations, and distance of the centres in per cent of 4."""
-    angle = Rotation.from_matrix(first.R.T @ second.R).magnitude()
-    return max(np.degrees(angle), 25.0 * np.linalg.norm(first.center - second.center))
-
-
-def same(first, second):
-    """Whether two estimates agree in everything but the time."""
-    skipped = ("timing", "options", "alternatives", "_pair", "_model")
-    for field in dataclasses.fields(first):
-        a, b = getattr(first, field.name), getattr(second, field.name)
-        if field.name in skipped:
-            continue
-        if isinstance(a, np.ndarray):
-            assert np.array_equal(a, b, equal_nan=True), field.name
-        else:
-            assert a == b or (a != a and b != b), field.name  # noqa: PLR0124 - NaN
-    return True
+OPTIONS = CASES["absolute"].options
 
 
 def test_poses_are_values():
@@ -147,7 +94,7 @@ def test_three_point_solver_against_poselib():
 
 def test_residuals_and_inliers_against_the_definition():
     for seed in range(5):
-        graph, pose = random_query(seed)
+        graph, pose = query_graph(seed)
         x0, f = CAMERA.unproject(graph.points0), (1.0, 1.3)[seed % 2]
         pose = AbsolutePose(pose.R, pose.t - [0, 0, 3.5])  # some are behind
         edges = np.ascontiguousarray(graph.edges, np.int32)
@@ -168,7 +115,7 @@ def test_residuals_and_inliers_against_the_definition():
 
 
 def test_derivatives_against_differences():
-    graph, pose = random_query(4)
+    graph, pose = query_graph(4)
     x0, x1 = CAMERA.unproject(graph.points0)[:50], np.ascontiguousarray(graph.points1[:50])
     r, J = _core.reprojection_jacobian(x0, x1, pose.R, pose.t, 1.2)
     assert r.shape == (50, 2)
@@ -189,49 +136,18 @@ def test_derivatives_against_differences():
         )
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_finds_the_pose(method):
-    for seed in range(4):
-        graph, truth = random_query(seed)
-        estimate = estimate_absolute_pose(graph, CAMERA, method, OPTIONS)
-        assert estimate.success
-        assert estimate.failure == ""
-        assert estimate.problem == "absolute"
-        assert isinstance(estimate.pose, AbsolutePose)
-        assert apart(estimate.pose, truth) < 0.5
-        assert np.mean(estimate.matches[:, 0] == estimate.matches[:, 1]) > 0.9
-        assert len(estimate.matches) >= 65
-        assert estimate.camera0 == CAMERA
-        assert estimate.camera1 is None
-        assert estimate.focal_sd_px == ()
-        assert "AbsolutePose" in repr(estimate)
-
-
-def test_result_is_consistent_with_itself():
-    graph, _ = random_query(7)
-    estimate = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
-    pose, x0 = estimate.pose, CAMERA.unproject(graph.points0)
-    error = np.sqrt(
-        [
-            oracle.reprojection_error2(pose.R, pose.t, x0[i], graph.points1[j])
-            for i, j in graph.edges
-        ]
-    )
-    error = np.nan_to_num(error, nan=np.inf) * CAMERA.focal
-    near = np.abs(error - 3.0) < 1e-6
-    np.testing.assert_array_equal(estimate.inliers[~near], (error < 3.0)[~near])
-    assert estimate.num_inliers == estimate.inliers.sum()
-    assert estimate.cardinality == len(estimate.matches) == len(estimate.match_probability)
-    for column in estimate.matches.T:
-        assert len(np.unique(column)) == len(column)
-    assert ((estimate.match_probability > 0) & (estimate.match_probability < 1)).all()
+def test_the_camera_is_the_one_given():
+    estimate = estimate_absolute_pose(query_graph(0)[0], CAMERA, "auto", OPTIONS)
+    assert isinstance(estimate.pose, AbsolutePose)
+    assert estimate.camera0 == CAMERA
+    assert estimate.camera1 is None
+    assert estimate.focal_sd_px == ()
     assert estimate.noise_px == pytest.approx(0.5, rel=0.3)
-    assert estimate_absolute_pose(graph, CAMERA, "mcm", OPTIONS).match_probability is None
 
 
 def test_refinement_reaches_the_least_squares_optimum():
     # Without wrong candidates and with a wide threshold the loss is nearly that of least squares.
-    graph, truth = random_query(3, right=60, wrong=0, noise=0.05)
+    graph, truth = query_graph(3, right=60, wrong=0, noise=0.05)
     graph = graph.filter(graph.edges[:, 0] == graph.edges[:, 1])
     estimate = estimate_absolute_pose(graph, CAMERA, "cm", OPTIONS.replace(threshold_px=100.0))
     i, j = graph.edges.T
@@ -241,47 +157,10 @@ def test_refinement_reaches_the_least_squares_optimum():
     assert apart(estimate.pose, best) < 0.1 * apart(best, truth)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("camera", [CAMERA, Camera.unknown(800, 600)], ids=["known", "unknown"])
-def test_threads_do_not_matter(method, camera):
-    graph, _ = random_query(11, right=25, wrong=75)
-    one = estimate_absolute_pose(graph, camera, method, OPTIONS)
-    for threads in (2, 8):
-        assert same(
-            one, estimate_absolute_pose(graph, camera, method, OPTIONS.replace(threads=threads))
-        )
-
-
-def test_instruction_sets_agree():
-    graph, _ = random_query(12, right=25, wrong=75)
-    results = {}
-    try:
-        for name in _core.instruction_sets():
-            _core.force_instruction_set(name)
-            results[name] = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
-    finally:
-        _core.force_instruction_set(None)
-    best = results.pop(_core.instruction_sets()[0])
-    for name, other in results.items():
-        if name == "baseline":
-            assert apart(other.pose, best.pose) < 1e-6
-        else:
-            assert same(best, other)
-
-
-def test_samples_come_from_the_proposals():
-    graph, truth = random_query(13)
-    right = graph.edges[:, 0] == graph.edges[:, 1]
-    all_right = estimate_absolute_pose(graph, CAMERA, "hcm", OPTIONS, proposals=right)
-    none_right = estimate_absolute_pose(graph, CAMERA, "hcm", OPTIONS, proposals=~right)
-    assert apart(all_right.pose, truth) < 0.5
-    assert not none_right.success or apart(none_right.pose, truth) > 5.0
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([1e-6, 0.25, 64.0, 1e5]))
 def test_the_frame_of_the_world_does_not_matter(seed, scale):
-    graph, truth = random_query(seed)
+    graph, truth = query_graph(seed)
     rng = np.random.default_rng(seed)
     R = Rotation.random(random_state=rng).as_matrix()
     shift = scale * rng.uniform(-1000, 1000, 3)
@@ -300,7 +179,7 @@ def test_the_frame_of_the_world_does_not_matter(seed, scale):
 
 
 def test_far_points_cost_no_digits():
-    graph, _ = random_query(14)
+    graph, _ = query_graph(14)
     points = np.array(graph.points1)
     points[-1] = [1e9, -3e8, 5e8]
     first = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
@@ -309,7 +188,7 @@ def test_far_points_cost_no_digits():
 
 
 def test_points_behind_the_camera_are_outliers():
-    graph, truth = random_query(15, right=60, wrong=0, noise=0.0)
+    graph, truth = query_graph(15, right=60, wrong=0, noise=0.0)
     graph = graph.filter(graph.edges[:, 0] == graph.edges[:, 1])
     points = np.array(graph.points1)
     behind = 2 * truth.center - points[:20]  # mirrored at the centre: seen at the same pixels
@@ -323,14 +202,14 @@ def test_points_behind_the_camera_are_outliers():
 
 def test_lenses_are_undistorted():
     camera = Camera("OPENCV", 800, 600, [700, 690, 399.5, 299.5, -0.2, 0.05, 1e-3, -1e-3])
-    graph, truth = random_query(16, camera=camera)
+    graph, truth = query_graph(16, camera=camera)
     assert apart(estimate_absolute_pose(graph, camera, "auto", OPTIONS).pose, truth) < 0.5
     assert apart(estimate_absolute_pose(graph, camera.K, "auto", OPTIONS).pose, truth) > 0.5
 
 
 def test_a_plane_is_enough():
     for seed in range(4):
-        graph, truth = random_query(seed, plane=True)
+        graph, truth = query_graph(seed, plane=True)
         estimate = estimate_absolute_pose(graph, CAMERA, "auto", OPTIONS)
         assert apart(estimate.pose, truth) < 0.5
 
@@ -339,7 +218,7 @@ def test_a_plane_is_enough():
 def test_unknown_focal_length(method):
     for seed, focal in enumerate((400.0, 700.0, 1500.0)):
         camera = Camera("SIMPLE_PINHOLE", 800, 600, [focal, 399.5, 299.5])
-        graph, truth = random_query(seed, right=100, wrong=50, camera=camera)
+        graph, truth = query_graph(seed, right=100, wrong=50, camera=camera)
         unknown = Camera.unknown(800, 600)
         options = OPTIONS.replace(max_iterations=10_000)
         estimate = estimate_absolute_pose(graph, unknown, method, options)
@@ -376,43 +255,21 @@ LINE = np.linspace([0.0, 0.0, 4.0], [1.0, 0.5, 6.0], 30)
 PIXELS = CAMERA.project(LINE[:, :2] / LINE[:, 2:])
 
 
-@pytest.mark.parametrize(
-    ("pixels", "points", "reason"),
-    [
-        (np.zeros((0, 2)), np.zeros((0, 3)), "no points on side 0"),
-        (PIXELS[:2], LINE[:2], "2 edges"),
-        (PIXELS, LINE, "no sample gave a pose"),
-        (PIXELS, np.tile(LINE[:1], (30, 1)), "no sample gave a pose"),
-    ],
-)
-def test_what_cannot_be_solved_says_why(pixels, points, reason):
-    for method in METHODS:
-        graph = AssociationGraph.from_matches(pixels, points)
-        estimate = estimate_absolute_pose(graph, CAMERA, method, OPTIONS)
-        assert not estimate.success
-        assert reason in estimate.failure
-        assert estimate.pose is None
-        assert estimate.matches.shape == (0, 2)
-        assert not estimate.inliers.any()
-        assert estimate.match_probability is None or len(estimate.match_probability) == 0
+GRAPH = AssociationGraph.from_matches(PIXELS, LINE)
 
 
-def test_nearly_a_line_is_no_pose():
+@pytest.mark.parametrize("method", METHODS)
+def test_nearly_a_line_is_no_pose(method):
     points = LINE + np.random.default_rng(1).normal(0, 1e-3, LINE.shape)
     graph = AssociationGraph.from_matches(PIXELS, points)
-    for method in METHODS:
-        estimate = estimate_absolute_pose(graph, CAMERA, method, OPTIONS)
-        assert not estimate.success
-        assert "line" in estimate.failure or "determine" in estimate.failure
-
-
-GRAPH = AssociationGraph.from_matches(PIXELS, LINE)
+    estimate = estimate_absolute_pose(graph, CAMERA, method, OPTIONS)
+    assert not estimate.success
+    assert "line" in estimate.failure or "determine" in estimate.failure
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"graph": "g.npz"}, "graph must be an AssociationGraph"),
         (
             {"graph": AssociationGraph.from_matches(PIXELS, PIXELS)},
             r"graph must have points in space \(N, 3\) as points1 here",
@@ -422,9 +279,6 @@ GRAPH = AssociationGraph.from_matches(PIXELS, LINE)
             r"graph must have pixels \(N, 2\) as points0 here",
         ),
         ({"camera": None}, "camera must be a Camera"),
-        ({"method": "ransac"}, "method must be one of"),
-        ({"options": {"seed": 1}}, "options must be an Options"),
-        ({"proposals": [True]}, "proposals must be a boolean array"),
         ({"threshold_px": -1}, "threshold_px"),
     ],
 )
@@ -434,7 +288,7 @@ def test_bad_arguments_are_one_sentence(arguments, sentence):
 
 
 def test_automatic_threshold():
-    graph, truth = random_query(17, noise=1.5)
+    graph, truth = query_graph(17, noise=1.5)
     estimate = estimate_absolute_pose(graph, CAMERA, threshold_px="auto", threads=1)
     assert 1.0 <= estimate.threshold_px <= 4.0
     assert apart(estimate.pose, truth) < 1.0
@@ -483,15 +337,8 @@ def test_agrees_with_poselib_on_rank_one(name):
             assert np.linalg.norm(ours.center - other.center) < 0.005 * depth
 
 
-def test_many_at_once_and_one_by_one():
-    queries = [random_query(seed)[0] for seed in range(3)]
-    together = estimate_many([("absolute", graph, CAMERA) for graph in queries], options=OPTIONS)
-    for graph, estimate in zip(queries, together, strict=True):
-        assert same(estimate, estimate_absolute_pose(graph, CAMERA, options=OPTIONS))
-
-
 def test_confidence():
-    graph, truth = random_query(20)
+    graph, truth = query_graph(20)
     estimate = estimate_absolute_pose(graph, CAMERA, options=OPTIONS)
     confidence = assess(estimate)
     assert confidence.verdict == "solved"

@@ -7,9 +7,9 @@ import manymatch
 from benchmarks.accuracy import alternatives
 from benchmarks.accuracy.alternatives import K, case_of, fit_nats, scene_cases
 from manymatch.evaluate import pose_error_deg
-from tests.estimate.test_homography import corner_error, mapped
 from tests.oracles.auto_graphs import constant, synthetic_graph
 from tests.oracles.matching import is_matching
+from tests.support.synthetic_problems import corner_error, mapped
 
 SEEDS = range(12)
 OPTIONS = manymatch.Options(max_iterations=5_000, threads=1)

@@ -8,10 +8,9 @@ import pytest
 import manymatch
 from manymatch import Options
 from manymatch._validate import METHODS
-from tests.estimate.test_homography import corner_error, mapped
-from tests.estimate.test_homography import random_graph as planar_graph
 from tests.oracles.auto_graphs import K, synthetic_graph, with_graph
 from tests.oracles.geometry import angle_between
+from tests.support.synthetic_problems import corner_error, mapped, planar_graph
 
 AUTO = Options(threshold_px="auto", min_iterations=300, max_iterations=3_000, threads=1)
 LEAST, MOST = 1.0, 4.0  # working pixels

@@ -1,105 +1,34 @@
 """Fundamental matrices: against slow twins and other libraries, by symmetry, and where none is."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manymatch import AssociationGraph, Options, _core, assess, estimate_fundamental
+from manymatch import AssociationGraph, _core, assess, estimate_fundamental
 from manymatch._validate import METHODS
 from tests.oracles import fundamental as oracle
 from tests.support.data_folder import data_folder
+from tests.support.synthetic_problems import (
+    CASES,
+    FOCAL,
+    SIZE,
+    epipolar_graph,
+    off_by,
+    project,
+    signed,
+    small_pose,
+    two_views,
+)
 
-OPTIONS = Options(threshold_px=1.0, max_iterations=30_000, threads=1)
-SIZE = np.array([800.0, 600.0])
-FOCAL = 700.0
-
-
-def random_pose(rng):
-    """Rotation up to some ten degrees and a baseline of about a tenth of the distance."""
-    w = rng.normal(0, 0.1, 3)
-    angle = np.linalg.norm(w)
-    W = np.cross(np.eye(3), w / angle)
-    R = np.eye(3) + np.sin(angle) * W + (1 - np.cos(angle)) * W @ W
-    return R, rng.normal(0, 0.4, 3)
-
-
-def project(points):
-    """Pixels of points (N, 3) in a camera's frame."""
-    return FOCAL * points[:, :2] / points[:, 2:] + SIZE / 2
-
-
-def scene(rng, count, plane=0):
-    """Pixels (N, 2) twice and the true F; the first `plane` points lie on one plane."""
-    R, t = random_pose(rng)
-    pixels = rng.uniform(0.05 * SIZE, 0.95 * SIZE, (count, 2))
-    depth = rng.uniform(3, 8, count)
-    rays = np.column_stack([(pixels - SIZE / 2) / FOCAL, np.ones(count)])
-    depth[:plane] = 5.0 / (rays[:plane] @ [0.3, -0.2, 1.0])
-    X = rays * depth[:, None]
-    K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
-    inverse = np.linalg.inv(K)
-    F = inverse.T @ np.cross(np.eye(3), t).T @ R @ inverse
-    x1 = X @ R.T + t
-    return pixels, project(x1), signed(F)
-
-
-def signed(F):
-    """Norm one, the largest entry positive."""
-    return F / (np.sign(F.flat[np.argmax(np.abs(F))]) * np.linalg.norm(F))
-
-
-def random_graph(seed, right=90, wrong=40, partners=2, noise=0.2, plane=0):
-    """Keypoints with several candidates each, of which the right one is often not the first."""
-    rng = np.random.default_rng(seed)
-    points0, points1, F = scene(rng, right + wrong, plane)
-    points1 = points1 + noise * rng.standard_normal(points1.shape)
-    points1[right:] = rng.uniform(0, SIZE, (wrong, 2))
-    edges, rank = [], []
-    for i in range(right + wrong):
-        others = [int(j) for j in rng.choice(right + wrong, partners, replace=False) if j != i]
-        if i < right:
-            others.insert(min(int(rng.integers(partners)), len(others)), i)
-        edges += [(i, j) for j in others]
-        rank += list(range(1, len(others) + 1))
-    order = np.argsort(rank, kind="stable")
-    ranks = np.array(rank, np.int32)[order]
-    return AssociationGraph(points0, points1, np.array(edges)[order], rank=ranks), F
-
-
-def off_by(F, truth):
-    """Root mean square distance of exact correspondences of `truth` from the lines of F, in px."""
-    rng = np.random.default_rng(0)
-    x0 = rng.uniform(0, SIZE, (400, 2))
-    lines = oracle.homogeneous(x0) @ truth.T
-    # A point of each true line, within the image.
-    x1 = rng.uniform(0, SIZE, (400, 2))
-    away = np.sum(oracle.homogeneous(x1) * lines, axis=1) / np.sum(lines[:, :2] ** 2, axis=1)
-    x1 = x1 - away[:, None] * lines[:, :2]
-    inside = np.all((x1 > 0) & (x1 < SIZE), axis=1)
-    return np.sqrt(np.mean(oracle.sampson2(F, x0[inside], x1[inside])))
-
-
-def same(first, second):
-    """Whether two estimates agree in everything but the time."""
-    return all(
-        np.array_equal(getattr(first, f.name), getattr(second, f.name), equal_nan=True)
-        if isinstance(getattr(first, f.name), np.ndarray)
-        else getattr(first, f.name) == getattr(second, f.name)
-        or getattr(first, f.name) != getattr(first, f.name)
-        or f.name == "alternatives"
-        for f in dataclasses.fields(first)
-        if f.name not in ("timing", "options", "_graph", "_pair", "_model")
-    )
+OPTIONS = CASES["fundamental"].options
 
 
 def samples(rng, count):
     """Samples (count, 7, 2) twice: every other of a scene, the rest anything, in [-1, 1]."""
     points0, points1 = rng.uniform(-1, 1, (2, count, 7, 2))
     for i in range(0, count, 2):
-        a, b, _ = scene(rng, 7)
+        a, b, _ = two_views(rng, 7)
         points0[i], points1[i] = (a - SIZE / 2) / 400, (b - SIZE / 2) / 400
     return points0, points1
 
@@ -149,7 +78,7 @@ def test_seven_point_solver_against_opencv():
 
 def test_residuals_and_inliers_against_the_definition():
     for seed in range(5):
-        graph, F = random_graph(seed)
+        graph, F = epipolar_graph(seed)
         edges = np.ascontiguousarray(graph.edges, np.int32)
         ends = graph.points0[edges[:, 0]], graph.points1[edges[:, 1]]
         right = edges[:, 0] == edges[:, 1]
@@ -169,46 +98,16 @@ def test_residuals_and_inliers_against_the_definition():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_finds_the_matrix(method):
-    for seed in range(4):
-        graph, truth = random_graph(seed)
-        estimate = estimate_fundamental(graph, method, OPTIONS)
-        assert estimate.success
-        assert estimate.failure == ""
-        assert estimate.problem == "fundamental"
-        F = estimate.fundamental
-        np.testing.assert_allclose(np.linalg.norm(F), 1.0)
-        assert abs(np.linalg.det(F / np.abs(F).max())) < 1e-9
-        assert F.flat[np.argmax(np.abs(F))] > 0
-        assert off_by(F, truth) < 8.0  # also far from all matches
-        assert np.mean(estimate.matches[:, 0] == estimate.matches[:, 1]) > 0.9
-        assert len(estimate.matches) >= 80
-        assert "fundamental" in repr(estimate)
-
-
-def test_result_is_consistent_with_itself():
-    graph, _ = random_graph(7)
-    estimate = estimate_fundamental(graph, "auto", OPTIONS)
-    F = estimate.fundamental
-    ends = graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]]
-    error2 = oracle.sampson2(F, *ends)
-    assert (error2[estimate.inliers] < 1.0 + 1e-9).all()
-    sides = oracle.sides(F, oracle.epipole(F), *ends)
-    assert len(set(sides[estimate.inliers])) == 1
-    left_out = ~estimate.inliers & (error2 < 1.0 - 1e-9)
-    assert (sides[left_out] != sides[estimate.inliers][0]).all()
-    assert estimate.num_inliers == estimate.inliers.sum()
-    assert estimate.cardinality == len(estimate.matches)
-    for column in estimate.matches.T:
-        assert len(np.unique(column)) == len(column)
-    assert estimate.match_probability.shape == (len(estimate.matches),)
-    assert ((estimate.match_probability > 0) & (estimate.match_probability < 1)).all()
-    assert estimate_fundamental(graph, "hcm-mcm", OPTIONS).match_probability is None
+def test_a_matrix_has_rank_two_norm_one_and_a_sign(method):
+    F = estimate_fundamental(epipolar_graph(0)[0], method, OPTIONS).fundamental
+    np.testing.assert_allclose(np.linalg.norm(F), 1.0)
+    assert abs(np.linalg.det(F / np.abs(F).max())) < 1e-9
+    assert F.flat[np.argmax(np.abs(F))] > 0
 
 
 def test_refinement_reaches_the_least_squares_optimum():
     # Without wrong candidates and with a wide threshold the loss is nearly that of least squares.
-    graph, truth = random_graph(3, right=80, wrong=0, partners=1, noise=0.05)
+    graph, truth = epipolar_graph(3, right=80, wrong=0, partners=1, noise=0.05)
     graph = graph.filter(graph.edges[:, 0] == graph.edges[:, 1])
     estimate = estimate_fundamental(graph, "cm", OPTIONS.replace(threshold_px=4.0))
     ends = graph.edges
@@ -226,7 +125,7 @@ def test_refinement_reaches_the_least_squares_optimum():
 def test_rank_one_input_agrees_with_poselib():
     poselib = pytest.importorskip("poselib")
     for seed in range(5):
-        graph, truth = random_graph(seed, right=150, wrong=50, partners=1)
+        graph, truth = epipolar_graph(seed, right=150, wrong=50, partners=1)
         graph = graph.filter(graph.rank == 1)
         ends = graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]]
         other = poselib.estimate_fundamental(*ends, {"max_epipolar_error": 1.0}, {})[0]
@@ -236,7 +135,7 @@ def test_rank_one_input_agrees_with_poselib():
 
 def test_samples_on_a_plane_are_completed():
     for seed in range(5):
-        graph, _ = random_graph(seed, right=120, wrong=30, plane=95)
+        graph, _ = epipolar_graph(seed, right=120, wrong=30, plane=95)
         for method in ("auto", "hcm-mcm", "cm"):
             estimate = estimate_fundamental(graph, method, OPTIONS.replace(max_iterations=5_000))
             assert estimate.success
@@ -249,9 +148,9 @@ def test_samples_on_a_plane_are_completed():
 @pytest.mark.parametrize("kind", ["plane", "rotation"])
 def test_a_plane_and_a_rotation_leave_it_undetermined(kind, wrong):
     rng = np.random.default_rng(wrong)
-    points0, points1, _ = scene(rng, 120, plane=120)
+    points0, points1, _ = two_views(rng, 120, plane=120)
     if kind == "rotation":
-        R, _ = random_pose(rng)
+        R, _ = small_pose(rng)
         rays = np.column_stack([(points0 - SIZE / 2) / FOCAL, np.ones(120)])
         points1 = project(rays @ R.T)
     noise = rng.normal(0, 0.2, (2, 120 + wrong, 2))
@@ -271,41 +170,16 @@ def test_a_plane_and_a_rotation_leave_it_undetermined(kind, wrong):
 
 def test_few_exact_points_are_enough():
     for seed in range(5):
-        points0, points1, truth = scene(np.random.default_rng(seed), 12)
+        points0, points1, truth = two_views(np.random.default_rng(seed), 12)
         estimate = estimate_fundamental(AssociationGraph.from_matches(points0, points1))
         assert estimate.success
         assert off_by(estimate.fundamental, truth) < 1e-3
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("threads", [2, 8])
-def test_threads_do_not_matter(method, threads):
-    graph, _ = random_graph(11, right=50, wrong=75, plane=25)
-    one = estimate_fundamental(graph, method, OPTIONS)
-    assert same(one, estimate_fundamental(graph, method, OPTIONS.replace(threads=threads)))
-
-
-def test_instruction_sets_agree():
-    graph, _ = random_graph(12, right=60, wrong=75)
-    results = {}
-    try:
-        for name in _core.instruction_sets():
-            _core.force_instruction_set(name)
-            results[name] = estimate_fundamental(graph, "auto", OPTIONS)
-    finally:
-        _core.force_instruction_set(None)
-    best = results.pop(_core.instruction_sets()[0])
-    for name, other in results.items():
-        if name == "baseline":
-            assert off_by(other.fundamental, best.fundamental) < 1e-4
-        else:
-            assert same(best, other)
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["auto", "hcm-mcm", "cm"]))
 def test_swapped_images_have_the_transpose(seed, method):
-    graph, _ = random_graph(seed, right=100, wrong=20)
+    graph, _ = epipolar_graph(seed, right=100, wrong=20)
     swapped = AssociationGraph(graph.points1, graph.points0, graph.edges[:, ::-1], rank=graph.rank)
     there = estimate_fundamental(graph, method, OPTIONS)
     back = estimate_fundamental(swapped, method, OPTIONS)
@@ -317,7 +191,7 @@ def test_swapped_images_have_the_transpose(seed, method):
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.25, 0.5, 2.0, 64.0]))
 def test_the_unit_of_pixels_does_not_matter(seed, scale):
-    graph, _ = random_graph(seed)
+    graph, _ = epipolar_graph(seed)
     scaled = AssociationGraph(
         scale * graph.points0, scale * graph.points1, graph.edges, rank=graph.rank
     )
@@ -335,59 +209,17 @@ def test_the_unit_of_pixels_does_not_matter(seed, scale):
 
 def test_mirrored_images_have_a_matrix():
     # The epipole's sign turns for all points alike.
-    graph, _ = random_graph(5)
+    graph, _ = epipolar_graph(5)
     mirrored = AssociationGraph(
         graph.points0, graph.points1 * [-1.0, 1.0], graph.edges, rank=graph.rank
     )
     assert estimate_fundamental(mirrored, "auto", OPTIONS).cardinality >= 80
 
 
-LINE = np.column_stack([np.linspace(0, 400, 30), np.linspace(50, 250, 30)])
-
-
-@pytest.mark.parametrize(
-    ("points0", "points1", "reason"),
-    [
-        (np.zeros((0, 2)), np.zeros((0, 2)), "no keypoints in image 0 and image 1"),
-        (LINE[:6], LINE[:6], "6 edges"),
-        (LINE, 2 * LINE, ""),
-        (np.full((20, 2), 7.0), np.full((20, 2), 9.0), ""),
-    ],
-)
-def test_what_cannot_be_solved_says_why(points0, points1, reason):
-    for method in METHODS:
-        estimate = estimate_fundamental(
-            AssociationGraph.from_matches(points0, points1), method, OPTIONS
-        )
-        assert not estimate.success
-        assert estimate.failure
-        assert reason in estimate.failure
-        assert estimate.fundamental is None
-        assert estimate.matches.shape == (0, 2)
-        assert not estimate.inliers.any()
-        assert estimate.match_probability is None or len(estimate.match_probability) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"graph": "g.npz"}, "graph must be an AssociationGraph"),
-        ({"method": "ransac"}, "method must be one of"),
-        ({"options": {"seed": 1}}, "options must be an Options"),
-        ({"proposals": [True]}, "proposals must be a boolean array"),
-        ({"graph": AssociationGraph([[0, 0, 0]], [[0, 0]], [[0, 0]])}, "graph"),
-    ],
-)
-def test_bad_arguments_are_one_sentence(arguments, sentence):
-    points = np.random.default_rng(0).uniform(0, 100, (10, 2))
-    with pytest.raises(ValueError, match=sentence):
-        estimate_fundamental(**{"graph": AssociationGraph.from_matches(points, points)} | arguments)
-
-
 @pytest.mark.statistics
 def test_covariance_is_that_of_the_errors():
     squares = []
-    points0, points1, truth = scene(np.random.default_rng(1), 150)
+    points0, points1, truth = two_views(np.random.default_rng(1), 150)
     for seed in range(40):
         noise = np.random.default_rng(seed).normal(0, 0.3, (2, 150, 2))
         graph = AssociationGraph.from_matches(points0 + noise[0], points1 + noise[1])
@@ -405,7 +237,7 @@ def test_confidence_of_what_is_not_there():
     confidence = assess(estimate_fundamental(clutter, "auto", OPTIONS))
     assert confidence.verdict in ("uncertain", "degenerate", "failed")
     assert confidence.pose_probability < 0.5
-    plane = scene(rng, 60, plane=60)[:2]
+    plane = two_views(rng, 60, plane=60)[:2]
     failed = assess(estimate_fundamental(AssociationGraph.from_matches(*plane)))
     assert failed.verdict == "failed"
     assert "undetermined" in failed.reason
