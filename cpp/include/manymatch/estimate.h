@@ -58,6 +58,10 @@ class Estimator {
   }
   // Of these, so many of the largest prior are enough to search with.
   static constexpr std::size_t kSearchedEdges = 384;
+  static constexpr std::size_t searched_edges() {
+    if constexpr (requires { P::kSearchedEdges; }) return P::kSearchedEdges;
+    return kSearchedEdges;
+  }
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
   static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
   static_assert(kShareOfLevel0 + kShareOfLevels01 <= 1.0);
@@ -87,6 +91,10 @@ class Estimator {
   std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges,
                              bool one_to_one) const {
     return manymatch::why_unsolvable(graph, edges, one_to_one, P::kSampleSize);
+  }
+  Levels levels_with(std::span<const uint8_t> kept) const {
+    constexpr bool weak_ranks = requires { P::kWeakRanks; };
+    return Levels(graph_, input_.rank, kept, options_.q, options_.uses(kRanksPart), weak_ranks);
   }
   Proposals guided_proposals(bool one_to_one) const;
   Proposals level_proposals(const Subgraph& part, const Levels& levels) const;
@@ -260,14 +268,14 @@ void Estimator<P>::run_auto() {
       out_.kept = kept_by_filter(input_, graph_, considered);
     }
   }
-  const Levels levels(graph_, input_.rank, out_.kept, options_.q, options_.uses(kRanksPart));
+  const Levels levels = levels_with(out_.kept);
   // Edges that the caller names are looked at wherever they stand.
   const std::vector<int> named = input_.proposals.empty() ? std::vector<int>() : sampled_;
   Subgraph wide(graph_, union_of(first_edges(considered), named));
   if (!why_unsolvable(wide.graph, wide.local(sampled_), true).empty()) {
     wide = Subgraph(graph_, first_edges(graph_.num_edges()));
   }
-  const std::size_t searched = options_.uses(kNarrowPart) ? kSearchedEdges : considered;
+  const std::size_t searched = options_.uses(kNarrowPart) ? searched_edges() : considered;
   Subgraph narrow(graph_, union_of(likeliest_edges(levels, considered, searched), named));
   if (!why_unsolvable(narrow.graph, narrow.local(sampled_), true).empty()) narrow = wide;
   Proposals proposals = level_proposals(narrow, levels);
@@ -314,7 +322,7 @@ void Estimator<P>::run_auto() {
   costs.residual = kResidualWeight;
   Others others;
   if (options_.uses(kResidualsPart)) {
-    const Levels single(graph_, input_.rank, {}, options_.q, options_.uses(kRanksPart));
+    const Levels single = levels_with({});
     Settlement<P> settlement(select_problem, data_, pick(levels.prior, wide.edges),
                              pick(single.prior, wide.edges), options_.delta, most_scale_,
                              options_.seed);

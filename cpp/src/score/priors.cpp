@@ -12,12 +12,13 @@ constexpr double kSmallestFloor = 1e-9;
 }  // namespace
 
 Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept,
-               double q, bool by_rank)
+               double q, bool by_rank, bool root_of_rank)
     : of(graph.num_edges()), prior(graph.num_edges()) {
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
     of[e] = level_of(rank.empty() ? 1 : std::clamp(rank[e], 1, kRanks), kept.empty() || kept[e]);
     if (by_rank && !rank.empty()) {
       prior[e] = prior_of(of[e], q);
+      if (root_of_rank) prior[e] *= std::sqrt(of[e] / 2 + 1.0);
     } else {
       prior[e] = q / (2.0 * graph.at0.degree(graph.left[e])) +
                  q / (2.0 * graph.at1.degree(graph.right[e]));

@@ -40,6 +40,12 @@ constexpr int kBatch = 64;
 // of a model (problem.log_prior), data that draw near a model (data.near), and how much more the
 // last stage looks at (P::kSettleRounds, P::kOtherPolished, P::starts_apart).
 //
+// Other optional members of a problem: how many edges "auto" considers and searches with
+// (P::kConsideredEdges, P::kSearchedEdges), ranks that say little (P::kWeakRanks), the power of
+// the priors in the last polish (P::kPolishPriorPower), samples of a round of the last stage
+// (P::kSettleSamples), and whether the last stage measures how often a wrong edge is an inlier of
+// a model by chance (P::kMeasuresChance), which residuals in one dimension need.
+//
 // Residuals are in the unit of the threshold `eps()`. An edge is an inlier of a model if its
 // squared residual is below eps^2 and the problem's other conditions hold (such as positive
 // depths).

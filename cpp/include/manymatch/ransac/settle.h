@@ -50,6 +50,7 @@ class Settlement {
         data_(data),
         prior_(std::move(prior)),
         delta_(delta),
+        chance_(delta),
         most_scale_(most_scale),
         seed_(seed),
         space_(problem.workspace()),
@@ -62,6 +63,7 @@ class Settlement {
     for (double p : prior_) {
       relative_prior_.push_back(p / largest);
       log_odds_.push_back(std::log(p / (1.0 - p)));
+      polish_prior_.push_back(prior_in_polish(p));
     }
     for (double p : single_prior) single_log_odds_.push_back(std::log(p / (1.0 - p)));
   }
@@ -72,13 +74,13 @@ class Settlement {
     best_.model = model;
     look_at(model);
     sort_by_support(refined);
-    if (refined.size() > kMostMeasured) refined.resize(kMostMeasured);
+    if (refined.size() > most_measured()) refined.resize(most_measured());
     for (Supported& other : refined) {
       measure(other.model);
       other.support = bound_of_measured() + log_prior(other.model);
     }
     sort_by_support(refined);
-    if (refined.size() > kMostRefined) refined.resize(kMostRefined);
+    if (refined.size() > most_refined()) refined.resize(most_refined());
     for (Supported& other : refined) consider(other.model);
     look_at(best_.model);
     for (int round = 0; round < rounds() && !interrupt.poll(); ++round) {
@@ -120,6 +122,12 @@ class Settlement {
  private:
   // Of the refined models of the selection, so many of the largest support are looked at.
   static constexpr std::size_t kMostMeasured = 10, kMostRefined = 5;
+  // So many times as many where the selection did not know the chance of a model.
+  static constexpr std::size_t kMoreByChance = 5;
+  // Edges of the band between these distances, in thresholds, and all beyond the first of them are
+  // wrong. So many edges with the chance that is assumed without them are added: few edges say
+  // little.
+  static constexpr double kFirstWrong = 6.0, kLastWrong = 16.0, kAssumedWrong = 200.0;
   static constexpr std::size_t kMostOthers = 5;
   // Rounds of new samples, samples of each, and how many of their models are polished: of the best
   // ones, and of the best that are other poses than the best so far.
@@ -159,6 +167,22 @@ class Settlement {
       const bool valid = mask_[e / 64] >> (e % 64) & 1U;
       squared_[e] = valid ? squared_[e] / eps2 : kBehind;
     }
+    if constexpr (measures_chance()) chance_ = chance_of_measured();
+  }
+
+  // Chance that a wrong edge is within the threshold of the measured model, in place of delta.
+  // Similar structures in a row have wrong edges along it, and a matrix whose epipolar lines run
+  // that way has many of them: more of them then are close to the threshold, too. Right edges with
+  // a neighbour in place of their own keypoint are there as well, whatever the model, so that what
+  // is counted is too much; the geometric mean with delta is taken.
+  double chance_of_measured() const {
+    double near = delta_ * kAssumedWrong, wrong = kAssumedWrong;
+    for (std::size_t e = 0; e < problem_.graph().num_edges(); ++e) {
+      if (squared_[e] <= kFirstWrong * kFirstWrong) continue;
+      wrong += 1.0;
+      if (squared_[e] < kLastWrong * kLastWrong) near += 1.0 / (kLastWrong - kFirstWrong);
+    }
+    return std::max(delta_, std::sqrt(delta_ * near / wrong));
   }
 
   // Takes a model as the best, with the noise that it shows.
@@ -183,8 +207,8 @@ class Settlement {
   }
 
   void polish(Model& model) {
-    refiner_.polish_with_priors(model, reach(), polish_scale(), prior_, space_, Loss::kCauchy,
-                                kLastSteps);
+    refiner_.polish_with_priors(model, reach(), polish_scale(), polish_prior_, space_,
+                                Loss::kCauchy, kLastSteps);
   }
 
   // A quick polish: Cauchy's loss needs a logarithm per edge and step.
@@ -223,6 +247,33 @@ class Settlement {
       return P::kSettleRounds;
     } else {
       return kRounds;
+    }
+  }
+  static constexpr int samples() {
+    if constexpr (requires { P::kSettleSamples; }) {
+      return P::kSettleSamples;
+    } else {
+      return kSamples;
+    }
+  }
+  static constexpr bool measures_chance() {
+    if constexpr (requires { P::kMeasuresChance; }) {
+      return P::kMeasuresChance;
+    } else {
+      return false;
+    }
+  }
+  static constexpr std::size_t most_measured() {
+    return measures_chance() ? kMoreByChance * kMostMeasured : kMostMeasured;
+  }
+  static constexpr std::size_t most_refined() {
+    return measures_chance() ? kMoreByChance * kMostRefined : kMostRefined;
+  }
+  static double prior_in_polish(double prior) {
+    if constexpr (requires { P::kPolishPriorPower; }) {
+      return std::pow(prior, P::kPolishPriorPower);
+    } else {
+      return prior;
     }
   }
   static constexpr std::size_t most_others_polished() {
@@ -271,7 +322,7 @@ class Settlement {
   // An upper bound of it: the heaviest edge at every left vertex. Fills mask_ and weight_.
   double bound_of_measured() {
     const Graph& graph = problem_.graph();
-    const double peak = std::log(law().peak(scale_) / delta_), slope = 0.5 / (scale_ * scale_);
+    const double peak = std::log(law().peak(scale_) / chance_), slope = 0.5 / (scale_ * scale_);
     std::fill(mask_.begin(), mask_.end(), 0);
     double bound = 0.0;
     for (std::size_t e = 0; e < graph.num_edges(); ++e) {
@@ -290,6 +341,7 @@ class Settlement {
   void explore(int round) {
     const Graph& graph = problem_.graph();
     measure(best_.model);
+    const double chance = chance_;
     std::vector<int> scored, sampled;
     for (std::size_t e = 0; e < graph.num_edges(); ++e) {
       if (!(squared_[e] < kScoredReach * kScoredReach)) continue;
@@ -303,7 +355,7 @@ class Settlement {
     if (matching_of_edges(part.graph, sampled) <= P::kSampleSize) return;
     const typename P::Data data = data_of(round);
     const P problem(part.graph, data);
-    const std::vector<Supported> found = sample(problem, part, sampled, round);
+    const std::vector<Supported> found = sample(problem, part, sampled, chance, round);
     std::size_t polished = 0;
     std::vector<Model> others;
     const Model before = best_.model;
@@ -327,7 +379,7 @@ class Settlement {
   // Models of new samples, best first, by a quick score: every edge adds its share of the priors at
   // its vertices, times what is left of the logarithm of its odds.
   std::vector<Supported> sample(const P& problem, const Subgraph& part,
-                                const std::vector<int>& sampled, int round) {
+                                const std::vector<int>& sampled, double chance, int round) {
     constexpr int m = P::kSampleSize;
     const Graph& graph = part.graph;
     const std::size_t edges = graph.num_edges();
@@ -341,7 +393,7 @@ class Settlement {
     std::vector<double> top(padded, 0.0), share(padded, 0.0), squared(padded);
     for (std::size_t e = 0; e < edges; ++e) {
       const double p = prior_[at(part.edges[e])];
-      top[e] = log_odds_[at(part.edges[e])] + std::log(law().peak(scale_) / delta_);
+      top[e] = log_odds_[at(part.edges[e])] + std::log(law().peak(scale_) / chance);
       share[e] = p / mass0[at(graph.left[e])] + p / mass1[at(graph.right[e])];
     }
     const double unit = problem.eps() * scale_;
@@ -353,10 +405,10 @@ class Settlement {
     std::vector<int> drawn(at(kBatch * m));
     Solutions<Model> solutions;
     std::vector<Supported> found;
-    for (int first = 0; first < kSamples; first += kBatch) {
+    for (int first = 0; first < samples(); first += kBatch) {
       int count = 0;
       for (int i = first; i < first + kBatch; ++i) {
-        Rng rng(seed_, static_cast<uint64_t>(round * kSamples + i), Rng::kNearSample);
+        Rng rng(seed_, static_cast<uint64_t>(round * samples() + i), Rng::kNearSample);
         int64_t wasted = 0;
         const std::span<int> next = std::span(drawn).subspan(at(count * m), m);
         if (sampler.draw(rng, scratch, next, &wasted)) ++count;
@@ -384,8 +436,10 @@ class Settlement {
   const P& problem_;
   const typename P::Data& data_;
   const std::vector<double> prior_;
-  std::vector<double> relative_prior_, log_odds_, single_log_odds_;
-  const double delta_, most_scale_;
+  std::vector<double> relative_prior_, polish_prior_, log_odds_, single_log_odds_;
+  const double delta_;
+  double chance_;  // that a wrong edge is within the threshold of the measured model
+  const double most_scale_;
   const uint64_t seed_;
   typename P::Workspace space_;
   Refiner<P> refiner_;

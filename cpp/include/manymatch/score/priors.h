@@ -25,8 +25,9 @@ struct Levels {
 
   // `rank` empty: unknown, all count as rank one, and the prior is the paper's (by degrees).
   // `kept` empty: no filter. `by_rank` false: the paper's prior though there are ranks.
+  // `root_of_rank`: ranks say less, and their square root is used.
   Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept, double q,
-         bool by_rank);
+         bool by_rank, bool root_of_rank = false);
 
   // Level of an edge of a rank, from one.
   static constexpr int level_of(int rank, bool kept) { return 2 * (rank - 1) + (kept ? 0 : 1); }

@@ -11,8 +11,8 @@ namespace manymatch {
 
 namespace {
 
-// A tenth of the cube.
-constexpr double kSameCorners = 0.2;
+// A quarter of the cube.
+constexpr double kSameCorners = 0.5;
 // Sides of a sample of inliers differ by two thresholds at most.
 constexpr double kSideTolerance = 2.0;
 // A triangle of a height of about the noise has any normal. Where the threshold is as large as the

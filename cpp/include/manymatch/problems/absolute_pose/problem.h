@@ -64,6 +64,9 @@ class AbsolutePoseProblem {
   // A threshold is about three standard deviations of the noise.
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 2;
+  // Where a pose has hundreds of rank-one edges, others only add points of the map beside the right
+  // ones.
+  static constexpr double kPolishPriorPower = 4.0;
   // By the angle between the rotations, and the distance of the centres over the depth of the
   // points.
   static bool same(const AbsolutePose& a, const AbsolutePose& b);

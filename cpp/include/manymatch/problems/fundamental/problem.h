@@ -64,6 +64,10 @@ class FundamentalProblem {
   static constexpr double kPolishReach = 3.0;
   static constexpr double kPolishScale = 1.0;
   static constexpr int kResidualDimensions = 1;
+  // Two matrices of nearly the same inliers have epipoles far from each other: most wrong results
+  // were near a better matrix that too few samples in the last stage had missed.
+  static constexpr int kSettleRounds = 6, kSettleSamples = 512;
+  static constexpr bool kMeasuresChance = true;
   static bool same(const Fundamental& a, const Fundamental& b);
   static bool apart(const Fundamental& a, const Fundamental& b);
   struct Workspace {
