@@ -41,7 +41,10 @@ def test_the_list_has_what_the_presets_use():
 def test_json_holds_everything():
     content = as_json()
     assert [model["name"] for model in content["models"]] == list(models())
-    assert set(content["presets"]) == set(FEATURE_PRESETS)
+    assert set(content["presets"]) == set(PRESETS)
+    best = content["presets"]["best"]
+    assert best["models"] == ["aliked-n16", "aliked-lightglue", "xfeat", "efficientnet-lite0"]
+    assert [source["name"] for source in best["settings"]] == ["aliked-lightglue", "embedded"]
     by_name = {model["name"]: model for model in content["models"]}
     dinov3 = by_name["dinov3-vitl16"]
     assert dinov3["gated"] is True

@@ -22,6 +22,7 @@ from typing import (
 import typer
 
 from manymatch._validate import CAMERA_PER, suggest
+from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.protocol import PAPER, PAPER_NAME, Protocol, checked_protocol
 from manymatch.features.config import FeatureConfig
@@ -117,6 +118,15 @@ _Preset = Annotated[
         rich_help_panel=COMMON,
     ),
 ]
+_Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source",
+        help="Instead of a preset: a preset, or a matcher of images, whose candidates go into one "
+        "graph with those of the others. Repeatable; a configuration file can say more.",
+        rich_help_panel=COMMON,
+    ),
+]
 _Config = Annotated[
     Path | None, typer.Option(help="A configuration as a TOML file.", rich_help_panel=COMMON)
 ]
@@ -155,6 +165,7 @@ def setting_flags(
     common = [name for name in _COMMON_FIELDS if name in shown]
     flags = {
         **({"preset": _Preset} if FeatureConfig in parts else {}),
+        **({"sources": _Sources} if {FeatureConfig, Association} <= set(parts) else {}),
         "config": _Config,
         **{name: _flag(*fields[name], COMMON) for name in common},
         "extra": _Set,
@@ -267,6 +278,12 @@ def _settings(values: dict[str, Any], known: list[str]) -> dict[str, Any]:
         raise ValueError(
             f"--preset and --config must not be given together, got {preset!r} and {str(config)!r}"
         )
+    sources = values.pop("sources", None) or []
+    if sources and (preset is not None or config is not None):
+        raise ValueError(
+            "--source must not be given together with --preset or --config, got "
+            f"{' and '.join(sources)} and {preset or str(config)!r}"
+        )
     given = {name: value for name, value in values.items() if value not in (None, [])}
     settings = {name: None if value is _NONE else value for name, value in given.items()}
     for text in extra or ():
@@ -279,6 +296,8 @@ def _settings(values: dict[str, Any], known: list[str]) -> dict[str, Any]:
                 f"--set must name one of {', '.join(known)}, got {text!r}{suggest(name, known)}"
             )
         settings[name] = _value(value)
+    if sources:
+        return {"sources": sources, **settings}
     base = preset if config is None else config
     return settings if base is None else {"preset": base, **settings}
 

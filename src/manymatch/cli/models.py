@@ -10,9 +10,10 @@ import typer
 
 from manymatch._validate import count, suggest
 from manymatch.cli.console import Json, print_json, print_plain, print_table
-from manymatch.features.config import FEATURE_PRESETS, NATIVE, FeatureConfig
+from manymatch.features.config import NATIVE, NO_DETECTOR
 from manymatch.features.registry import ALIASES, find_model, models
 from manymatch.features.weights import fetch_command, whereabouts
+from manymatch.matcher.config import PRESETS, MatcherConfig, SourceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +31,7 @@ def run(
 ) -> None:
     """List models and presets, whether their weights are here, and how to get them."""
     statuses = {model.name: _Status.of(model) for model in models().values()}
-    presets = {preset: _preset_record(preset, statuses) for preset in FEATURE_PRESETS}
+    presets = {preset: _preset_record(preset, statuses) for preset in PRESETS}
     if name is None:
         if as_json:
             records = [status.record() for status in statuses.values()]
@@ -41,7 +42,11 @@ def run(
     if name in presets:
         record = presets[name]
         title, parts = f"preset {name}", [statuses[part] for part in record["models"]]
-        facts = {"models": " + ".join(record["models"]), **record["settings"]}
+        facts: dict[str, object] = {"models": " + ".join(record["models"])}
+        if isinstance(record["settings"], dict):
+            facts |= record["settings"]
+        else:
+            facts["sources"] = "\n".join(record["sources"])
     elif name in statuses or name in ALIASES:
         parts = [statuses[find_model(name).name]]
         title, record, facts = parts[0].model.name, parts[0].record(), _facts(parts[0])
@@ -113,19 +118,24 @@ class _Status:
         }
 
 
-def _parts(config: FeatureConfig) -> list[Model]:
-    """Models of a preset: the detector, and the backbone where there is one."""
-    names = (config.detector, config.descriptor)
-    return [find_model(name) for name in names if name != NATIVE]
+def _parts(source: SourceConfig) -> list[Model]:
+    """Models of a source: its detector, and the backbone or the matcher where there is one."""
+    names = (source.features.detector, source.features.descriptor)
+    found = [find_model(name) for name in names if name not in (NATIVE, NO_DETECTOR)]
+    matcher = source.load_matcher()
+    return found if matcher is None or matcher.model is None else [*found, matcher.model]
 
 
 def _preset_record(name: str, statuses: dict[str, _Status]) -> dict[str, Any]:
-    config = FEATURE_PRESETS[name]
-    parts = [statuses[model.name] for model in _parts(config)]
+    config = MatcherConfig.of(name)
+    names = dict.fromkeys(model.name for source in config.sources for model in _parts(source))
+    parts = [statuses[model] for model in names]
+    whole = config.to_dict()
     return {
         "name": name,
-        "settings": config.to_dict(),
-        "models": [part.model.name for part in parts],
+        "sources": [source.title for source in config.sources],
+        "settings": whole["sources"] if config.further else whole["features"],
+        "models": list(names),
         "ready": all(part.ready for part in parts),
         "commands": list(dict.fromkeys(command for part in parts for command in part.commands)),
     }
@@ -151,10 +161,14 @@ def _print_all(
     rows = []
     for name, record in presets.items():
         lacking = [part for part in record["models"] if not by_name[part].ready]
-        state = f"lacks {'both' if len(lacking) > 1 else lacking[0]}" if lacking else "ready"
+        state = f"lacks {_several(lacking)}" if lacking else "ready"
         rows.append((name, " + ".join(record["models"]), state))
     print_table({"preset": "left", "models": "left", "here": "left"}, rows)
     _print_commands("What the presets lack:", (by_name[part] for part in sorted(used)))
+
+
+def _several(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else {2: "both"}.get(len(names), f"{len(names)} of them")
 
 
 def _facts(status: _Status) -> dict[str, object]:
@@ -185,11 +199,13 @@ def _facts(status: _Status) -> dict[str, object]:
 def _presets_with(model: Model) -> list[str]:
     """Presets that use a model, with the layer and rank that they take."""
     uses = []
-    for name, config in FEATURE_PRESETS.items():
-        if model in _parts(config):
-            layer = f" (layer {config.layer or model.num_layers}, debias {config.debias})"
-            uses.append(name + (layer if model.kind == "backbone" else ""))
-    return uses
+    for name in PRESETS:
+        for source in MatcherConfig.of(name).sources:
+            if model in _parts(source):
+                config = source.features
+                layer = f" (layer {config.layer or model.num_layers}, debias {config.debias})"
+                uses.append(name + (layer if model.kind == "backbone" else ""))
+    return list(dict.fromkeys(uses))
 
 
 def _print_commands(title: str, statuses: Iterable[_Status]) -> None:

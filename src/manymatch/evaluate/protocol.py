@@ -57,14 +57,21 @@ class Protocol:
     pairs: Mapping[str, int]
     own_size: tuple[str, ...] = ()
 
-    def matcher(self, preset: object = None, **changes: Any) -> MatcherConfig:
+    def matcher(
+        self, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
+    ) -> MatcherConfig:
         """Return the configuration with parts of it changed, as `MatcherConfig.of` does.
 
-        A preset that is named stands for features only; everything else is the protocol's.
+        A preset or sources that are named stand for features and matchers only; everything else is
+        the protocol's.
         """
-        base = MatcherConfig.of(self.preset if preset is None else preset)
-        own = dataclasses.replace(
-            base, association=self.association, method=self.method, options=self.options
+        named = self.preset if preset is None and sources is None else preset
+        own = MatcherConfig.of(
+            named,
+            sources=sources,
+            method=self.method,
+            options=self.options,
+            **self.association.to_dict(),
         )
         return MatcherConfig.of(own, **changes)
 
