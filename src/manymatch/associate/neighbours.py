@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from manymatch import _core
 from manymatch._environment import usable_cores
 from manymatch._validate import INT32_MAX, IndexArray, choice, int_array, integer, refusal, within
+from manymatch.associate.merge import place_in_group
 
 if TYPE_CHECKING:
     import torch
@@ -167,10 +168,11 @@ def associate_owned(
     # Best first, so that of equal pairs the first is the best one.
     order = np.lexsort((j, i, -cosine))
     pairs = np.stack([i, j], axis=1)[order]
-    _, first = np.unique(pairs, axis=0, return_index=True)
-    first = np.sort(first)
+    # Numbers of keypoints have 31 bits.
+    first = np.sort(np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True)[1])
     edges, similarity = pairs[first], cosine[order][first]
-    forward, backward = (_ranks(edges[:, side], edges, similarity) for side in (0, 1))
+    # Edges are by falling similarity, so that their place among those of a keypoint is their rank.
+    forward, backward = (1 + place_in_group(edges[:, side]) for side in (0, 1))
     rank = {
         "mutual": np.maximum(forward, backward),
         "union": np.minimum(forward, backward),
@@ -370,17 +372,6 @@ def _lists_of_keys(keys: torch.Tensor) -> _Lists:
     return np.where(none, np.int32(-1), index), np.where(none, 0, bits.view(np.float32)).astype(
         np.float32
     )
-
-
-def _ranks(group: IndexArray, edges: IndexArray, similarity: NDArray[np.float32]) -> IndexArray:
-    """Place of every edge in its group, from 1, by falling similarity, then by keypoints."""
-    order = np.lexsort((edges[:, 1], edges[:, 0], -similarity, group))
-    sorted_group = group[order]
-    starts = np.flatnonzero(np.diff(sorted_group, prepend=-1))
-    place = np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group))) + 1
-    ranks = np.empty(len(group), dtype=np.int64)
-    ranks[order] = place
-    return ranks
 
 
 def _owners(owners: ArrayLike, desc: ArrayLike, image: str) -> IndexArray:

@@ -220,8 +220,9 @@ class ImageSource(GraphSource):
 
     def _made_of(self) -> dict[str, Any]:
         """Features and association of the source, or of each one."""
-        sources = self._matcher.config.sources
-        if len(sources) > 1:
+        config = self._matcher.config
+        sources = config.sources
+        if config.source:  # not a preset of one source
             of_graph = ("name", "k", "operator", "matcher", *FeatureConfig.__dataclass_fields__)
             whole = [source.to_dict() | self._how(source.association) for source in sources]
             return {

@@ -14,6 +14,7 @@ from manymatch.features.detectors.base import suppress
 from manymatch.features.registry import load_detector, models
 from manymatch.features.weights import WeightsError, load_state, load_strictly, locate
 from tests.support.data_folder import data_folder
+from tests.support.synthetic_images import texture
 
 cv2 = pytest.importorskip("cv2")
 
@@ -326,3 +327,18 @@ def test_weights_of_another_network_are_refused():
         load_detector("aliked", weights=str(locate(models()["aliked-t16"])))
     with pytest.raises(WeightsError, match=r"extractor"):
         load_detector("disk", weights=str(locate(models()["xfeat"])))
+
+
+@pytest.mark.parametrize("most", [1, 7, 60, 5000])
+def test_the_best_of_sift_are_those_of_all(most, monkeypatch):
+    """Describing some keypoints only gives the numbers that describing all gives."""
+    image = texture(5, 260, 200)
+    few = load_detector("sift", max_keypoints=most).detect(image)
+    whole = load_detector("sift", max_keypoints=100_000)
+    monkeypatch.setattr("manymatch.features.detectors.sift._SPARE", 0)
+    all_of_them = whole.detect(image)
+    count = min(most, len(all_of_them))
+    assert len(few) == count
+    kept = all_of_them.take(np.arange(count))
+    for name in ("points", "scores", "descriptors", "further", "owners"):
+        np.testing.assert_array_equal(getattr(few, name), getattr(kept, name))

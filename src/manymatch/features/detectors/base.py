@@ -160,8 +160,10 @@ def suppress(points: FloatArray, radius: float) -> IndexArray:
     Returns the indices of those of the (N, 2) pixels, best first, that are kept. A radius of zero
     drops repeated positions only.
     """
+    if radius == 0.0:
+        return first_places(points)[0]
     # Cells of the radius' size: what is near enough lies in one of nine.
-    cells = np.floor(points / (radius if radius > 0.0 else 1.0)).astype(np.int64).tolist()
+    cells = np.floor(points / radius).astype(np.int64).tolist()
     kept_in: dict[tuple[int, int], list[int]] = {}
     kept = []
     positions = points.tolist()
@@ -176,3 +178,17 @@ def suppress(points: FloatArray, radius: float) -> IndexArray:
             kept.append(i)
             kept_in.setdefault((column, row), []).append(i)
     return np.array(kept, dtype=np.int64)
+
+
+def first_places(points: FloatArray) -> tuple[IndexArray, IndexArray]:
+    """Return the first of the (N, 2) points at every place, and for each point which of these.
+
+    Places are in the order of their first points.
+    """
+    # Sorting complex numbers sorts by both coordinates; adding zero makes -0 and 0 one place.
+    places = (points[:, 0] + 0.0) + 1j * (points[:, 1] + 0.0)
+    _, first, which = np.unique(places, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    return first[order].astype(np.int64), number[which.reshape(-1)].astype(np.int64)

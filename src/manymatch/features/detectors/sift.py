@@ -7,16 +7,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._environment import require
-from manymatch.features.detectors.base import Detector, Keypoints, by_score, suppress
+from manymatch.features.detectors.base import (
+    Detector,
+    Keypoints,
+    by_score,
+    first_places,
+    suppress,
+)
 from manymatch.features.registry import Model, register_detector
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from manymatch._validate import FloatArray, IndexArray
 
 _OCTAVE_LAYERS, _EDGE_THRESHOLD, _SIGMA = 3, 10.0, 1.6
 # Below this the pyramid has no level with room for an extremum, and OpenCV may fail.
 _SMALLEST = 16
 _LENGTH = 128
+# Keypoints that are described, for each that is wanted.
+_SPARE = 2
 
 
 @register_detector(
@@ -48,23 +60,32 @@ class Sift(Detector):
         if min(height, width) < _SMALLEST:
             return none
         grey = self._cv2.cvtColor(image, self._cv2.COLOR_RGB2GRAY)
-        found, descriptors = self._make().detectAndCompute(grey, None)
-        if not found:
-            return none
-        points = np.array([keypoint.pt for keypoint in found], dtype=np.float64)
-        scores = np.array([keypoint.response for keypoint in found], dtype=np.float32)
-        order = by_score(scores)
-        order = order[suppress(points[order], self.selection.nms_radius)]
-        order = order[self.selection.choose(points[order], (width, height))]
+        wanted = self.selection.max_keypoints
+        # Most of the time goes to descriptors, so they are computed for the best only, if these
+        # are enough: some have several orientations, and those at the border are dropped.
+        for most in (_SPARE * wanted, 0):
+            found, descriptors = self._make(most).detectAndCompute(grey, None)
+            if not found:
+                return none
+            points = self._cv2.KeyPoint.convert(found).astype(np.float64)
+            scores = np.array([keypoint.response for keypoint in found], dtype=np.float32)
+            listed = _opencv_order(found, points, scores)
+            order = listed[by_score(scores[listed])]
+            order = order[suppress(points[order], self.selection.nms_radius)]
+            chosen = order[self.selection.choose(points[order], (width, height))]
+            if len(chosen) == wanted or len(found) < most:
+                break
         # Orientations of one place are equal to the last bit.
-        number = {place: i for i, place in enumerate(map(tuple, points[order].tolist()))}
-        owners = np.array([number.get(place, -1) for place in map(tuple, points.tolist())])
-        owners[order] = -1
-        others = np.flatnonzero(owners >= 0)
+        first, place = first_places(points)
+        owner = np.full(len(first), -1)
+        owner[place[chosen]] = np.arange(len(chosen))
+        owners = owner[place]
+        owners[chosen] = -1
+        others = listed[owners[listed] >= 0]
         return Keypoints(
-            points[order],
-            scores[order],
-            root_sift(descriptors[order]),
+            points[chosen],
+            scores[chosen],
+            root_sift(descriptors[chosen]),
             root_sift(descriptors[others]),
             owners[others],
         )
@@ -79,17 +100,32 @@ class Sift(Detector):
             "precise_upscale": True,
         }
 
-    def _make(self) -> Any:
+    def _make(self, most: int = 0) -> Any:
+        """Make OpenCV's detector, which keeps the best, with all that are as good; 0 for all."""
         # Without the precise enlargement every position is 0.25 px too large in x and in y: the
         # pyramid's first level is a resized image, of which OpenCV maps x back by x / 2 only.
         return self._cv2.SIFT_create(
-            nfeatures=0,
+            nfeatures=most,
             nOctaveLayers=_OCTAVE_LAYERS,
             contrastThreshold=self.selection.threshold,
             edgeThreshold=_EDGE_THRESHOLD,
             sigma=_SIGMA,
             enable_precise_upscale=True,
         )
+
+
+def _opencv_order(
+    found: Sequence[Any], points: FloatArray, scores: NDArray[np.float32]
+) -> IndexArray:
+    """Order of OpenCV where it keeps all keypoints, which does not depend on how many are kept.
+
+    By position, falling size, angle, falling score, falling octave.
+    """
+    size, angle, octave = (
+        np.array([getattr(keypoint, name) for keypoint in found])
+        for name in ("size", "angle", "octave")
+    )
+    return np.lexsort((-octave, -scores, angle, -size, points[:, 1], points[:, 0]))
 
 
 def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
