@@ -12,8 +12,9 @@ import manymatch
 PUBLIC = {
     "AbsolutePose", "Alignment", "Alternative", "AssociationGraph", "Camera", "Candidates",
     "Confidence", "Estimate", "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options",
-    "RelativePose", "Score", "__version__", "align", "assess", "associate", "candidates", "compat",
-    "datasets", "estimate_absolute_pose", "estimate_fundamental", "estimate_homography",
+    "RelativePose", "Score", "SourceConfig", "__version__", "align", "assess", "associate",
+    "candidates", "compat", "datasets",
+    "estimate_absolute_pose", "estimate_fundamental", "estimate_homography",
     "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
     "estimate_rigid_transform", "estimate_similarity", "evaluate", "features", "gms_filter", "io",
     "match", "merge_coincident", "merge_graphs", "score_pose", "viz",

@@ -113,6 +113,15 @@ def test_reconstruct(tmp_path):
     np.testing.assert_allclose(steps / steps.sum(), true / np.sum(true), atol=0.02)
 
 
+def test_own_matcher(tmp_path):
+    pytest.importorskip("cv2")
+    pytest.importorskip("PIL")
+    text = run("10_own_matcher.py", tmp_path)
+    assert "Solved" in text
+    for name in ("classic", "orb"):
+        assert int(re.search(rf"{name}: \d+ candidates, (\d+) matches", text)[1]) > 50
+
+
 def test_register_clouds(tmp_path):
     text = run("09_register_clouds.py", tmp_path)
     matches, right, turn = re.search(r"(\d+) matches, (\d+)% right, .* ([\d.]+) deg", text).groups()

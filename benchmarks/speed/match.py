@@ -1,6 +1,7 @@
 """Time the phases of ``manymatch match``, cold and with the features in a cache.
 
     python benchmarks/speed/match.py [A.jpg B.jpg] [--preset embedded] [--against CHECKOUT ...]
+    python benchmarks/speed/match.py --presets classic embedded fused best
 
 Every run is a process of its own, as a user starts it: importing, loading the networks, the images,
 their features, association, estimation, and every file that is written. Wall and CPU time (user and
@@ -8,6 +9,10 @@ system, all threads) are counted for each phase without those inside it, and the
 runs counts, which other work on the machine disturbs least. With ``--against`` the sources of other
 checkouts, whose core is compiled, are measured too, in turn with these. Writes ``match.json`` and
 ``match.md``.
+
+With ``--presets`` presets are compared: the whole command from a cold start, and further pairs of a
+`Matcher` that has matched one, in a process of its own with its peak memory. Writes
+``presets.md``.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import functools
 import importlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -115,17 +121,40 @@ def measure(image0: str, image1: str, preset: str, cache: str, out: str) -> Time
     return clock.times
 
 
-def run(checkout: Path, arguments: list[str]) -> Times:
-    """Measure in a process of its own with the sources of a checkout."""
-    command = [sys.executable, __file__, "--worker", *arguments]
+def measure_warm(image0: str, image1: str, preset: str, repeats: str) -> dict[str, float]:
+    """Match two images again and again; the least seconds of each stage, and the peak memory."""
+    matcher = importlib.import_module("manymatch.matcher.matcher").Matcher(preset)
+    matcher.match(image0, image1)
+    best: dict[str, float] = {}
+    for _ in range(int(repeats)):
+        start = time.process_time()
+        seconds = dict(matcher.match(image0, image1).timing)
+        seconds["cpu"] = time.process_time() - start
+        best = {stage: min(value, best.get(stage, value)) for stage, value in seconds.items()}
+    return best | {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def answer_of(checkout: Path, *arguments: str) -> dict[str, Any]:
+    """Run this file in a process of its own with the sources of a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
-    start = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - this file
-        command, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, __file__, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         sys.exit(done.stderr)
-    times: Times = {k: (v[0], v[1]) for k, v in json.loads(done.stdout.splitlines()[-1]).items()}
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def run(checkout: Path, arguments: list[str]) -> Times:
+    """Measure in a process of its own with the sources of a checkout."""
+    start = time.perf_counter()
+    answer = answer_of(checkout, "--worker", *arguments)
+    times: Times = {k: (v[0], v[1]) for k, v in answer.items()}
     # What is left of the process's life is its start and its end.
     known = sum(wall for wall, _ in times.values())
     times["start Python"] = (time.perf_counter() - start - known, times["start Python"][1])
@@ -147,21 +176,48 @@ def table(best: dict[str, Times]) -> str:
     return "\n".join(lines)
 
 
+def compare_presets(images: list[str], presets: list[str], repeats: int) -> str:
+    """Markdown: a row for each preset."""
+    stages = ("features", "associate", "estimate", "confidence")
+    lines = [
+        f"| preset | cold, s | CPU | warm, s | CPU | {' | '.join(stages)} | peak memory, MB |",
+        f"|:---|{'---:|' * (5 + len(stages))}",
+    ]
+    for preset in presets:
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [run(ROOT, [*images, preset, "", folder])["total"] for _ in range(repeats)]
+        cold = [min(one[i] for one in runs) for i in (0, 1)]
+        warm = answer_of(ROOT, "--warm", *images, preset, str(repeats))
+        cells = [*cold, warm["total"], warm["cpu"], *(warm[stage] for stage in stages)]
+        texts = (f"{cell:.2f}" for cell in cells)
+        lines.append(f"| `{preset}` | {' | '.join(texts)} | {warm['peak_mb']:.0f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    if sys.argv[1:2] == ["--worker"]:
-        times = measure(*sys.argv[2:])
-        sys.stdout.write(f"\n{json.dumps(times)}\n")
-        return
+    for name, function in (("--worker", measure), ("--warm", measure_warm)):
+        if sys.argv[1:2] == [name]:
+            sys.stdout.write(f"\n{json.dumps(function(*sys.argv[2:]))}\n")
+            return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     photographs = [PHOTOGRAPHS / "street0.jpg", PHOTOGRAPHS / "street1.jpg"]
     parser.add_argument("images", nargs="*", type=Path, default=photographs, help="two images")
     parser.add_argument("--preset", default="embedded")
+    parser.add_argument("--presets", nargs="+", default=[], metavar="PRESET")
     parser.add_argument("--against", type=Path, action="append", default=[], metavar="CHECKOUT")
     parser.add_argument("--repeats", type=int, default=5, help="interleaved runs")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
     arguments = parser.parse_args()
     if len(arguments.images) != 2:
         parser.error("two images are wanted")
+    if arguments.presets:
+        text = compare_presets(
+            [str(path) for path in arguments.images], arguments.presets, arguments.repeats
+        )
+        sys.stdout.write(f"Minimum of {arguments.repeats} runs.\n\n{text}\n")
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "presets.md").write_text(f"{text}\n")
+        return
     checkouts = [*arguments.against, ROOT]
     best: dict[str, Times] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -43,7 +43,7 @@ from manymatch.graph import AssociationGraph
 if TYPE_CHECKING:
     from manymatch import compat, datasets, evaluate, features, io, viz
     from manymatch.matcher.align import Alignment, align
-    from manymatch.matcher.config import MatcherConfig
+    from manymatch.matcher.config import MatcherConfig, SourceConfig
     from manymatch.matcher.matcher import Matcher, match
     from manymatch.matcher.result import MatchResult
 
@@ -65,6 +65,7 @@ __all__ = [
     "Options",
     "RelativePose",
     "Score",
+    "SourceConfig",
     "__version__",
     "align",
     "assess",
@@ -103,6 +104,7 @@ _LAZY = {
     "MatchResult": "matcher.result",
     "Matcher": "matcher.matcher",
     "MatcherConfig": "matcher.config",
+    "SourceConfig": "matcher.config",
     "match": "matcher.matcher",
     "viz": "viz",
 }

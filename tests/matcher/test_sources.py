@@ -402,7 +402,10 @@ def test_evaluation_caches_every_source_alone(photos, tmp_path, monkeypatch):
     np.testing.assert_array_equal(merged.points0[: len(graph.points0)], graph.points0)
     assert int((merged.source == 0).sum()) == graph.num_edges
     assert both.identity["sources"][1]["k"] == 2
-    assert "sources" not in alone.identity
+    assert [one["name"] for one in alone.identity["sources"]] == ["sift"]
+    usual = ImageSource(dataset, Matcher("classic"), k=5).identity
+    assert "sources" not in usual
+    assert usual["features"]["detector"] == "sift"
     monkeypatch.setattr("manymatch.matcher.matcher.candidates", None)
     monkeypatch.setattr(Extractor, "_detect", None)
     assert source(TWO)[0].graph == merged

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from manymatch.features.debias import PositionalBasis
     from manymatch.features.extractor import Extractor, FeatureCache, Features
     from manymatch.features.maps import FeatureMap, dense_maps
-    from manymatch.features.registry import backbone_names, load_backbone, register_backbone
+    from manymatch.features.matchers.base import PairMatcher
+    from manymatch.features.registry import (
+        backbone_names,
+        load_backbone,
+        matcher_names,
+        register_backbone,
+        register_matcher,
+    )
     from manymatch.features.resize import Resize
 
 _MODULES = {
@@ -27,13 +34,16 @@ _MODULES = {
     "FeatureConfig": "config",
     "FeatureMap": "maps",
     "Features": "extractor",
+    "PairMatcher": "matchers.base",
     "PositionalBasis": "debias",
     "Resize": "resize",
     "backbone_names": "registry",
     "check_backbone": "check",
     "dense_maps": "maps",
     "load_backbone": "registry",
+    "matcher_names": "registry",
     "register_backbone": "registry",
+    "register_matcher": "registry",
 }
 
 __all__ = [
@@ -45,13 +55,16 @@ __all__ = [
     "FeatureConfig",
     "FeatureMap",
     "Features",
+    "PairMatcher",
     "PositionalBasis",
     "Resize",
     "backbone_names",
     "check_backbone",
     "dense_maps",
     "load_backbone",
+    "matcher_names",
     "register_backbone",
+    "register_matcher",
 ]
 
 
