@@ -333,3 +333,43 @@ def test_files_for_colmap_have_names_and_pixels_as_colmap_reads_them(photos, tmp
     sentence = one_sentence(run(*paths, "--images", folder, "--out", tmp_path / "no", *how))
     assert "image0 must be below the folder of images" in sentence
     assert not (tmp_path / "no").exists()
+
+
+def test_several_sources(photos, tmp_path):
+    folder, camera = photos
+    images = (folder / "a.png", folder / "b.png", "--camera0", camera, "--camera1", camera)
+    out = tmp_path / "out"
+    table = tmp_path / "two.toml"
+    table.write_text(
+        '[[sources]]\npreset = "classic"\nmax_keypoints = 300\n'
+        '[[sources]]\nname = "few"\ndetector = "sift"\nmax_keypoints = 40\nk = 1\n'
+    )
+    result = run(*images, "--out", out, "--config", table, "--longest", "360",
+                 "--max-iterations", "3000", "--format", "npz,h5,colmap-db")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "sift + native, sift + native" in result.stdout
+    assert re.search(r"by source: sift-native [\d,]+ and [1-9]\d*, few", result.stdout)
+    record = json.loads((out / "result.json").read_text())
+    assert record["sources"]["few"]["keypoints0"] == 40
+    assert (out / "config.toml").read_text().count("[[sources]]") == 2
+    again = run(*images, "--out", tmp_path / "again", "--config", out / "config.toml")
+    assert again.exit_code == 0, again.output
+    other = json.loads((tmp_path / "again" / "result.json").read_text())
+    assert other["sources"] == record["sources"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--source", "classic", "--preset", "classic"), "--source must not be given together"),
+        (("--source", "classic", "--source", "classi"), "sources must be tables or among"),
+        (("--preset", "fused", "--detector", "sift"), "detector must be set in its source where"),
+        (("--preset", "classic", "--matcher", "lightglue"), "'lightglue' must have the features"),
+        (("--preset", "classic", "--matcher", "glue"), "matcher must be one of nearest"),
+    ],
+)
+def test_sources_that_cannot_be_are_one_sentence(photos, tmp_path, arguments, words):
+    folder, _ = photos
+    result = run(folder / "a.png", folder / "b.png", "--out", tmp_path / "out", *arguments)
+    assert result.exit_code == 2
+    assert words in one_sentence(result)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import count
 from manymatch.evaluate.statistics import THRESHOLDS, Spread, auc_spread, macro_spread
+from manymatch.features.config import NO_DETECTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -263,12 +264,25 @@ def _hidden_notes(config: Mapping[str, Any]) -> list[str]:
     return [f"Cameras are hidden; of the focal lengths, {shared}."]
 
 
+def _source_text(source: Mapping[str, Any]) -> str:
+    """Say what one of several sources is, by its settings."""
+    matcher, longest = source.get("matcher"), source["longest"]
+    if source["detector"] == NO_DETECTOR:
+        made = str(matcher)
+    else:
+        made = f"{source['detector']} + {matcher or source['descriptor']}"
+        made += f", at most {source['max_keypoints']:,} keypoints"
+    return f"{made}, longer edge {longest} px" if longest else made
+
+
 def _features_text(source: Mapping[str, Any]) -> str:
     """Say where the candidates of a run come from; a source of a user's own may hold anything."""
     name = source.get("representation", "another source")
     if "scene" in source:
         return "Candidates of synthetic scenes."
     features = source.get("features")
+    if features is None and isinstance(source.get("sources"), list):
+        return f"Candidates of {name}: {'; '.join(map(_source_text, source['sources']))}."
     if features is None:
         return f"Candidates of {name}."
     parts = [f"{features['detector']} + {features['descriptor']}"]

@@ -191,8 +191,14 @@ class MatchResult:
             return None
 
     def lines(self) -> list[str]:
-        """Return the result in sentences: verdict, pose, numbers and notes."""
-        return [*estimate_sentences(self.estimate, self.graph, self.confidence), *self.notes]
+        """Return the result in sentences: verdict, pose, numbers, sources and notes."""
+        own = ", ".join(
+            f"{name} {counts['kept']:,} and {counts['matches']:,}"
+            for name, counts in self._sources().get("sources", {}).items()
+        )
+        sources = [f"Candidates and matches by source: {own}."] if own else []
+        sentences = estimate_sentences(self.estimate, self.graph, self.confidence)
+        return [*sentences, *sources, *self.notes]
 
     def systems(self) -> list[tuple[str, Estimate]]:
         """Return name and estimate of this result and, where there is one, of rank-one matches."""
