@@ -248,10 +248,10 @@ def normalised(image: NDArray[np.uint8], backbone: Backbone) -> NDArray[np.float
     """Turn (H, W, 3) RGB bytes into (3, H, W) floats as the backbone wants them."""
     # In place, as memory takes most of the time.
     planes = np.array(image.transpose(2, 0, 1), dtype=np.float32, order="C")
-    mean, std = (np.float32(value)[:, None, None] for value in (backbone.mean, backbone.std))
+    mean, std = (np.array(v, dtype=np.float32) for v in (backbone.mean, backbone.std))
     planes /= np.float32(255.0)
-    planes -= mean
-    planes /= std
+    planes -= mean[:, None, None]
+    planes /= std[:, None, None]
     return planes
 
 
