@@ -47,18 +47,20 @@ void test_definition() {
   for (int g = 0; g < 40; ++g) {
     const Found found(random);
     const double q = random.in(0.05, 0.95);
-    for (int variant = 0; variant < 8; ++variant) {
-      const bool ranked = variant & 1, filtered = variant & 2, by_rank = variant & 4;
+    for (int variant = 0; variant < 16; ++variant) {
+      const bool ranked = variant & 1, filtered = variant & 2, by_rank = variant & 4,
+                 weak = variant & 8;
       const std::vector<int32_t> no_rank;
       const std::vector<uint8_t> no_filter;
       const Levels levels(found.graph, ranked ? found.rank : no_rank,
-                          filtered ? found.kept : no_filter, q, by_rank);
+                          filtered ? found.kept : no_filter, q, by_rank, weak);
       CHECK_EQ(levels.of.size(), found.graph.num_edges());
       CHECK_EQ(levels.prior.size(), found.graph.num_edges());
       for (std::size_t e = 0; e < found.graph.num_edges(); ++e) {
         const int rank = ranked ? std::min<int>(found.rank[e], Levels::kRanks) : 1;
         const bool doubted = filtered && !found.kept[e];
-        const double prior = ranked && by_rank ? q / rank : paper_prior(found.graph, e, q);
+        const double by = weak ? std::sqrt(static_cast<double>(rank)) : rank;
+        const double prior = ranked && by_rank ? q / by : paper_prior(found.graph, e, q);
         CHECK_EQ(levels.of[e], 2 * (rank - 1) + (doubted ? 1 : 0));
         CHECK(levels.of[e] >= 0 && levels.of[e] < Levels::kCount);
         CHECK_NEAR(levels.prior[e], doubted ? less * prior : prior, 1e-15);

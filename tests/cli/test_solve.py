@@ -153,6 +153,10 @@ def test_solve_finds_a_homography(tmp_path):
     assert "homography" in run("solve", tmp_path / "plane.npz", *flags).stdout
     sentence = one_sentence(run("solve", tmp_path / "plane.npz", *flags, "--camera0", CAMERA))
     assert "camera0 must be left out" in sentence
+    affine = run("solve", tmp_path / "plane.npz", *flags, "--model", "affine", "--json")
+    record = json.loads(affine.stdout)
+    assert record["model"] == "affine"
+    assert record["homography"][2] == [0.0, 0.0, 1.0]
 
 
 CLOUD = np.random.default_rng(2).uniform(-1, 1, (40, 3))
@@ -276,6 +280,8 @@ def test_a_flag_of_another_problem_is_refused(tmp_path):
             "--camera0 must be left out for a rigid",
         ),
         ("similarity", ("--threshold", 0), "threshold must be"),
+        ("fundamental", ("--model", "affine"), "--model must be left out for a fundamental"),
+        ("homography", ("--model", "rigid"), "--model must be"),
         ("homography", ("--threshold", 1), "--threshold must be left out for a homography"),
         ("homography", (), "graph must have pixels (N, 2) as points0 here"),
         ("relative", ("--camera", CAMERA), "--camera must be left out for a relative pose"),

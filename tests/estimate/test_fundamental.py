@@ -243,6 +243,39 @@ def test_confidence_of_what_is_not_there():
     assert "undetermined" in failed.reason
 
 
+def test_wrong_candidates_along_rows_are_no_evidence():
+    """A camera that moves forward; wrong candidates are near the row of their keypoint.
+
+    A matrix with horizontal epipolar lines has more inliers than the right one, and about as many
+    candidates beside them. If its chance of inliers is not measured, 3 of the 12 are right.
+    """
+    right, focal, centre, motion = 80, 500.0, np.array([320.0, 180.0]), np.array([0.1, 0.05, -1.5])
+    near_epipole = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        points = rng.uniform([-4, -2, 4], [4, 2, 12], (300, 3))
+        moved = points + motion
+        points0 = focal * points[:, :2] / points[:, 2:] + centre
+        points1 = np.stack(
+            np.broadcast_arrays(rng.uniform(0, 640, (300, 4)), points0[:, 1:]), axis=2
+        )
+        points1[..., 1] += rng.normal(0, 12, (300, 4))
+        true = focal * moved[:, :2] / moved[:, 2:] + centre + rng.normal(0, 0.4, (300, 2))
+        points1[:right, 0] = true[:right]
+        edges = np.stack([np.repeat(np.arange(300), 4), np.arange(1200)], axis=1)
+        rank = np.tile([1, 2, 3, 4], 300)
+        order = np.lexsort((rng.uniform(size=1200), rank))
+        graph = AssociationGraph(
+            points0, points1.reshape(-1, 2), edges[order], rank=rank[order].astype(np.int32)
+        )
+        F = estimate_fundamental(graph, seed=seed).fundamental
+        if F is not None:
+            epipole = np.linalg.svd(F.T)[2][2]
+            gap = epipole[:2] / epipole[2] - (focal * motion[:2] / motion[2] + centre)
+            near_epipole += np.linalg.norm(gap) < 20
+    assert near_epipole >= 7
+
+
 @pytest.mark.parametrize("number", [0, 20, 40])
 def test_real_images(number):
     data = data_folder()

@@ -12,6 +12,7 @@ from manymatch._validate import choice, count
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_json, print_plain
 from manymatch.estimate.confidence import assess
+from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.options import Options
 from manymatch.estimate.words import estimate_sentences
@@ -83,6 +84,9 @@ def run(
             "both images have the same size.",
         ),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help=f"For a homography: {' or '.join(PLANAR_MODELS)}.")
+    ] = None,
     max_edges: Annotated[
         int | None, typer.Option(help="Use only that many candidates, best first.")
     ] = None,
@@ -104,9 +108,7 @@ def run(
     check_file(graph, "graph", "a file of candidates")
     given = {"camera0": camera0, "camera1": camera1, "camera": camera, "threshold": threshold}
     arguments = _arguments(problem, given)
-    further = {} if shared_focal is None else {"shared_focal": shared_focal}
-    if further and problem != "relative":
-        raise ValueError(f"--shared-focal must be left out for {_KINDS[problem][0]}")
+    further = _further(problem, shared_focal, model)
     if out_folder is not None:
         output_folder(out_folder, "--out")
     candidates = load_graph(graph)
@@ -118,6 +120,7 @@ def run(
     found = [estimate.camera0, estimate.camera1] if estimate.success else arguments
     how = {
         "problem": problem,
+        **({"model": model} if model else {}),
         "method": method,
         "options": config.options.to_dict(),
         "cameras": [value.to_dict() for value in found if isinstance(value, Camera)],
@@ -168,6 +171,23 @@ def run(
 
     deliver(write, show)
     raise typer.Exit(OK if estimate.success else UNSOLVED)
+
+
+def _further(problem: str, shared_focal: bool | None, model: str | None) -> dict[str, Any]:
+    """Keywords that one problem has and others have not."""
+    if model is not None:
+        choice(model, "--model", PLANAR_MODELS)
+    given = {}
+    for flag, value, owner in (
+        ("shared-focal", shared_focal, "relative"),
+        ("model", model, "homography"),
+    ):
+        if value is None:
+            continue
+        if problem != owner:
+            raise ValueError(f"--{flag} must be left out for {_KINDS[problem][0]}")
+        given[flag.replace("-", "_")] = value
+    return given
 
 
 def _arguments(problem: str, given: dict[str, Any]) -> list[Any]:
