@@ -65,10 +65,11 @@ street: $(VENV)/.package
 test: core-test cross $(VENV)/.package $(VENV)/.paper $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# configure-core(FOLDER, SANITIZERS, with the Python module or not): the core and its tests.
+# configure-core(FOLDER, SANITIZERS, with the Python module or not): the core, its tests, and the
+# driver that tests/cross.py compares with.
 configure-core = @mkdir -p build; $(BIN)/cmake -S . -B build/$(1) -G Ninja \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
-	  -DMANYMATCH_PYTHON=$(3) -DMANYMATCH_TESTS=ON -DMANYMATCH_SANITIZE=$(2) > build/$(1).log \
+	  -DMANYMATCH_PYTHON=$(3) -DMANYMATCH_TESTS=ON -DMANYMATCH_BENCH=ON -DMANYMATCH_SANITIZE=$(2) > build/$(1).log \
 	  || { cat build/$(1).log; exit 1; }
 
 # The core without Python, under AddressSanitizer and UndefinedBehaviorSanitizer.

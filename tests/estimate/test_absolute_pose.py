@@ -21,7 +21,7 @@ from manymatch import (
 from manymatch._validate import METHODS
 from manymatch.estimate.words import model_sentence
 from tests.oracles import absolute_pose as oracle
-from tests.support.data_folder import data_folder
+from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import CAMERA, CASES, apart, query_graph
 
 OPTIONS = CASES["absolute"].options
@@ -294,27 +294,12 @@ def test_automatic_threshold():
     assert apart(estimate.pose, truth) < 1.0
 
 
-def reference_query(name):
-    """One query of the reference data: graph, camera matrix, true pose."""
-    data = data_folder()
-    if data is None or not (data / "absolute_pose").is_dir():
-        pytest.skip("the reference data is not here")
-    path = sorted((data / "absolute_pose" / name).glob("*.npz"))[0]
-    with np.load(path) as file:
-        graph = AssociationGraph(
-            file["points2D"].astype(float),
-            file["points3D"].astype(float),
-            file["edges"].astype(np.int64),
-            rank=file["rank"].astype(np.int32),
-        )
-        return graph, file["K"], AbsolutePose(file["R"], file["t"]), file["size"]
-
-
 @pytest.mark.parametrize("name", ["strecha", "middlebury"])
 def test_agrees_with_poselib_on_rank_one(name):
     poselib = pytest.importorskip("poselib")
-    graph, K, truth, size = reference_query(name)
-    graph = graph.up_to_rank(1)
+    graph, arrays = stored_graph(f"absolute_pose/{name}/*.npz", 0, ("points2D", "points3D"))
+    graph, K, size = graph.up_to_rank(1), arrays["K"], arrays["size"]
+    truth = AbsolutePose(arrays["R"], arrays["t"])
     camera = {
         "model": "PINHOLE",
         "width": int(size[0]),

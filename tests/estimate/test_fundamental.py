@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from manymatch import AssociationGraph, _core, assess, estimate_fundamental
 from manymatch._validate import METHODS
 from tests.oracles import fundamental as oracle
-from tests.support.data_folder import data_folder
+from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import (
     CASES,
     FOCAL,
@@ -278,18 +278,8 @@ def test_wrong_candidates_along_rows_are_no_evidence():
 
 @pytest.mark.parametrize("number", [0, 20, 40])
 def test_real_images(number):
-    data = data_folder()
-    if data is None or not (data / "graphs" / "sift").is_dir():
-        pytest.skip("the reference data is not here")
-    folder = data / "graphs" / "sift" / "strecha_fountain_herzjesu"
-    with np.load(sorted(folder.glob("*.npz"))[number]) as file:
-        graph = AssociationGraph(
-            file["points0"].astype(float),
-            file["points1"].astype(float),
-            file["edges"].astype(np.int64),
-            rank=file["rank"].astype(np.int32),
-        )
-        K0, K1, R, t = (file[name].astype(float) for name in ("K0", "K1", "R", "t"))
+    graph, arrays = stored_graph("graphs/sift/strecha_fountain_herzjesu/*.npz", number)
+    K0, K1, R, t = (arrays[name].astype(float) for name in ("K0", "K1", "R", "t"))
     truth = np.linalg.inv(K1).T @ np.cross(np.eye(3), t).T @ R @ np.linalg.inv(K0)
     estimate = estimate_fundamental(graph)
     points = graph.points0[estimate.matches[:, 0]], graph.points1[estimate.matches[:, 1]]

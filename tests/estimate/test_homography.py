@@ -10,7 +10,7 @@ from manymatch import AssociationGraph, Options, _core, estimate_homography
 from manymatch._validate import METHODS
 from manymatch.estimate.match_probability import HOMOGRAPHY, match_features
 from tests.oracles import homography as oracle
-from tests.support.data_folder import data_folder
+from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import (
     PLANAR,
     SIZE,
@@ -217,17 +217,8 @@ def test_chance_agreements_grow_with_the_area():
 
 @pytest.mark.parametrize("pair", ["oxford/bikes_1_2", "oxford/graf_1_2", "homogr/adam"])
 def test_real_images(pair):
-    data = data_folder()
-    if data is None or not (data / "homography").is_dir():
-        pytest.skip("the reference data is not here")
-    with np.load(data / "homography" / f"{pair}.npz") as file:
-        graph = AssociationGraph(
-            file["points0"].astype(float),
-            file["points1"].astype(float),
-            file["edges"].astype(np.int64),
-            rank=file["rank"].astype(np.int32),
-        )
-        truth, size = file["H"], file["size0"].astype(float)
+    graph, arrays = stored_graph(f"homography/{pair}.npz")
+    truth, size = arrays["H"], arrays["size0"].astype(float)
     estimate = manymatch.estimate_homography(graph, options=Options(threshold_px=3.0))
     middle = np.array([size * f for f in (0.3, 0.5, 0.7)])
     off = np.linalg.norm(mapped(estimate.homography, middle) - mapped(truth, middle), axis=1)

@@ -16,7 +16,7 @@ from manymatch import (
 from manymatch._validate import METHODS
 from manymatch.estimate.match_probability import RIGID, match_features
 from tests.oracles import rigid as oracle
-from tests.support.data_folder import data_folder
+from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import CASES, CLOUDS, random_transform
 from tests.support.synthetic_problems import transform_error as error
 
@@ -301,18 +301,8 @@ def test_chance_agreements_grow_with_the_volume():
 @both_problems
 @pytest.mark.parametrize("pair", ["lidar", "3dmatch", "fgr_range"])
 def test_real_clouds(problem, pair):
-    data = data_folder()
-    if data is None or not (data / "registration").is_dir():
-        pytest.skip("the reference data is not here")
-    path = sorted((data / "registration" / pair).glob("*.npz"))[0]
-    with np.load(path) as file:
-        graph = AssociationGraph(
-            file["points0"].astype(float),
-            file["points1"].astype(float),
-            file["edges"].astype(np.int64),
-            rank=file["rank"].astype(np.int32),
-        )
-        truth, voxel = oracle.matrix(file["R"], file["t"]), float(file["voxel"])
+    graph, arrays = stored_graph(f"registration/{pair}/*.npz")
+    truth, voxel = oracle.matrix(arrays["R"], arrays["t"]), float(arrays["voxel"])
     estimator = getattr(manymatch, ESTIMATORS[problem].__name__)
     estimate = estimator(graph, 1.5 * voxel)
     right = graph.points0[estimate.matches[:, 0]]
