@@ -14,6 +14,7 @@ from manymatch.associate.merge import merge_graphs
 from manymatch.datasets import exhaustive_pairs
 from manymatch.datasets.dataset import Dataset
 from manymatch.evaluate.sources import ImageSource
+from manymatch.features import registry
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.extractor import Extractor, FeatureCache, extract_all, make_extractors
 from manymatch.features.matchers.base import FunctionMatcher, PairMatcher
@@ -302,8 +303,6 @@ def test_matchers_are_registered_by_name():
         register_matcher("of-images", takes="features", replace=True)(of_images)
         assert find_matcher("of-images").takes == "features"
     finally:
-        from manymatch.features import registry
-
         del registry._matchers["of-images"]
     for name in ("nearest", "a:b", "", 3):
         with pytest.raises(ValueError, match="name must be a word"):
@@ -311,6 +310,24 @@ def test_matchers_are_registered_by_name():
     with pytest.raises(ValueError, match="matcher must be a function of two images or a PairM"):
         register_matcher("mine")(dict)
     assert issubclass(find_matcher("lightglue"), PairMatcher)
+
+
+def test_matchers_of_other_packages_are_loaded_when_asked_for(monkeypatch):
+    loaded = []
+
+    class Point:
+        name = "theirs"
+
+        def load(self):
+            loaded.append(1)
+            return columns
+
+    monkeypatch.setattr(registry, "EntryPoint", Point)
+    monkeypatch.setitem(registry._matchers, "theirs", Point())
+    assert "theirs" in matcher_names()
+    assert not loaded
+    assert MatcherConfig.of(sources=["classic", "theirs"]).sources[1].takes_images
+    assert loaded == [1]
 
 
 # Matching
