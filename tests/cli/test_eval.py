@@ -9,10 +9,10 @@ from PIL import Image
 
 from manymatch.associate.candidates import Association
 from manymatch.cli import eval as eval_module
-from manymatch.evaluate import sources as source_module
 from manymatch.evaluate.protocol import PAPER
 from manymatch.evaluate.run import PaperRun, RunResult
 from manymatch.evaluate.sources import open_sources
+from manymatch.matcher import matcher as matcher_module
 from manymatch.matcher.config import MatcherConfig
 from tests.support.command import one_sentence, run
 from tests.support.synthetic_trees import words
@@ -155,9 +155,9 @@ def test_images_end_to_end(tmp_path):
 def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch, views):
     pytest.importorskip("h5py")
     calls = []
-    original = source_module.candidates
+    original = matcher_module.candidates
     monkeypatch.setattr(
-        source_module, "candidates", lambda **how: calls.append(1) or original(**how)
+        matcher_module, "candidates", lambda **how: calls.append(1) or original(**how)
     )
     folder = write_photos(tmp_path / "photos", views)
     graphs = []

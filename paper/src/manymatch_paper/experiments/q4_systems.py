@@ -432,7 +432,7 @@ def _why_not_ours(matcher: Matcher) -> str | None:
     """Say which package or weights a preset lacks; None if it has all."""
     try:
         # Attributes that load when they are asked for.
-        _ = matcher.extractor.detector, matcher.extractor.backbone
+        matcher.load()
     except (ValueError, ImportError) as error:
         return " ".join(str(error).split())
     return None
