@@ -13,9 +13,10 @@ FocalPose to_focal_pose(const Matrix3& R, const Vector3& t, const Focals& f) {
   return {to_pose(R, t), {f(0), f(1)}};
 }
 
-std::tuple<Out<double>, Out<double>, Out<double>> to_python(const FocalPose& model) {
+std::tuple<Out<double>, Out<double>, Out<double>, Out<double>> to_python(const FocalPose& model) {
   return {rotation_to_numpy(model.pose), translation_to_numpy(model.pose),
-          to_numpy(std::vector<double>(model.f, model.f + 2))};
+          to_numpy(std::vector<double>(model.f, model.f + 2)),
+          to_numpy(std::vector<double>(model.spread, model.spread + 2))};
 }
 
 std::tuple<Out<double>, Out<double>> focal_jacobian(const Points& x0, const Points& x1,
@@ -48,7 +49,7 @@ Refined refine_focal(const Points& x0, const Points& x1, const Vector& weight, c
   const FocalPoints points({{}, {}, eps}, view_of(parameters));
   const LmResult result = refine_focal_pose(model, points.priors, edges.columns, edges.weights,
                                             to_loss(loss), eps * eps, max_iterations);
-  auto [rotation, translation, focals] = to_python(model);
+  auto [rotation, translation, focals, spread] = to_python(model);
   return {std::move(rotation), std::move(translation), std::move(focals), result.initial_cost,
           result.cost,         result.iterations};
 }
@@ -60,7 +61,9 @@ void bind_unknown_focal(nb::module_& m) {
       m, "UnknownFocalEstimate", "estimate_unknown_focal",
       "Relative poses and focal lengths of pairs with points about the principal points, in one "
       "unit. A pair's parameters are the median and the standard deviation of the logarithm of "
-      "each focal length (0: known), and whether they are one. One pair uses the threads within, "
+      "each focal length (0: known), and whether they are one. A model is rotation, translation, "
+      "focal lengths, and the spread of their logarithms among likely models. One pair uses the "
+      "threads within, "
       "several use one each.",
       to_python);
   m.def(

@@ -255,9 +255,10 @@ void test_samples(Source& random) {
   CHECK(wrong <= total / 1000);
 }
 
-// Exact points lead a refinement back to pose and focal lengths: shared, one known, both unknown.
+// Exact points lead a refinement back to pose and focal lengths: shared, one known, both unknown,
+// both held.
 void test_focal_refinement(Source& random) {
-  for (int kind = 0; kind < 4; ++kind) {
+  for (int kind = 0; kind < 5; ++kind) {
     for (int trial = 0; trial < 20; ++trial) {
       const Pair pair(random, 100, 0.0, kind == 0);
       RefineColumns columns = pair.columns();
@@ -265,14 +266,15 @@ void test_focal_refinement(Source& random) {
       std::fill_n(weights.begin(), 100, 1.0);
       // The middle of the prior is the truth.
       const double* f = pair.model.f;
-      const double parameters[] = {f[0], kind == 1 ? 0.0 : 0.5, f[1], kind == 2 ? 0.0 : 0.5,
+      const bool held0 = kind == 1 || kind == 4, held1 = kind == 2 || kind == 4;
+      const double parameters[] = {f[0], held0 ? 0.0 : 0.5, f[1], held1 ? 0.0 : 0.5,
                                    kind == 0 ? 1.0 : 0.0};
       const FocalPoints points = pair.points(1e-2, parameters);
       double step[N];
       for (double& s : step) s = 0.01 * random.in(-1, 1);
       if (kind == 0) step[6] = step[5];
-      if (kind == 1) step[5] = 0.0;
-      if (kind == 2) step[6] = 0.0;
+      if (held0) step[5] = 0.0;
+      if (held1) step[6] = 0.0;
       FocalPose model = moved(pair.model, step);
       const LmResult result =
           refine_focal_pose(model, points.priors, columns, weights, Loss::kSquared, 1e-4, 200);
@@ -280,10 +282,72 @@ void test_focal_refinement(Source& random) {
       CHECK(distance(model.pose.R, model.pose.t, pair.model.pose) < 1e-3);
       for (int side = 0; side < 2; ++side) CHECK_NEAR(model.f[side], f[side], 2e-3 * f[side]);
       if (kind == 0) CHECK(model.f[0] == model.f[1]);
-      if (kind == 1) CHECK(model.f[0] == f[0]);
-      if (kind == 2) CHECK(model.f[1] == f[1]);
+      if (held0) CHECK(model.f[0] == f[0]);
+      if (held1) CHECK(model.f[1] == f[1]);
     }
   }
+}
+
+// Focal lengths that are held go through the prior in equal steps, and leave known ones alone.
+void test_held() {
+  constexpr int kLast = UnknownFocalProblem::kRivals - 1;
+  const FocalPose model{{}, {0.8, 1.2}};
+  for (int kind = 0; kind < 3; ++kind) {  // shared, the second unknown, both unknown
+    const double parameters[] = {1.5, kind == 1 ? 0.0 : 0.5, 1.5, 0.5, kind == 0 ? 1.0 : 0.0};
+    const FocalPoints points({{}, {}, 1.0}, parameters);
+    const FocalPose start = kind == 0 ? FocalPose{{}, {0.8, 0.8}} : model;
+    double before = 0.0;
+    for (int k = 0; k <= kLast; ++k) {
+      const FocalPoints held = points.held(k, start);
+      CHECK(!held.priors.unknown(0) && !held.priors.unknown(1) && !held.priors.shared);
+      FocalPose moved = start;
+      held.hold(moved);
+      const double expected = 1.5 * std::exp(0.5 * (4.0 * k / kLast - 2.0));
+      CHECK_NEAR(moved.f[kind == 1 ? 1 : 0], expected, 1e-12);
+      CHECK_NEAR(moved.f[0], kind == 1 ? 1.5 : expected, 1e-12);
+      if (kind == 2) CHECK_NEAR(moved.f[1] / moved.f[0], 1.5, 1e-12);
+      CHECK_NEAR(held.way(moved), 0.0, 1e-9);
+      CHECK(moved.f[1] > before);
+      before = moved.f[1];
+    }
+  }
+}
+
+// What it costs to take one model for another, when a seed is another model, the spread of the
+// focal lengths, and what speaks against axes that differ, each by its definition.
+void test_comparison(Source& random) {
+  constexpr double kDegree = 0.017453292519943295;
+  const Pair pair(random, 100, 0.0, true);
+  const double parameters[] = {1.0, 0.5, 1.0, 0.5, 1.0};
+  const FocalPoints points = pair.points(1e-2, parameters);
+  const UnknownFocalProblem problem(pair.graph, points);
+  double farthest = 0.0;
+  for (const auto& x : {pair.x0, pair.x1}) {
+    double most = 0.0;
+    for (std::size_t i = 0; i < 100; ++i) most = std::max(most, std::hypot(x[2 * i], x[2 * i + 1]));
+    farthest += std::atan(most);
+  }
+  const FocalPose first{{}, {1.0, 1.0}};
+  for (double degrees : {0.0, 3.0, 8.0, 20.0, 60.0, 120.0}) {
+    const double a = degrees * kDegree;
+    FocalPose other = first;
+    const double R[9] = {std::cos(a), 0, std::sin(a), 0, 1, 0, -std::sin(a), 0, std::cos(a)};
+    std::copy_n(R, 9, other.pose.R);
+    CHECK_NEAR(UnknownFocalProblem::loss(first, other), std::min(degrees, 10.0) * kDegree, 1e-7);
+    CHECK(UnknownFocalProblem::loss(first, other) == UnknownFocalProblem::loss(other, first));
+    CHECK(UnknownFocalProblem::leads_elsewhere(first, other) == (degrees > 10.0));
+    const double beyond = a - std::max(farthest - 20.0 * kDegree, 0.0);
+    CHECK_NEAR(problem.log_prior(other), -std::max(beyond, 0.0) / kDegree, 1e-4);
+  }
+  FocalPose longer = first;
+  longer.f[0] = longer.f[1] = std::exp(0.3);
+  CHECK(UnknownFocalProblem::leads_elsewhere(first, longer));
+  CHECK_NEAR(problem.log_prior(longer), 4.0 * -0.5 * 0.36, 1e-9);
+  FocalPose chosen = first;
+  UnknownFocalProblem::note_spread(chosen, {{first, 100.0}, {longer, 84.0}});
+  const double share = std::exp(-1.0) / (1.0 + std::exp(-1.0));
+  CHECK_NEAR(chosen.spread[0], 0.3 * std::sqrt(share), 1e-12);
+  CHECK(chosen.spread[0] == chosen.spread[1]);
 }
 
 // Parameters that make no sense are refused.
@@ -312,7 +376,9 @@ int main() {
     test_unit_focal(random);
     test_samples(random);
     test_focal_refinement(random);
+    test_comparison(random);
   });
+  test_held();
   test_parameters();
   test_problem<RelativePoseCase>();
   test_problem<UnknownFocalCase>();

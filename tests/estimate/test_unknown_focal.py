@@ -157,6 +157,50 @@ def test_the_covariance_of_the_pose_has_that_of_the_focal_length():
     assert np.trace(more) > 1.001 * np.trace(less)
 
 
+def test_where_the_images_do_not_tell_it_is_that_of_the_prior_with_its_deviation():
+    # The support rises slowly towards one end of a flat valley; the pose of the least expected
+    # error is in the middle of it.
+    R, t = _meeting()
+    for seed in range(3):
+        graph, _, _ = made(seed, 1700.0, R=R, t=t, wrong=2)
+        estimate = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
+        off = math.log(estimate.camera0.focal / UNKNOWN.focal)
+        assert abs(off) < 1.5 * UNKNOWN.focal_sigma
+        assert estimate.focal_sd_px[0] > 0.2 * estimate.camera0.focal
+
+
+def test_alternatives_have_focal_lengths_of_their_own():
+    graph, _, _ = made(3, 900.0, n=60, wrong=3, flat=True)
+    estimate = manymatch.estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
+    assert estimate.alternatives
+    for other in estimate.alternatives:
+        first, second = other.focals_px
+        assert first == second > 0
+        # They explain the matches of the alternative, with its pose.
+        F = _fundamental(other.model, first, second)
+        assert np.median(_distances(F, graph, other.matches)) < 1.0
+    known = Camera("SIMPLE_PINHOLE", *SIZE, (900.0, *CENTRE))
+    found = manymatch.estimate_relative_pose(graph, known, known)
+    assert all(other.focals_px == () for other in found.alternatives)
+
+
+def _fundamental(pose, f0, f1):
+    """Fundamental matrix in pixels, from the definition."""
+    x, y, z = pose.t
+    E = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) @ pose.R
+    K0, K1 = (np.array([[f, 0, CENTRE[0]], [0, f, CENTRE[1]], [0, 0, 1]]) for f in (f0, f1))
+    return np.linalg.inv(K1).T @ E @ np.linalg.inv(K0)
+
+
+def _distances(F, graph, matches):
+    """Distances in pixels of the second points from the epipolar lines of the first."""
+    x0, x1 = graph.points0[matches[:, 0]], graph.points1[matches[:, 1]]
+    lines = np.column_stack([x0, np.ones(len(x0))]) @ F.T
+    return np.abs(np.sum(lines * np.column_stack([x1, np.ones(len(x1))]), axis=1)) / np.hypot(
+        lines[:, 0], lines[:, 1]
+    )
+
+
 def test_what_is_shared_by_default():
     def shares(first, second, **keywords):
         graph, _, _ = made(10, 900.0, n=60, wrong=0)
@@ -164,9 +208,9 @@ def test_what_is_shared_by_default():
         return found.camera0.focal == found.camera1.focal
 
     assert shares(UNKNOWN, UNKNOWN)
-    upright = Camera("SIMPLE_PINHOLE", *SIZE[::-1], (1200.0, *CENTRE), focal_sigma=0.5)
+    upright = Camera("SIMPLE_PINHOLE", *SIZE[::-1], (UNKNOWN.focal, *CENTRE), focal_sigma=0.5)
     assert shares(UNKNOWN, upright)
-    other = Camera("SIMPLE_PINHOLE", 1200, 800, (1200.0, *CENTRE), focal_sigma=0.5)
+    other = Camera("SIMPLE_PINHOLE", 1200, 800, (UNKNOWN.focal, *CENTRE), focal_sigma=0.5)
     assert not shares(UNKNOWN, other)
     assert shares(UNKNOWN, other, shared_focal=True)
     assert not shares(UNKNOWN, Camera.unknown(*SIZE, sigma=0.4))

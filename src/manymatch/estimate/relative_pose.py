@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.estimate.prepare import WorkingScale
+    from manymatch.estimate.result import Alternative
     from manymatch.geometry.camera import Camera
     from manymatch.graph import GraphLike
 
@@ -243,7 +245,7 @@ def _finish(pair: PreparedPair, result: Any, method: str) -> Estimate:
     )
     matches = common["matches"]
     if pair.parameters is not None and result.success:
-        common |= _found_focals(pair, result, matches)
+        common |= _found_focals(pair, result, matches, common["alternatives"])
     parallax = _median_parallax_deg(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]], pose)
     probability = None
     if method == "auto":
@@ -260,9 +262,12 @@ def _finish(pair: PreparedPair, result: Any, method: str) -> Estimate:
 
 
 def _found_focals(
-    pair: PreparedPair, result: _core.UnknownFocalEstimate, matches: IndexArray
+    pair: PreparedPair,
+    result: _core.UnknownFocalEstimate,
+    matches: IndexArray,
+    alternatives: tuple[Alternative, ...],
 ) -> dict[str, Any]:
-    """Fields of an estimate that say what the focal lengths are.
+    """Fields of an estimate that say what the focal lengths are, those of alternatives too.
 
     The pair becomes that of the cameras found, with points on their normalised planes.
     """
@@ -271,6 +276,10 @@ def _found_focals(
     found = tuple(
         camera if camera.known_focal else camera.with_focal(float(focal * pair.frame))
         for camera, focal in zip(pair.cameras, focals, strict=True)
+    )
+    others = tuple(
+        dataclasses.replace(other, focals_px=tuple((model[2] * pair.frame).tolist()))
+        for other, (model, *_) in zip(alternatives, result.alternatives, strict=True)
     )
     priors = np.array([camera.focal_sigma or 0.0 for camera in pair.cameras])
     pair.x0, pair.x1 = pair.x0 / focals[0], pair.x1 / focals[1]
@@ -282,6 +291,7 @@ def _found_focals(
             for deviation, camera in zip(deviations, found, strict=True)
         ),
         "focal_determined": bool(np.all(deviations <= FOCAL_DETERMINED * priors)),
+        "alternatives": others,
         "_solver": RELATIVE_POSE.core_of(pair),
     }
 
@@ -292,7 +302,7 @@ def _focal_deviations(
     """Return the standard deviations (2,) of the logarithms of the focal lengths, 0 if known."""
     sigma = np.asarray(pair.parameters)[[1, 3]]
     x0, x1 = pair.x0[matches[:, 0]], pair.x1[matches[:, 1]]
-    residuals, jacobian = _core.focal_jacobian(x0, x1, *result.model)
+    residuals, jacobian = _core.focal_jacobian(x0, x1, *result.model[:3])
     defined = np.isfinite(residuals) & np.isfinite(jacobian).all(axis=1)
     # Columns of the parameters that are free.
     into = np.eye(7)[:, [True] * 5 + (sigma > 0.0).tolist()]
@@ -307,7 +317,9 @@ def _focal_deviations(
     values = np.maximum(values, np.finfo(np.float64).eps * values[-1])
     variance = np.sum(vectors**2 / values, axis=1)[5:]
     deviations = np.zeros(2)
-    deviations[sigma > 0.0] = np.minimum(np.sqrt(variance), sigma[sigma > 0.0])
+    # Derivatives know one optimum: other likely ones can be farther away than that.
+    spread = np.maximum(np.sqrt(variance), result.model[3][sigma > 0.0])
+    deviations[sigma > 0.0] = np.minimum(spread, sigma[sigma > 0.0])
     return deviations
 
 

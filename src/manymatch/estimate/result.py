@@ -54,6 +54,9 @@ class Alternative:
     support : float
         How much speaks for it, as in `Estimate`. The probability leaves out what the motion
         filter says: of two motions that each agree in themselves it keeps one.
+    focals_px : tuple of float
+        Of a relative pose with an unknown focal length: focal lengths of the two cameras in pixels
+        that go with it. Empty otherwise.
     """
 
     model: Model
@@ -61,6 +64,7 @@ class Alternative:
     cardinality: int
     matches: IndexArray
     support: float
+    focals_px: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         model = "matrix" if isinstance(self.model, np.ndarray) else repr(self.model)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 # Prior of a focal length of which nothing is known, over the longer edge of the image: log-normal
 # with this median and this standard deviation of the logarithm. Main cameras of phones, 24 to 28 mm
 # in 35 mm terms, have 0.67 to 0.78 of the longer edge, a standard lens of 50 mm 1.4, a short tele
-# lens of 85 mm 2.4, a wide angle of 18 mm 0.5: the middle is near 1, and nine in ten are between
-# 0.44 and 2.3.
-_USUAL_FOCAL = 1.0
+# lens of 85 mm 2.4, a wide angle of 18 mm 0.5. Most photographs are taken with phones: the middle
+# is near 0.9, and nine in ten are between 0.40 and 2.0.
+_USUAL_FOCAL = 0.9
 _USUAL_SIGMA = 0.5
 # Two of these standard deviations are a factor of 400; more says nothing about a camera.
 _LARGEST_SIGMA = 3.0
@@ -107,7 +107,7 @@ class Camera:
     >>> Camera("PINHOLE", 640, 480, [500, 500, 319.5, 239.5]).focal
     500.0
     >>> Camera.unknown(640, 480)
-    Camera(SIMPLE_PINHOLE, 640x480, unknown focal length, about 640 px, cx=319.5, cy=239.5)
+    Camera(SIMPLE_PINHOLE, 640x480, unknown focal length, about 576 px, cx=319.5, cy=239.5)
     """
 
     model: str
@@ -161,8 +161,8 @@ class Camera:
         width, height : int
             Image size in pixels.
         focal_px : float, optional
-            Median of the prior in pixels; by default the longer edge, the middle of the usual
-            fields of view.
+            Median of the prior in pixels; by default 0.9 times the longer edge, the middle of the
+            usual fields of view.
         sigma : float, optional
             Standard deviation of the logarithm of the focal length, by default 0.5: nine in ten
             cameras have 0.44 to 2.3 times the median. For a focal length that is roughly known,

@@ -38,7 +38,10 @@ constexpr int kBatch = 64;
 // draws the rest together with the sample. What the estimator asks of it then is optional: the
 // share of the samples for which that is close enough (P::kSampleChance), a logarithm of the prior
 // of a model (problem.log_prior), data that draw near a model (data.near), and how much more the
-// last stage looks at (P::kSettleRounds, P::kOtherPolished, P::starts_apart).
+// last stage looks at (P::kSettleRounds, P::kOtherPolished, P::starts_apart). Where the edges
+// hardly tell that parameter, seeds of the same inliers can be different models
+// (P::leads_elsewhere), and models with the parameter held at P::kRivals values (data.held,
+// P::loss, ...) are compared last.
 //
 // Other optional members of a problem: how many edges "auto" considers and searches with
 // (P::kConsideredEdges, P::kSearchedEdges), ranks that say little (P::kWeakRanks), the power of

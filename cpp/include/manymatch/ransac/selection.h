@@ -146,7 +146,8 @@ class DistinctSelection {
       if (interrupt.poll()) break;
       round.clear();
       for (; next < seeds.size() && round.size() < most; ++next) {
-        if (!skip_repeated_ || !repeats(inliers[next], count[next])) round.push_back(next);
+        if (!skip_repeated_ || !repeats(seeds[next].model, inliers[next], count[next]))
+          round.push_back(next);
       }
       refined.assign(round.size(), {});
       workers_.run(static_cast<int>(round.size()), [&](int worker, int i) {
@@ -157,7 +158,10 @@ class DistinctSelection {
       });
       const std::size_t before = taken_.size();
       for (std::size_t i = 0; i < round.size(); ++i) {
-        if (skip_repeated_ && repeats(inliers[round[i]], count[round[i]], before)) continue;
+        const std::size_t seed = round[i];
+        if (skip_repeated_ && repeats(seeds[seed].model, inliers[seed], count[seed], before)) {
+          continue;
+        }
         ++refinements_;
         take(refined[i]);
       }
@@ -189,10 +193,16 @@ class DistinctSelection {
   }
 
   // Whether a seed repeats a refined model, of those from `first` on.
-  bool repeats(const Mask& inliers, int count, std::size_t first = 0) const {
-    return std::any_of(
-        taken_.begin() + static_cast<std::ptrdiff_t>(first), taken_.end(),
-        [&](const Mask& other) { return common(inliers, other) >= kRepeatedShare * count; });
+  bool repeats(const Model& seed, const Mask& inliers, int count, std::size_t first = 0) const {
+    for (std::size_t i = first; i < taken_.size(); ++i) {
+      if (common(inliers, taken_[i]) < kRepeatedShare * count) continue;
+      // Edges that do not tell two models apart do not make them one.
+      if constexpr (requires { P::leads_elsewhere(seed, seed); }) {
+        if (P::leads_elsewhere(seed, refined_[i].model)) continue;
+      }
+      return true;
+    }
+    return false;
   }
 
   void evaluate(Refined& model, SelectionLane<P>& lane) const {

@@ -89,6 +89,7 @@ class Settlement {
       for (int i = 0; i < kPolishes; ++i) polish(polished);
       look_at(polished);
     }
+    if constexpr (requires { P::kRivals; }) take_least_expected_loss();
     model = best_.model;
   }
 
@@ -335,6 +336,59 @@ class Settlement {
     }
     for_each_bit(mask_, [&](int e) { heaviest_at_[at(graph.left[at(e)])] = 0.0; });
     return bound;
+  }
+
+  // For a problem with a parameter that the edges hardly tell: the support of models with that
+  // parameter held at values all over its prior says how likely each is, and of these and the best
+  // the model with the least expected loss is taken. The most supported one is often the end of a
+  // flat valley.
+  void take_least_expected_loss() {
+    std::vector<Supported> rivals{best_};
+    for (int k = 0; k < P::kRivals; ++k) {
+      const typename P::Data held = data_.held(k, best_.model);
+      // From where what is known of the support is largest, less what the way may cost.
+      const Supported* from = &best_;
+      double most = best_.support - held.way(best_.model);
+      for (const Supported& other : others_) {
+        const double there = other.support - held.way(other.model);
+        if (there > most) {
+          most = there;
+          from = &other;
+        }
+      }
+      Model model = from->model;
+      held.hold(model);
+      const P problem(problem_.graph(), held);
+      Refiner<P> refiner(problem, Weighting::kByDegree);
+      refiner.polish_with_priors(model, P::kPolishReach, kTruncatedAt * scale_, prior_, space_,
+                                 Loss::kTruncated, kFirstSteps);
+      refiner.polish_with_priors(model, reach(), kTruncatedAt * scale_, prior_, space_,
+                                 Loss::kTruncated, kFirstSteps);
+      rivals.push_back({model, support_of(model)});
+    }
+    std::vector<double> weight;
+    for (const Supported& rival : rivals) {
+      weight.push_back(P::log_probability(rival.support));
+    }
+    const double largest = *std::max_element(weight.begin(), weight.end());
+    for (double& w : weight) w = std::exp(w - largest);
+    std::size_t chosen = 0;
+    double least = 0.0;
+    for (std::size_t i = 0; i < rivals.size(); ++i) {
+      double loss = 0.0;
+      for (std::size_t j = 0; j < rivals.size(); ++j) {
+        loss += weight[j] * P::loss(rivals[i].model, rivals[j].model);
+      }
+      if (i == 0 || loss < least) {
+        chosen = i;
+        least = loss;
+      }
+    }
+    if (chosen != 0) {
+      others_.push_back(best_);
+      look_at(rivals[chosen].model);
+    }
+    P::note_spread(best_.model, rivals);
   }
 
   // Samples anew among the edges that the best model nearly explains.

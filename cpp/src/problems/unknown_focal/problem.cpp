@@ -28,6 +28,22 @@ constexpr double kStartsApart = 0.1;
 // the prior has to count. In a refinement it has to keep what edges leave open, and not to move
 // what they say.
 constexpr double kSupportWeight = 4.0, kRefineWeight = 0.1;
+// Two cameras that see the same things seldom look in directions that differ by more than the
+// field of view less 20 degrees. Each degree beyond costs a nat; both are in radians here. With a
+// long focal length, cameras far around the scene explain nearly everything.
+constexpr double kOverlap = 0.34906585, kNatsPerRadian = 57.29578;
+// So many nats of support make a model e times as likely where the spread of focal lengths is
+// concerned (as in estimate.h for alternatives).
+constexpr double kNatsPerOdds = 16.0;
+// Largest loss, that of poses which differ by 10 degrees or more, in radians.
+constexpr double kMostLoss = 0.17453293;
+// Focal lengths that are held span so many standard deviations of the prior to either side. A
+// model loses about so many nats per unit of the logarithm on the way to one.
+constexpr double kHeldDeviations = 2.0, kNatsOfWay = 100.0;
+// Seeds whose focal lengths differ by this from those of a refined model, in logarithms, or whose
+// rotation does by more than 10 degrees, are refined too.
+constexpr double kLeadsElsewhere = 0.2;
+constexpr double kOtherRotation = 0.98480775;
 
 constexpr int kAll = kPoseParameters<double>;
 
@@ -141,6 +157,30 @@ FocalPoints FocalPoints::near(const FocalPose& model, int round) const {
   return out;
 }
 
+FocalPoints FocalPoints::held(int k, const FocalPose& model) const {
+  FocalPoints out = *this;
+  const double place = 2.0 * k / (UnknownFocalProblem::kRivals - 1) - 1.0;
+  const int first = priors.unknown(0) ? 0 : 1;
+  const double value = priors.log_median[first] + kHeldDeviations * priors.sigma[first] * place;
+  for (int side = 0; side < 2; ++side) {
+    if (!priors.unknown(side)) continue;
+    out.priors.log_median[side] = value + std::log(model.f[side] / model.f[first]);
+    out.priors.sigma[side] = 0.0;
+  }
+  out.priors.shared = false;
+  out.drawn = out.priors;
+  return out;
+}
+
+void FocalPoints::hold(FocalPose& model) const {
+  for (int side = 0; side < 2; ++side) model.f[side] = std::exp(priors.log_median[side]);
+}
+
+double FocalPoints::way(const FocalPose& model) const {
+  return kNatsOfWay * (std::abs(std::log(model.f[0]) - priors.log_median[0]) +
+                       std::abs(std::log(model.f[1]) - priors.log_median[1]));
+}
+
 LmResult refine_focal_pose(FocalPose& model, const FocalPriors& priors, RefineColumns& columns,
                            std::span<const double> weights, Loss loss, double eps2,
                            int max_iterations) {
@@ -157,7 +197,10 @@ LmResult refine_focal_pose(FocalPose& model, const FocalPriors& priors, RefineCo
                                                         eps2, 1.0 / count};
   FocalPose refined = model;
   LmResult result;
-  if (!priors.shared && priors.unknown(0) && priors.unknown(1)) {
+  if (!priors.unknown(0) && !priors.unknown(1)) {
+    FocalSystem<5> system(edges, priors, prior_weight);
+    result = levenberg_marquardt<5>(refined, system, max_iterations);
+  } else if (!priors.shared && priors.unknown(0) && priors.unknown(1)) {
     FocalSystem<7> system(edges, priors, prior_weight);
     result = levenberg_marquardt<7>(refined, system, max_iterations);
   } else {
@@ -174,6 +217,37 @@ LmResult refine_focal_pose(FocalPose& model, const FocalPriors& priors, RefineCo
 bool UnknownFocalProblem::starts_apart(const FocalPose& a, const FocalPose& b) {
   return apart(a, b) || std::abs(std::log(a.f[0] / b.f[0])) > kStartsApart ||
          std::abs(std::log(a.f[1] / b.f[1])) > kStartsApart;
+}
+
+bool UnknownFocalProblem::leads_elsewhere(const FocalPose& a, const FocalPose& b) {
+  double trace = 0.0;
+  for (int i = 0; i < 9; ++i) trace += a.pose.R[i] * b.pose.R[i];
+  return 0.5 * (trace - 1.0) < kOtherRotation ||
+         std::abs(std::log(a.f[0] / b.f[0])) > kLeadsElsewhere ||
+         std::abs(std::log(a.f[1] / b.f[1])) > kLeadsElsewhere;
+}
+
+double UnknownFocalProblem::loss(const FocalPose& a, const FocalPose& b) {
+  double trace = 0.0, cosine = 0.0;
+  for (int i = 0; i < 9; ++i) trace += a.pose.R[i] * b.pose.R[i];
+  for (int i = 0; i < 3; ++i) cosine += a.pose.t[i] * b.pose.t[i];
+  const double least = std::min(0.5 * (trace - 1.0), cosine);
+  return std::min(std::acos(std::clamp(least, -1.0, 1.0)), kMostLoss);
+}
+
+void UnknownFocalProblem::note_spread(FocalPose& model,
+                                      const std::vector<SupportedModel<FocalPose>>& rivals) {
+  double most = rivals[0].support, total = 0.0, squares[2] = {0.0, 0.0};
+  for (const auto& rival : rivals) most = std::max(most, rival.support);
+  for (const auto& rival : rivals) {
+    const double weight = std::exp((rival.support - most) / kNatsPerOdds);
+    total += weight;
+    for (int side = 0; side < 2; ++side) {
+      const double off = std::log(rival.model.f[side] / model.f[side]);
+      squares[side] += weight * off * off;
+    }
+  }
+  for (int side = 0; side < 2; ++side) model.spread[side] = std::sqrt(squares[side] / total);
 }
 
 UnknownFocalProblem::UnknownFocalProblem(const Graph& graph, const FocalPoints& points)
@@ -202,8 +276,18 @@ UnknownFocalProblem::UnknownFocalProblem(const Graph& graph, const FocalPoints& 
 }
 
 double UnknownFocalProblem::log_prior(const FocalPose& model) const {
-  return kSupportWeight * priors_.log_density(model);
+  return kSupportWeight * priors_.log_density(model) + log_overlap(model);
 }
+
+double UnknownFocalProblem::log_overlap(const FocalPose& model) const {
+  double field = 0.0;  // mean of the two, between the farthest points
+  for (int side = 0; side < 2; ++side)
+    field += std::atan(std::sqrt(largest_[side]) / model.f[side]);
+  const double between = std::acos(std::clamp(model.pose.R[8], -1.0, 1.0));
+  return -kNatsPerRadian * std::max(0.0, between - std::max(field - kOverlap, 0.0));
+}
+
+double UnknownFocalProblem::log_probability(double support) { return support / kSupportWeight; }
 
 void UnknownFocalProblem::draw(std::span<const int> sample, double* f) const {
   uint64_t key = 0;

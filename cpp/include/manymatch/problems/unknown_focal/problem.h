@@ -6,15 +6,20 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "manymatch/problems/points.h"
 #include "manymatch/problems/relative_pose/problem.h"
+#include "manymatch/ransac/selection.h"
 
 namespace manymatch {
 
 struct FocalPose {
   Pose pose;
   double f[2] = {1.0, 1.0};
+  // Standard deviation of the logarithm of each focal length among the models that were compared
+  // with this one (UnknownFocalProblem::note_spread); 0 if there were none.
+  double spread[2] = {0.0, 0.0};
 };
 
 // What is known of the focal lengths: log-normal priors, of which a standard deviation of 0 says
@@ -38,6 +43,12 @@ struct FocalPoints : VertexPoints {
   // they are one. Throws std::invalid_argument.
   FocalPoints(const VertexPoints& points, std::span<const double> parameters);
   FocalPoints near(const FocalPose& model, int round) const;
+  // With focal lengths that are known: number k of values all over the priors. If there are two
+  // unknown ones, they keep the ratio of the model.
+  FocalPoints held(int k, const FocalPose& model) const;
+  // Of such points: gives a model these focal lengths; what support a model may lose on the way.
+  void hold(FocalPose& model) const;
+  double way(const FocalPose& model) const;
 };
 
 // Levenberg-Marquardt over the edges with a positive weight; one weight per padded column.
@@ -65,10 +76,18 @@ class UnknownFocalProblem {
   }
   // Other focal lengths can be another optimum.
   static bool starts_apart(const FocalPose& a, const FocalPose& b);
+  // A seed with the inliers of a refined model can still be another one.
+  static bool leads_elsewhere(const FocalPose& a, const FocalPose& b);
   // The last stage draws focal lengths from the prior in the first rounds, near the best after
   // that, and looks at more models than if the focal length is known.
   static constexpr int kSettleRounds = 4, kWideRounds = 2;
   static constexpr std::size_t kOtherPolished = 8;
+  // Models with focal lengths over the priors are compared at the end: how likely each is, what it
+  // costs to take one if the other is right, and how far their focal lengths spread.
+  static constexpr int kRivals = 14;
+  static double log_probability(double support);
+  static double loss(const FocalPose& a, const FocalPose& b);
+  static void note_spread(FocalPose& model, const std::vector<SupportedModel<FocalPose>>& rivals);
   // Share of the samples whose focal length is close enough to the right one.
   static constexpr double kSampleChance = 0.25;
 
@@ -91,6 +110,8 @@ class UnknownFocalProblem {
                   int max_iterations, Workspace& space) const;
 
  private:
+  // What speaks against optical axes that differ by more than the field of view.
+  double log_overlap(const FocalPose& model) const;
   // Focal lengths that go with a sample: a function of its edges.
   void draw(std::span<const int> sample, double* f) const;
 
