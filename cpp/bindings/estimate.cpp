@@ -6,7 +6,8 @@ namespace manymatch {
 Pair::Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
            std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_,
            std::optional<Points> points1_, std::optional<Flags> kept_,
-           std::optional<Vector> parameters_)
+           std::optional<Vector> parameters_, std::optional<Ranks> source_,
+           std::optional<Vector> belief_)
     : x0(std::move(x0_)),
       x1(std::move(x1_)),
       edges(std::move(edges_)),
@@ -16,7 +17,9 @@ Pair::Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
       points0(std::move(points0_)),
       points1(std::move(points1_)),
       kept(std::move(kept_)),
-      parameters(std::move(parameters_)) {
+      parameters(std::move(parameters_)),
+      source(std::move(source_)),
+      belief(std::move(belief_)) {
   check_edges(edges, x0.shape(0), x1.shape(0));
   check_positive("eps", eps);
   if (rank) check_length("rank", rank->shape(0), edges.shape(0));
@@ -27,6 +30,8 @@ Pair::Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
   if (points0) check_length("points0", points0->shape(0), x0.shape(0));
   if (points1) check_length("points1", points1->shape(0), x1.shape(0));
   if (kept) check_length("kept", kept->shape(0), edges.shape(0));
+  if (source) check_length("source", source->shape(0), edges.shape(0));
+  if (belief) check_length("belief", belief->shape(0), edges.shape(0));
 }
 
 GraphInput Pair::input() const {
@@ -37,7 +42,9 @@ GraphInput Pair::input() const {
           flags_of_optional(proposals),
           view_of(points0),
           view_of(points1),
-          flags_of_optional(kept)};
+          flags_of_optional(kept),
+          view_of(source),
+          view_of(belief)};
 }
 
 Method to_method(const std::string& name) {
@@ -68,11 +75,12 @@ void bind_estimate(nb::module_& m) {
                    "Points by vertex, edges, and the threshold in the unit of the points.")
       .def(nb::init<Table, Table, Edges, std::optional<Ranks>, std::optional<Flags>, double,
                     std::optional<Points>, std::optional<Points>, std::optional<Flags>,
-                    std::optional<Vector>>(),
+                    std::optional<Vector>, std::optional<Ranks>, std::optional<Vector>>(),
            nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("rank").none(),
            nb::arg("proposals").none(), nb::arg("eps"), nb::arg("points0").none() = nb::none(),
            nb::arg("points1").none() = nb::none(), nb::arg("kept").none() = nb::none(),
-           nb::arg("parameters").none() = nb::none());
+           nb::arg("parameters").none() = nb::none(), nb::arg("source").none() = nb::none(),
+           nb::arg("belief").none() = nb::none());
   nb::class_<Estimate>(m, "Estimate", "What the results of all problems share.")
       .def_ro("success", &Estimate::success)
       .def_ro("failure", &Estimate::failure)
@@ -82,6 +90,8 @@ void bind_estimate(nb::module_& m) {
           "matched", [](const Estimate& e) { return to_numpy(e.matched); }, automatic)
       .def_prop_ro(
           "kept", [](const Estimate& e) { return flags_to_numpy(e.kept); }, automatic)
+      .def_prop_ro(
+          "trust", [](const Estimate& e) { return to_numpy(e.trust); }, automatic)
       .def_ro("hcm", &Estimate::hcm)
       .def_ro("cardinality", &Estimate::cardinality)
       .def_ro("num_inliers", &Estimate::num_inliers)

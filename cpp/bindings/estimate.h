@@ -28,12 +28,15 @@ struct Pair {
   std::optional<Points> points0, points1;
   std::optional<Flags> kept;
   std::optional<Vector> parameters;  // what a problem takes besides points
+  std::optional<Ranks> source;
+  std::optional<Vector> belief;
 
   // Throws ValueError where the arrays do not fit each other.
   Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
        std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_ = {},
        std::optional<Points> points1_ = {}, std::optional<Flags> kept_ = {},
-       std::optional<Vector> parameters_ = {});
+       std::optional<Vector> parameters_ = {}, std::optional<Ranks> source_ = {},
+       std::optional<Vector> belief_ = {});
 
   GraphInput input() const;
 

@@ -12,6 +12,7 @@
 #include "manymatch/ransac/iteration_bound.h"
 #include "manymatch/ransac/sampler.h"
 #include "manymatch/score/hcm.h"
+#include "manymatch/score/trust.h"
 
 namespace manymatch {
 
@@ -67,6 +68,28 @@ std::tuple<Out<int>, Out<double>> levels(std::size_t num_edges, const std::optio
   return {to_numpy(std::move(level)), to_numpy(std::move(prior))};
 }
 
+Out<double> source_trust(const Ranks& source, const Vector& prior,
+                         const In<double, nb::shape<-1, -1>>& squared, int dimensions) {
+  const std::size_t edges = source.shape(0);
+  check_length("prior", prior.shape(0), edges);
+  check_length("squared", squared.shape(1), edges);
+  std::vector<int> of(edges);
+  for (std::size_t e = 0; e < edges; ++e) of[e] = source(e);
+  const int sources = of.empty() ? 1 : 1 + *std::max_element(of.begin(), of.end());
+  const auto values = view_of(prior);
+  SourceTrust trust(of, {values.begin(), values.end()}, sources, {dimensions});
+  for (std::size_t m = 0; m < squared.shape(0); ++m) {
+    Mask inliers((edges + 63) / 64, 0);
+    std::vector<double> row(edges);
+    for (std::size_t e = 0; e < edges; ++e) {
+      row[e] = squared(m, e);
+      if (row[e] <= 1.0) set_bit(inliers, static_cast<int>(e));
+    }
+    trust.look_at(inliers, row);
+  }
+  return to_numpy(trust.factors());
+}
+
 Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, uint64_t seed,
                     int64_t count, bool uniform_edges, int size) {
   const auto [n0, n1] = vertex_counts(edges);
@@ -104,6 +127,16 @@ void bind_graph(nb::module_& m) {
   m.def("priors", &priors, nb::arg("edges"), nb::arg("n0"), nb::arg("n1"), nb::arg("q"),
         nb::arg("delta"), "p of every edge and a of every vertex; 0 for isolated vertices.");
   m.attr("NUM_LEVELS") = Levels::kCount;
+  m.def("source_trust", &source_trust, nb::arg("source"), nb::arg("prior"), nb::arg("squared"),
+        nb::arg("dimensions"),
+        "Factor of every source by the residuals (M, E) of models, in squared thresholds.");
+  m.def(
+      "belief_factors",
+      [](const Vector& belief, const std::optional<Ranks>& source, std::size_t considered) {
+        return to_numpy(belief_factors(view_of(belief), view_of(source), considered));
+      },
+      nb::arg("belief"), nb::arg("source").none(), nb::arg("considered"),
+      "Factor on the prior of every edge by what its matcher says of it.");
   m.def("levels", &levels, nb::arg("num_edges"), nb::arg("rank").none(), nb::arg("kept").none(),
         nb::arg("q"),
         "Level of every edge by its rank and the motion filter, and the prior of that level in "

@@ -40,6 +40,10 @@ std::vector<int> GraphInput::sampled_edges() const {
   return sampled;
 }
 
+int GraphInput::num_sources() const {
+  return source.empty() ? 1 : 1 + std::max(0, *std::max_element(source.begin(), source.end()));
+}
+
 Subgraph::Subgraph(const Graph& whole, std::vector<int> chosen)
     : edges(std::move(chosen)),
       graph(pick(whole.left, edges), pick(whole.right, edges), whole.num0, whole.num1) {}

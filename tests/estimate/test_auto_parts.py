@@ -177,6 +177,17 @@ def test_residuals():
     assert (errors[:, 0] < errors[:, 1]).mean() >= 0.8
 
 
+def test_trust():
+    # One source is right, the other has as many edges by chance; also see test_source_trust.py.
+    right, wrong = true_scene(70, 60), wrong_scene(71, 300)
+    graph = manymatch.merge_graphs([right.graph, wrong.graph])
+    yes, no = with_and_without("trust", graph)
+    assert yes.source_trust[0] == 1.0
+    assert yes.source_trust[1] < 0.5
+    assert no.source_trust.size == 0
+    assert off_by(yes, right) < 1.0
+
+
 @pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm", "cm"])
 def test_other_methods_have_none_of_them(method):
     graph = synthetic_graph(13).graph

@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 from PIL import Image
 
-from manymatch import assess, estimate_homography, estimate_relative_pose
+from manymatch import assess, estimate_homography, estimate_relative_pose, merge_graphs
 from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.estimate import words
 from manymatch.graph import AssociationGraph
@@ -144,6 +144,15 @@ def test_candidates_of_the_wanted_number_of_keypoints_are_drawn(scene):
     # They are spread over the image.
     assert np.all(np.ptp(scene.graph.points0[shown], axis=0) > 0.5 * np.array(scene.size))
     assert "Drawn with their ranks for 10 keypoints." in said(figure)
+
+
+def test_candidates_of_several_sources_are_coloured_by_source(scene):
+    merged = merge_graphs([scene.graph, scene.graph.head(40)], ["first", "second"])
+    figure = plot_candidates(merged, scene.size, scene.size, max_keypoints=200)
+    for number in (0, 1):
+        drawn = lines_of(figure.axes[0], matches._RANKS[number])
+        assert len(drawn) == np.sum(merged.source == number)
+    assert {"first", "second"} <= set(texts_of(figure))
 
 
 def test_lines_join_the_keypoints_of_both_images(scene):

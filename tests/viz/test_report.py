@@ -14,7 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manymatch import AssociationGraph, Options, assess, estimate_relative_pose, score_pose
+from manymatch import (
+    AssociationGraph,
+    Options,
+    assess,
+    estimate_relative_pose,
+    merge_graphs,
+    score_pose,
+)
 from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.estimate import words
 from manymatch.geometry.camera import Camera
@@ -295,6 +302,20 @@ def test_a_graph_without_ranks_and_similarities(scene, tmp_path):
     assert page.data["rank"] is None
     assert page.data["similarity"] is None
     assert "first choice" not in page.text
+
+
+def test_which_sources_candidates_survived(scene, estimate, tmp_path):
+    assert "Sources" not in report(tmp_path / "one.html", scene, estimate).text
+    graph = merge_graphs([scene.graph, scene.graph.head(30)], ["all <b>", "few"])
+    found = estimate_relative_pose(graph, scene.camera0, scene.camera1)
+    page = report(tmp_path / "two.html", scene, found, graph=graph)
+    states = overlay.edge_states(graph, found)
+    for number, name in enumerate(graph.source_names):
+        own = graph.source == number
+        counts = [np.sum(own & (states >= least)) for least in (0, overlay.CONSISTENT)]
+        counts.append(np.sum(own & (states == overlay.CHOSEN)))
+        row = " ".join(f"{int(n):,}" for n in counts)
+        assert f"{name} {row} {found.source_trust[number]:.2f}" in page.text
 
 
 def test_one_image_may_be_missing_and_shapes_may_differ(tmp_path):

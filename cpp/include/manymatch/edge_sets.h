@@ -21,11 +21,14 @@ struct GraphInput {
   std::span<const double> points0 = {};  // pixels by vertex, for the motion filter of kAuto;
   std::span<const double> points1 = {};  // empty: no filter
   std::span<const uint8_t> kept = {};    // what that filter keeps, if known; empty: run it
+  std::span<const int32_t> source = {};  // what an edge was found with, from 0; empty: one source
+  std::span<const double> belief = {};   // what a matcher says of its edge, above 0; empty: nothing
 
   std::size_t num_edges() const { return edges.size() / 2; }
   Graph graph() const;
   // Edges that may be sampled, ascending.
   std::vector<int> sampled_edges() const;
+  int num_sources() const;
 };
 
 // Values of some edges, out of those of all edges.

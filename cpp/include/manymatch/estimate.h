@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "manymatch/result.h"
 #include "manymatch/score/priors.h"
 #include "manymatch/score/scorers.h"
+#include "manymatch/score/trust.h"
 
 namespace manymatch {
 
@@ -52,6 +54,7 @@ class Estimator {
   // Edges beyond these, in the graph's order, are not looked at before the model is known. A
   // problem may want another number.
   static constexpr std::size_t kConsideredEdges = 2048;
+  // With several sources it is so many for each.
   static constexpr std::size_t considered_edges() {
     if constexpr (requires { P::kConsideredEdges; }) return P::kConsideredEdges;
     return kConsideredEdges;
@@ -65,6 +68,8 @@ class Estimator {
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
   static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
   static_assert(kShareOfLevel0 + kShareOfLevels01 <= 1.0);
+  // The first search, which shows whom to trust, has one of so many iterations.
+  static constexpr int64_t kPartOfFirstSearch = 4;
   // Samples are drawn from a level alone if it has so many edges more than a sample, one per
   // vertex.
   static constexpr int kSpareEdges = 3;
@@ -92,14 +97,24 @@ class Estimator {
                              bool one_to_one) const {
     return manymatch::why_unsolvable(graph, edges, one_to_one, P::kSampleSize);
   }
-  Levels levels_with(std::span<const uint8_t> kept) const {
+  Levels levels_with(std::span<const uint8_t> kept, std::span<const double> factor) const {
     constexpr bool weak_ranks = requires { P::kWeakRanks; };
-    return Levels(graph_, input_.rank, kept, options_.q, options_.uses(kRanksPart), weak_ranks);
+    return Levels(graph_, input_.rank, kept, options_.q, options_.uses(kRanksPart), weak_ranks,
+                  factor);
   }
   Proposals guided_proposals(bool one_to_one) const;
   Proposals level_proposals(const Subgraph& part, const Levels& levels) const;
   SearchResult<Model> search(Method method, const P& problem, const Proposals& proposals,
-                             const HcmTerms& terms, Workers& workers, Pool<Model>& pool);
+                             const HcmTerms& terms, const Options& options, Workers& workers,
+                             Pool<Model>& pool);
+  bool explore(const Levels& levels, std::size_t considered, const Subgraph& wide,
+               const P& select_problem, const Options& options, Workers& workers, Pool<Model>& pool,
+               std::vector<SupportedModel<Model>>& refined);
+  void select(const Levels& levels, const Subgraph& wide, const P& select_problem,
+              const Model& found, const Pool<Model>& pool, Workers& workers,
+              std::vector<SupportedModel<Model>>& refined);
+  std::vector<double> trust_of_sources(const Levels& levels, const Subgraph& wide, const P& problem,
+                                       const std::vector<SupportedModel<Model>>& models) const;
   bool take_search(const SearchResult<Model>& found, double seconds);
   void note_pool(const Pool<Model>& pool);
   void polish_until_stable(const P& problem, std::span<const double> prior);
@@ -232,7 +247,8 @@ void Estimator<P>::run_paper(Method method) {
   out_.timing.setup = seconds_since(start_);
 
   const auto search_start = Clock::now();
-  const SearchResult<Model> found = search(method, problem, proposals, terms, workers, pool);
+  const SearchResult<Model> found =
+      search(method, problem, proposals, terms, options_, workers, pool);
   if (!take_search(found, seconds_since(search_start))) return;
 
   out_.model = found.model;
@@ -260,7 +276,8 @@ void Estimator<P>::run_paper(Method method) {
 // considered edges; polishes with priors; and resolves on the whole graph.
 template <Problem P>
 void Estimator<P>::run_auto() {
-  const std::size_t considered = std::min(graph_.num_edges(), considered_edges());
+  const int sources = input_.num_sources();
+  const std::size_t considered = std::min(graph_.num_edges(), considered_edges() * at(sources));
   if (options_.uses(kFilterPart)) {
     if (!input_.kept.empty()) {
       out_.kept.assign(input_.kept.begin(), input_.kept.end());
@@ -268,47 +285,36 @@ void Estimator<P>::run_auto() {
       out_.kept = kept_by_filter(input_, graph_, considered);
     }
   }
-  const Levels levels = levels_with(out_.kept);
+  std::vector<double> factor;  // on the prior of every edge; empty: one
+  if (!input_.belief.empty()) factor = belief_factors(input_.belief, input_.source, considered);
+  Levels levels = levels_with(out_.kept, factor);
   // Edges that the caller names are looked at wherever they stand.
   const std::vector<int> named = input_.proposals.empty() ? std::vector<int>() : sampled_;
   Subgraph wide(graph_, union_of(first_edges(considered), named));
   if (!why_unsolvable(wide.graph, wide.local(sampled_), true).empty()) {
     wide = Subgraph(graph_, first_edges(graph_.num_edges()));
   }
-  const std::size_t searched = options_.uses(kNarrowPart) ? searched_edges() : considered;
-  Subgraph narrow(graph_, union_of(likeliest_edges(levels, considered, searched), named));
-  if (!why_unsolvable(narrow.graph, narrow.local(sampled_), true).empty()) narrow = wide;
-  Proposals proposals = level_proposals(narrow, levels);
-  const P search_problem(narrow.graph, data_);
-  if constexpr (requires { search_problem.completion(); }) {
-    if (options_.uses(kFilterPart)) {
-      proposals.complete_by(narrow.graph, search_problem.completion());
-    }
-  }
-  const P select_problem(wide.graph, data_);
-  const HcmTerms terms(narrow.graph, Priors(narrow.graph, pick(levels.prior, narrow.edges),
-                                            options_.delta, kNoMatchProbability));
   Workers workers(options_.threads);
   Pool<Model> pool(options_.pool_size);
   out_.timing.setup = seconds_since(start_);
-
-  const auto search_start = Clock::now();
-  const SearchResult<Model> found =
-      search(Method::kAuto, search_problem, proposals, terms, workers, pool);
-  if (!take_search(found, seconds_since(search_start))) return;
-
-  const auto select_start = Clock::now();
-  std::vector<double> weight;
-  if (options_.uses(kWeightsPart)) {
-    for (int e : wide.edges) weight.push_back(levels.weight(e, options_.delta));
-    weight.resize(wide.graph.words() * 64, 0.0);
+  std::vector<SupportedModel<Model>> refined;
+  if (sources > 1 && options_.uses(kTrustPart)) {
+    // A short search shows whom to trust.
+    Options first = options_;
+    first.max_iterations = std::max<int64_t>(options_.max_iterations / kPartOfFirstSearch, 1);
+    first.min_iterations = std::min(first.min_iterations, first.max_iterations);
+    Pool<Model> seen(options_.pool_size);
+    const P all_problem(wide.graph, data_);
+    if (!explore(levels, considered, wide, all_problem, first, workers, seen, refined)) return;
+    factor.resize(graph_.num_edges(), 1.0);
+    out_.trust = trust_of_sources(levels, wide, all_problem, refined);
+    // Supports by other priors cannot be compared: the best one is looked at again in any case.
+    refined.assign(1, {out_.model, std::numeric_limits<double>::infinity()});
+    for (std::size_t e = 0; e < factor.size(); ++e) factor[e] *= out_.trust[at(input_.source[e])];
+    levels = levels_with(out_.kept, factor);
   }
-  DistinctSelection<P> selection(select_problem, weight, options_.uses(kDistinctPart), workers);
-  out_.model = selection.run(found.model, pool, interrupt_);
-  out_.refinements += selection.refinements();
-  out_.pool_agreement = selection.agreement();
-  note_pool(pool);
-  out_.timing.select = seconds_since(select_start);
+  const P select_problem(wide.graph, data_);
+  if (!explore(levels, considered, wide, select_problem, options_, workers, pool, refined)) return;
 
   const auto polish_start = Clock::now();
   const Model unpolished = out_.model;
@@ -322,11 +328,11 @@ void Estimator<P>::run_auto() {
   costs.residual = kResidualWeight;
   Others others;
   if (options_.uses(kResidualsPart)) {
-    const Levels single = levels_with({});
+    const Levels single = levels_with({}, factor);
     Settlement<P> settlement(select_problem, data_, pick(levels.prior, wide.edges),
                              pick(single.prior, wide.edges), options_.delta, most_scale_,
                              options_.seed);
-    settlement.run(out_.model, selection.refined(), interrupt_);
+    settlement.run(out_.model, refined, interrupt_);
     others = settlement.others();
     costs.residual = 0.5 / (settlement.scale() * settlement.scale());
     const Noise noise = settlement.noise();
@@ -348,6 +354,71 @@ void Estimator<P>::run_auto() {
   resolve(whole_problem, HcmTerms(graph_, options_.q, options_.delta), costs, unpolished);
   if (out_.success) take_alternatives(whole_problem, costs, others);
   out_.timing.resolve = seconds_since(resolve_start);
+}
+
+// Searches on the likeliest edges and selects; false if there is nothing to go on with.
+template <Problem P>
+bool Estimator<P>::explore(const Levels& levels, std::size_t considered, const Subgraph& wide,
+                           const P& select_problem, const Options& options, Workers& workers,
+                           Pool<Model>& pool, std::vector<SupportedModel<Model>>& refined) {
+  const auto search_start = Clock::now();
+  // Edges that the caller names are looked at wherever they stand.
+  const std::vector<int> named = input_.proposals.empty() ? std::vector<int>() : sampled_;
+  const std::size_t searched = options_.uses(kNarrowPart) ? searched_edges() : considered;
+  Subgraph narrow(graph_, union_of(likeliest_edges(levels, considered, searched), named));
+  if (!why_unsolvable(narrow.graph, narrow.local(sampled_), true).empty()) narrow = wide;
+  Proposals proposals = level_proposals(narrow, levels);
+  const P search_problem(narrow.graph, data_);
+  if constexpr (requires { search_problem.completion(); }) {
+    if (options_.uses(kFilterPart)) {
+      proposals.complete_by(narrow.graph, search_problem.completion());
+    }
+  }
+  const HcmTerms terms(narrow.graph, Priors(narrow.graph, pick(levels.prior, narrow.edges),
+                                            options_.delta, kNoMatchProbability));
+  const SearchResult<Model> found =
+      search(Method::kAuto, search_problem, proposals, terms, options, workers, pool);
+  if (!take_search(found, seconds_since(search_start))) return false;
+  select(levels, wide, select_problem, found.model, pool, workers, refined);
+  return true;
+}
+
+template <Problem P>
+void Estimator<P>::select(const Levels& levels, const Subgraph& wide, const P& select_problem,
+                          const Model& found, const Pool<Model>& pool, Workers& workers,
+                          std::vector<SupportedModel<Model>>& refined) {
+  const auto select_start = Clock::now();
+  std::vector<double> weight;
+  if (options_.uses(kWeightsPart)) {
+    for (int e : wide.edges) weight.push_back(levels.weight(e, options_.delta));
+    weight.resize(wide.graph.words() * 64, 0.0);
+  }
+  DistinctSelection<P> selection(select_problem, weight, options_.uses(kDistinctPart), workers);
+  out_.model = selection.run(found, pool, interrupt_);
+  out_.refinements += selection.refinements();
+  out_.pool_agreement = selection.agreement();
+  refined.insert(refined.end(), selection.refined().begin(), selection.refined().end());
+  note_pool(pool);
+  out_.timing.select += seconds_since(select_start);
+}
+
+template <Problem P>
+std::vector<double> Estimator<P>::trust_of_sources(
+    const Levels& levels, const Subgraph& wide, const P& problem,
+    const std::vector<SupportedModel<Model>>& models) const {
+  std::vector<int> source;
+  for (int e : wide.edges) source.push_back(input_.source[at(e)]);
+  SourceTrust trust(std::move(source), pick(levels.prior, wide.edges), input_.num_sources(),
+                    {P::kResidualDimensions});
+  const double eps2 = problem.eps() * problem.eps();
+  Mask mask(wide.graph.words());
+  std::vector<double> squared(wide.graph.words() * 64);
+  for (const auto& model : models) {
+    problem.inliers(model.model, mask, squared);
+    for (double& r2 : squared) r2 /= eps2;
+    trust.look_at(mask, squared);
+  }
+  return trust.factors();
 }
 
 // With `guidance`, a share of the samples is drawn from the rank-one edges.
@@ -389,23 +460,23 @@ Proposals Estimator<P>::level_proposals(const Subgraph& part, const Levels& leve
 template <Problem P>
 SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& problem,
                                                      const Proposals& proposals,
-                                                     const HcmTerms& terms, Workers& workers,
-                                                     Pool<Model>& pool) {
+                                                     const HcmTerms& terms, const Options& options,
+                                                     Workers& workers, Pool<Model>& pool) {
   const Graph& graph = problem.graph();
   if (method == Method::kMcm) {
     return LoRansac<P, McmScorer>(
-               problem, proposals, options_, Weighting::kByDegree, [&] { return McmScorer(graph); },
+               problem, proposals, options, Weighting::kByDegree, [&] { return McmScorer(graph); },
                workers, interrupt_)
         .run(nullptr);
   }
   if (method == Method::kCm) {
     return LoRansac<P, CmScorer>(
-               problem, proposals, options_, Weighting::kEqual,
+               problem, proposals, options, Weighting::kEqual,
                [&] { return CmScorer(problem.eps() * problem.eps()); }, workers, interrupt_)
         .run(nullptr);
   }
   LoRansac<P, HcmScorer> hcm(
-      problem, proposals, options_, Weighting::kByDegree, [&] { return HcmScorer(graph, terms); },
+      problem, proposals, options, Weighting::kByDegree, [&] { return HcmScorer(graph, terms); },
       workers, interrupt_);
   if (method == Method::kAuto && options_.uses(kStoppingPart)) {
     hcm.stop_by([&](MaskView inliers) {
@@ -423,10 +494,10 @@ SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& pro
 // Takes over what a search cost; false, with a reason, if it has no model to go on with.
 template <Problem P>
 bool Estimator<P>::take_search(const SearchResult<Model>& found, double seconds) {
-  out_.iterations = found.iterations;
-  out_.refinements = found.refinements;
-  out_.timing.local_refine = found.refine_seconds;
-  out_.timing.search = seconds - found.refine_seconds;
+  out_.iterations += found.iterations;
+  out_.refinements += found.refinements;
+  out_.timing.local_refine += found.refine_seconds;
+  out_.timing.search += seconds - found.refine_seconds;
   out_.interrupted = found.interrupted;
   if (found.found && !found.interrupted) return true;
   out_.failure = (found.interrupted ? std::string("interrupted after ")

@@ -19,6 +19,7 @@ enum AutoPart : unsigned {
   kWeightsPart = 1U << 6,
   kPolishPart = 1U << 7,
   kResidualsPart = 1U << 8,
+  kTrustPart = 1U << 9,
 };
 
 struct Options {

@@ -18,6 +18,7 @@ struct Estimate {
   std::vector<uint8_t> inliers;  // one per edge
   std::vector<int64_t> matched;  // edges of the resolved matching
   std::vector<uint8_t> kept;     // edges the motion filter keeps; empty if it did not run
+  std::vector<double> trust;     // factor on the priors of each source; empty: one source
   double hcm = 0;
   int cardinality = 0;
   int num_inliers = 0;

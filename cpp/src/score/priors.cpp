@@ -9,10 +9,12 @@ namespace manymatch {
 namespace {
 // With 0 a vertex whose priors sum up to one would have an infinite factor.
 constexpr double kSmallestFloor = 1e-9;
+// Largest prior by what matchers say of their edges, unless q is larger.
+constexpr double kMostByFactor = 0.9;
 }  // namespace
 
 Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept,
-               double q, bool by_rank, bool root_of_rank)
+               double q, bool by_rank, bool root_of_rank, std::span<const double> factor)
     : of(graph.num_edges()), prior(graph.num_edges()) {
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
     of[e] = level_of(rank.empty() ? 1 : std::clamp(rank[e], 1, kRanks), kept.empty() || kept[e]);
@@ -24,6 +26,7 @@ Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<cons
                  q / (2.0 * graph.at1.degree(graph.right[e]));
       if (of[e] % 2) prior[e] *= kNotKept;
     }
+    if (!factor.empty()) prior[e] = std::min(prior[e] * factor[e], std::max(q, kMostByFactor));
   }
 }
 

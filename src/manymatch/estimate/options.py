@@ -26,6 +26,7 @@ AUTO_PARTS: dict[str, str] = {
     "weights": "The heaviest matching selects the pose, not the largest.",
     "polish": "The last polish uses edges beyond the threshold, until the inliers stay the same.",
     "residuals": "New samples near the pose, and a choice by residuals at the scale of the noise.",
+    "trust": "A source that supports no pose beyond chance gets lower priors than the others.",
 }
 
 

@@ -126,7 +126,7 @@ class PreparedPair:
         rank, mask = self.graph.rank, self.proposals
         return _core.Pair(
             *(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept),
-            self.parameters,
+            *(self.parameters, self.graph.source, self.graph.prior),
         )
 
 

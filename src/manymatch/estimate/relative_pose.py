@@ -77,8 +77,9 @@ def estimate_relative_pose(
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         "auto": the two stages with evidence for every edge, its rank and whether it passes the
         filter by grid-based motion statistics (GMS); see docs/auto.md. It takes the unfiltered
-        graph, as `candidates` makes it by default, finds the pose with its first 2048 edges, and
-        does not use `options.guidance`.
+        graph, as `candidates` makes it by default, finds the pose with its first 2048 edges (so
+        many for each source of a merged graph, docs/fusion.md), and does not use
+        `options.guidance`.
         "hcm-mcm": two stages, explore with harmonic consensus maximization (HCM) and select with
         matching cardinality maximization (MCM; Algorithm 1 of the paper), for filtered graphs, as
         ``candidates(..., method="hcm-mcm")`` makes them.

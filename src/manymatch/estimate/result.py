@@ -138,6 +138,9 @@ class Estimate:
     alternatives : tuple of Alternative
         Of method "auto": other models that may be the right one, the likeliest first, down to a
         probability of 0.01.
+    source_trust : (S,) float64 ndarray
+        Of method "auto" on a graph with several sources: how far each of them was trusted, relative
+        to the best (1), as a factor on the priors of its edges. Empty otherwise.
     parallax_deg : float
         Median angle between the two rays of a resolved match, in degrees; NaN without a pose.
     low_parallax : bool
@@ -185,6 +188,7 @@ class Estimate:
     noise_sd_px: float = math.nan
     support: float = math.nan
     alternatives: tuple[Alternative, ...] = ()
+    source_trust: FloatArray = dataclasses.field(default_factory=lambda: read_only(np.zeros(0)))
     iterations: int
     refinements: int
     pooled: int
@@ -319,6 +323,7 @@ def common_fields(
             )
             for model, probability, support, matched in result.alternatives
         ),
+        "source_trust": read_only(result.trust),
         "method": method,
         "options": prepared.options,
         "timing": dict(result.timing),

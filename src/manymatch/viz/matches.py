@@ -147,7 +147,12 @@ def _draw_kept(pair: _Pair, states: NDArray[np.int64] | None, most: int) -> None
     rank = np.ones(len(edges), dtype=np.int64) if graph.rank is None else graph.rank[edges]
     # Name, colour, which edges, how wide and opaque their lines are and whether dashed.
     styles: list[tuple[str, str, NDArray[np.bool_], float, float, bool]] = []
-    if states is None:
+    if states is None and graph.source is not None and len(graph.source_names) > 1:
+        for value in range(len(graph.source_names) - 1, -1, -1):
+            which = graph.source[edges] == value
+            colour = _RANKS[min(value, len(_RANKS) - 1)]
+            styles.append((graph.source_names[value], colour, which, 2.0, 0.8, False))
+    elif states is None:
         for value in range(min(len(_RANKS), int(rank.max(initial=1))), 0, -1):
             last = value == len(_RANKS)
             name = "candidate" if graph.rank is None else f"rank {value}"

@@ -387,6 +387,7 @@ def _details(
     return {
         "funnel": _funnel(graph, estimate, states, drawn),
         "ranks": _ranks(graph, states),
+        "sources": _sources(graph, states, estimate),
         "residuals": _residuals(residual, states, estimate),
         "pose": _pose(estimate.pose),
     }
@@ -439,6 +440,21 @@ def _ranks(graph: AssociationGraph, states: NDArray[np.int64]) -> dict[str, Any]
     ]
     later = int(counts[1:].sum())
     return {"later": later, "share": 100.0 * later / int(counts.sum()), "bars": bars}
+
+
+def _sources(
+    graph: AssociationGraph, states: NDArray[np.int64], estimate: Estimate
+) -> list[tuple[str, int, int, int, str]]:
+    """Return name, candidates, consistent ones, matches and trust of every source, if several."""
+    if graph.source is None or len(graph.source_names) < 2:
+        return []
+    number = len(graph.source_names)
+    counts = [
+        np.bincount(graph.source[states >= least], minlength=number).tolist()
+        for least in (REFUSED, CONSISTENT, CHOSEN)
+    ]
+    trust = [f"{value:.2f}" for value in estimate.source_trust] or ["–"] * number
+    return list(zip(graph.source_names, *counts, trust, strict=True))
 
 
 def _residuals(

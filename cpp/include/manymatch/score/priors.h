@@ -25,9 +25,10 @@ struct Levels {
 
   // `rank` empty: unknown, all count as rank one, and the prior is the paper's (by degrees).
   // `kept` empty: no filter. `by_rank` false: the paper's prior though there are ranks.
-  // `root_of_rank`: ranks say less, and their square root is used.
+  // `root_of_rank`: ranks say less, and their square root is used. `factor`, if any, is what else
+  // is known of each edge; no prior comes close to one by it.
   Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept, double q,
-         bool by_rank, bool root_of_rank = false);
+         bool by_rank, bool root_of_rank = false, std::span<const double> factor = {});
 
   // Level of an edge of a rank, from one.
   static constexpr int level_of(int rank, bool kept) { return 2 * (rank - 1) + (kept ? 0 : 1); }

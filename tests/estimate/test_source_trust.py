@@ -1,0 +1,140 @@
+"""Graphs with several sources: whom "auto" trusts, what matchers say, and what stays the same."""
+
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis.extra.numpy import arrays
+
+import manymatch
+from manymatch import _core
+from tests.oracles.auto_graphs import K, constant, true_scene, with_graph, wrong_scene
+from tests.oracles.geometry import angle_between
+
+TRUST = "score/trust.h"
+
+
+def run(graph, **settings):
+    chosen = {"min_iterations": 500, "max_iterations": 4000, **settings}
+    return manymatch.estimate_relative_pose(graph, K, K, options=manymatch.Options(**chosen))
+
+
+def off_by(estimate, synthetic):
+    return np.degrees(angle_between(estimate.pose.R, synthetic.R))
+
+
+def trust_by_definition(source, prior, squared, dimensions):
+    """Trust of every source, one model, source and edge after the other."""
+    first, last = constant("kFirstWrong", TRUST), constant("kLastWrong", TRUST)
+    shares = []
+    for s in range(max(source) + 1):
+        own = [e for e in range(len(source)) if source[e] == s]
+        total = sum(prior[e] for e in own)
+        best = 0.0
+        for row in squared:
+            near = sum(prior[e] for e in own if row[e] <= 1.0)
+            far = sum(prior[e] for e in own if first**2 < row[e] < last**2)
+            chance = far / (last**dimensions - first**dimensions)
+            if total > 0.0:
+                unit = sum(prior[e] ** 2 for e in own) / total
+                spread = math.sqrt(unit * max(chance, unit))
+                excess = near - chance - constant("kChanceDeviations", TRUST) * spread
+                best = max(best, excess / total)
+        shares.append(best)
+    if max(shares) <= 0.0:
+        return [1.0] * len(shares)
+    return [max((s / max(shares)) ** 2, constant("kLeastTrust", TRUST)) for s in shares]
+
+
+@given(st.integers(1, 70), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3), st.data())
+def test_trust_is_what_it_is_defined_as(edges, sources, models, dimensions, data):
+    source = data.draw(arrays(np.int32, edges, elements=st.integers(0, sources - 1)))
+    prior = data.draw(arrays(np.float64, edges, elements=st.sampled_from([0.06, 0.15, 0.3])))
+    values = st.sampled_from([0.1, 0.5, 2.0, 30.0, 100.0, 400.0])
+    squared = data.draw(arrays(np.float64, (models, edges), elements=values))
+    expected = trust_by_definition(source.tolist(), prior.tolist(), squared.tolist(), dimensions)
+    found = _core.source_trust(source, prior, squared, dimensions)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@given(st.integers(1, 50), st.integers(1, 3), st.integers(0, 60), st.data())
+def test_beliefs_count_relative_to_their_source(edges, sources, considered, data):
+    belief = data.draw(arrays(np.float64, edges, elements=st.floats(0.01, 1.0)))
+    source = data.draw(arrays(np.int32, edges, elements=st.integers(0, sources - 1)))
+    found = _core.belief_factors(belief, source, considered)
+    for e in range(edges):
+        own = belief[:considered][source[:considered] == source[e]]
+        expected = np.clip(belief[e] / own.mean(), 1 / 3, 3) if len(own) else 1.0
+        assert found[e] == pytest.approx(expected, rel=1e-9)
+    alone = _core.belief_factors(belief, None, considered)
+    np.testing.assert_array_equal(
+        alone, _core.belief_factors(belief, np.zeros(edges, np.int32), considered)
+    )
+
+
+def test_a_source_of_wrong_edges_is_not_trusted():
+    right, wrong = true_scene(5, 60), wrong_scene(6, 400)
+    merged = manymatch.merge_graphs([wrong.graph, right.graph], ["wrong", "right"])
+    found = run(merged)
+    assert off_by(found, right) < 0.5
+    assert found.source_trust.shape == (2,)
+    assert found.source_trust[1] == 1.0
+    assert found.source_trust[0] < 0.3
+    off = run(merged, disable=("trust",))
+    assert off.source_trust.size == 0
+
+
+def test_order_of_sources_does_not_matter():
+    right, wrong = true_scene(7, 80), wrong_scene(8, 300)
+    one = run(manymatch.merge_graphs([right.graph, wrong.graph]))
+    other = run(manymatch.merge_graphs([wrong.graph, right.graph]))
+    assert np.degrees(angle_between(one.pose.R, other.pose.R)) < 0.2
+    np.testing.assert_allclose(one.source_trust, other.source_trust[::-1], atol=0.1)
+
+
+def test_one_source_and_equal_priors_change_nothing():
+    graph = true_scene(9, 120).graph
+    plain, merged = run(graph), run(manymatch.merge_graphs([graph]))
+    said = run(with_graph(graph, prior=np.full(graph.num_edges, 0.25)))
+    for other in (merged, said):
+        assert other.pose == plain.pose
+        assert np.array_equal(other.matches, plain.matches)
+        assert other.iterations == plain.iterations
+        assert other.source_trust.size == 0
+
+
+def test_priors_of_the_matcher_tell_two_motions_apart():
+    first, second = true_scene(10, 60), true_scene(11, 60)
+    both = manymatch.merge_graphs([first.graph, second.graph])
+    for favoured in (0, 1):
+        prior = np.where(both.source == favoured, 1.0, 0.2)
+        graph = manymatch.AssociationGraph(
+            both.points0, both.points1, both.edges, rank=both.rank, prior=prior
+        )
+        assert off_by(run(graph), (first, second)[favoured]) < 0.5
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+def test_number_of_threads(threads):
+    graphs = [true_scene(12, 100).graph, wrong_scene(13, 200).graph]
+    merged = manymatch.merge_graphs(graphs)
+    one, several = run(merged, threads=1), run(merged, threads=threads)
+    assert one.pose == several.pose
+    assert np.array_equal(one.matches, several.matches)
+    assert np.array_equal(one.source_trust, several.source_trust)
+    assert one.iterations == several.iterations
+
+
+def test_more_edges_are_considered_with_more_sources():
+    # The true edges, of rank one, stand behind those of a source that fills what is considered.
+    count = int(constant("kConsideredEdges"))
+    right, wrong = true_scene(14, 150), wrong_scene(15, count).graph
+    later = with_graph(wrong, rank=np.full(count, 5))
+    stacked = manymatch.merge_graphs([later, right.graph])
+    stacked = stacked.reordered(np.argsort(stacked.source, kind="stable"))
+    plain = with_graph(stacked)
+    assert plain.source is None
+    assert off_by(run(stacked), right) < 0.5
+    assert off_by(run(plain), right) > 5.0
