@@ -98,7 +98,8 @@ class Estimator {
     return manymatch::why_unsolvable(graph, edges, one_to_one, P::kSampleSize);
   }
   Levels levels_with(std::span<const uint8_t> kept, std::span<const double> factor) const {
-    constexpr bool weak_ranks = requires { P::kWeakRanks; };
+    bool weak_ranks = false;
+    if constexpr (requires { P::kWeakRanks; }) weak_ranks = P::kWeakRanks;
     return Levels(graph_, input_.rank, kept, options_.q, options_.uses(kRanksPart), weak_ranks,
                   factor);
   }

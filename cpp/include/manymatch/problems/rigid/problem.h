@@ -49,9 +49,10 @@ class TransformProblem {
   // Points of two scans lie beside each other, and the next candidate is as good a partner: all
   // edges together are more precise than the likeliest, and those beyond the threshold less.
   static constexpr std::size_t kConsideredEdges = 16384;
-  static constexpr std::size_t kSearchedEdges = 512;
-  // The first neighbour is right little more often than the fifth.
-  static constexpr bool kWeakRanks = true;
+  // The first neighbour is right little more often than the fifth. Where the scale is free, more
+  // edges and weaker ranks let more wrong alignments in than they gain.
+  static constexpr std::size_t kSearchedEdges = kFreeScale ? 384 : 512;
+  static constexpr bool kWeakRanks = !kFreeScale;
   static constexpr double kPolishReach = 1.25;
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 3;
