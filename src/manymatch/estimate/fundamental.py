@@ -112,12 +112,11 @@ def _finish(pair: PreparedPair, result: _core.FundamentalEstimate, method: str) 
         return read_only(F / (np.sign(F.flat[np.argmax(np.abs(F))]) * np.linalg.norm(F)))
 
     common = common_fields(FUNDAMENTAL, pair, result, public, method)
-    if result.success and _undetermined(pair, result):
-        common |= without_model(
-            pair,
-            "the matches fit a homography, of a plane or of a camera that only turned, "
-            "which leaves the fundamental matrix undetermined",
-        )
+    if result.success:
+        reason = _undetermined(pair, result)
+        if reason:
+            wanting = f"{reason}, which leaves the fundamental matrix undetermined"
+            common |= without_model(pair, wanting)
     success = common["success"]
     probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
     return Estimate(
@@ -127,17 +126,28 @@ def _finish(pair: PreparedPair, result: _core.FundamentalEstimate, method: str) 
     )
 
 
-def _undetermined(pair: PreparedPair, result: _core.FundamentalEstimate) -> bool:
-    """Whether most matches are on a plane, and the others no more than chance would give."""
+def _undetermined(pair: PreparedPair, result: _core.FundamentalEstimate) -> str:
+    """Say why the matches do not determine the matrix; empty if they do.
+
+    They do not if those of an image are on a line, or if most are on a plane and the others are no
+    more than chance would give.
+    """
     ends = pair.edges[result.matched]
     x0, x1 = (np.ascontiguousarray(x[ends[:, i]]) for i, x in enumerate((pair.x0, pair.x1)))
-    on_plane = _core.on_a_plane(x0, x1, _PLANE_REACH * pair.eps, *result.model)
+    reach = _PLANE_REACH * pair.eps
+    for x in (x0, x1):
+        across = np.linalg.svd(x - x.mean(axis=0), compute_uv=False)[1] / np.sqrt(len(x))
+        if across <= reach:
+            return "the matches are on a line"
+    on_plane = _core.on_a_plane(x0, x1, reach, *result.model)
     off_plane = len(ends) - on_plane
     distance = epipolar_errors(pair, result.model)
     near, far = _RING
     chance = np.count_nonzero((distance > near) & (distance < far)) / (far - near)
     by_chance = _FREE_OFF_PLANE + chance + 4.0 * np.sqrt(chance)
-    return bool(off_plane <= min(by_chance, on_plane))
+    if off_plane <= min(by_chance, on_plane):
+        return "the matches fit a homography, of a plane or of a camera that only turned"
+    return ""
 
 
 def epipolar_errors(pair: PreparedPair, model: CoreModel) -> FloatArray:
