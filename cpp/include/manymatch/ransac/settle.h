@@ -148,6 +148,8 @@ class Settlement {
   static constexpr double kPolishDeviations = 3.0, kLeastPolishReach = 0.5;
   // Of an edge behind a camera, squared.
   static constexpr double kBehind = 1e9;
+  // A rival that is less likely than this share of the likeliest is not taken.
+  static constexpr double kLeastWeight = 1e-3;
   // Log-odds between which a weight is curved.
   static constexpr double kSoft = 2.5;
 
@@ -375,6 +377,8 @@ class Settlement {
     std::size_t chosen = 0;
     double least = 0.0;
     for (std::size_t i = 0; i < rivals.size(); ++i) {
+      // Far from the best parameter a pose may not have moved: as near as the best, without edges.
+      if (i != 0 && weight[i] < kLeastWeight) continue;
       double loss = 0.0;
       for (std::size_t j = 0; j < rivals.size(); ++j) {
         loss += weight[j] * P::loss(rivals[i].model, rivals[j].model);
