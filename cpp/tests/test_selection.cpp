@@ -78,6 +78,7 @@ struct Outcome {
   double support;
   int64_t refinements;
   std::vector<int> asked;
+  std::vector<double> supports = {};  // of all refined models, exact or bounds
 };
 
 using Seeds = std::vector<std::pair<int, double>>;  // model and raw score, in order of insertion
@@ -94,7 +95,9 @@ Outcome run(const TableProblem& problem, Weights weight, bool skip, int found, c
   Workers workers(threads);
   DistinctSelection<TableProblem> selection(problem, weight, skip, workers);
   const Named best = selection.run({found}, pool, interrupt);
-  return {best.number, selection.support(), selection.refinements(), problem.asked};
+  Outcome out{best.number, selection.support(), selection.refinements(), problem.asked};
+  for (const auto& refined : selection.refined()) out.supports.push_back(refined.support);
+  return out;
 }
 
 double support_of(const TableProblem& problem, Weights weight, int model) {
@@ -182,6 +185,7 @@ void test_against_the_plain_loop() {
           CHECK_EQ(other.model, expected.model);
           CHECK_EQ(other.support, expected.support);
           CHECK_EQ(other.refinements, expected.refinements);
+          CHECK(other.supports == got.supports);
         }
         skipped += static_cast<int>(seeds.size()) - static_cast<int>(got.refinements);
         ++(got.model == found ? found_won : seed_won);

@@ -238,6 +238,7 @@ class TestHashes:
         assert loose == {
             *("dinov3-vit7b16", "dinov3-convnext-small"),
             *("dinov3-convnext-base", "dinov3-convnext-large"),
+            *("superpoint-lightglue", "efficient-loftr"),
         }
 
     def test_another_revision_in_the_cache_is_used(self, saved, tmp_path):

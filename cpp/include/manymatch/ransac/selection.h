@@ -128,7 +128,7 @@ class DistinctSelection {
     std::sort(seeds.begin(), seeds.end(), [](const auto& a, const auto& b) {
       return a.score != b.score ? a.score > b.score : a.inserted < b.inserted;
     });
-    Refined first{found, Mask(words()), 0.0};
+    Refined first{found, Mask(words())};
     evaluate(first, lanes_[0]);
     take(first);
     std::vector<Mask> inliers(seeds.size());
@@ -152,7 +152,7 @@ class DistinctSelection {
       refined.assign(round.size(), {});
       workers_.run(static_cast<int>(round.size()), [&](int worker, int i) {
         SelectionLane<P>& lane = lanes_[worker];
-        refined[at(i)] = {seeds[round[at(i)]].model, Mask(words()), 0.0};
+        refined[at(i)] = {seeds[round[at(i)]].model, Mask(words())};
         lane.refiner.local_refine(refined[at(i)].model, lane.space);
         evaluate(refined[at(i)], lane);
       });
@@ -181,7 +181,7 @@ class DistinctSelection {
   struct Refined {
     Model model;
     Mask inliers;
-    double support;
+    double support = 0.0, bound = 0.0;  // the bound of the support is no smaller
   };
 
   std::size_t words() const { return problem_.graph().words(); }
@@ -207,11 +207,16 @@ class DistinctSelection {
 
   void evaluate(Refined& model, SelectionLane<P>& lane) const {
     problem_.inliers(model.model, model.inliers, {});
-    model.support = weight_.empty() ? lane.matching.cardinality(model.inliers)
-                                    : weigh(model.inliers, lane.heaviest_at);
+    if (weight_.empty()) {
+      model.support = model.bound = lane.matching.cardinality(model.inliers);
+    } else {
+      weigh(model, lane.heaviest_at);
+    }
   }
 
   void take(Refined& model) {
+    // One thread would have known the best of the models before it, and left it at the bound.
+    if (model.bound <= support_) model.support = model.bound;
     refined_.push_back({model.model, model.support});
     taken_.push_back(std::move(model.inliers));
     if (model.support > support_) {
@@ -221,21 +226,22 @@ class DistinctSelection {
     }
   }
 
-  // Weight of the heaviest matching; or an upper bound of it, if that does not exceed the best.
-  double weigh(MaskView inliers, std::vector<double>& heaviest_at) const {
+  // The support is the weight of the heaviest matching; or its bound, if that does not exceed the
+  // best.
+  void weigh(Refined& model, std::vector<double>& heaviest_at) const {
     const Graph& graph = problem_.graph();
-    double bound = 0.0, total = 0.0;
-    for_each_bit(inliers, [&](int e) {
+    for_each_bit(model.inliers, [&](int e) {
       double& heaviest = heaviest_at[at(graph.left[at(e)])];
-      bound += std::max(weight_[at(e)] - heaviest, 0.0);
+      model.bound += std::max(weight_[at(e)] - heaviest, 0.0);
       heaviest = std::max(heaviest, weight_[at(e)]);
     });
-    for_each_bit(inliers, [&](int e) { heaviest_at[at(graph.left[at(e)])] = 0.0; });
-    if (bound <= support_) return bound;
-    for (int64_t e : heaviest_matching(graph, inliers, weight_)) {
-      total += weight_[static_cast<std::size_t>(e)];
+    for_each_bit(model.inliers, [&](int e) { heaviest_at[at(graph.left[at(e)])] = 0.0; });
+    model.support = model.bound;
+    if (model.bound <= support_) return;
+    model.support = 0.0;
+    for (int64_t e : heaviest_matching(graph, model.inliers, weight_)) {
+      model.support += weight_[static_cast<std::size_t>(e)];
     }
-    return total;
   }
 
   const P& problem_;
