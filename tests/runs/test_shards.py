@@ -201,3 +201,24 @@ def test_what_a_shard_cannot_do(pairs, tmp_path):
     run_batch(CONFIG, pairs[:4], tmp_path, shard="1/2")
     with pytest.raises(ValueError, match="formats must be left out where the shards did not keep"):
         merge_batch(tmp_path, formats=["h5"])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": 3}, "results are of format 3"),
+        ({"pair_count": 10**15}, "pair_count must be"),
+        ({"pair_count": None}, "pair_count must be"),
+        ({"matches": "yes"}, "matches must be"),
+        ({"with_rank_one": 2}, "with_rank_one must be"),
+        ({"camera_per": "planet"}, "camera_per must be"),
+        ({"shard": "9/4"}, "shard must be a text"),
+    ],
+)
+def test_a_header_from_elsewhere_is_not_believed(shards, change, says):
+    for journal in shards.glob("shards/*/journal.jsonl"):
+        header, *rest = journal.read_text().splitlines()
+        journal.write_text("\n".join([json.dumps(json.loads(header) | change), *rest]) + "\n")
+    with pytest.raises(ValueError, match=says):
+        merge_batch(shards)
+    assert not (shards / "journal.jsonl").exists()

@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_folder, make_folder, output_folder, read_bytes, write_whole
-from manymatch._validate import count
+from manymatch._files import (
+    as_folder,
+    limit,
+    make_folder,
+    output_folder,
+    read_bytes,
+    reading,
+    write_whole,
+)
+from manymatch._validate import CAMERA_PER, choice, count, flag, integer
 from manymatch.matcher.result import check_formats
 from manymatch.runs.batch import JOURNAL, BatchSummary, counted, finish
-from manymatch.runs.journal import NAME, Journal, difference, stream_journal
+from manymatch.runs.journal import FORMAT, NAME, Journal, difference, stream_journal
 from manymatch.runs.outputs import matches_path, write_outputs
 from manymatch.runs.rows import ERROR, check_row, columns
 from manymatch.runs.runner import Run
@@ -123,6 +131,16 @@ def _header(folder: Path) -> dict[str, Any]:
     records.close()  # type: ignore[attr-defined]
     if "shard" not in header:
         raise ValueError(f"shards must be folders of shards, got the whole batch {str(folder)!r}")
+    differing = difference(header["format"], FORMAT, "format")
+    if differing is not None:
+        raise ValueError(f"shards must be of this version, got {str(folder)!r}, where {differing}")
+    # It may come from elsewhere, and what it says decides how much memory is needed.
+    with reading(folder / NAME, "the journal of a shard", ValueError):
+        Shard.of(header["shard"])
+        integer(header.get("pair_count"), "pair_count", 1, limit("records"))
+        choice(header.get("camera_per"), "camera_per", CAMERA_PER)
+        for name in ("matches", "with_rank_one"):
+            flag(header.get(name), name)
     return header
 
 
