@@ -133,6 +133,7 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/gms.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/associate.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/evaluation.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/pair_lists.py
 	$(BIN)/python benchmarks/speed/features.py
 	$(BIN)/python benchmarks/speed/match.py
 
