@@ -3,7 +3,15 @@ import os
 
 import pytest
 
-from manymatch.runs.journal import DAMAGED, FORMAT, NAME, Journal, check_folder, read_journal
+from manymatch.runs.journal import (
+    DAMAGED,
+    FORMAT,
+    NAME,
+    AppendLog,
+    Journal,
+    check_folder,
+    read_journal,
+)
 
 HEADER = {
     "config": {"features": {"max_keypoints": 512, "layer": None}},
@@ -212,21 +220,31 @@ def test_left_overs_of_a_killed_run_are_removed(folder):
 
 
 def test_what_cannot_be_written_is_not_counted(folder, monkeypatch):
-    class Full:
-        def write(self, _):
-            raise OSError(28, "No space left on device")
-
     with Journal(folder, HEADER) as journal:
-        monkeypatch.setattr(journal, "_file", Full())
-        with pytest.raises(OSError, match="No space left"):
-            journal.append([record(5)])
+        real = journal._log._file
+
+        class Full:
+            def write(self, data):
+                real.write(data[:7])
+                raise OSError(28, "No space left on device")
+
+            def fileno(self):
+                return real.fileno()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(journal._log, "_file", Full())
+            with pytest.raises(OSError, match="No space left"):
+                journal.append([record(5)])
         assert len(list(journal.records())) == 3
-    assert indices(folder) == [1, 3, 7]
+        # Nothing is left of it that the next line could follow.
+        journal.append([record(2)])
+        assert [line["index"] for line in journal.records()] == [1, 2, 3, 7]
+    assert indices(folder) == [1, 2, 3, 7]
 
 
 def test_short_writes_are_completed(folder, monkeypatch):
     with Journal(folder, HEADER) as journal:
-        real = journal._file
+        real = journal._log._file
 
         class Slow:
             def write(self, data):
@@ -235,6 +253,26 @@ def test_short_writes_are_completed(folder, monkeypatch):
             def fileno(self):
                 return real.fileno()
 
-        monkeypatch.setattr(journal, "_file", Slow())
-        journal.append([record(5), record(2)])
+        with monkeypatch.context() as patch:
+            patch.setattr(journal._log, "_file", Slow())
+            journal.append([record(5), record(2)])
     assert indices(folder) == [1, 2, 3, 5, 7]
+
+
+def test_a_log_gives_back_what_was_appended(tmp_path):
+    parts = [b"one", b"", b"three" * 1000]
+    with AppendLog(tmp_path / "log") as log:
+        offsets = log.append(parts) + log.append([b"four\n"])
+        assert offsets == [0, 3, 3, 5003]
+        assert log.size == 5008
+        assert [log.read(*place) for place in zip(offsets, [3, 0, 5000, 99], strict=True)] == [
+            *parts,
+            b"four\n",
+        ]
+        assert log.append([]) == []
+    with pytest.raises(RuntimeError, match="log is closed"):
+        log.append([b"more"])
+    # The end that its user calls torn is dropped.
+    with AppendLog(tmp_path / "log", 5003) as log:
+        assert log.append([b"again"]) == [5003]
+    assert (tmp_path / "log").read_bytes() == b"".join(parts) + b"again"

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 from manymatch._files import make_folder, open_regular, sync_folder, whole_file, write_whole
@@ -21,7 +23,7 @@ from manymatch._validate import count, integer
 from manymatch.io.colmap_database import SIDE_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO, Self
 
@@ -39,9 +41,92 @@ FORMAT = 4
 _LOCK = ".lock"
 # Longer than any record; what is longer is damaged, and not held in memory.
 _LONGEST_LINE = 16_000_000
+# Read at once to find the end of a line; most records are shorter.
+_LINE_BYTES = 4096
 # Lines whose numbers are told.
 _TOLD = 5
 _LEFT_OVER = re.compile(rf"\.[0-9a-f]{{32}}\.tmp({'|'.join(SIDE_FILES)})?")
+
+
+class AppendLog:
+    """A file of bytes that is only ever appended to, and is on disk after each call of `append`.
+
+    It is made if there is none. With `size` only so many of its bytes are kept: what was being
+    written when a run was killed is dropped. Any thread may call any method.
+    """
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._file: BinaryIO | None = path.open("a+b", buffering=0)
+        try:
+            self._size = os.fstat(self._file.fileno()).st_size
+            if size is not None and size < self._size:
+                self._cut(self._file, size)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes that were appended in all."""
+        return self._size
+
+    def append(self, parts: Sequence[bytes]) -> list[int]:
+        """Append bytes, wait until they are on disk, and return the offset of each part."""
+        with self._lock:
+            file = self._opened()
+            try:
+                data = memoryview(b"".join(parts))
+                while data:
+                    data = data[file.write(data) :]
+                os.fsync(file.fileno())
+            except OSError:
+                # Nothing may follow a part that is not whole.
+                with contextlib.suppress(OSError):
+                    self._cut(file, self._size)
+                raise
+            offsets = list(itertools.accumulate(map(len, parts), initial=self._size))
+            self._size = offsets.pop()
+            return offsets
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read bytes from an offset on, fewer if the file ends before."""
+        file, found = self._opened(), b""
+        while len(found) < length and (
+            more := os.pread(file.fileno(), length - len(found), offset + len(found))
+        ):
+            found += more
+        return found
+
+    def read_line(self, offset: int) -> bytes:
+        """Read from an offset to the end of a line."""
+        line = self.read(offset, _LINE_BYTES)
+        while b"\n" not in line and (more := self.read(offset + len(line), len(line))):
+            line += more
+        return line[: line.find(b"\n") + 1 or None]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            raise RuntimeError(f"{self.path.name} is closed")
+        return self._file
+
+    def _cut(self, file: BinaryIO, size: int) -> None:
+        os.ftruncate(file.fileno(), size)
+        os.fsync(file.fileno())
+        self._size = size
 
 
 class Journal:
@@ -67,7 +152,6 @@ class Journal:
         self.notes: list[str] = []
         # Byte offset of the last record of each finished pair; records themselves stay on disk.
         self._offsets: dict[int, int] = {}
-        self._file: BinaryIO | None = None
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context((folder / _LOCK).open("ab"))
             try:
@@ -84,8 +168,7 @@ class Journal:
                 write_whole(self.path, lambda file: file.write(line))
             else:
                 self._continue(json.loads(_line(content)), check)
-            self._file = stack.enter_context(self.path.open("ab", buffering=0))
-            self._size = self.path.stat().st_size
+            self._log = stack.enter_context(AppendLog(self.path))
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -96,60 +179,44 @@ class Journal:
 
     def close(self) -> None:
         """Release the folder."""
-        self._file = None
         self._stack.close()
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write records, each with the index of its pair, and wait until they are on disk."""
-        if self._file is None:
-            raise RuntimeError("the journal is closed")
-        lines, offsets, size = [], {}, self._size
-        for record in records:
-            lines.append(_line(record))
-            offsets[record["index"]] = size
-            size += len(lines[-1])
-        data = memoryview(b"".join(lines))
-        while data:
-            data = data[self._file.write(data) :]
-        os.fsync(self._file.fileno())
-        self._offsets.update(offsets)
-        self._size = size
+        given = list(records)
+        offsets = self._log.append([_line(record) for record in given])
+        self._offsets.update(zip((record["index"] for record in given), offsets, strict=True))
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Go through the last record of each finished pair, by index, one at a time."""
-        with self.path.open("rb") as file:
-            for _, offset in sorted(self._offsets.items()):
-                file.seek(offset)
-                record: dict[str, Any] = json.loads(file.readline())
-                yield record
+        for _, offset in sorted(self._offsets.items()):
+            record: dict[str, Any] = json.loads(self._log.read_line(offset))
+            yield record
 
     def _continue(self, wanted: Mapping[str, Any], check: Check) -> None:
         """Check the header, find the finished pairs, drop a torn end, set aside what is damaged."""
-        header, damaged = self._scan(check)
+        header, damaged, size = self._scan(check)
         _refuse_other(self.folder, header, wanted)
-        if self._size < self.path.stat().st_size:
-            with self.path.open("r+b") as file:
-                file.truncate(self._size)
-                os.fsync(file.fileno())
+        AppendLog(self.path, size).close()
         if damaged:
-            self._set_aside(damaged)
+            self._set_aside(damaged, size)
             self._scan(check)
 
-    def _scan(self, check: Check) -> tuple[dict[str, Any], dict[int, tuple[int, int]]]:
-        """Find the records; return the header, and the places of other lines by their number."""
+    def _scan(self, check: Check) -> tuple[dict[str, Any], dict[int, tuple[int, int]], int]:
+        """Find the records; return the header, other lines by their number, and the whole size."""
         damaged: dict[int, tuple[int, int]] = {}
         self._offsets.clear()
         lines = _whole_lines(self.path, check)
-        (_, self._size, header) = next(lines)
+        (_, size, header) = next(lines)
         for number, (start, end, record) in enumerate(lines, 2):
-            self._size = end
+            size = end
             if record is None:
                 damaged[number] = start, end
             else:
                 self._offsets[record["index"]] = start
-        return header or {}, damaged
+        return header or {}, damaged, size
 
-    def _set_aside(self, damaged: Mapping[int, tuple[int, int]]) -> None:
+    def _set_aside(self, damaged: Mapping[int, tuple[int, int]], size: int) -> None:
         """Move lines to the file of damaged ones; killed between, they are there twice."""
         with self.path.open("rb") as file:
             with (self.folder / DAMAGED).open("ab") as aside:
@@ -159,7 +226,7 @@ class Journal:
                 os.fsync(aside.fileno())
             sync_folder(self.folder)
             starts = [0, *(end for _, end in damaged.values())]
-            ends = [*(start for start, _ in damaged.values()), self._size]
+            ends = [*(start for start, _ in damaged.values()), size]
             with whole_file(self.path) as temporary, temporary.open("xb") as kept:
                 for start, end in zip(starts, ends, strict=True):
                     _copy(file, kept, start, end)
