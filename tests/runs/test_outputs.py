@@ -57,7 +57,7 @@ def test_a_full_disk_ends_the_run(pairs, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("manymatch.matcher.result.write_matches_npz", full)
+    monkeypatch.setattr("manymatch.io.matches.PairMatches.write_npz", full)
     with pytest.raises(OSError, match="No space left"):
         run_batch(CONFIG, pairs, tmp_path, formats=["npz"], workers=2)
     # Nothing was finished, so nothing is missing when it goes on.

@@ -46,8 +46,8 @@ SUPERGLUE = "a SuperGlue .npz file (keypoints0, keypoints1, matches, match_confi
 SUPERGLUE_ARRAYS = ("keypoints0", "keypoints1", "matches", "match_confidence")
 MATCHES_NPZ = "an .npz file of matches (keypoints0, keypoints1, matches, matches0)"
 MATCHES_ARRAYS = ("keypoints0", "keypoints1", "matches", "matches0")
-_ALTERNATIVE_ARRAYS = ("alternative_poses", "alternative_probability", "alternative_matches")
-_OPTIONAL_ARRAYS = ("match_confidence", "inliers", "pose", "config", *_ALTERNATIVE_ARRAYS)
+ALTERNATIVE_ARRAYS = ("alternative_poses", "alternative_probability", "alternative_matches")
+_OPTIONAL_ARRAYS = ("match_confidence", "inliers", "pose", "config", *ALTERNATIVE_ARRAYS)
 POSE_JSON = 'a JSON file with a "pose" of "R" and "t"'
 _CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
 
@@ -174,6 +174,25 @@ class PairMatches:
         values = np.zeros(len(self.keypoints0))
         values[self.matches[:, 0]] = self.confidence
         return values
+
+    def write_npz(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but `cameras` as `write_matches_npz` does."""
+        partner_confidence = self.partner_confidence()
+        content: dict[str, Any] = {
+            "keypoints0": self.keypoints0,
+            "keypoints1": self.keypoints1,
+            "matches": self.matches,
+            "matches0": self.partners(),
+            "match_confidence": None
+            if partner_confidence is None
+            else partner_confidence.astype(np.float32),
+            "pose": None if self.pose is None else self.pose.matrix(),
+            "inliers": self.inliers,
+            "config": None if self.config is None else np.array(to_json(self.config, "config")),
+            **alternative_arrays(self.alternatives),
+        }
+        content = {name: value for name, value in content.items() if value is not None}
+        _files.write_npz(path, content)
 
     def graph(self) -> AssociationGraph:
         """Make a graph of the matches; the confidence, if there is any, is its similarity."""
@@ -425,23 +444,7 @@ def write_matches_npz(
         As in `PairMatches`.
     """
     more = (confidence, pose, inliers, config, alternatives)
-    pair = PairMatches(keypoints0, keypoints1, matches, *more)  # type: ignore[arg-type]
-    partner_confidence = pair.partner_confidence()
-    content: dict[str, Any] = {
-        "keypoints0": pair.keypoints0,
-        "keypoints1": pair.keypoints1,
-        "matches": pair.matches,
-        "matches0": pair.partners(),
-        "match_confidence": None
-        if partner_confidence is None
-        else partner_confidence.astype(np.float32),
-        "pose": None if pose is None else pose.matrix(),
-        "inliers": pair.inliers,
-        "config": None if config is None else np.array(to_json(config, "config")),
-        **_alternative_arrays(pair.alternatives),
-    }
-    content = {name: value for name, value in content.items() if value is not None}
-    _files.write_npz(path, content)
+    PairMatches(keypoints0, keypoints1, matches, *more).write_npz(path)  # type: ignore[arg-type]
 
 
 def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
@@ -464,34 +467,33 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
             matrix = float_array(arrays["pose"], "pose", "a 4x4 matrix", (4, 4))
             pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
         config = json.loads(_files.as_text(arrays["config"])) if "config" in arrays else None
-        others = _alternatives([arrays[name] for name in _ALTERNATIVE_ARRAYS if name in arrays])
+        others = alternatives_of(arrays)
         return PairMatches(
             *points, matches.matches, confidence, pose, arrays.get("inliers"), config, others
         )
 
 
-def _alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
+def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
     """Return the arrays of `write_matches_npz` for alternatives; none if there are none."""
     if not alternatives:
         return {}
     poses = np.stack([pose.matrix() for pose, _, _ in alternatives])
     probability = np.array([probability for _, probability, _ in alternatives])
     matches = [np.insert(pairs, 0, k, axis=1) for k, (_, _, pairs) in enumerate(alternatives)]
-    return dict(
-        zip(_ALTERNATIVE_ARRAYS, (poses, probability, np.concatenate(matches)), strict=True)
-    )
+    return dict(zip(ALTERNATIVE_ARRAYS, (poses, probability, np.concatenate(matches)), strict=True))
 
 
-def _alternatives(arrays: list[Any]) -> tuple[AlternativePose, ...]:
-    """Read what `_alternative_arrays` returns."""
+def alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
+    """Read what `alternative_arrays` returns, maybe among other arrays."""
+    arrays = [named[name] for name in ALTERNATIVE_ARRAYS if name in named]
     if not arrays:
         return ()
-    if len(arrays) != len(_ALTERNATIVE_ARRAYS):
-        raise ValueError(f"it has some of {', '.join(_ALTERNATIVE_ARRAYS)} only")
+    if len(arrays) != len(ALTERNATIVE_ARRAYS):
+        raise ValueError(f"it has some of {', '.join(ALTERNATIVE_ARRAYS)} only")
     want = "an array as write_matches_npz writes it"
-    poses = float_array(arrays[0], _ALTERNATIVE_ARRAYS[0], want, (None, 4, 4))
-    probability = float_array(arrays[1], _ALTERNATIVE_ARRAYS[1], want, (len(poses),))
-    matches = int_array(arrays[2], _ALTERNATIVE_ARRAYS[2], want, (None, 3))
+    poses = float_array(arrays[0], ALTERNATIVE_ARRAYS[0], want, (None, 4, 4))
+    probability = float_array(arrays[1], ALTERNATIVE_ARRAYS[1], want, (len(poses),))
+    matches = int_array(arrays[2], ALTERNATIVE_ARRAYS[2], want, (None, 3))
     if len(matches) and not 0 <= matches[:, 0].min() <= matches[:, 0].max() < len(poses):
         raise ValueError("its alternative_matches belong to alternatives that it does not have")
     return tuple(

@@ -23,7 +23,6 @@ from manymatch.io import (
     HlocWriter,
     ImageRecord,
     PairMatches,
-    write_matches_npz,
     write_pose_json,
 )
 from manymatch.io.colmap_database import require_pycolmap
@@ -364,15 +363,18 @@ class MatchResult:
 
     def write_npz(self, path: Path) -> None:
         """Write keypoints, matches, their probabilities and the poses to one .npz file."""
-        write_matches_npz(
-            path,
+        self.pair_matches().write_npz(path)
+
+    def pair_matches(self) -> PairMatches:
+        """Return keypoints, matches, their probabilities, the poses and the configuration."""
+        return PairMatches(
             self.keypoints0,
             self.keypoints1,
             self.estimate.matches,
             confidence=self.estimate.match_probability,
             pose=self.estimate.pose,
             config=self.provenance(),
-            alternatives=other_poses(self.estimate),
+            alternatives=tuple(other_poses(self.estimate)),
         )
 
     def provenance(self) -> dict[str, Any]:

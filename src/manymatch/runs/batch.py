@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import functools
 import hashlib
 import json
@@ -15,34 +14,23 @@ from manymatch._files import make_folder, output_folder
 from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
+from manymatch.io.match_log import unpack_matches
 from manymatch.io.pairs import Pair, PairList, numbered, posed
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.matcher import Matcher
-from manymatch.runs.focals import FirstPass, is_shared
+from manymatch.runs.focals import FirstPass
 from manymatch.runs.journal import Journal
 from manymatch.runs.outputs import checked_formats, matches_path, write_outputs
-from manymatch.runs.rows import (
-    AGAIN,
-    ERROR,
-    VERDICTS,
-    check_row,
-    columns,
-    error_row,
-    machine_fault,
-    result_row,
-)
+from manymatch.runs.rows import AGAIN, ERROR, PACKED, VERDICTS, check_row, columns
 from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.shards import Shard, local_order
 from manymatch.runs.tables import Reason, count_reasons, write_json, write_tables
-from manymatch.runs.views import Views
+from manymatch.runs.work import PairWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from manymatch.estimate.options import Options
-    from manymatch.matcher.result import MatchResult
     from manymatch.runs.runner import RunProgress
 
 AUC_THRESHOLDS = (5, 10, 20)
@@ -203,7 +191,7 @@ def run_batch(
         raise refusal("pairs", "at least one pair", listed)
     settings = MatcherConfig.of(config)
     parallel = num_workers(workers)
-    budget = integer(memory_mb, "memory_mb", 0) * 1_000_000
+    memory = integer(memory_mb, "memory_mb", 0)
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
     _check_keypoints(settings, chosen)
@@ -225,7 +213,7 @@ def run_batch(
         folder, header["shard"] = part.folder(folder), str(part)
         only = part.indices(listed[:total])
     check = functools.partial(check_row, pairs=listed, total=len(listed))
-    with Journal(folder, header, check) as journal:
+    with _Kept(folder, header, check) as journal:
         run = Run(
             {JOURNAL: journal},
             total,
@@ -234,28 +222,25 @@ def run_batch(
             repeat=lambda row: AGAIN in row or (retry_errors and row["verdict"] == ERROR),
         )
 
-        @functools.cache
-        def work() -> Callable[..., dict[str, Any]]:
-            matcher = Matcher(settings, device=device, offline=offline, cache=cache)
-            # A missing package or missing weights concern all pairs.
-            matcher.load()
-            if matches:
-                make_folder(folder / "matches")
-            return functools.partial(
-                _match_pair,
-                matcher=matcher,
-                views=Views(matcher, budget, cameras),
-                options=settings.options if parallel == 1 else settings.options.replace(threads=1),
-                folder=folder if matches else None,
-                camera_per=camera_per,
-                with_rank_one=with_rank_one,
-            )
+        work = PairWork(
+            settings,
+            device,
+            offline,
+            cache,
+            cameras,
+            camera_per,
+            with_rank_one=with_rank_one,
+            keep_matches=matches,
+            memory_mb=memory,
+            threads=None if parallel == 1 else 1,
+        )
 
-        def execute(run: Run, **more: Any) -> None:
+        def execute(run: Run, first: FirstPass | None = None) -> None:
             if run.missing.size:
-                match = work()
+                # A missing package or missing weights concern all pairs.
+                work.load()
                 run.execute(
-                    lambda index, _: {JOURNAL: match(index, listed[index], **more)},
+                    lambda index, _: {JOURNAL: work(index, listed[index], first)},
                     workers=parallel,
                     order=lambda: local_order(listed),
                     progress=progress,
@@ -274,7 +259,7 @@ def run_batch(
                 repeat=first.is_stale,
                 label="with shared focal lengths",
             )
-            execute(run, first=first)
+            execute(run, first)
             computed = max(computed, run.computed)
         files = []
         if not run.interrupted and shard is None:
@@ -343,68 +328,21 @@ def finish(
     return summary
 
 
-class _CannotWriteError(OSError):
-    """The folder of the batch cannot be written to."""
+class _Kept(Journal):
+    """The journal of a batch, which first writes the matches that come with rows."""
 
-
-def _write_matches(result: MatchResult, path: Path) -> None:
-    """Write the matches of a pair; a fault that other pairs have as well is `_CannotWriteError`."""
-    try:
-        result.write_npz(path)
-    except OSError as error:
-        if machine_fault(error) or error.errno in (errno.EACCES, errno.EPERM):
-            raise _CannotWriteError(error.errno, error.strerror, str(path)) from error
-        raise
-
-
-def _match_pair(
-    index: int,
-    pair: Pair,
-    matcher: Matcher,
-    views: Views,
-    options: Options,
-    folder: Path | None,
-    camera_per: CameraPer,
-    *,
-    with_rank_one: bool,
-    first: FirstPass | None = None,
-) -> dict[str, Any]:
-    """Match one pair, in any thread, and return its row; with a folder write its matches there.
-
-    With a first pass this is the second, with focal lengths of all pairs.
-    """
-    start = time.perf_counter()
-    try:
-        view0 = views.get(pair.path0, pair.rot0)
-        view1 = views.get(pair.path1, pair.rot1)
-        cameras = view0.camera_in(pair, 0), view1.camera_in(pair, 1)
-        if first is not None:
-            camera0, camera1 = (first.camera(index, k, c.camera) for k, c in enumerate(cameras))
-            cameras = (
-                dataclasses.replace(cameras[0], camera=camera0),
-                dataclasses.replace(cameras[1], camera=camera1),
-            )
-        seen = cameras[0].camera, cameras[1].camera
-        result = matcher.match_features(
-            view0.features,
-            view1.features,
-            *cameras,
-            shared_focal=is_shared(camera_per, (pair.name0, pair.name1), seen),
-            with_rank_one=with_rank_one,
-            options=options,
-        )
-        if folder is not None:
-            result.orientations = (view0.orientation, view1.orientation)
-            _write_matches(result, matches_path(folder, index, pair.name0, pair.name1))
-        row = result_row(index, pair, result, cameras, time.perf_counter() - start, camera_per)
-        return row if first is None else first.updated(index, row)
-    except (_CannotWriteError, ImportError):
-        # A full disk or a missing package concerns all pairs.
-        raise
-    except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
-        seconds = time.perf_counter() - start
-        row = error_row(index, pair, error, options, seconds, with_rank_one=with_rank_one)
-        return row if first is None else first.updated(index, row)
+    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write matches and rows, and wait until they are on disk."""
+        rows = []
+        for record in records:
+            row = dict(record)
+            packed = row.pop(PACKED, None)
+            if packed is not None:
+                make_folder(self.folder / "matches")
+                path = matches_path(self.folder, row["index"], row["name0"], row["name1"])
+                unpack_matches(packed.own, [part for _, part in packed.parts]).write_npz(path)
+            rows.append(row)
+        super().append(rows)
 
 
 def _check_keypoints(config: MatcherConfig, formats: Sequence[str]) -> None:

@@ -166,6 +166,14 @@ class FirstPass:
         focals = shared_focals(kept.values())
         return cls(kept, {group: focal for group, focal in focals.items() if focal.reliable})
 
+    def only(self, index: int) -> FirstPass:
+        """Return what one pair needs of it, to send to another process."""
+        row = self.rows[index]
+        groups = (row.get(f"camera{side}_group", "") for side in (0, 1))
+        return FirstPass(
+            {index: row}, {name: self.focals[name] for name in groups if name in self.focals}
+        )
+
     def camera(self, index: int, side: int, camera: Camera) -> Camera:
         """Return the camera of an image of a pair with the focal length of its group, if known."""
         found = self.focals.get(self.rows[index].get(f"camera{side}_group", ""))

@@ -13,6 +13,7 @@ from manymatch.geometry import pose_error
 from manymatch.matcher.result import mean_probability, trusted
 from manymatch.runs.focals import FOCAL_COLUMNS, focal_row
 from manymatch.runs.runner import error_sentence
+from manymatch.runs.views import ViewError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +70,8 @@ _ALWAYS = ("index", "name0", "name1", "success", "verdict", "seed", "seconds")
 _TRIED = ("keypoints0", "keypoints1", "candidates", "inliers", "matches", "iterations", "trusted")
 #: Entry of a row in the journal, in no table: the pair is tried again when the batch is continued.
 AGAIN = "again"
+#: Entry of a row that comes with its matches, as `PackedMatches`; the journal does not have it.
+PACKED = "packed"
 
 
 def check_row(row: dict[str, Any], pairs: Sequence[Pair] | None, total: int) -> None:
@@ -213,7 +216,7 @@ def error_row(
 def machine_fault(error: BaseException | None) -> bool:
     """Tell whether an error, or what caused it, is a lack of memory or a failure of the system."""
     while error is not None:
-        if out_of_memory(error):
+        if out_of_memory(error) or (isinstance(error, ViewError) and error.again):
             return True
         if isinstance(error, OSError) and error.errno in _MACHINE_FAULTS:
             return True

@@ -54,6 +54,20 @@ class View:
         return sum(features.nbytes for features in self.features)
 
 
+class ViewError(ValueError):
+    """Why an image has no view, in a sentence; it can be pickled, unlike what caused it.
+
+    `again` says whether it was a fault of the machine, which may be gone the next time.
+    """
+
+    def __init__(self, sentence: str, again: bool = False) -> None:
+        super().__init__(sentence, again)
+        self.again = again
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Views:
     """Cache of views by file, which keeps the most recently used ones.
 
@@ -89,7 +103,7 @@ class Views:
 
     def _fill(self, key: tuple[Path, int, int | None], future: Future[View]) -> None:
         try:
-            view = self._view(*key)
+            view = self.compute(*key)
         except BaseException as error:  # noqa: BLE001 - raised by result(), here and elsewhere
             # The next request computes the view again.
             with self._lock:
@@ -104,7 +118,8 @@ class Views:
                 oldest = next(key for key, kept in self._kept.items() if kept.done())
                 self._bytes -= self._kept.pop(oldest).result().nbytes
 
-    def _view(self, path: Path, turns: int, longest: int | None) -> View:
+    def compute(self, path: Path, turns: int, longest: int | None = None) -> View:
+        """Return the view of a file as `get` does, without keeping it."""
         image = load_image(path)
         height, width = image.shape[:2]
         (kinds,) = extract_all(self._extractors, [np.rot90(image, turns)], longest=[longest])
