@@ -1,11 +1,13 @@
-"""The runner of batches and evaluations: many pairs, several threads, resumable.
+"""The runner of batches and evaluations: many pairs, several workers, resumable.
 
-A `Run` looks into its journals for the pairs that are missing, has them worked on by threads,
+A `Run` looks into its journals for the pairs that are missing, has an `Engine` work on them,
 appends each record as soon as it is finished, reports progress, and stops in order at Ctrl-C.
+Engines are the threads of this process, and what `manymatch.runs.ray_engine` has.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import itertools
@@ -146,7 +148,7 @@ class Run:
 
     def execute(
         self,
-        work: Callable[[int, Sequence[str]], Result],
+        work: Callable[[int, Sequence[str]], Result] | Engine,
         *,
         workers: int = 1,
         order: Callable[[], Iterable[int]] | None = None,
@@ -155,9 +157,9 @@ class Run:
         """Work on the missing pairs until all are finished or Ctrl-C, in an order of all pairs.
 
         `work` gets the index of a pair and the names of the journals that lack it, and returns a
-        record for each of these. It is called by several threads. An exception ends the run, after
-        everything that was finished before has been written. `progress` is called at the start and
-        after every few pairs.
+        record for each of these. It is called by several threads. Or it is an engine, which has
+        workers of its own. An exception ends the run, after everything that was finished before has
+        been written. `progress` is called at the start and after every few pairs.
         """
         begin = time.monotonic()
         show = progress if progress is not None else lambda _: None
@@ -166,21 +168,23 @@ class Run:
             return
 
         def lacking(index: int) -> Result:
-            return work(index, [name for name, done in self._done.items() if not done[index]])
+            names = [name for name, done in self._done.items() if not done[index]]
+            return work(index, names)  # type: ignore[operator]
 
-        pool = _Workers(min(workers, len(self.missing)), lacking)
+        threads = min(workers, len(self.missing))
+        engine = work if isinstance(work, Engine) else _Threads(threads, lacking)
         indices = self.missing
         if order is not None:
             wanted = np.fromiter(order(), dtype=np.int64)
             indices = wanted[np.isin(wanted, self.missing)]
-        with contextlib.closing(pool.results(indices.tolist())) as finished:
+        with contextlib.closing(engine.results(indices)) as finished:
             for results in finished:
                 self.append(results)
                 if results:
                     speed = (time.monotonic() - begin) / self.computed
                     show(self._progress(speed * (len(self.missing) - self.computed)))
-        self.interrupted = pool.stopped and self.computed < len(self.missing)
-        self.busy = pool.busy
+        self.interrupted = engine.stopped and self.computed < len(self.missing)
+        self.busy = engine.busy
 
     def deliver(self, result: T) -> T:
         """Return `result`; after Ctrl-C raise `RunInterrupted` with it instead."""
@@ -206,57 +210,63 @@ class Run:
         return RunProgress(self.finished, self._total, self.counts, seconds_left, self._label)
 
 
-class _Workers:
-    """Threads that run a function on indices, and stop at Ctrl-C without losing results.
+class Engine(abc.ABC):
+    """Works on pairs by their indices, and stops at Ctrl-C without losing results.
 
-    Each counts on its share of the cores for threads that it starts itself.
-    An exception of the function ends the run.
+    `stopped` says whether Ctrl-C was pressed. A subclass begins work and has the end of each part
+    of it put into `_done`, as a future. An exception that it raises ends the run.
     """
 
-    def __init__(self, count: int, work: Callable[[int], Result]) -> None:
-        self._pool = ThreadPoolExecutor(
-            count, thread_name_prefix="manymatch", initializer=share_cores, initargs=(count,)
-        )
-        self._work, self._ahead = work, 2 * count
-        self._pending: set[Future[Result]] = set()
+    # Seconds after which `_submit` is called even if nothing ended; None is never.
+    _patience: float | None = None
+
+    def __init__(self) -> None:
         # Simple queues may be written by a signal handler, which puts None there.
-        self._done: queue.SimpleQueue[Future[Result] | None] = queue.SimpleQueue()
-        self._error: BaseException | None = None
+        self._done: queue.SimpleQueue[Future[Any] | None] = queue.SimpleQueue()
+        self._error: Exception | None = None
         self.stopped = False
 
     @property
+    @abc.abstractmethod
     def busy(self) -> bool:
         """Whether a pair is still in work."""
-        return bool(self._pending)
 
-    def results(self, indices: Iterable[int]) -> Generator[list[Result]]:
+    @abc.abstractmethod
+    def _begin(self, indices: IndexArray) -> None:
+        """Note which pairs are wanted, in this order."""
+
+    @abc.abstractmethod
+    def _submit(self) -> None:
+        """Begin as much work as is to be done at the same time."""
+
+    @abc.abstractmethod
+    def _take(self, future: Future[Any]) -> list[Result]:
+        """Return the results in what ended, or raise what ends the run."""
+
+    @abc.abstractmethod
+    def _end(self) -> None:
+        """Begin no more work; called again when nobody waits for what is in work."""
+
+    def results(self, indices: IndexArray) -> Generator[list[Result]]:
         """Give the results of all indices as they are finished, several at once if there are.
 
         After Ctrl-C what is finished within a moment still comes, and then no more. Only a few
         indices are in work at any time, and no result is held that was given.
         """
-        left = iter(indices)
         try:
             with self._interruptible():
-                self._submit(left)
-                while self._pending and not self.stopped:
-                    results = self._finished(None)
-                    self._submit(left)
+                self._begin(indices)
+                self._submit()
+                while self.busy and not self.stopped:
+                    results = self._finished(self._patience)
+                    self._submit()
                     yield results
-                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._end()
                 deadline = time.monotonic() + _GRACE_SECONDS
-                while self._pending and (wait := deadline - time.monotonic()) > 0:
+                while self.busy and (wait := deadline - time.monotonic()) > 0:
                     yield self._finished(wait)
         finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        if not self.busy:
-            self._pool.shutdown()
-
-    def _submit(self, left: Iterator[int]) -> None:
-        for index in itertools.islice(left, self._ahead - len(self._pending)):
-            future = self._pool.submit(self._work, index)
-            self._pending.add(future)
-            future.add_done_callback(self._done.put)
+            self._end()
 
     def _finished(self, timeout: float | None) -> list[Result]:
         """Wait for one result and take what else is there; an error comes after those before it."""
@@ -267,12 +277,11 @@ class _Workers:
             future = self._done.get(timeout=timeout)
             while True:
                 if future is not None:
-                    if not future.cancelled():
-                        self._error = future.exception()
-                        if self._error is not None:
-                            break
-                        results.append(future.result())
-                    self._pending.remove(future)
+                    try:
+                        results += self._take(future)
+                    except Exception as error:  # noqa: BLE001 - raised by the next call
+                        self._error = error
+                        break
                 future = self._done.get_nowait()
         return results
 
@@ -298,3 +307,39 @@ class _Workers:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+class _Threads(Engine):
+    """Threads that run a function on indices.
+
+    Each counts on its share of the cores for threads that it starts itself.
+    """
+
+    def __init__(self, count: int, work: Callable[[int], Result]) -> None:
+        super().__init__()
+        self._pool = ThreadPoolExecutor(
+            count, thread_name_prefix="manymatch", initializer=share_cores, initargs=(count,)
+        )
+        self._work, self._ahead = work, 2 * count
+        self._pending: set[Future[Result]] = set()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._pending)
+
+    def _begin(self, indices: IndexArray) -> None:
+        self._left = iter(indices.tolist())
+
+    def _submit(self) -> None:
+        for index in itertools.islice(self._left, self._ahead - len(self._pending)):
+            future = self._pool.submit(self._work, index)
+            self._pending.add(future)
+            future.add_done_callback(self._done.put)
+
+    def _take(self, future: Future[Result]) -> list[Result]:
+        results = [] if future.cancelled() else [future.result()]
+        self._pending.remove(future)
+        return results
+
+    def _end(self) -> None:
+        self._pool.shutdown(wait=not self.busy, cancel_futures=True)
