@@ -597,6 +597,31 @@ def test_bad_names_of_sources(names):
         make(source_names=names)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2)), max_size=12),
+    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 4)), max_size=8),
+)
+def test_sources_of_pairs_of_keypoints(edges, pairs):
+    rows = {(i, j): s for i, j, s in reversed(edges)}
+    source = [s for _, _, s in edges]
+    ends = np.array([edge[:2] for edge in edges], dtype=int).reshape(-1, 2)
+    names = ["a", "b", "c"]
+    graph = AssociationGraph(
+        np.zeros((4, 2)), np.zeros((3, 2)), ends, source=source, source_names=names
+    )
+    wanted = [rows.get(pair, -1) for pair in pairs]
+    given_pairs = np.array(pairs, dtype=int).reshape(-1, 2)
+    assert graph.source_of(given_pairs).tolist() == wanted
+    counts = {name: wanted.count(number) for number, name in enumerate(names)}
+    assert graph.count_by_source(given_pairs) == counts
+
+
+def test_a_graph_without_sources_knows_none_of_its_edges():
+    graph = make()
+    assert graph.source_of(graph.edges) is None
+    assert graph.count_by_source(graph.edges) == {}
+
+
 def test_sources_and_priors_stay_with_their_edges(tmp_path):
     graph = make(**SOURCES)
     assert graph.source.dtype == np.int32

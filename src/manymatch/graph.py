@@ -132,7 +132,7 @@ class AssociationGraph:
                 raise ValueError(f"edges must hold {want}, got {e[row, side]} in row {row}")
         s = None if similarity is None else _similarity(similarity, len(e))
         r = None if rank is None else _rank(rank, len(e))
-        o = None if source is None else _source(source, len(e))
+        o = None if source is None else checked_source(source, len(e))
         names = checked_names(source_names, o)
         p = None if prior is None else _prior(prior, len(e))
         # The first of equal edges, in order.
@@ -183,6 +183,32 @@ class AssociationGraph:
             np.bincount(self.edges[:, 0], minlength=len(self.points0)).astype(np.int64),
             np.bincount(self.edges[:, 1], minlength=len(self.points1)).astype(np.int64),
         )
+
+    def source_of(self, pairs: ArrayLike) -> NDArray[np.int32] | None:
+        """Return the source (M,) of edges given by their ends (M, 2), such as the matches.
+
+        It is -1 for a pair of keypoints that is no edge, None for a graph without sources.
+        """
+        if self.source is None:
+            return None
+        ends = int_array(pairs, "pairs", "an (M, 2) array of indices", (None, 2))
+        width = len(self.points1)
+        inside = ((ends >= 0) & (ends < [len(self.points0), width])).all(axis=1)
+        # Every edge as one number, and as the last one what is no edge.
+        key = np.append(self.edges[:, 0] * width + self.edges[:, 1], -1)
+        order = np.argsort(key)
+        wanted = np.where(inside, ends[:, 0] * width + ends[:, 1], -1)
+        found = order[np.searchsorted(key, wanted, sorter=order).clip(max=len(key) - 1)]
+        source = np.append(self.source, np.int32(-1))
+        return np.where(key[found] == wanted, source[found], np.int32(-1))
+
+    def count_by_source(self, pairs: ArrayLike) -> dict[str, int]:
+        """Count edges (M, 2), such as the matches, by the name of their source; {} without any."""
+        source = self.source_of(pairs)
+        if source is None:
+            return {}
+        numbers = np.bincount(source[source >= 0], minlength=len(self.source_names)).tolist()
+        return dict(zip(self.source_names, numbers, strict=True))
 
     def head(self, n: int) -> AssociationGraph:
         """Return the graph of the first n edges, of all edges if there are fewer."""
@@ -392,11 +418,11 @@ def _rank(value: ArrayLike, count: int) -> NDArray[np.int32]:
     return array.astype(np.int32)
 
 
-def _source(value: ArrayLike, count: int) -> NDArray[np.int32]:
+def checked_source(value: ArrayLike, count: int, name: str = "source") -> NDArray[np.int32]:
     """Check sources, (count,) whole numbers from 0."""
     want = f"an array of shape ({count},), one whole number per edge"
-    array = int_array(value, "source", want, (count,))
-    within(array, 0, MOST_SOURCES - 1, "source", f"numbers from 0 to {MOST_SOURCES - 1}")
+    array = int_array(value, name, want, (count,))
+    within(array, 0, MOST_SOURCES - 1, name, f"numbers from 0 to {MOST_SOURCES - 1}")
     return array.astype(np.int32)
 
 

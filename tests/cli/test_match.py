@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from manymatch import _files
 from manymatch.cli.match import pair_folder
+from manymatch.io import load_graph, read_matches_npz
 from manymatch.matcher.matcher import Matcher
 from tests.support import command
 from tests.support.command import one_sentence
@@ -356,6 +357,20 @@ def test_several_sources(photos, tmp_path):
     assert again.exit_code == 0, again.output
     other = json.loads((tmp_path / "again" / "result.json").read_text())
     assert other["sources"] == record["sources"]
+    pair = read_matches_npz(out / "matches.npz")
+    counts = {name: counts["matches"] for name, counts in record["sources"].items()}
+    assert pair.source_names == tuple(counts) == ("sift-native", "few")
+    assert max(counts["trust"] for counts in record["sources"].values()) == 1.0
+    kept = sum(counts["candidates"] for counts in record["sources"].values())
+    assert kept == record["candidates"]
+    assert np.bincount(pair.source, minlength=2).tolist() == list(counts.values())
+    # Keypoints of the second source come after those of the first.
+    first = record["sources"]["sift-native"]["keypoints0"]
+    assert np.array_equal(pair.source, (pair.matches[:, 0] >= first).astype(int))
+    graph = load_graph(
+        out / "matches.h5", features=out / "features.h5", name0="a.png", name1="b.png"
+    )
+    assert np.array_equal(graph.source_of(pair.matches), pair.source)
 
 
 @pytest.mark.parametrize(

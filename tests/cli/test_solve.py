@@ -85,6 +85,28 @@ def test_solve_writes_what_match_writes(scene, graph_file, tmp_path):
     assert matches.similarity.mean() == pytest.approx(record["mean_probability"], rel=1e-6)
 
 
+def test_solve_tells_and_writes_sources(scene, tmp_path):
+    graph = scene.graph
+    number = graph.num_edges
+    stacked = AssociationGraph(
+        *(graph.points0, graph.points1, graph.edges, graph.similarity, graph.rank),
+        source=np.arange(number) % 2,
+        source_names=["even", "odd"],
+    )
+    path = tmp_path / "stacked.npz"
+    stacked.save(path)
+    out = tmp_path / "out"
+    result = run("solve", path, "--camera0", CAMERA, "--camera1", CAMERA, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    pair = read_matches_npz(out / "matches.npz")
+    assert (pair.source_names, len(pair.source)) == (("even", "odd"), record["matches"])
+    assert np.array_equal(stacked.source_of(pair.inliers), pair.inlier_source)
+    for name, numbers in stacked.count_by_source(pair.matches).items():
+        assert record["sources"][name]["matches"] == numbers
+    assert sum(counts["inliers"] for counts in record["sources"].values()) == record["inliers"]
+
+
 def test_the_threshold_may_be_chosen_automatically(graph_file):
     """The option says that it was, and the result which one was used."""
     cameras = ("--camera0", CAMERA, "--camera1", CAMERA)

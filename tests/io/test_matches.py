@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from manymatch import Options, RelativePose
 from manymatch.io import (
     AlternativePose,
+    PairMatches,
     load_graph,
     read_matches_npz,
     read_pose_json,
     write_matches_npz,
     write_pose_json,
 )
+from manymatch.io.match_log import pack_matches, unpack_matches
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -125,6 +127,58 @@ def test_npz_comes_back_whole(tmp_path, rotated):
     write_matches_npz(path, P0, P1, MATCHES)
     pair = read_matches_npz(path)
     assert [pair.confidence, pair.pose, pair.inliers, pair.config] == [None] * 4
+
+
+SOURCES = {"source": [1, 0, 1], "source_names": ("sift", "a net")}
+
+
+def test_sources_come_back(tmp_path):
+    path = tmp_path / "m.npz"
+    inliers = {"inliers": [[3, 1], [3, 2]], "inlier_source": [1, 0]}
+    write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES, **SOURCES, **inliers)
+    with np.load(path, allow_pickle=False) as content:
+        assert content["match_source"].tolist() == SOURCES["source"]
+        assert content["inlier_source"].tolist() == [1, 0]
+        assert content["source_names"].tolist() == ["sift", "a net"]
+    pair = read_matches_npz(path)
+    assert pair.source.tolist() == SOURCES["source"]
+    assert (pair.inlier_source.tolist(), pair.source_names) == ([1, 0], ("sift", "a net"))
+    graph = load_graph(path)
+    assert graph.edges.tolist() == [[4, 0], [3, 1], [0, 2]]
+    assert (graph.source.tolist(), graph.source_names) == ([1, 1, 0], ("sift", "a net"))
+    write_matches_npz(path, P0, P1, MATCHES, source=[0, 2, 0])
+    assert read_matches_npz(path).source_names == ("0", "1", "2")
+    write_matches_npz(path, P0, P1, MATCHES)
+    pair = read_matches_npz(path)
+    assert (pair.source, pair.inlier_source, pair.source_names) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": [0, 1]}, r"^source must be an array of shape \(3,\)"),
+        ({"source": [0, 1, 64]}, r"^source must hold numbers from 0 to 63"),
+        ({"source": None}, r"^source must be given with source_names"),
+        ({"source_names": ["a"]}, r"^source_names must be from 2 to 64 different names"),
+        ({"source_names": "ab"}, r"^source_names must be from 2 to 64 different names"),
+        ({"inlier_source": [0]}, r"^inlier_source must be an array of shape \(0,\)"),
+    ],
+)
+def test_bad_sources_are_named(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        write_matches_npz(tmp_path / "m.npz", P0, P1, MATCHES, **(SOURCES | change))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_sources_of_a_file_are_one_sentence(tmp_path):
+    path = tmp_path / "m.npz"
+    for change in ({"match_source": [0.5, 1, 2]}, {"source_names": 3}, {"match_source": [7, 0, 0]}):
+        write_matches_npz(path, P0, P1, MATCHES, **SOURCES)
+        with np.load(path) as content:
+            arrays = dict(content) | change
+        np.savez(path, **arrays)
+        with pytest.raises(ValueError, match=r"^path must be an .npz file of matches .*source"):
+            read_matches_npz(path)
 
 
 OTHER = RelativePose(POSE.R.T, -POSE.t)
@@ -287,3 +341,15 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_pose_json(path, None)
     assert read_pose_json(path) == POSE
     assert no_leftovers(tmp_path)
+
+
+def test_sources_of_packed_matches():
+    """A batch keeps the matches of a pair as bytes until files are written."""
+    more = {"inliers": [[3, 1], [3, 2]], "inlier_source": [1, 0], **SOURCES}
+    for further in ({}, more):
+        packed = pack_matches(PairMatches(P0, P1, MATCHES, SCORES, **further))
+        pair = unpack_matches(packed.own, [part for _, part in packed.parts])
+        assert pair.source_names == further.get("source_names", ())
+        for name in ("source", "inlier_source"):
+            value = getattr(pair, name)
+            assert (None if value is None else value.tolist()) == further.get(name)

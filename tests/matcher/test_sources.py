@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import json
@@ -345,9 +346,10 @@ def test_the_graph_is_the_merged_graph_of_the_sources(photos):
     record = result.to_dict()
     assert list(record["sources"]) == ["sift", "grid-sift"]
     for single, (name, counts) in zip(singles, record["sources"].items(), strict=True):
-        matches = counts.pop("matches")
-        assert counts == single.counts == result.source_counts[name]
-        assert 0 <= matches <= counts["kept"]
+        assert single.counts == result.source_counts[name]
+        assert counts.items() >= single.counts.items()
+        assert counts["candidates"] == counts["kept"]
+        assert 0 <= counts["matches"] <= counts["inliers"] <= counts["kept"]
     total = sum(len(own) for own in [result.matches])
     assert sum(c["matches"] for c in result.to_dict()["sources"].values()) == total
     assert [s["name"] for s in record["config"]["sources"]] == ["sift", "grid-sift"]
@@ -393,6 +395,12 @@ def test_keypoints_of_an_image_are_the_same_in_all_pairs(photos, tmp_path):
         for photo, features in zip(photos, kinds, strict=True):
             stacked = np.concatenate([one.points for one in features])
             np.testing.assert_allclose(file[photo.name]["keypoints"][:], stacked, atol=1e-3)
+    with (tmp_path / "out" / "pairs.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    for row in rows:
+        counts = [text.split(":") for text in row["matches_by_source"].split(";")]
+        assert [name for name, _ in counts] == ["sift", "grid-sift"]
+        assert sum(int(number) for _, number in counts) == int(row["matches"]) > 0
 
 
 def test_evaluation_caches_every_source_alone(photos, tmp_path, monkeypatch):

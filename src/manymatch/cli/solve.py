@@ -155,6 +155,9 @@ def run(
                 inliers=candidates.edges[estimate.inliers],
                 config={**how, **_model(record)},
                 alternatives=other_poses(estimate),
+                source=candidates.source_of(estimate.matches),
+                inlier_source=candidates.source_of(candidates.edges[estimate.inliers]),
+                source_names=candidates.source_names,
             )
         return {name: out_folder / file for name, file in files.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 MATCHES = "an hloc .h5 file of matches"
 FEATURES = "an hloc .h5 file of features"
+# The dataset of sources, beside those that hloc has.
+_SOURCE = "source0"
 
 
 def read_hloc(
@@ -57,8 +60,9 @@ def read_hloc(
     Returns
     -------
     AssociationGraph
-        The matching scores, if there are any, are its ``similarity``. hloc's keypoints have the
-        centre of the top-left pixel at (0, 0), like ours.
+        The matching scores, if there are any, are its ``similarity``; sources are those that
+        `HlocWriter` wrote. hloc's keypoints have the centre of the top-left pixel at (0, 0), like
+        ours.
 
     Raises
     ------
@@ -72,11 +76,11 @@ def read_hloc(
             raise ValueError(f"{argument} must be the name of an image, got {name!r}")
     second = features if features1 is None else features1
     points = [_keypoints(f, n) for f, n in ((features, name0), (second, name1))]
-    partner, score, swapped = _matches(path, name0, name1)
+    of_points, swapped = _matches(path, name0, name1)
     with _files.reading(path, MATCHES, ValueError):
         if not swapped:
-            return graph_from_partners(points[0], points[1], partner, score)
-        return _swap(graph_from_partners(points[1], points[0], partner, score))
+            return graph_from_partners(points[0], points[1], *of_points)
+        return _swap(graph_from_partners(points[1], points[0], *of_points))
 
 
 def pair_names(name0: str, name1: str) -> tuple[str, str]:
@@ -92,8 +96,8 @@ def _swap(graph: AssociationGraph) -> AssociationGraph:
     if similarity is not None:
         keys.append(-similarity)
     order = np.lexsort(keys)
-    value = None if similarity is None else similarity[order]
-    return type(graph)(graph.points1, graph.points0, edges[order], value)
+    further = graph.reordered(order).of_edges()
+    return type(graph)(graph.points1, graph.points0, edges[order], **further)
 
 
 def _h5py() -> Any:
@@ -132,16 +136,28 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
         return points[:, :2]
 
 
+def _sources(file: Any, group: str) -> tuple[NDArray[Any] | None, list[str]]:
+    """Read sources of a pair's matches and their names; without names it is something else."""
+    found = _dataset(file, group, _SOURCE)
+    try:
+        text = None if found is None else file[f"{group}/{_SOURCE}"].attrs.get("names")
+        names = list(map(str, json.loads(text))) if isinstance(text, str) else []
+    except (TypeError, KeyError, RuntimeError, RecursionError) as error:
+        raise ValueError(f"the names of its sources cannot be read: {error}") from error
+    return (found, names) if names else (None, [])
+
+
 def _matches(
     path: object, name0: str, name1: str
-) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
-    """Partners and scores of a pair, and whether it is stored the other way round."""
+) -> tuple[tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None, list[str]], bool]:
+    """Partners, scores and sources of a pair, and whether it is stored the other way round."""
     with _open(path, MATCHES) as file:
         present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
         for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
             partners = _dataset(file, name, "matches0")
             if partners is not None:
-                return partners, _dataset(file, name, "matching_scores0"), swapped
+                scores, sources = _dataset(file, name, "matching_scores0"), _sources(file, name)
+                return (partners, scores, *sources), swapped
         raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
@@ -155,7 +171,9 @@ class HlocWriter(PairWriter):
     pixel itself when it fills COLMAP's database. The file of matches has one group per pair,
     ``<name0>/<name1>`` with "-" for "/" in the names, with ``matches0`` (N0,) int32, the index
     into the keypoints of image 1 or -1, and ``matching_scores0`` (N0,) float32, the confidence or,
-    where there is none, 1 for every match. `read_hloc` reads both.
+    where there is none, 1 for every match. Matches of several sources have ``source0`` (N0,) int32
+    beside these, the source or -1, whose attribute ``names`` is a JSON list; hloc does not look at
+    it. `read_hloc` reads all of it.
 
     Use it in a ``with`` statement, once for all pairs. Both files get their names when the block
     ends without an error, the features before the matches; until then, older ones stay as they
@@ -228,6 +246,10 @@ class HlocWriter(PairWriter):
         group["matches0"] = partner.astype(np.int32)
         scores = partner != UNMATCHED if confidence is None else confidence
         group["matching_scores0"] = scores.astype(np.float32)
+        source = pair.partner_source()
+        if source is not None:
+            group[_SOURCE] = source
+            group[_SOURCE].attrs["names"] = json.dumps(pair.source_names)
         self._matches_file.check()
 
 

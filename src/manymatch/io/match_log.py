@@ -34,7 +34,8 @@ _OWN_ENTRIES = ("cameras", "camera_priors", "shared_focal", "orientations")
 _LENGTH = struct.Struct("<I")
 # Types of numbers, as NumPy names them, by which arrays are kept.
 _TYPES = ("<f8", "<f4", "<i4")
-_ARRAYS = ("matches", "confidence", "pose", "inliers", *ALTERNATIVE_ARRAYS)
+_SOURCES = ("source", "inlier_source")
+_ARRAYS = ("matches", "confidence", "pose", "inliers", *ALTERNATIVE_ARRAYS, *_SOURCES)
 
 
 class PackedMatches(NamedTuple):
@@ -58,14 +59,16 @@ def pack_matches(pair: PairMatches) -> PackedMatches:
         "pose": None if pair.pose is None else pair.pose.matrix(),
         "inliers": None if pair.inliers is None else pair.inliers.astype("<i4"),
         **alternative_arrays(pair.alternatives),
+        **{name: getattr(pair, name) for name in _SOURCES},
     }
+    header = {"config": own, **({"names": pair.source_names} if pair.source_names else {})}
     parts = (
         _join({}, {"points": pair.keypoints0}),
         _join({}, {"points": pair.keypoints1}),
         to_json(None if pair.config is None else common, "config").encode(),
     )
     return PackedMatches(
-        _join({"config": own}, {name: a for name, a in arrays.items() if a is not None}),
+        _join(header, {name: a for name, a in arrays.items() if a is not None}),
         tuple((hashlib.blake2b(part, digest_size=16).digest(), part) for part in parts),
     )
 
@@ -85,7 +88,11 @@ def unpack_matches(own: bytes, parts: Sequence[bytes]) -> PairMatches:
             pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
         others = alternatives_of(arrays)
         rest = (arrays.get("confidence"), pose, arrays.get("inliers"), config, others)
-        return PairMatches(points0, points1, arrays["matches"], *rest)
+        sources: dict[str, Any] = {name: arrays.get(name) for name in _SOURCES}
+        names = header.get("names", ())
+        return PairMatches(
+            points0, points1, arrays["matches"], *rest, **sources, source_names=names
+        )
     except (LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"it has no matches of a pair ({error})") from error
 

@@ -29,16 +29,22 @@ from manymatch._validate import (
 )
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch.graph import AssociationGraph, checked_points
+from manymatch.graph import (
+    AssociationGraph,
+    checked_names,
+    checked_points,
+    checked_source,
+    further_of,
+)
 from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 #: The partner of a keypoint that has none, as in SuperGlue and hloc.
 UNMATCHED = -1
@@ -47,7 +53,11 @@ SUPERGLUE_ARRAYS = ("keypoints0", "keypoints1", "matches", "match_confidence")
 MATCHES_NPZ = "an .npz file of matches (keypoints0, keypoints1, matches, matches0)"
 MATCHES_ARRAYS = ("keypoints0", "keypoints1", "matches", "matches0")
 ALTERNATIVE_ARRAYS = ("alternative_poses", "alternative_probability", "alternative_matches")
-_OPTIONAL_ARRAYS = ("match_confidence", "inliers", "pose", "config", *ALTERNATIVE_ARRAYS)
+SOURCE_ARRAYS = ("match_source", "inlier_source", "source_names")
+_OPTIONAL_ARRAYS = (
+    *("match_confidence", "inliers", "pose", "config"),
+    *(*ALTERNATIVE_ARRAYS, *SOURCE_ARRAYS),
+)
 POSE_JSON = 'a JSON file with a "pose" of "R" and "t"'
 _CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
 
@@ -83,6 +93,12 @@ class PairMatches:
     cameras : pair of Camera, optional
         Those that the pose was found with, where the images have others: a focal length that is
         found from the two images of a pair may differ from that of another pair.
+    source : (M,) array_like of integers, optional
+        Which feature or matcher each match comes from, from 0, as in `AssociationGraph`.
+    inlier_source : (I,) array_like of integers, optional
+        The same of the inliers.
+    source_names : sequence of str, optional
+        Names of the sources; by default "0", "1" and so on.
 
     Raises
     ------
@@ -99,6 +115,9 @@ class PairMatches:
     config: Mapping[str, Any] | None = None
     alternatives: tuple[AlternativePose, ...] = ()
     cameras: tuple[Camera, Camera] | None = None
+    source: NDArray[np.int32] | None = None
+    inlier_source: NDArray[np.int32] | None = None
+    source_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{len(self.keypoints0):,} x {count(len(self.keypoints1), 'keypoint')}"
@@ -129,6 +148,14 @@ class PairMatches:
         if not isinstance(self.alternatives, Iterable):
             raise refusal("alternatives", "an iterable of AlternativePose", self.alternatives)
         put("alternatives", tuple(map(self._alternative, enumerate(self.alternatives))))
+        edges = {"source": self.matches, "inlier_source": self.inliers}
+        for name, pairs in edges.items():
+            if getattr(self, name) is not None:
+                length = 0 if pairs is None else len(pairs)
+                put(name, checked_source(getattr(self, name), length, name))
+        known = [array for array in (self.source, self.inlier_source) if array is not None]
+        every = np.concatenate(known) if known else None
+        put("source_names", checked_names(self.source_names or None, every))
 
     def _alternative(self, numbered: tuple[int, object]) -> AlternativePose:
         """Check one of the alternatives."""
@@ -175,6 +202,14 @@ class PairMatches:
         values[self.matches[:, 0]] = self.confidence
         return values
 
+    def partner_source(self) -> NDArray[np.int32] | None:
+        """Source of the match of every keypoint of image 0, (N0,), -1 without one."""
+        if self.source is None:
+            return None
+        values = np.full(len(self.keypoints0), UNMATCHED, dtype=np.int32)
+        values[self.matches[:, 0]] = self.source
+        return values
+
     def write_npz(self, path: str | os.PathLike[str]) -> None:
         """Write everything but `cameras` as `write_matches_npz` does."""
         partner_confidence = self.partner_confidence()
@@ -190,6 +225,7 @@ class PairMatches:
             "inliers": self.inliers,
             "config": None if self.config is None else np.array(to_json(self.config, "config")),
             **alternative_arrays(self.alternatives),
+            **source_arrays(self),
         }
         content = {name: value for name, value in content.items() if value is not None}
         _files.write_npz(path, content)
@@ -197,7 +233,12 @@ class PairMatches:
     def graph(self) -> AssociationGraph:
         """Make a graph of the matches; the confidence, if there is any, is its similarity."""
         return graph_from_partners(
-            self.keypoints0, self.keypoints1, self.partners(), self.partner_confidence()
+            self.keypoints0,
+            self.keypoints1,
+            self.partners(),
+            self.partner_confidence(),
+            self.partner_source(),
+            self.source_names,
         )
 
 
@@ -417,6 +458,9 @@ def write_matches_npz(
     inliers: ArrayLike | None = None,
     config: Mapping[str, Any] | None = None,
     alternatives: Iterable[AlternativePose] = (),
+    source: ArrayLike | None = None,
+    inlier_source: ArrayLike | None = None,
+    source_names: Sequence[str] = (),
 ) -> None:
     """Write keypoints and resolved matches of one pair, and what they were made with.
 
@@ -431,7 +475,9 @@ def write_matches_npz(
     - with `config`, ``config``, JSON as text;
     - with `alternatives`, ``alternative_poses`` (K, 4, 4) and ``alternative_probability`` (K,)
       float64, best first, and ``alternative_matches`` (S, 3) int64: which of them, and indices like
-      those of ``matches``.
+      those of ``matches``;
+    - with `source` and `inlier_source`, ``match_source`` (M,) and ``inlier_source`` (I,) int32:
+      which of ``source_names`` (text) each match and each inlier comes from.
 
     It appears under its name only when it is complete. `read_matches_npz` reads all of it,
     `load_graph` its matches as a graph.
@@ -442,9 +488,13 @@ def write_matches_npz(
         File to write, in an existing folder.
     keypoints0, keypoints1, matches, confidence, pose, inliers, config, alternatives
         As in `PairMatches`.
+    source, inlier_source, source_names
+        Likewise.
     """
-    more = (confidence, pose, inliers, config, alternatives)
-    PairMatches(keypoints0, keypoints1, matches, *more).write_npz(path)  # type: ignore[arg-type]
+    more = (confidence, pose, inliers, config, alternatives, None)
+    sources = (source, inlier_source, source_names)
+    pair = PairMatches(keypoints0, keypoints1, matches, *more, *sources)  # type: ignore[arg-type]
+    pair.write_npz(path)
 
 
 def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
@@ -469,8 +519,22 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
         config = json.loads(_files.as_text(arrays["config"])) if "config" in arrays else None
         others = alternatives_of(arrays)
         return PairMatches(
-            *points, matches.matches, confidence, pose, arrays.get("inliers"), config, others
+            *(*points, matches.matches, confidence, pose, arrays.get("inliers"), config, others),
+            **sources_of(arrays),
         )
+
+
+def source_arrays(pair: PairMatches) -> dict[str, Any]:
+    """Return the arrays of `write_matches_npz` for sources; none if there are none."""
+    names = np.array(pair.source_names) if pair.source_names else None
+    arrays = zip(SOURCE_ARRAYS, (pair.source, pair.inlier_source, names), strict=True)
+    return {name: array for name, array in arrays if array is not None}
+
+
+def sources_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what `source_arrays` returns, maybe among others, as keywords of `PairMatches`."""
+    found = further_of({name: arrays[name] for name in SOURCE_ARRAYS if name in arrays})
+    return {name.removeprefix("match_"): value for name, value in found.items()}
 
 
 def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
@@ -536,11 +600,17 @@ def graph_from_matches(
 
 
 def graph_from_partners(
-    points0: ArrayLike, points1: ArrayLike, partner: ArrayLike, score: ArrayLike | None
+    points0: ArrayLike,
+    points1: ArrayLike,
+    partner: ArrayLike,
+    score: ArrayLike | None,
+    source: ArrayLike | None = None,
+    source_names: Sequence[str] = (),
 ) -> AssociationGraph:
     """Make a graph of the partner in image 1, or -1, of every keypoint of image 0.
 
-    Edges are by decreasing score, i and j, or by i if there are no scores.
+    Edges are by decreasing score, i and j, or by i if there are no scores. `source` is that of the
+    match of every keypoint of image 0.
     """
     count = len(checked_points(points0, "points0"))
     index = int_array(partner, "matches", f"an array of {count} indices or -1", (count,))
@@ -549,12 +619,17 @@ def graph_from_partners(
         raise ValueError(f"matches must hold indices or -1, got {index[row]} in row {row}")
     left = np.flatnonzero(index >= 0)
     edges = np.stack([left, index[left]], axis=1)
-    if score is None:
-        return AssociationGraph(points0, points1, edges)
-    want = f"an array of {count} numbers"
-    value = float_array(score, "match_confidence", want, (count,), finite=False)[left]
-    order = _by_score(edges, value.astype(np.float32))
-    return AssociationGraph(points0, points1, edges[order], value[order])
+    value, order = None, np.arange(len(edges))
+    if score is not None:
+        want = f"an array of {count} numbers"
+        value = float_array(score, "match_confidence", want, (count,), finite=False)[left]
+        order = _by_score(edges, value.astype(np.float32))
+        value = value[order]
+    further: dict[str, Any] = {}
+    if source is not None:
+        own = int_array(source, "source", f"an array of {count} whole numbers", (count,))[left]
+        further = {"source": own[order], "source_names": list(source_names) or None}
+    return AssociationGraph(points0, points1, edges[order], value, **further)
 
 
 def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:

@@ -8,8 +8,6 @@ import math
 import platform
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from manymatch._environment import require
 from manymatch._files import output_folder, read_text, whole_files
 from manymatch._validate import count, refusal, suggest
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray, IndexArray
@@ -61,6 +60,8 @@ _FILES = frozenset(
 # Poses with this share of the matches in common have the same matches; less probable ones than the
 # second number do not matter.
 _SAME_MATCHES, _POSSIBLE = 0.8, 0.05
+# What is counted of every source.
+_COUNTED = ("candidates", "inliers", "matches")
 #: Name of the rank-one result in tables.
 RANK_ONE = "rank-one, plain consensus"
 
@@ -341,6 +342,8 @@ class MatchResult:
             estimate.matches,
             estimate.match_probability,
             estimate.pose if trusted(estimate, self.confidence) else None,
+            source=self.graph.source_of(estimate.matches),
+            source_names=self.graph.source_names,
         )
         with WRITERS[form](root) as writer:
             writer.add(*self._records(), pair)
@@ -375,6 +378,8 @@ class MatchResult:
             pose=self.estimate.pose,
             config=self.provenance(),
             alternatives=tuple(other_poses(self.estimate)),
+            source=self.graph.source_of(self.matches),
+            source_names=self.graph.source_names,
         )
 
     def provenance(self) -> dict[str, Any]:
@@ -402,22 +407,11 @@ class MatchResult:
         return {"camera_priors": priors, "shared_focal": self.shared_focal}
 
     def _sources(self) -> dict[str, Any]:
-        """Return counts and matches of every source; empty if there is one."""
-        source = self.graph.source
-        if source is None or not self.source_counts:
+        """Return what every source has and what came of it; empty if there is one."""
+        own = _source_record(self.estimate, self.graph)
+        if not own or not self.source_counts:
             return {}
-        width = len(self.graph.points1)
-        edges, matches = (
-            pair[:, 0] * width + pair[:, 1] for pair in (self.graph.edges, self.matches)
-        )
-        chosen = source[np.isin(edges, matches)]
-        numbers = np.bincount(chosen, minlength=len(self.source_counts)).tolist()
-        return {
-            "sources": {
-                name: {**counts, "matches": number}
-                for (name, counts), number in zip(self.source_counts.items(), numbers, strict=True)
-            }
-        }
+        return {"sources": {name: {**self.source_counts[name], **own[name]} for name in own}}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""
@@ -534,6 +528,7 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
     for model in models:
         if model is not None:
             found |= _model_record(model, estimate.problem)
+    sources = _source_record(estimate, graph)
     return {
         "success": estimate.success,
         "failure": estimate.failure or None,
@@ -553,6 +548,7 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
         "candidates": graph.num_edges,
         "inliers": int(estimate.num_inliers),
         "matches": len(estimate.matches),
+        **({"sources": sources} if sources else {}),
         "mean_probability": mean_probability(estimate),
         "noise_px": _finite(estimate.noise_px),
         "noise_sd_px": _finite(estimate.noise_sd_px),
@@ -566,6 +562,20 @@ def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, An
         "iterations": int(estimate.iterations),
         "refinements": int(estimate.refinements),
         "timing_s": {stage: float(value) for stage, value in estimate.timing.items()},
+    }
+
+
+def _source_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, dict[str, Any]]:
+    """Return candidates, inliers, matches and trust of every source; empty without sources."""
+    edges = graph.edges, graph.edges[estimate.inliers], estimate.matches
+    columns = [graph.count_by_source(pairs) for pairs in edges]
+    trust = dict(zip(graph.source_names, estimate.source_trust, strict=False))
+    return {
+        name: {
+            **{kind: column[name] for kind, column in zip(_COUNTED, columns, strict=True)},
+            **({"trust": float(trust[name])} if name in trust else {}),
+        }
+        for name in graph.source_names
     }
 
 

@@ -45,6 +45,7 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys((*_ROTATION, *_TRANSLATION), float),
     **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), int),
     **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), float),
+    "matches_by_source": str,
     "trusted": bool,
     "alternatives": int,
     **dict.fromkeys(("second_probability", "noise_px", "threshold_px"), float),
@@ -129,6 +130,7 @@ def result_row(
     estimate, confidence = result.estimate, result.confidence
     priors = (cameras[0].camera, cameras[1].camera)
     usable = trusted(estimate, confidence)
+    by_source = result.graph.count_by_source(estimate.matches)
     row: dict[str, Any] = {
         "index": index,
         "name0": pair.name0,
@@ -142,6 +144,7 @@ def result_row(
         "candidates": result.graph.num_edges,
         "inliers": int(estimate.num_inliers),
         "matches": len(estimate.matches),
+        "matches_by_source": ";".join(f"{name}:{n}" for name, n in by_source.items()) or None,
         "mean_probability": mean_probability(estimate),
         "hcm": float(estimate.hcm),
         "pose_probability": float(confidence.pose_probability),
