@@ -22,6 +22,7 @@ from manymatch.estimate import words
 from manymatch.graph import AssociationGraph
 from manymatch.viz import matches, plot_candidates
 from manymatch.viz.figure import text_width, wrapped
+from manymatch.viz.overlay import SOURCE_COLOURS
 from tests.support.synthetic_alternatives import with_alternatives
 
 
@@ -150,9 +151,24 @@ def test_candidates_of_several_sources_are_coloured_by_source(scene):
     merged = merge_graphs([scene.graph, scene.graph.head(40)], ["first", "second"])
     figure = plot_candidates(merged, scene.size, scene.size, max_keypoints=200)
     for number in (0, 1):
-        drawn = lines_of(figure.axes[0], matches._RANKS[number])
+        drawn = lines_of(figure.axes[0], SOURCE_COLOURS[number])
         assert len(drawn) == np.sum(merged.source == number)
     assert {"first", "second"} <= set(texts_of(figure))
+
+
+def test_matches_of_several_sources_are_coloured_by_source(scene):
+    merged = merge_graphs([scene.graph.head(40), scene.graph], ["first", "second"])
+    found = estimate_relative_pose(merged, scene.camera0, scene.camera1)
+    counts = merged.count_by_source(found.matches)
+    assert min(counts.values()) > 0
+    figure = plot_candidates(merged, scene.size, scene.size, estimate=found)
+    for colour, (name, number) in zip(SOURCE_COLOURS, counts.items(), strict=False):
+        drawn = np.concatenate([c.get_colors() for c in line_groups(figure.axes[1])])
+        assert np.isclose(drawn[:, :3], to_rgba(colour)[:3], atol=0.01).all(axis=1).sum() == number
+        assert f"{number} of {name}" in texts_of(figure)
+    truth = np.zeros(merged.num_edges, dtype=bool)
+    known = plot_candidates(merged, scene.size, scene.size, estimate=found, is_true=truth)
+    assert len(lines_of(known.axes[1], matches._WRONG)) == len(found.matches)
 
 
 def test_lines_join_the_keypoints_of_both_images(scene):

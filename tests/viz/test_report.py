@@ -305,7 +305,10 @@ def test_a_graph_without_ranks_and_similarities(scene, tmp_path):
 
 
 def test_which_sources_candidates_survived(scene, estimate, tmp_path):
-    assert "Sources" not in report(tmp_path / "one.html", scene, estimate).text
+    one = report(tmp_path / "one.html", scene, estimate)
+    assert "Sources" not in one.text
+    assert "by source" not in one.text
+    assert (one.data["source"], one.data["sources"]) == (None, [])
     graph = merge_graphs([scene.graph, scene.graph.head(30)], ["all <b>", "few"])
     found = estimate_relative_pose(graph, scene.camera0, scene.camera1)
     page = report(tmp_path / "two.html", scene, found, graph=graph)
@@ -316,6 +319,10 @@ def test_which_sources_candidates_survived(scene, estimate, tmp_path):
         counts.append(np.sum(own & (states == overlay.CHOSEN)))
         row = " ".join(f"{int(n):,}" for n in counts)
         assert f"{name} {row} {found.source_trust[number]:.2f}" in page.text
+    assert [name for name, _ in page.data["sources"]] == ["all <b>", "few"]
+    shown = overlay.shown_edges(states, graph.num_edges)
+    assert page.data["source"] == graph.source[shown].tolist()
+    assert "Matches by source" in page.text
 
 
 def test_one_image_may_be_missing_and_shapes_may_differ(tmp_path):

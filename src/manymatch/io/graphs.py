@@ -1,6 +1,7 @@
 """Graphs from any kind of file that holds one, and association lists as CSV.
 
-The columns of the CSV are ``left_idx,right_idx,x1,y1,x2,y2,similarity,k``.
+The columns of the CSV are ``left_idx,right_idx,x1,y1,x2,y2,similarity,k`` and, for candidates of
+several sources, ``source``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
-_Row = tuple[int, int, float, float, float, float, float, int]
+_SOURCED = f"{HEADER},source"
+_Row = tuple[int, int, float, float, float, float, float, int, str]
 
 _PLAIN = "an .npz file with points0, points1 (or points2D, points3D) and edges"
 # Names of the points of a file of arrays: of two images or clouds, or of an image and a map.
@@ -191,7 +193,8 @@ def read_associations_csv(
 
     The file holds the keypoints that have candidates only, and their ids may have holes. The graph
     has one vertex an id, by increasing id. Edges are put in edge order: by k (the rank), decreasing
-    similarity, left and right id.
+    similarity, left and right id. Where there is a column of sources, whose similarities cannot be
+    compared, they are by k and in the order of the file; the names are in the order of the file.
 
     Parameters
     ----------
@@ -201,21 +204,31 @@ def read_associations_csv(
         Return ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
     """
     rows = _parse(_files.read_bytes(path, CSV, "text_mb"), path)
-    rows.sort(key=lambda row: (row[7], -row[6], row[0], row[1]))
+    found = dict.fromkeys(row[8] for row in rows if row[8])
+    number = {name: k for k, name in enumerate(found)}
+    if not number:
+        rows.sort(key=lambda row: (row[7], -row[6], row[0], row[1]))
+    else:
+        rows.sort(key=lambda row: row[7])
     with _files.reading(path, CSV, ValueError, OverflowError):
         ids0, points0, left = _vertices([(row[0], row[2], row[3]) for row in rows])
         ids1, points1, right = _vertices([(row[1], row[4], row[5]) for row in rows])
         edges = np.stack([left, right], axis=1)
         similarity, rank = [row[6] for row in rows], [row[7] for row in rows]
-        graph = AssociationGraph(points0, points1, edges, similarity, rank)
+        further: dict[str, Any] = {}
+        if number:
+            source = [number.get(row[8], -1) for row in rows]
+            further = {"source": source, "source_names": list(number)}
+        graph = AssociationGraph(points0, points1, edges, similarity, rank, **further)
     return (graph, ids0, ids1) if with_ids else graph
 
 
 def write_associations_csv(graph: GraphLike, path: str | os.PathLike[str]) -> None:
     """Write the edges of a graph, in order, as an association CSV.
 
-    Every number comes back exactly when the file is read. Keypoints without an edge are not in the
-    file. The file appears under its name only when it is complete.
+    Every number comes back exactly when the file is read. Keypoints and sources without an edge are
+    not in the file. The file appears under its name only when it is complete. With sources it has a
+    ninth column, the name of the source, which must be without comma.
 
     Parameters
     ----------
@@ -228,6 +241,9 @@ def write_associations_csv(graph: GraphLike, path: str | os.PathLike[str]) -> No
     if graph.similarity is None or graph.rank is None:
         lacking = "similarity" if graph.similarity is None else "rank"
         raise ValueError(f"graph must have similarities and ranks, got {lacking}=None")
+    for name in graph.source_names:
+        if "," in name:
+            raise ValueError(f"graph must have names of sources without comma, got {name!r}")
     (left, right), rank = graph.edges.T, graph.rank
     # The shortest decimal of a float32 is shorter than that of the same number as float64.
     texts = [np.format_float_positional(s, unique=True, trim="-") for s in graph.similarity]
@@ -238,10 +254,11 @@ def write_associations_csv(graph: GraphLike, path: str | os.PathLike[str]) -> No
         *graph.points1[right].T.tolist(),
         texts,
         rank.tolist(),
+        *([] if graph.source is None else [[graph.source_names[s] for s in graph.source]]),
         strict=True,
     )
-    lines = [HEADER, *(",".join(map(str, row)) for row in columns), ""]
-    text = "\n".join(lines).encode("ascii")
+    header = HEADER if graph.source is None else _SOURCED
+    text = "\n".join([header, *(",".join(map(str, row)) for row in columns), ""]).encode()
     _files.write_whole(path, lambda file: file.write(text))
 
 
@@ -251,16 +268,18 @@ def _parse(data: bytes, path: object) -> list[_Row]:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise _files.unreadable(path, CSV, "it is no text") from error
-    if not lines or lines[0].replace(" ", "") != HEADER:
+    header = lines[0].replace(" ", "") if lines else ""
+    if header not in (HEADER, _SOURCED):
         raise _files.unreadable(path, CSV, "it has another header")
     if not data.endswith((b"\n", b"\r")) and len(lines) > 1:
         raise _files.unreadable(path, CSV, "its last line is cut off: it has no line end")
     rows: list[_Row] = []
     for number, line in enumerate(lines[1:], 2):
         try:
-            i, j, x1, y1, x2, y2, similarity, k = line.split(",")
+            values = line if header == _SOURCED else f"{line},"
+            i, j, x1, y1, x2, y2, similarity, k, source = values.split(",")
             point0, point1 = (float(x1), float(y1)), (float(x2), float(y2))
-            row = (_id(i), _id(j), *point0, *point1, float(similarity), int(k))
+            row = (_id(i), _id(j), *point0, *point1, float(similarity), int(k), source)
         except ValueError as error:
             raise _files.unreadable(path, CSV, f"line {number}: {error}") from error
         rows.append(row)

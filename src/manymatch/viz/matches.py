@@ -27,7 +27,7 @@ from manymatch.viz.figure import (
     wrapped,
     write_page,
 )
-from manymatch.viz.overlay import CHOSEN, edge_states
+from manymatch.viz.overlay import CHOSEN, edge_states, source_colours
 
 if TYPE_CHECKING:
     import os
@@ -77,7 +77,8 @@ def plot_candidates(
     The upper half shows all candidates of a few keypoints with their ranks and which one was
     chosen. These are keypoints whose match is not of rank one, if there are such: first those
     whose match is far from their best candidate. The lower half shows all matches, both ends in
-    the same colour, and lines for as many of them as can be followed.
+    the same colour, and lines for as many of them as can be followed. Matches of several sources
+    have the colours of these.
 
     Parameters
     ----------
@@ -147,11 +148,10 @@ def _draw_kept(pair: _Pair, states: NDArray[np.int64] | None, most: int) -> None
     rank = np.ones(len(edges), dtype=np.int64) if graph.rank is None else graph.rank[edges]
     # Name, colour, which edges, how wide and opaque their lines are and whether dashed.
     styles: list[tuple[str, str, NDArray[np.bool_], float, float, bool]] = []
-    if states is None and graph.source is not None and len(graph.source_names) > 1:
-        for value in range(len(graph.source_names) - 1, -1, -1):
-            which = graph.source[edges] == value
-            colour = _RANKS[min(value, len(_RANKS) - 1)]
-            styles.append((graph.source_names[value], colour, which, 2.0, 0.8, False))
+    sources = source_colours(graph)
+    if states is None and sources and graph.source is not None:
+        for value, (name, colour) in reversed(list(enumerate(sources))):
+            styles.append((name, colour, graph.source[edges] == value, 2.0, 0.8, False))
     elif states is None:
         for value in range(min(len(_RANKS), int(rank.max(initial=1))), 0, -1):
             last = value == len(_RANKS)
@@ -243,6 +243,12 @@ def _draw_chosen(
         groups = [(matches[right], rgba(_RIGHT)), (matches[~right], rgba(_WRONG))]
         names = (f"{np.sum(right):,} right", _RIGHT), (f"{np.sum(~right):,} wrong", _WRONG)
         legend = list(names)
+    elif (sources := source_colours(graph)) and (of_match := graph.source_of(matches)) is not None:
+        # In one group, as sources that share keypoints would hide one another.
+        palette = np.concatenate([rgba(colour) for _, colour in sources])
+        groups = [(matches, palette[of_match])]
+        numbers = np.bincount(of_match, minlength=len(sources)).tolist()
+        legend = [(f"{n:,} of {name}", c) for n, (name, c) in zip(numbers, sources, strict=True)]
     if confidence is not None and confidence.verdict == "ambiguous" and estimate.alternatives:
         others = count(len(estimate.alternatives), "other pose is", "other poses are")
         share = words.probability_text(words.chosen_share(estimate))

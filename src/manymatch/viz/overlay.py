@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
 
+# Colours of sources; those beyond the last share it.
+SOURCE_COLOURS = ("#4fc3ff", "#ffb14a", "#7ee081", "#ff7ec4", "#c58bff", "#f4f06a", "#d5dbe6")
 # States of a candidate, in the order in which they are drawn.
 REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 
@@ -81,6 +83,13 @@ def edge_states(graph: AssociationGraph, estimate: Estimate) -> NDArray[np.int64
     matches = estimate.matches
     chosen = np.isin(key, matches[:, 0] * max(len(graph.points1), 1) + matches[:, 1])
     return np.where(chosen, CHOSEN, np.where(estimate.inliers, CONSISTENT, REFUSED))
+
+
+def source_colours(graph: AssociationGraph) -> list[tuple[str, str]]:
+    """Return name and colour of every source; empty if there are not several."""
+    names = graph.source_names if len(graph.source_names) > 1 else ()
+    last = len(SOURCE_COLOURS) - 1
+    return [(name, SOURCE_COLOURS[min(k, last)]) for k, name in enumerate(names)]
 
 
 def shown_edges(states: NDArray[np.int64], most: int) -> IndexArray:
@@ -205,6 +214,8 @@ def payload(
         "edges": local(edges),
         "rank": None if graph.rank is None else graph.rank[shown].tolist(),
         "similarity": None if graph.similarity is None else _rounded(graph.similarity[shown], 3),
+        "source": None if graph.source is None else graph.source[shown].tolist(),
+        "sources": source_colours(graph),
         **first,
         "layers": [
             {"name": name, "pairs": local(pairs)} for name, pairs in [("", drawn[0]), *layers]

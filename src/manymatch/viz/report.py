@@ -26,7 +26,7 @@ from manymatch.io.image import load_image, require_pillow
 from manymatch.io.matches import to_json
 from manymatch.viz import overlay
 from manymatch.viz.figure import drawable, screen_image
-from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED
+from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED, source_colours
 
 if TYPE_CHECKING:
     import os
@@ -297,7 +297,7 @@ def _stage(
         "kind": _KINDS.get(confidence.verdict, _DOUBTFUL),
         "headline": headline,
         "sentences": sentences,
-        "layers": _layers(systems),
+        "layers": _layers(systems, several=bool(drawn["sources"])),
     }
 
 
@@ -393,10 +393,13 @@ def _details(
     }
 
 
-def _layers(systems: list[tuple[str, Estimate, float | None]]) -> list[dict[str, Any]]:
+def _layers(
+    systems: list[tuple[str, Estimate, float | None]], *, several: bool
+) -> list[dict[str, Any]]:
     """Return the radio buttons that choose what is drawn over the images."""
     (_, own, _), *others = systems
     rows = [("matches", "Matches", len(own.matches))]
+    rows += [("sources", "Matches by source", len(own.matches))] if several else []
     rows.append(("candidates", "All candidates", len(own.inliers)))
     rows += [(f"other{k}", name, len(e.matches)) for k, (name, e, _) in enumerate(others, start=1)]
     first = "matches" if len(own.matches) else "candidates"
@@ -444,8 +447,8 @@ def _ranks(graph: AssociationGraph, states: NDArray[np.int64]) -> dict[str, Any]
 
 def _sources(
     graph: AssociationGraph, states: NDArray[np.int64], estimate: Estimate
-) -> list[tuple[str, int, int, int, str]]:
-    """Return name, candidates, consistent ones, matches and trust of every source, if several."""
+) -> list[tuple[str, str, int, int, int, str]]:
+    """Return name, colour, counts by state and trust of every source, if there are several."""
     if graph.source is None or len(graph.source_names) < 2:
         return []
     number = len(graph.source_names)
@@ -454,7 +457,8 @@ def _sources(
         for least in (REFUSED, CONSISTENT, CHOSEN)
     ]
     trust = [f"{value:.2f}" for value in estimate.source_trust] or ["–"] * number
-    return list(zip(graph.source_names, *counts, trust, strict=True))
+    named = zip(source_colours(graph), *counts, trust, strict=True)
+    return [(*name_and_colour, *row) for name_and_colour, *row in named]
 
 
 def _residuals(

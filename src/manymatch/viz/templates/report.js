@@ -33,6 +33,7 @@ const restored = poseInputs.findIndex((input) => input.checked);
 let pose = poses[Math.max(restored, 0)];
 const rankOf = (e) => (data.rank ? data.rank[e] : null);
 const rankColour = (e) => RANK_COLOURS[Math.min(rankOf(e) || 1, RANK_COLOURS.length) - 1];
+const sourceColour = (e) => data.sources[data.source[e]][1];
 const chosenEdge = (side, i) => incident[side][i].find((e) => pose.state[e] === CHOSEN);
 
 let boxes = [null, null]; // where the images are within the stage, in CSS pixels
@@ -202,6 +203,11 @@ const byPlace = (pairs) => {
   return (k) => `hsl(${hues[k]} 95% 67%)`;
 };
 
+const bySource = (pairs) => {
+  const edges = pairs[0].map((i, k) => incident[0][i].find((e) => data.edges[1][e] === pairs[1][k]));
+  return (k) => (edges[k] === undefined ? OTHER_COLOUR : sourceColour(edges[k]));
+};
+
 function drawBulk() {
   const context = bulk.getContext("2d");
   context.clearRect(0, 0, bulk.width, bulk.height);
@@ -216,9 +222,9 @@ function drawBulk() {
     drawPairs(context, pairs, (k) => rankColour(order[k]), alpha, 1, dot * 0.8, Infinity);
     return;
   }
-  const number = layer === "matches" ? 0 : Number(layer.slice("other".length));
+  const number = layer.startsWith("other") ? Number(layer.slice("other".length)) : 0;
   const pairs = number === 0 ? pose.pairs : data.layers[number].pairs;
-  const colour = number === 0 ? byPlace(pairs) : () => OTHER_COLOUR;
+  const colour = layer === "sources" ? bySource(pairs) : number === 0 ? byPlace(pairs) : () => OTHER_COLOUR;
   drawPairs(context, pairs, colour, 0.5, 1.2, dot, MOST_LINES);
   const note = document.getElementById("note");
   if (note) note.textContent = layerNote();
@@ -341,6 +347,7 @@ function entry(far, e, taken) {
   const text = element("div");
   text.append(element("div", "rank", data.rank ? `rank ${rankOf(e)}` : "candidate"));
   text.append(element("div", "tag", verdictOf(e, taken)));
+  if (data.sources.length) text.append(element("small", "", `from ${data.sources[data.source[e]][0]}`));
   if (data.similarity) text.append(element("small", "", `similarity ${data.similarity[e].toFixed(3)}`));
   if (pose.residual[e] !== null)
     text.append(element("small", "", `residual ${pose.residual[e].toFixed(2)} px`));
@@ -389,9 +396,9 @@ function showDetail() {
 function layerNote() {
   if (layer === "none") return "";
   if (layer === "candidates") return "Lines join all candidates, coloured by rank.";
-  const number = layer === "matches" ? 0 : Number(layer.slice("other".length));
   const lines = skip > 1 ? ` Lines are drawn for one match in ${skip}.` : "";
-  return (number === 0 ? "Ends of a match have the same colour." : "These are its matches.") + lines;
+  const said = { matches: "Ends of a match have the same colour.", sources: "Matches have the colour of their source." };
+  return (said[layer] || "These are its matches.") + lines;
 }
 
 function legend() {
@@ -401,6 +408,10 @@ function legend() {
     item.style.setProperty("--swatch", colour);
     key.append(item);
   };
+  if (layer === "sources") {
+    for (const [name, colour] of data.sources) add(name, colour);
+    return key;
+  }
   add("chosen", CHOSEN_COLOUR);
   if (data.rank) {
     const deepest = data.rank.reduce((a, b) => Math.max(a, b), 1);
@@ -606,8 +617,8 @@ function showPose(number) {
   pose = poses[number];
   poseInputs[number].checked = true;
   document.getElementById("said").textContent = data.said[number];
-  const matches = document.querySelector("input[value=matches] + span b");
-  matches.textContent = data.counts[number].toLocaleString("en");
+  for (const matches of document.querySelectorAll("input:is([value=matches], [value=sources]) + span b"))
+    matches.textContent = data.counts[number].toLocaleString("en");
   for (const part of document.querySelectorAll("[data-pose]")) part.hidden = Number(part.dataset.pose) !== number;
   findRescued();
   drawBulk();
