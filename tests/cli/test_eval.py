@@ -1,5 +1,6 @@
 """``manymatch eval`` and ``manymatch compare`` as people type them."""
 
+import csv
 import json
 import re
 
@@ -195,6 +196,31 @@ def write_photos(folder, views, text=None):
         Image.fromarray(image).save(folder / name)
     (folder / "pairs.txt").write_text(lines(views) * 2 if text is None else text)
     return folder
+
+
+@pytest.mark.parametrize("rank_one", [False, True])
+def test_every_source_has_its_own_caps(tmp_path, views, rank_one):
+    folder = write_photos(tmp_path / "photos", views)
+    table = tmp_path / "two.toml"
+    table.write_text(
+        '[[sources]]\nname = "a"\npreset = "classic"\nmax_edges = 30\nkeep = 15\nk = 3\n'
+        '[[sources]]\nname = "b"\npreset = "classic"\nmax_edges = 12\nkeep = 9\nk = 1\n'
+        "[estimation]\nmax_iterations = 100\nmin_iterations = 50\n"
+    )
+    more = ["--rank-one"] if rank_one else []
+    result = run("eval", folder, "--config", table, "--set", "longest=240", "--seeds", 1,
+                 "--method", "auto", "--out", tmp_path / "out", "--json", *more)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    (folder,) = (tmp_path / "out").glob("*/*/*auto")
+    header = RunResult.load(folder).header["config"]
+    caps = [header["association"], *header["further"]]
+    wanted = [None, None] if rank_one else [30, 12]
+    assert [cap["max_edges"] for cap in caps] == wanted
+    assert [cap["keep"] for cap in caps] == ([15, 9] if rank_one else [None, None])
+    assert [cap["k"] for cap in caps] == ([1, 1] if rank_one else [3, 1])
+    with (folder / "pairs.csv").open() as rows:
+        numbers = {int(row["num_edges"]) for row in csv.DictReader(rows)}
+    assert numbers == {15 + 9 if rank_one else 30 + 12}
 
 
 def test_reasons_are_said_and_counted_and_the_exit_code_is_one(tmp_path, views):

@@ -136,14 +136,29 @@ class Association:
         size1: ArrayLike,
         working0: ArrayLike | None = None,
         working1: ArrayLike | None = None,
+        further: Sequence[Association] = (),
     ) -> AssociationGraph:
         """Cut and filter a graph that is there already; the edges that are left keep their order.
 
         The graph has all candidates with their ranks, best first, in pixels of images of these
         widths and heights. They were chosen by an operator, so that `operator` is not used. The
-        working sizes are those of `candidates`.
+        working sizes are those of `candidates`. `further` is as in `cut`.
         """
-        return self.cut(graph.up_to_rank(self.k), size0, size1, working0, working1).graph
+        sizes = (size0, size1, working0, working1)
+        own = self._by_source(graph, further)
+        if graph.source is None or graph.rank is None or not own:
+            return self.cut(graph.up_to_rank(self.k), *sizes).graph
+        deepest = np.array([association.k for association in own])
+        return self.cut(graph.filter(graph.rank <= deepest[graph.source]), *sizes, further).graph
+
+    def _by_source(
+        self, graph: AssociationGraph, further: Sequence[Association]
+    ) -> list[Association]:
+        """Return the association of every source of a graph; empty if it has not several."""
+        number = len(graph.source_names)
+        if number < 2:
+            return []
+        return [self, *further] if number == 1 + len(further) else [self] * number
 
     def cut(
         self,
@@ -152,23 +167,27 @@ class Association:
         size1: ArrayLike,
         working0: ArrayLike | None = None,
         working1: ArrayLike | None = None,
+        further: Sequence[Association] = (),
     ) -> Candidates:
         """Do what `apply` does to edges of any rank, and count what each step keeps.
 
-        The edges of several sources are cut and filtered source by source.
+        The edges of several sources are cut and filtered source by source; `further` are the
+        associations of the sources after the first, where the graph has so many. Otherwise this
+        one holds for all.
         """
         sizes = ((size0, working0), (size1, working1))
-        if graph.source is None or len(graph.source_names) == 1:
+        several = self._by_source(graph, further)
+        if graph.source is None or not several:
             return _cut(graph, self, sizes, {})
         mask = np.zeros(graph.num_edges, dtype=bool)
         counts: dict[str, int] = {}
-        for number in range(len(graph.source_names)):
+        for number, association in enumerate(several):
             own = np.flatnonzero(graph.source == number)
             numbered = AssociationGraph(
                 *(graph.points0, graph.points1, graph.edges[own]),
                 rank=None if graph.rank is None else graph.rank[own],
             )
-            part = _cut(numbered, self, sizes, {})
+            part = _cut(numbered, association, sizes, {})
             mask[own[part.places]] = True
             counts = {name: counts.get(name, 0) + n for name, n in part.counts.items()}
         counts |= {f"keypoints{s}": len((graph.points0, graph.points1)[s]) for s in (0, 1)}

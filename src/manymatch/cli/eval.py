@@ -104,15 +104,17 @@ def run(
     per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
     make = MatcherConfig.of if protocol is None else flags.protocol(protocol, settings).matcher
     config = make(**settings)
-    # Sources of several have their own number of candidates already.
-    deepest = max(source.association.k for source in config.sources)
-    association = dataclasses.replace(config.association, k=deepest, matcher=NEAREST)
-    if rank_one:
-        association = Association.rank_one(config.association.keep)
+    associations = [source.association for source in config.sources]
+    deepest = max(one.k for one in associations)
+    association, *further = (
+        Association.rank_one(one.keep) if rank_one else dataclasses.replace(one, matcher=NEAREST)
+        for one in associations
+    )
     configs = {
         f"rank-one-{name}" if rank_one else name: RunConfig(
             estimator=checked_estimator(name),
             association=association,
+            further=tuple(further),
             options=config.options,
             seeds=seeds,
             unknown_focal=unknown_focal,

@@ -72,6 +72,8 @@ class RunConfig:
     association : Association
         What the estimator sees of the candidates; what it leaves open is as the estimator wants
         it (`Association.for_method`).
+    further : tuple of Association
+        Where graphs have several sources: the same of those after the first.
     options : Options
         Threshold in pixels at working size, iterations and the rest. The seed is that of the
         trial: number of the pair, from 1, plus number of the repetition, from 0.
@@ -97,11 +99,14 @@ class RunConfig:
     probe: bool = False
     unknown_focal: bool = False
     camera_per: CameraPer = "pair"
+    further: tuple[Association, ...] = ()
 
     def __post_init__(self) -> None:
         checked_estimator(self.estimator)
         decided = self.association.for_method(self.estimator)
         object.__setattr__(self, "association", decided)
+        others = tuple(association.for_method(self.estimator) for association in self.further)
+        object.__setattr__(self, "further", others)
         integer(self.seeds, "seeds", 1)
         if self.proposals_rank is not None:
             integer(self.proposals_rank, "proposals_rank", 1)
@@ -128,11 +133,13 @@ class RunConfig:
         options = self.options.to_dict()
         del options["seed"], options["threads"]
         # The operator belongs to the source, which has applied it.
-        association = self.association.to_dict()
-        del association["operator"]
+        association, *further = (one.to_dict() for one in (self.association, *self.further))
+        for one in (association, *further):
+            del one["operator"]
         return {
             "estimator": self.estimator,
             "association": association,
+            **({"further": further} if further else {}),
             "options": options,
             "seeds": self.seeds,
             "proposals_rank": self.proposals_rank,
@@ -471,8 +478,11 @@ def _work(
         return {name: _failed(config, index, about, sentence) for name, config in configs.items()}
     # Configurations often share the association.
     graphs = {
-        association: association.apply(posed.graph, **posed.sizes)
-        for association in {config.association for config in configs.values()}
+        seen: seen[0].apply(posed.graph, **posed.sizes, further=seen[1:])
+        for seen in {(config.association, *config.further) for config in configs.values()}
+    }
+    graph_of = {
+        name: graphs[config.association, *config.further] for name, config in configs.items()
     }
     return {
         name: {
@@ -481,8 +491,8 @@ def _work(
             "name1": posed.name1,
             "scene": posed.scene,
             "bin": posed.bin,
-            "num_edges": graphs[config.association].num_edges,
-            "trials": _trials(config, posed, graphs[config.association], threads, index, first),
+            "num_edges": graph_of[name].num_edges,
+            "trials": _trials(config, posed, graph_of[name], threads, index, first),
         }
         for name, config in configs.items()
     }

@@ -242,9 +242,12 @@ def _run_notes(runs: Sequence[RunResult]) -> list[str]:
     config = runs[0].header["config"]
     sources = [run.header["source"] for run in runs]
     sizes = [f"{_side_text(s['longest'])} in {s['set']}" for s in sources if _any_size(s)]
+    # Sources of one graph may be cut in different ways.
+    each = (config["association"], *config.get("further", ()))
+    seen = dict.fromkeys(map(association_text, each))
     return [
         *dict.fromkeys(map(_features_text, sources)),
-        f"Method {config['estimator']}: {association_text(config['association'])}; "
+        f"Method {config['estimator']}: {' or '.join(seen)}; "
         f"{budget_text(config)}; {seeds_text(config)}.",
         *_hidden_notes(config),
         *([f"Working size by set: {'; '.join(dict.fromkeys(sizes))}."] if sizes else []),
