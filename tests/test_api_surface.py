@@ -17,7 +17,7 @@ PUBLIC = {
     "estimate_absolute_pose", "estimate_fundamental", "estimate_homography",
     "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
     "estimate_rigid_transform", "estimate_similarity", "evaluate", "features", "gms_filter", "io",
-    "match", "merge_coincident", "merge_graphs", "score_pose", "viz",
+    "match", "merge_coincident", "merge_graphs", "read_matches", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -56,6 +56,7 @@ SIGNATURES = {
     "estimate_similarity": (
         "graph, threshold, method='auto', options=None, proposals=None, settings"
     ),
+    "read_matches": "path",
     "score_pose": "graph, camera0, camera1, pose, options=None, settings",
     "AssociationGraph": (
         "points0, points1, edges, similarity=None, rank=None, source=None, source_names=None, "
@@ -168,7 +169,7 @@ def test_data_set_names():
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
         "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter",
-        "ImageRecord",
+        "ImageRecord", "MatchStore",
         "PairMatches", "camera_of_image",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
         "read_cameras", "read_colmap_database", "read_hloc", "read_images", "read_matches_npz",

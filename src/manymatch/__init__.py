@@ -11,6 +11,11 @@ Keypoints and descriptors of your own::
     found = manymatch.candidates(points0, points1, desc0, desc1, size0, size1)
     estimate = manymatch.estimate_relative_pose(found, K0, K1, seed=1)
 
+Thousands of pairs, by ``manymatch batch --format parquet``::
+
+    store = manymatch.read_matches("out/batch")
+    store[17], store.by_names("a.jpg", "b.jpg")     # while it runs or afterwards
+
 Matches of your own::
 
     graph = manymatch.AssociationGraph.from_matches(points0, points1)
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from manymatch.matcher.config import MatcherConfig, SourceConfig
     from manymatch.matcher.matcher import Matcher, match
     from manymatch.matcher.result import MatchResult
+    from manymatch.runs.match_store import read_matches
 
 __version__ = "0.1.0"
 
@@ -88,6 +94,7 @@ __all__ = [
     "match",
     "merge_coincident",
     "merge_graphs",
+    "read_matches",
     "score_pose",
     "viz",
 ]
@@ -106,6 +113,7 @@ _LAZY = {
     "MatcherConfig": "matcher.config",
     "SourceConfig": "matcher.config",
     "match": "matcher.matcher",
+    "read_matches": "runs.match_store",
     "viz": "viz",
 }
 

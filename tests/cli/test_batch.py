@@ -142,7 +142,7 @@ def test_every_summary_reads_well(numbers, left, seconds):
         (["views", "--cameras", "800,800", "--json"], "cameras must be four numbers"),
         (["views", "--cameras", "views", "--json"], "cameras must be a COLMAP model"),
         (["views", "--cameras", "none.json", "--json"], "cameras must be a text file"),
-        (["views", "--format", "png", "--json"], "formats must be among npz, h5, colmap"),
+        (["views", "--format", "png", "--json"], "formats must be among parquet, npz, h5, colmap"),
     ],
 )
 def test_with_bad_input(images, tmp_path, monkeypatch, arguments, says):

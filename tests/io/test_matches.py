@@ -348,7 +348,7 @@ def test_sources_of_packed_matches():
     more = {"inliers": [[3, 1], [3, 2]], "inlier_source": [1, 0], **SOURCES}
     for further in ({}, more):
         packed = pack_matches(PairMatches(P0, P1, MATCHES, SCORES, **further))
-        pair = unpack_matches(packed.own, [part for _, part in packed.parts])
+        pair = unpack_matches(packed)
         assert pair.source_names == further.get("source_names", ())
         for name in ("source", "inlier_source"):
             value = getattr(pair, name)

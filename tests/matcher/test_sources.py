@@ -373,7 +373,9 @@ def test_a_source_without_keypoints_in_a_batch(photos, tmp_path):
     config = MatcherConfig.of(sources=[TWO[0], {"name": "own", "matcher": columns}], seed=1)
     pairs = exhaustive_pairs(photos[0].parent)
     for form in ("h5", "colmap", "colmap-db"):
-        with pytest.raises(ValueError, match=r"formats must be npz where a source .*\(own\)"):
+        with pytest.raises(
+            ValueError, match=r"formats must be parquet or npz where a source .*\(own\)"
+        ):
             run_batch(config, pairs, tmp_path / "refused", formats=["npz", form])
     assert not (tmp_path / "refused").exists()
     summary = run_batch(config, pairs, tmp_path / "out", formats=["npz"], workers=2)

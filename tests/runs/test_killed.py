@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from manymatch import read_matches
 from manymatch.datasets import read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.batch import run_batch
@@ -23,13 +24,14 @@ from tests.support.synthetic_images import make_images
 pytest.importorskip("cv2")
 pytest.importorskip("PIL")
 pytest.importorskip("pycolmap")
+pytest.importorskip("pyarrow")
 h5py = pytest.importorskip("h5py")
 
 COMMAND = [sys.executable, "-c", "from manymatch.cli.app import main; main()", "batch"]
 CONFIG = MatcherConfig.of("classic", max_keypoints=100, longest=160, max_iterations=1000)
 SETTINGS = ["--preset", "classic", "--max-keypoints", "100", "--set", "longest=160"]
 SETTINGS += ["--set", "max_iterations=1000", "--workers", "2"]
-FORMATS = ["npz", "h5", "colmap", "colmap-db"]
+FORMATS = ["parquet", "npz", "h5", "colmap", "colmap-db"]
 WITH_MATCHES = [*SETTINGS, "--format", ",".join(FORMATS)]
 IMAGES = 30
 PAIRS = 29
@@ -127,6 +129,8 @@ def test_killed_again_and_again(pair_list, whole, tmp_path):
     for folder in ("matches", "colmap"):
         for path in (whole / folder).iterdir():
             assert path.read_bytes() == (tmp_path / folder / path.name).read_bytes()
+    for name in ("matches.parquet", "keypoints.parquet"):
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
     for name in ("features.h5", "matches.h5"):
         assert content(tmp_path / name) == content(whole / name)
     database = database_content(tmp_path / "database.db")
@@ -204,6 +208,8 @@ def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
     with pytest.raises(KeyboardInterrupt) as caught:
         run_batch(CONFIG, pairs, tmp_path, workers=1, formats=FORMATS, progress=press)
     assert not (tmp_path / "matches.h5").exists()
+    with read_matches(tmp_path) as store:
+        assert len(store) == caught.value.result.finished
     assert isinstance(caught.value, RunInterrupted)
     summary = caught.value.result
     assert summary.interrupted

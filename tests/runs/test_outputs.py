@@ -13,6 +13,8 @@ from manymatch.io import load_graph, read_hloc, read_matches_npz
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs import outputs
 from manymatch.runs.batch import run_batch
+from manymatch.runs.journal import AppendLog
+from manymatch.runs.match_store import LOG
 from manymatch.runs.outputs import checked_formats
 from manymatch.runs.rows import VERDICTS
 from tests.support.small_batch import CONFIG, rows
@@ -53,16 +55,38 @@ def test_names_that_are_no_text(images, tmp_path):
     assert rows(tmp_path / "out")[0]["name0"] == "\\udcfe.png"
 
 
-def test_a_full_disk_ends_the_run(pairs, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
 
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_full_disk_ends_the_run(pairs, tmp_path, monkeypatch, at):
+    """What was finished before stays, and goes on to be counted."""
+    plain, calls = AppendLog.append, []
+
+    def append(log, parts):
+        if log.path.name == LOG:
+            calls.append(1)
+            if len(calls) > at:
+                full()
+        return plain(log, parts)
+
+    monkeypatch.setattr(AppendLog, "append", append)
+    with pytest.raises(OSError, match="No space left"):
+        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], workers=1)
+    monkeypatch.undo()
+    again = run_batch(CONFIG, pairs, tmp_path, formats=["npz"])
+    assert again.computed < len(pairs) if at else again.computed == len(pairs)
+    assert len(list((tmp_path / "matches").iterdir())) == len(pairs)
+
+
+def test_files_that_cannot_be_written_can_be_made_later(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr("manymatch.io.matches.PairMatches.write_npz", full)
     with pytest.raises(OSError, match="No space left"):
-        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], workers=2)
-    # Nothing was finished, so nothing is missing when it goes on.
+        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=3)
     monkeypatch.undo()
-    assert run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=2).computed == 2
+    assert run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=3).computed == 0
+    assert len(list((tmp_path / "matches").iterdir())) == 3
 
 
 def colmap_pairs(path):

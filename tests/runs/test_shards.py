@@ -6,14 +6,17 @@ import shutil
 import numpy as np
 import pytest
 
+from manymatch import read_matches
 from manymatch.datasets import Pair, exhaustive_pairs
 from manymatch.runs.batch import run_batch
+from manymatch.runs.match_store import LOG
 from manymatch.runs.merge import merge_batch
 from manymatch.runs.shards import Shard, local_order
 from tests.support.importers import database_content
+from tests.support.pair_matches import same as same_matches
 from tests.support.small_batch import CONFIG, rows
 
-FORMATS = ["npz", "h5", "colmap", "colmap-db"]
+FORMATS = ["parquet", "npz", "h5", "colmap", "colmap-db"]
 SHARDS = 4
 
 
@@ -84,8 +87,8 @@ def test_shards_are_all_pairs_once(pairs, count):
 @pytest.fixture(scope="module")
 def whole(pairs, tmp_path_factory):
     """The batch of one run, with all files."""
-    pytest.importorskip("h5py")
-    pytest.importorskip("pycolmap")
+    for package in ("h5py", "pycolmap", "pyarrow"):
+        pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("whole")
     run_batch(CONFIG, pairs, folder, formats=FORMATS)
     return folder
@@ -115,7 +118,7 @@ def same(folder, whole):
         assert files == sorted(path.name for path in (folder / name).iterdir())
         for file in files:
             assert (folder / name / file).read_bytes() == (whole / name / file).read_bytes()
-    for name in ("features.h5", "matches.h5"):
+    for name in ("features.h5", "matches.h5", "matches.parquet", "keypoints.parquet"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
     assert database_content(folder / "database.db") == database_content(whole / "database.db")
 
@@ -174,6 +177,33 @@ def test_a_torn_or_damaged_line_is_a_pair_that_is_missing(shards):
     journal.write_bytes(b"".join([lines[0], b"{}\n", *lines[2:-1], lines[-1][:30]]))
     summary = merge_batch(shards)
     assert "2 of 21 pairs are not finished yet." in summary.notes
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_damaged_matches_of_a_shard_are_said(shards, whole, pairs, missing):
+    """Its other pairs are joined; run again, and joined again, it has all."""
+    folder = shards / "shards" / "1-of-4"
+    data = (folder / LOG).read_bytes()
+    if missing:
+        (folder / LOG).unlink()
+    else:
+        (folder / LOG).write_bytes(data[:-1] + b"\xff")
+    summary = merge_batch(shards, formats=["parquet"])
+    lost = len(Shard(1, 4).indices(pairs)) if missing else 1
+    assert summary.finished == len(pairs) - lost
+    said = f"{lost} pairs" if missing else "1 pair"
+    assert f"The matches of {said} in {folder} are damaged; its shard run again" in str(summary)
+    assert run_batch(CONFIG, pairs, shards, formats=["npz"], shard="1/4").computed == lost
+    assert merge_batch(shards, formats=FORMATS).computed == lost
+    same(shards, whole)
+
+
+def test_a_shard_can_be_read_alone(shards, whole, pairs):
+    wanted = Shard(2, 4).indices(pairs)
+    with read_matches(shards / "shards" / "2-of-4") as store, read_matches(whole) as all_pairs:
+        assert list(store) == sorted(wanted.tolist())
+        for index in store:
+            same_matches(store[index], all_pairs[index])
 
 
 def test_mixtures_are_refused(shards, pairs, tmp_path_factory):

@@ -48,8 +48,7 @@ def test_threads_do_not_matter(pairs):
 
 def test_matches_come_with_the_row(pairs):
     row = PairWork(CONFIG, keep_matches=True)(0, pairs[0])
-    packed = row[PACKED]
-    found = unpack_matches(packed.own, [part for _, part in packed.parts])
+    found = unpack_matches(row[PACKED])
     assert len(found.matches) == row["matches"]
     assert len(found.keypoints0) == row["keypoints0"]
     assert found.confidence.mean() == pytest.approx(row["mean_probability"], rel=1e-6)

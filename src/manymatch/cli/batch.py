@@ -42,8 +42,9 @@ FormatOption = Annotated[
     str,
     typer.Option(
         "--format",
-        help="Also write the matches: npz (one file a pair), h5 (hloc), colmap (text), colmap-db "
-        "(a database for COLMAP's mappers); several by commas.",
+        help="Also keep the matches, and write them at the end: parquet (all pairs), npz (one file "
+        "a pair), h5 (hloc), colmap (text), colmap-db (a database for COLMAP's mappers); several "
+        "by commas.",
     ),
 ]
 

@@ -16,6 +16,7 @@ from manymatch.io.colmap_import import ColmapWriter, write_colmap_features
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image
+from manymatch.io.match_log import MatchStore
 from manymatch.io.matches import (
     AlternativePose,
     ImageRecord,
@@ -35,6 +36,7 @@ __all__ = [
     "ColmapWriter",
     "HlocWriter",
     "ImageRecord",
+    "MatchStore",
     "PairMatches",
     "camera_of_image",
     "exif_focal",

@@ -28,7 +28,7 @@ from manymatch.io.matches import image_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -431,22 +431,26 @@ class MatchResult:
 
 
 def check_formats(
-    formats: Iterable[str], names: Iterable[str] = (), argument: str = "names"
+    formats: Iterable[str],
+    names: Iterable[str] = (),
+    argument: str = "names",
+    known: Sequence[str] = FORMATS,
 ) -> tuple[str, ...]:
     """Check, before anything is computed, that matches of named images can be written in formats.
 
-    Returns the formats, each once. An error about a name begins with `argument`.
+    Returns the formats, each once, which are among those `known`. An error about a name begins
+    with `argument`.
     """
     chosen = tuple(dict.fromkeys([formats] if isinstance(formats, str) else formats))
     for form in chosen:
-        if form not in FORMATS:
-            wrong = refusal("formats", f"among {', '.join(FORMATS)}", form)
-            raise ValueError(f"{wrong}{suggest(form, FORMATS)}")
+        if form not in known:
+            wrong = refusal("formats", f"among {', '.join(known)}", form)
+            raise ValueError(f"{wrong}{suggest(form, known)}")
     if "h5" in chosen:
         require("h5py", "writing hloc files", "io")
     if "colmap-db" in chosen:
         require_pycolmap()
-    if set(chosen) - {"npz"}:
+    if WRITERS.keys() & set(chosen):
         check = ColmapWriter.check_name if "colmap" in chosen else image_name
         for name in names:
             check(name, argument)

@@ -10,27 +10,27 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import manymatch
-from manymatch._files import make_folder, output_folder
+from manymatch._files import output_folder
 from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
 from manymatch.features.device import choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
-from manymatch.io.match_log import unpack_matches
 from manymatch.io.pairs import Pair, PairList, numbered, posed
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.focals import FirstPass
-from manymatch.runs.journal import Journal
-from manymatch.runs.outputs import checked_formats, matches_path, write_outputs
-from manymatch.runs.rows import AGAIN, ERROR, PACKED, VERDICTS, check_row, columns
+from manymatch.runs.match_store import BatchJournal
+from manymatch.runs.outputs import ANY_PAIRS, checked_formats, write_outputs
+from manymatch.runs.rows import AGAIN, ERROR, VERDICTS, check_row, columns
 from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.shards import Shard, local_order
 from manymatch.runs.tables import Reason, count_reasons, write_json, write_tables
 from manymatch.runs.work import PairWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from manymatch.runs.journal import Journal
     from manymatch.runs.runner import RunProgress
 
 AUC_THRESHOLDS = (5, 10, 20)
@@ -145,12 +145,14 @@ def run_batch(
         twice.
     with_rank_one : bool
         Also match the plain way, in further columns.
-    formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
-        Also write keypoints and matches: ``matches/<index>_<name0>_<name1>.npz`` per pair as it is
-        finished, of which, when all pairs are, hloc's ``features.h5`` and ``matches.h5``,
-        COLMAP's ``colmap/matches.txt`` with one text of keypoints per image, and ``database.db``
-        for COLMAP's mappers are made. The latter three can also be asked for later, for a batch
-        that has .npz files; of two images that are paired twice they have the first pair.
+    formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db"}
+        Also keep keypoints and matches, in ``matches.log`` as pairs are finished, from which
+        `manymatch.read_matches` reads them at any time. When all pairs are finished, files are
+        made of it: ``matches.parquet`` with ``keypoints.parquet``;
+        ``matches/<index>_<name0>_<name1>.npz`` for each pair; hloc's ``features.h5`` and
+        ``matches.h5``; COLMAP's ``colmap/matches.txt`` with one text of keypoints per image; and
+        ``database.db`` for COLMAP's mappers. Others of them can be asked for later; of two images
+        that are paired twice, those of hloc and COLMAP have the first pair.
     limit : int, optional
         Only the first pairs; a later run without it continues with the others.
     shard : str, optional
@@ -170,7 +172,8 @@ def run_batch(
     ValueError
         If an argument is wrong, the folder belongs to another batch or another run is using it.
         A pair that cannot be matched is no error but a row that says why. A damaged line of the
-        journal is moved to ``journal.damaged``, its pair is done again, and a note says so.
+        journal is moved to ``journal.damaged``, its pair is done again, and so is one whose
+        matches are damaged; a note says so.
     OSError
         If files cannot be written; the finished pairs stay.
     RunInterrupted
@@ -213,7 +216,7 @@ def run_batch(
         folder, header["shard"] = part.folder(folder), str(part)
         only = part.indices(listed[:total])
     check = functools.partial(check_row, pairs=listed, total=len(listed))
-    with _Kept(folder, header, check) as journal:
+    with BatchJournal(folder, header, check) as journal:
         run = Run(
             {JOURNAL: journal},
             total,
@@ -263,7 +266,7 @@ def run_batch(
             computed = max(computed, run.computed)
         files = []
         if not run.interrupted and shard is None:
-            files = write_outputs(folder, chosen, journal.records, camera_per)
+            files = write_outputs(folder, chosen, journal.records, journal.matches, camera_per)
         table = columns(with_rank_one)
         return run.deliver(finish(journal, run, computed, total, table, header, files, start))
 
@@ -328,32 +331,15 @@ def finish(
     return summary
 
 
-class _Kept(Journal):
-    """The journal of a batch, which first writes the matches that come with rows."""
-
-    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Write matches and rows, and wait until they are on disk."""
-        rows = []
-        for record in records:
-            row = dict(record)
-            packed = row.pop(PACKED, None)
-            if packed is not None:
-                make_folder(self.folder / "matches")
-                path = matches_path(self.folder, row["index"], row["name0"], row["name1"])
-                unpack_matches(packed.own, [part for _, part in packed.parts]).write_npz(path)
-            rows.append(row)
-        super().append(rows)
-
-
 def _check_keypoints(config: MatcherConfig, formats: Sequence[str]) -> None:
     """Refuse files with one list of keypoints an image where keypoints belong to pairs."""
-    others = [form for form in formats if form != "npz"]
+    others = [form for form in formats if form not in ANY_PAIRS]
     for source in config.sources:
         if source.takes_images and others:
             raise ValueError(
-                f"formats must be npz where a source matches images without keypoints of their own "
-                f"({source.name}), as hloc and COLMAP have one list of keypoints an image, got "
-                f"{others[0]!r}"
+                "formats must be parquet or npz where a source matches images without keypoints of "
+                f"their own ({source.name}), as hloc and COLMAP have one list of keypoints an "
+                f"image, got {others[0]!r}"
             )
 
 

@@ -35,8 +35,8 @@ NAME = "journal.jsonl"
 #: Name of the file of the lines that were no records.
 DAMAGED = "journal.damaged"
 # Increased when the meaning of a record changes. 2: other verdicts, probabilities of poses. 3:
-# focal lengths that were found. 4: another hash of the pairs.
-FORMAT = 4
+# focal lengths that were found. 4: another hash of the pairs. 5: matches in a log.
+FORMAT = 5
 
 _LOCK = ".lock"
 # Longer than any record; what is longer is damaged, and not held in memory.
@@ -186,6 +186,11 @@ class Journal:
         given = list(records)
         offsets = self._log.append([_line(record) for record in given])
         self._offsets.update(zip((record["index"] for record in given), offsets, strict=True))
+
+    def forget(self, indices: Iterable[int]) -> None:
+        """Count pairs as not finished until they are appended again."""
+        for index in indices:
+            self._offsets.pop(index, None)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Go through the last record of each finished pair, by index, one at a time."""

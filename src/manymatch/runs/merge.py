@@ -8,27 +8,18 @@ order and several times. Joined, they are an ordinary batch.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import (
-    as_folder,
-    limit,
-    make_folder,
-    output_folder,
-    read_bytes,
-    reading,
-    write_whole,
-)
+from manymatch._files import as_folder, limit, output_folder, reading
 from manymatch._validate import CAMERA_PER, choice, count, flag, integer
-from manymatch.matcher.result import check_formats
 from manymatch.runs.batch import JOURNAL, BatchSummary, counted, finish
-from manymatch.runs.journal import FORMAT, NAME, Journal, difference, stream_journal
-from manymatch.runs.outputs import matches_path, write_outputs
-from manymatch.runs.rows import ERROR, check_row, columns
+from manymatch.runs.journal import FORMAT, NAME, difference, stream_journal
+from manymatch.runs.match_store import BatchJournal, LogFile
+from manymatch.runs.outputs import check_batch_formats, write_outputs
+from manymatch.runs.rows import ERROR, PACKED, STORED, check_row, columns
 from manymatch.runs.runner import Run
 from manymatch.runs.shards import FOLDER, Shard
 
@@ -36,8 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-# Records that are on disk before the next ones are read.
-_CHUNK = 1000
+    from manymatch.io.match_log import PackedMatches
+
+# Pairs that are on disk before the next ones are read, with their matches.
+_CHUNK = 256
 # Shards that a sentence lists.
 _TOLD = 10
 # State of a pair in the joined journal.
@@ -59,7 +52,7 @@ def merge_batch(
         Folder of the whole batch.
     shards : iterable of paths
         Folders of shards that are elsewhere; by default those of ``out_folder/shards``.
-    formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
+    formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db"}
         Files to write of the matches of all pairs, as in `run_batch`; the shards must have kept
         their matches, which they do if any format was asked of them.
 
@@ -86,32 +79,29 @@ def merge_batch(
                 f"shards must be of one batch, got {str(folder)!r}, where {differing}, unlike "
                 f"{str(folders[0])!r}"
             )
-    chosen = check_formats(formats)
+    chosen = check_batch_formats(formats)
     if chosen and not common["matches"]:
         raise ValueError(
             f"formats must be left out where the shards did not keep their matches, got "
             f"{chosen[0]!r}; give --format to the shards"
         )
     total = common["pair_count"]
-    with Journal(out, common, lambda row: check_row(row, None, total)) as journal:
+    with BatchJournal(out, common, lambda row: check_row(row, None, total)) as journal:
         state = np.zeros(total, dtype=np.int8)
         for row in journal.records():
             state[row["index"]] = _state(row)
-        if common["matches"]:
-            make_folder(out / "matches")
-        added = 0
+        added, damaged = 0, dict.fromkeys(map(str, folders), 0)
         for folder in folders:
-            for rows in _chunks(folder, state, total):
-                if common["matches"]:
-                    for row in rows:
-                        _bring(row, folder, out)
+            for rows in _chunks(folder, state, total, damaged, matches=common["matches"]):
                 journal.append(rows)
                 added += len(rows)
         run = Run({JOURNAL: journal}, total, **counted())
-        notes = _missing(headers, state)
+        notes = [*_missing(headers, state), *_damaged(damaged)]
         files = []
         if chosen:
-            files = write_outputs(out, chosen, journal.records, common["camera_per"])
+            files = write_outputs(
+                out, chosen, journal.records, journal.matches, common["camera_per"]
+            )
         table = columns(common["with_rank_one"])
         return finish(journal, run, added, total, table, common, files, start, notes)
 
@@ -152,35 +142,51 @@ def _state(row: dict[str, Any]) -> int:
     return _FAILED if row["verdict"] == ERROR else _DONE
 
 
-def _chunks(folder: Path, state: Any, total: int) -> Iterator[list[dict[str, Any]]]:
-    """Go through the rows of a shard that say more than those that are there; update the state."""
+def _chunks(
+    folder: Path, state: Any, total: int, damaged: dict[str, int], *, matches: bool
+) -> Iterator[list[dict[str, Any]]]:
+    """Go through the rows of a shard that say more than those that are there; update the state.
+
+    With `matches` they come with theirs; rows whose matches are damaged are counted and left out.
+    """
     rows = []
     _, records = stream_journal(folder)
-    for row in records:
-        with contextlib.suppress(ValueError):
-            check_row(row, None, total)
-            if _state(row) > state[row["index"]]:
-                state[row["index"]] = _state(row)
-                rows.append(row)
-        if len(rows) >= _CHUNK:
-            yield rows
-            rows = []
+    with contextlib.ExitStack() as stack:
+        log = None
+        if matches:
+            with contextlib.suppress(ValueError):
+                log = stack.enter_context(LogFile(folder))
+        for row in records:
+            with contextlib.suppress(ValueError):
+                check_row(row, None, total)
+                if _state(row) > state[row["index"]]:
+                    if matches and row["verdict"] != ERROR:
+                        try:
+                            row[PACKED] = _packed(log, row.pop(STORED, None))
+                        except ValueError:
+                            damaged[str(folder)] += 1
+                            continue
+                    state[row["index"]] = _state(row)
+                    rows.append(row)
+            if len(rows) >= _CHUNK:
+                yield rows
+                rows = []
     yield rows
 
 
-def _bring(row: dict[str, Any], folder: Path, out: Path) -> None:
-    """Have the matches of a pair in the joined folder as well; by a link where that is possible."""
-    if row["verdict"] == ERROR:
-        return
-    source, target = (
-        matches_path(place, row["index"], row["name0"], row["name1"]) for place in (folder, out)
-    )
-    try:
-        target.unlink(missing_ok=True)
-        os.link(source, target)
-    except OSError:
-        data = read_bytes(source, "the matches of a pair")
-        write_whole(target, lambda file: file.write(data))
+def _packed(log: LogFile | None, place: tuple[int, int] | None) -> PackedMatches:
+    if log is None or place is None:
+        raise ValueError("there are no matches")
+    return log.packed(*place)
+
+
+def _damaged(damaged: dict[str, int]) -> list[str]:
+    return [
+        f"The matches of {count(number, 'pair')} in {folder} are damaged; its shard run again, "
+        "and joined again, has them."
+        for folder, number in damaged.items()
+        if number
+    ]
 
 
 def _missing(headers: Sequence[dict[str, Any]], state: Any) -> list[str]:

@@ -1,8 +1,7 @@
-"""Matches of a batch: one .npz per pair as it is finished, hloc's and COLMAP's files at the end.
+"""Files of the matches of a batch, made of its log when all pairs are finished.
 
-The .npz files are the only ones that are written while pairs are worked on, each whole and before
-its pair counts as finished. The files that hold all pairs are made of them by one writer, whole as
-well, so that a batch that was killed neither loses nor doubles a pair there.
+One writer makes each of them, whole or not at all, of the pairs that the journal has then. A batch
+that was killed therefore neither loses nor doubles a pair there.
 """
 
 from __future__ import annotations
@@ -14,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import make_folder, name_end, reading
+from manymatch._environment import require
+from manymatch._files import make_folder, name_end
 from manymatch.geometry.camera import Camera
 from manymatch.io.colmap_database import check_mirrored
 from manymatch.io.image import stored_orientation
-from manymatch.io.matches import MATCHES_NPZ, ImageRecord, PairMatches, read_matches_npz
+from manymatch.io.match_parquet import ParquetMatchWriter
+from manymatch.io.matches import ImageRecord
 from manymatch.io.pairs import numbered, posed
-from manymatch.matcher.result import WRITERS, check_formats
+from manymatch.matcher.result import FORMATS, WRITERS, check_formats
 from manymatch.runs.focals import SharedFocal, shared_focals
 from manymatch.runs.journal import remove_left_overs
 from manymatch.runs.rows import ERROR, plain_text
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch._validate import CameraPer, IndexArray
+    from manymatch.io.matches import PairMatches
     from manymatch.io.pairs import Pair, PairImage
 
+#: Formats of the files of a batch; the first two take any pairs.
+BATCH_FORMATS = ("parquet", *FORMATS)
+ANY_PAIRS = frozenset(BATCH_FORMATS[:2])
 # Of either image in the name of a pair's file, which the system limits in bytes, not letters.
 _NAME_BYTES = 80
 
@@ -45,8 +50,8 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
     """
     listed, numbers = numbered(pairs)
     names = dict.fromkeys(image.name for image in listed)
-    chosen = check_formats(formats, names, "pairs")
-    if not set(chosen) - {"npz"}:
+    chosen = check_batch_formats(formats, names)
+    if ANY_PAIRS.issuperset(chosen):
         return chosen
     told = f"to be written as {' and '.join(chosen)}"
     places = {name: place for place, name in enumerate(names)}
@@ -72,6 +77,14 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
             )
     if "colmap-db" in chosen:
         _check_database(pairs, images, numbers, told)
+    return chosen
+
+
+def check_batch_formats(formats: Iterable[str], names: Iterable[str] = ()) -> tuple[str, ...]:
+    """Check in which formats matches of named images are written; return each once."""
+    chosen = check_formats(formats, names, "pairs", BATCH_FORMATS)
+    if "parquet" in chosen:
+        require("pyarrow", "a Parquet file of matches", "tables")
     return chosen
 
 
@@ -120,19 +133,23 @@ def write_outputs(
     folder: Path,
     formats: Sequence[str],
     rows: Callable[[], Iterable[dict[str, Any]]],
+    matches: Callable[[dict[str, Any]], PairMatches],
     camera_per: CameraPer,
 ) -> list[Path]:
-    """Write the files that hold the matches of all finished pairs, and return their names.
+    """Write the files of the matches of all finished pairs, and return the names of those of all.
 
-    The folder of the batch gets ``features.h5`` and ``matches.h5`` for hloc, ``colmap/`` with
-    ``matches.txt`` and one text of keypoints per image, and ``database.db`` for COLMAP's mappers.
-    Rows that are errors have no matches. An image has one camera in all of its pairs; if its focal
-    length was unknown, that of EXIF, or what these pairs or those of its group say together.
+    `matches` returns the matches of a row. The folder of the batch gets ``matches.parquet`` and
+    ``keypoints.parquet``; ``matches/`` with an .npz file for each pair; ``features.h5`` and
+    ``matches.h5`` for hloc; ``colmap/`` with ``matches.txt`` and one text of keypoints per image;
+    and ``database.db`` for COLMAP's mappers. Rows that are errors have no matches. An image has
+    one camera in all of its pairs; if its focal length was unknown, that of EXIF, or what these
+    pairs or those of its group say together.
     """
     files: list[Path] = []
     focals = shared_focals(rows()) if "colmap-db" in formats else {}
     with contextlib.ExitStack() as stack:
         writers = []
+        table = None
         for form in formats:
             if form == "colmap":
                 make_folder(folder / "colmap")
@@ -141,35 +158,46 @@ def write_outputs(
                 writer = WRITERS[form](folder / "colmap" if form == "colmap" else folder)
                 writers.append(stack.enter_context(writer))
                 files += writer.files.values()
-        for row in rows() if writers else ():
+            elif form == "parquet":
+                table = stack.enter_context(ParquetMatchWriter(folder))
+                files += table.files
+            else:
+                make_folder(folder / "matches")
+        for row in rows() if formats else ():
             if row["verdict"] == ERROR:
                 continue
-            path = matches_path(folder, row["index"], row["name0"], row["name1"])
-            found = read_matches_npz(path)
-            if not row["trusted"]:
-                found = dataclasses.replace(found, pose=None)
-            images, found = _with_cameras(row, found, path, focals, camera_per)
-            for writer in writers:
-                writer.add(*images, found)
+            found = matches(row)
+            names = row["name0"], row["name1"]
+            if table is not None:
+                table.add(row["index"], *names, found)
+            if "npz" in formats:
+                found.write_npz(matches_path(folder, row["index"], *names))
+            if writers:
+                images, found = _for_others(row, found, focals, camera_per)
+                for writer in writers:
+                    writer.add(*images, found)
     return files
 
 
-def _with_cameras(
+def _for_others(
     row: dict[str, Any],
     found: PairMatches,
-    path: Path,
     focals: Mapping[str, SharedFocal],
     camera_per: CameraPer,
 ) -> tuple[tuple[ImageRecord, ImageRecord], PairMatches]:
-    """Make the records of the images of a pair, and add to its matches the cameras of its pose."""
+    """Make the records of the images of a pair, and add to its matches the cameras of its pose.
+
+    Only a pose whose matches can be trusted is given to mappers.
+    """
     config = found.config or {}
-    with reading(path, MATCHES_NPZ, ValueError, LookupError, TypeError):
-        cameras = tuple(Camera.from_dict(config["cameras"][side]) for side in (0, 1))
-        first, second = (
-            _image(name, side, cameras[side], config["orientations"][side], row, focals, camera_per)
-            for side, name in enumerate((row["name0"], row["name1"]))
-        )
-        return (first, second), dataclasses.replace(found, cameras=(cameras[0], cameras[1]))
+    cameras = tuple(Camera.from_dict(config["cameras"][side]) for side in (0, 1))
+    first, second = (
+        _image(name, side, cameras[side], config["orientations"][side], row, focals, camera_per)
+        for side, name in enumerate((row["name0"], row["name1"]))
+    )
+    pose = found.pose if row["trusted"] else None
+    known = dataclasses.replace(found, pose=pose, cameras=(cameras[0], cameras[1]))
+    return (first, second), known
 
 
 def _image(

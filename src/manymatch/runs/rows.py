@@ -73,11 +73,13 @@ _TRIED = ("keypoints0", "keypoints1", "candidates", "inliers", "matches", "itera
 AGAIN = "again"
 #: Entry of a row that comes with its matches, as `PackedMatches`; the journal does not have it.
 PACKED = "packed"
+#: Entry of a row in the journal, in no table: offset and length of its matches in the log.
+STORED = "stored"
 
 
 def check_row(row: dict[str, Any], pairs: Sequence[Pair] | None, total: int) -> None:
     """Raise `ValueError` for what is no row of a batch of `total` pairs, of these if given."""
-    known = {**COLUMNS, **RANK_ONE_COLUMNS, AGAIN: bool}
+    known = {**COLUMNS, **RANK_ONE_COLUMNS, AGAIN: bool, STORED: list}
     for name, value in row.items():
         if name not in known:
             raise ValueError(f"{name!r} is no column")
@@ -108,6 +110,11 @@ def check_value(name: str, value: object, kind: type) -> None:
         integer(value, name, 0, 2**64 - 1 if name == "seed" else 2**63 - 1)
     elif not isinstance(value, kind):
         raise ValueError(f"{name} is no {kind.__name__}")
+    elif isinstance(value, list):
+        if len(value) != 2:
+            raise ValueError(f"{name} is no offset and length")
+        for number in value:
+            integer(number, name, 0, 2**62)
     elif isinstance(value, str):
         # JSON can hold halves of characters, which no file of text can.
         value.encode()
