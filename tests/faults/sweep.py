@@ -38,7 +38,7 @@ def commands(images, place):
     """Return the arguments of each command, which write into a folder."""
     first, second = sorted(images.glob("*.png"))[:2]
     out = ["--out", str(place / "out"), "--format", "npz,h5,colmap"]
-    every = [*out[:-1], f"{out[-1]},colmap-db"]
+    every = [*out[:-1], f"parquet,{out[-1]},colmap-db"]
     batch = [part for part in SETTINGS if part not in ("--threads", "1")]
     cached = ["--cache", str(place / "cache")]
     return {
@@ -135,6 +135,12 @@ def content(path):
         # The last line may be torn until the run goes on.
         lines = [json.loads(line) for line in data.split(b"\n")[1:-1]]
         return sorted({line["index"] for line in lines})
+    if path.name == "matches.log":
+        # Every pair that counts as finished has its matches.
+        from manymatch import read_matches
+
+        with read_matches(path.parent) as store:
+            return {index: pair.matches.tolist() for index, _, _, pair in store.items()}
     return data.decode()
 
 
