@@ -33,6 +33,9 @@ METHODS: tuple[str, ...] = get_args(Method)
 CameraPer: TypeAlias = Literal["pair", "image", "folder", "all"]
 CAMERA_PER: tuple[str, ...] = get_args(CameraPer)
 
+#: Where a batch can be worked on.
+ENGINES = ("local", "ray")
+
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun: "1 match", "2,048 matches"."""

@@ -96,6 +96,8 @@ def run(
         bool, typer.Option("--retry-errors", help="Try pairs again that ended with an error.")
     ] = False,
     memory_mb: flags.MemoryMb = 512,
+    engine: flags.Engine = "local",
+    address: flags.Address = None,
     as_json: Json = False,
     *,
     settings: dict[str, Any],
@@ -137,6 +139,8 @@ def run(
                 shard=shard,
                 retry_errors=retry_errors,
                 memory_mb=memory_mb,
+                engine=engine,
+                address=address,
                 progress=tracker,
                 **runtime,
             )

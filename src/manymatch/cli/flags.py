@@ -21,7 +21,7 @@ from typing import (
 
 import typer
 
-from manymatch._validate import CAMERA_PER, suggest
+from manymatch._validate import CAMERA_PER, ENGINES, suggest
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
 from manymatch.evaluate.protocol import PAPER, PAPER_NAME, Protocol, checked_protocol
@@ -71,6 +71,21 @@ RetryErrors = Annotated[
     bool, typer.Option("--retry-errors", help="Try pairs again that could not be run.")
 ]
 MemoryMb = Annotated[int, typer.Option(help="Features that are kept in memory, in MB.", min=0)]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(ENGINES),
+        help="Where pairs are worked on: by threads of this process, or by a Ray cluster, on all "
+        "of its machines; these find the images under the same paths.",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine ray: auto for the cluster of this machine, or host:port of its head; "
+        "without it Ray is started on this machine and stopped at the end."
+    ),
+]
 Longest0 = Annotated[
     int | None,
     typer.Option(help="Longer edge of image 0 at working size, 0 for its own.", min=0),

