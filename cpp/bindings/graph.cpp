@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "arrays.h"
+#include "manymatch/edge_sets.h"
 #include "manymatch/problems/relative_pose/problem.h"
 #include "manymatch/ransac/iteration_bound.h"
 #include "manymatch/ransac/sampler.h"
@@ -90,6 +91,19 @@ Out<double> source_trust(const Ranks& source, const Vector& prior,
   return to_numpy(trust.factors());
 }
 
+Out<int> best(const Edges& edges, const std::optional<Ranks>& rank,
+              const std::optional<Ranks>& source, const std::optional<Vector>& belief,
+              std::size_t count) {
+  GraphInput input{.num0 = 0, .num1 = 0, .edges = view_of(edges), .rank = view_of(rank),
+                   .proposals = {}};
+  input.source = view_of(source);
+  input.belief = view_of(belief);
+  if (rank) check_length("rank", rank->shape(0), input.num_edges());
+  if (source) check_length("source", source->shape(0), input.num_edges());
+  if (belief) check_length("belief", belief->shape(0), input.num_edges());
+  return to_numpy(best_edges(input, count));
+}
+
 Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, uint64_t seed,
                     int64_t count, bool uniform_edges, int size) {
   const auto [n0, n1] = vertex_counts(edges);
@@ -132,11 +146,14 @@ void bind_graph(nb::module_& m) {
         "Factor of every source by the residuals (M, E) of models, in squared thresholds.");
   m.def(
       "belief_factors",
-      [](const Vector& belief, const std::optional<Ranks>& source, std::size_t considered) {
-        return to_numpy(belief_factors(view_of(belief), view_of(source), considered));
+      [](const Vector& belief, const std::optional<Ranks>& source, const Ranks& considered) {
+        return to_numpy(belief_factors(view_of(belief), view_of(source), view_of(considered)));
       },
       nb::arg("belief"), nb::arg("source").none(), nb::arg("considered"),
       "Factor on the prior of every edge by what its matcher says of it.");
+  m.def("best_edges", &best, nb::arg("edges"), nb::arg("rank").none(), nb::arg("source").none(),
+        nb::arg("belief").none(), nb::arg("count"),
+        "The edges that method \"auto\" considers, ascending.");
   m.def("levels", &levels, nb::arg("num_edges"), nb::arg("rank").none(), nb::arg("kept").none(),
         nb::arg("q"),
         "Level of every edge by its rank and the motion filter, and the prior of that level in "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <tuple>
 
 #include "manymatch/filter/gms.h"
 #include "manymatch/ransac/sampler.h"
@@ -98,8 +99,34 @@ std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) 
   return both;
 }
 
-std::vector<int> likeliest_edges(const Levels& levels, std::size_t considered, std::size_t count) {
-  std::vector<int> order = first_edges(considered);
+std::vector<int> best_edges(const GraphInput& input, std::size_t count) {
+  std::vector<int> order = first_edges(input.num_edges());
+  if (count >= order.size()) return order;
+  const auto rank_of = [&](int e) { return input.rank.empty() ? 1 : input.rank[at(e)]; };
+  const auto source_of = [&](int e) { return input.source.empty() ? 0 : input.source[at(e)]; };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    if (rank_of(a) != rank_of(b)) return rank_of(a) < rank_of(b);
+    return !input.belief.empty() && input.belief[at(a)] > input.belief[at(b)];
+  });
+  // Of one rank, the first of each source, then the second of each.
+  std::vector<int> turn(order.size());
+  std::vector<int> seen(at(input.num_sources()), 0);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && rank_of(order[i]) != rank_of(order[i - 1])) std::fill(seen.begin(), seen.end(), 0);
+    turn[at(order[i])] = seen[at(source_of(order[i]))]++;
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return std::tuple(rank_of(a), turn[at(a)], source_of(a)) <
+           std::tuple(rank_of(b), turn[at(b)], source_of(b));
+  });
+  order.resize(count);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+std::vector<int> likeliest_edges(const Levels& levels, std::vector<int> considered,
+                                 std::size_t count) {
+  std::vector<int>& order = considered;
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return levels.prior[at(a)] > levels.prior[at(b)]; });
   order.resize(std::min(order.size(), count));
@@ -108,12 +135,13 @@ std::vector<int> likeliest_edges(const Levels& levels, std::size_t considered, s
 }
 
 std::vector<uint8_t> kept_by_filter(const GraphInput& input, const Graph& graph,
-                                    std::size_t considered) {
-  const Subgraph head(graph, first_edges(considered));
+                                    const std::vector<int>& considered) {
+  const Subgraph head(graph, considered);
   const double any_size[2] = {1.0, 1.0};  // grids lie on the box of the points
-  std::vector<uint8_t> kept =
+  const std::vector<uint8_t> mask =
       gms_filter(head.graph, input.points0, input.points1, any_size, any_size, GmsOptions()).mask;
-  kept.resize(graph.num_edges(), 0);
+  std::vector<uint8_t> kept(graph.num_edges(), 0);
+  for (std::size_t i = 0; i < mask.size(); ++i) kept[at(considered[i])] = mask[i];
   return kept;
 }
 

@@ -236,6 +236,15 @@ class AssociationGraph:
             raise refusal("order", want, index)
         return self._with_edges(index)
 
+    def best_first(self) -> AssociationGraph:
+        """Return the graph with its edges by rank, then by prior, then as listed.
+
+        Without priors, the similarity takes their place.
+        """
+        values = self.similarity if self.prior is None else self.prior
+        keys = [key for key in (None if values is None else -values, self.rank) if key is not None]
+        return self._with_edges(np.lexsort(keys)) if keys else self
+
     def compact(self) -> tuple[AssociationGraph, IndexArray, IndexArray]:
         """Drop the keypoints without any edge.
 

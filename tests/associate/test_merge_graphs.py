@@ -40,8 +40,18 @@ def part(merged, several, number):
     return own.edges - before, own
 
 
+def best_first(graph):
+    """The graph with its edges by rank, by prior or else similarity, and as listed."""
+    rank, values = graph.rank, graph.similarity if graph.prior is None else graph.prior
+
+    def key(e):
+        return 0 if rank is None else rank[e], 0 if values is None else -values[e], e
+
+    return graph.reordered(np.array(sorted(range(graph.num_edges), key=key), dtype=int))
+
+
 @given(st.lists(graphs(), min_size=1, max_size=4))
-def test_every_source_is_there_in_its_order(several):
+def test_every_source_is_there_best_first(several):
     merged = merge_graphs(several)
     assert merged.num_edges == sum(g.num_edges for g in several)
     for side in ("points0", "points1"):
@@ -50,15 +60,20 @@ def test_every_source_is_there_in_its_order(several):
     assert merged.source_names == tuple(map(str, range(len(several))))
     for number, graph in enumerate(several):
         edges, own = part(merged, several, number)
-        assert np.array_equal(edges, graph.edges)
+        ranks = np.zeros(graph.num_edges)
+        if merged.rank is not None:  # where a graph has none, ranks are by place
+            found = dict(zip(map(tuple, edges.tolist()), own.rank.tolist(), strict=True))
+            ranks = [found[tuple(edge)] for edge in best_first(graph).edges.tolist()]
+        wanted = best_first(graph).reordered(np.argsort(ranks, kind="stable"))
+        assert np.array_equal(edges, wanted.edges)
         if graph.rank is not None:
-            assert np.array_equal(own.rank, graph.rank)
+            assert np.array_equal(own.rank, wanted.rank)
         if graph.prior is not None:
-            assert np.array_equal(own.prior, graph.prior)
+            assert np.array_equal(own.prior, wanted.prior)
         elif merged.prior is not None:
             assert (own.prior == 1.0).all()
         if merged.similarity is not None:
-            assert np.array_equal(own.similarity, graph.similarity)
+            assert np.array_equal(own.similarity, wanted.similarity)
     assert (merged.similarity is None) == any(g.similarity is None for g in several)
     assert (merged.rank is None) == all(g.rank is None for g in several)
 
@@ -66,10 +81,28 @@ def test_every_source_is_there_in_its_order(several):
 @given(graphs())
 def test_one_graph_stays_the_graph(graph):
     merged = merge_graphs([graph], ["only"])
+    graph = best_first(graph)
     assert merged.source_names == ("only",)
     assert not merged.source.any()
     further = graph.of_edges() | {"source": merged.source, "source_names": ["only"]}
     assert merged == AssociationGraph(graph.points0, graph.points1, graph.edges, **further)
+
+
+@given(st.lists(graphs(), min_size=1, max_size=3), st.randoms(), st.booleans(), st.booleans())
+def test_order_of_the_lists_does_not_matter(several, random, ranked, similar):
+    """Where ranks and what is known of the edges tell them apart."""
+    distinct, shuffled = [], []
+    for graph in several:
+        number = graph.num_edges
+        values = random.sample(range(1, 100), number)
+        further = {
+            "rank": [random.randint(1, 3) for _ in values] if ranked else None,
+            "similarity" if similar else "prior": np.array(values) / 128.0,
+        }
+        one = AssociationGraph(graph.points0, graph.points1, graph.edges, **further)
+        distinct.append(one)
+        shuffled.append(one.reordered(random.sample(range(number), number)))
+    assert merge_graphs(shuffled) == merge_graphs(distinct)
 
 
 @given(st.lists(graphs(), min_size=2, max_size=4), st.randoms())
@@ -127,7 +160,7 @@ def test_ranks_where_only_one_graph_has_them():
 
 def test_joined_keypoints():
     places = [[0.0, 0.0], [10.0, 0.0]]
-    a = AssociationGraph(places, places, [[0, 0], [1, 1]], [0.1, 0.2], [1, 1], prior=[0.3, 0.4])
+    a = AssociationGraph(places, places, [[0, 0], [1, 1]], [0.2, 0.1], [1, 1], prior=[0.4, 0.3])
     near = np.array(places) + 0.4
     b = AssociationGraph(near, near, [[1, 1], [0, 1]], [0.9, 0.8], [1, 2], prior=[0.5, 0.6])
     merged = merge_graphs([a, b], ["a", "b"], tolerance_px=1.0)
@@ -136,8 +169,8 @@ def test_joined_keypoints():
     assert merged.edges.tolist() == [[0, 0], [1, 1], [0, 1]]
     assert merged.source.tolist() == [0, 1, 1]
     assert merged.rank.tolist() == [1, 1, 2]
-    assert merged.similarity.tolist() == pytest.approx([0.1, 0.9, 0.8])
-    assert merged.prior.tolist() == [0.3, 0.5, 0.6]
+    assert merged.similarity.tolist() == pytest.approx([0.2, 0.9, 0.8])
+    assert merged.prior.tolist() == [0.4, 0.5, 0.6]
     assert len(merge_graphs([a, b], tolerance_px=0.0).points0) == 4
 
 

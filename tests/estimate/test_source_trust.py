@@ -63,15 +63,59 @@ def test_trust_is_what_it_is_defined_as(edges, sources, models, dimensions, data
 def test_beliefs_count_relative_to_their_source(edges, sources, considered, data):
     belief = data.draw(arrays(np.float64, edges, elements=st.floats(0.01, 1.0)))
     source = data.draw(arrays(np.int32, edges, elements=st.integers(0, sources - 1)))
-    found = _core.belief_factors(belief, source, considered)
+    listed = np.arange(min(considered, edges), dtype=np.int32)
+    found = _core.belief_factors(belief, source, listed)
     for e in range(edges):
         own = belief[:considered][source[:considered] == source[e]]
         expected = np.clip(belief[e] / own.mean(), 1 / 3, 3) if len(own) else 1.0
         assert found[e] == pytest.approx(expected, rel=1e-9)
-    alone = _core.belief_factors(belief, None, considered)
+    alone = _core.belief_factors(belief, None, listed)
     np.testing.assert_array_equal(
-        alone, _core.belief_factors(belief, np.zeros(edges, np.int32), considered)
+        alone, _core.belief_factors(belief, np.zeros(edges, np.int32), listed)
     )
+
+
+@st.composite
+def listed_edges(draw):
+    """Edges of several sources in any order, with what may be known of them."""
+    number = draw(st.integers(0, 40))
+
+    def maybe(dtype, elements):
+        return draw(st.none() | arrays(dtype, number, elements=elements))
+
+    edges = np.stack([np.arange(number)] * 2, axis=1).astype(np.int32)
+    rank, source = (maybe(np.int32, st.integers(k, k + 2)) for k in (1, 0))
+    return edges, rank, source, maybe(np.float64, st.sampled_from([0.1, 0.5, 1.0]))
+
+
+@given(listed_edges(), st.integers(0, 45))
+def test_which_edges_are_considered(known, count):
+    """By rank, then by what matchers say, then by place; each source has its turn."""
+    edges, rank, source, belief = known
+    rank = np.ones(len(edges)) if rank is None else rank
+    source = np.zeros(len(edges), int) if source is None else source
+    belief = np.ones(len(edges)) if belief is None else belief
+    rows = sorted(range(len(edges)), key=lambda e: (rank[e], -belief[e], e))
+    turns, order = {}, []
+    for e in rows:
+        key = rank[e], source[e]
+        turns[key] = turns.get(key, 0) + 1
+        order.append((rank[e], turns[key], source[e], e))
+    expected = sorted(e for *_, e in sorted(order)[:count])
+    assert _core.best_edges(*known, count).tolist() == expected
+
+
+@given(listed_edges(), st.integers(0, 45))
+def test_merged_graphs_are_cut_where_they_are(known, count):
+    edges, rank, source, belief = known
+    points = np.zeros((len(edges), 2))
+    graph = manymatch.AssociationGraph(
+        points, points, edges, rank=rank, source=source, prior=belief
+    )
+    merged = manymatch.merge_graphs([graph])
+    of_core = merged.edges.astype(np.int32), merged.rank, merged.source, merged.prior
+    first = list(range(min(count, len(edges))))
+    assert _core.best_edges(*of_core, count).tolist() == first
 
 
 def test_a_source_of_wrong_edges_is_not_trusted():
@@ -128,13 +172,27 @@ def test_number_of_threads(threads):
 
 
 def test_more_edges_are_considered_with_more_sources():
-    # The true edges, of rank one, stand behind those of a source that fills what is considered.
+    # The true edges stand behind those of a source that fills what is considered.
     count = int(constant("kConsideredEdges"))
-    right, wrong = true_scene(14, 150), wrong_scene(15, count).graph
-    later = with_graph(wrong, rank=np.full(count, 5))
-    stacked = manymatch.merge_graphs([later, right.graph])
+    right, wrong = true_scene(14, 300), wrong_scene(15, count).graph
+    stacked = manymatch.merge_graphs([wrong, right.graph])
     stacked = stacked.reordered(np.argsort(stacked.source, kind="stable"))
     plain = with_graph(stacked)
     assert plain.source is None
     assert off_by(run(stacked), right) < 0.5
     assert off_by(run(plain), right) > 5.0
+
+
+@pytest.mark.parametrize("known", ["rank", "prior"])
+def test_long_lists_in_any_order(known):
+    """Edges of a better rank or prior are considered wherever they stand."""
+    count = int(constant("kConsideredEdges"))
+    right, wrong = true_scene(16, 150).graph, wrong_scene(17, 3 * count).graph
+    stacked = manymatch.merge_graphs([right, wrong])
+    values = np.where(stacked.source == 0, *{"rank": (1, 5), "prior": (1.0, 0.1)}[known])
+    points = stacked.points0, stacked.points1
+    listed = manymatch.AssociationGraph(*points, stacked.edges, **{known: values})
+    order = np.random.default_rng(0).permutation(listed.num_edges)
+    assert off_by(run(listed.reordered(order)), true_scene(16, 150)) < 0.5
+    blind = manymatch.AssociationGraph(*points, stacked.edges[order])
+    assert off_by(run(blind), true_scene(16, 150)) > 5.0

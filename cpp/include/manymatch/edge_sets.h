@@ -63,12 +63,15 @@ std::string why_unsupported(int matches, const char* model, int sample_size);
 std::vector<int> first_edges(std::size_t count);
 // The union of two ascending lists.
 std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b);
-// The `count` edges of the largest prior among the first `considered`, ascending; of equal ones the
-// first.
-std::vector<int> likeliest_edges(const Levels& levels, std::size_t considered, std::size_t count);
-// Flags of all edges: the first `considered` that the motion filter keeps.
+// The best `count` edges, ascending: by rank, then by what matchers say of them, then by place; of
+// several sources each has its turn. A list in this order, as merge_graphs makes it, is cut there.
+std::vector<int> best_edges(const GraphInput& input, std::size_t count);
+// The `count` edges of the largest prior among those considered, ascending; of equal ones the first.
+std::vector<int> likeliest_edges(const Levels& levels, std::vector<int> considered,
+                                 std::size_t count);
+// Flags of all edges: those considered that the motion filter keeps.
 std::vector<uint8_t> kept_by_filter(const GraphInput& input, const Graph& graph,
-                                    std::size_t considered);
+                                    const std::vector<int>& considered);
 // One flag per edge.
 std::vector<uint8_t> flags_of(MaskView mask, std::size_t num_edges);
 

@@ -51,8 +51,8 @@ class Estimator {
   using Clock = std::chrono::steady_clock;
 
   // Constants of method "auto".
-  // Edges beyond these, in the graph's order, are not looked at before the model is known. A
-  // problem may want another number.
+  // Edges beyond these, the best first, are not looked at before the model is known. A problem may
+  // want another number.
   static constexpr std::size_t kConsideredEdges = 2048;
   // With several sources it is so many for each.
   static constexpr std::size_t considered_edges() {
@@ -108,7 +108,7 @@ class Estimator {
   SearchResult<Model> search(Method method, const P& problem, const Proposals& proposals,
                              const HcmTerms& terms, const Options& options, Workers& workers,
                              Pool<Model>& pool);
-  bool explore(const Levels& levels, std::size_t considered, const Subgraph& wide,
+  bool explore(const Levels& levels, const std::vector<int>& considered, const Subgraph& wide,
                const P& select_problem, const Options& options, Workers& workers, Pool<Model>& pool,
                std::vector<SupportedModel<Model>>& refined);
   void select(const Levels& levels, const Subgraph& wide, const P& select_problem,
@@ -278,7 +278,7 @@ void Estimator<P>::run_paper(Method method) {
 template <Problem P>
 void Estimator<P>::run_auto() {
   const int sources = input_.num_sources();
-  const std::size_t considered = std::min(graph_.num_edges(), considered_edges() * at(sources));
+  const std::vector<int> considered = best_edges(input_, considered_edges() * at(sources));
   if (options_.uses(kFilterPart)) {
     if (!input_.kept.empty()) {
       out_.kept.assign(input_.kept.begin(), input_.kept.end());
@@ -291,7 +291,7 @@ void Estimator<P>::run_auto() {
   Levels levels = levels_with(out_.kept, factor);
   // Edges that the caller names are looked at wherever they stand.
   const std::vector<int> named = input_.proposals.empty() ? std::vector<int>() : sampled_;
-  Subgraph wide(graph_, union_of(first_edges(considered), named));
+  Subgraph wide(graph_, union_of(considered, named));
   if (!why_unsolvable(wide.graph, wide.local(sampled_), true).empty()) {
     wide = Subgraph(graph_, first_edges(graph_.num_edges()));
   }
@@ -359,13 +359,14 @@ void Estimator<P>::run_auto() {
 
 // Searches on the likeliest edges and selects; false if there is nothing to go on with.
 template <Problem P>
-bool Estimator<P>::explore(const Levels& levels, std::size_t considered, const Subgraph& wide,
-                           const P& select_problem, const Options& options, Workers& workers,
-                           Pool<Model>& pool, std::vector<SupportedModel<Model>>& refined) {
+bool Estimator<P>::explore(const Levels& levels, const std::vector<int>& considered,
+                           const Subgraph& wide, const P& select_problem, const Options& options,
+                           Workers& workers, Pool<Model>& pool,
+                           std::vector<SupportedModel<Model>>& refined) {
   const auto search_start = Clock::now();
   // Edges that the caller names are looked at wherever they stand.
   const std::vector<int> named = input_.proposals.empty() ? std::vector<int>() : sampled_;
-  const std::size_t searched = options_.uses(kNarrowPart) ? searched_edges() : considered;
+  const std::size_t searched = options_.uses(kNarrowPart) ? searched_edges() : considered.size();
   Subgraph narrow(graph_, union_of(likeliest_edges(levels, considered, searched), named));
   if (!why_unsolvable(narrow.graph, narrow.local(sampled_), true).empty()) narrow = wide;
   Proposals proposals = level_proposals(narrow, levels);

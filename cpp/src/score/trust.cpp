@@ -58,7 +58,7 @@ std::vector<double> SourceTrust::factors() const {
 }
 
 std::vector<double> belief_factors(std::span<const double> belief, std::span<const int32_t> source,
-                                   std::size_t considered) {
+                                   std::span<const int> considered) {
   std::vector<double> sum, count;
   const auto source_of = [&](std::size_t e) {
     return source.empty() ? std::size_t{0} : at(source[e]);
@@ -69,11 +69,10 @@ std::vector<double> belief_factors(std::span<const double> belief, std::span<con
       count.resize(s + 1, 0.0);
     }
   };
-  for (std::size_t e = 0; e < belief.size(); ++e) {
-    room(source_of(e));
-    if (e >= considered) continue;
-    sum[source_of(e)] += belief[e];
-    count[source_of(e)] += 1.0;
+  for (std::size_t e = 0; e < belief.size(); ++e) room(source_of(e));
+  for (int e : considered) {
+    sum[source_of(at(e))] += belief[at(e)];
+    count[source_of(at(e))] += 1.0;
   }
   std::vector<double> factors(belief.size(), 1.0);
   for (std::size_t e = 0; e < belief.size(); ++e) {

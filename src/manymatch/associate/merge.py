@@ -48,18 +48,20 @@ def merge_graphs(
     Returns
     -------
     AssociationGraph
-        With `source` and `source_names`. Edges are interleaved: by rank, then by their place
-        among the edges of that rank of their source, then by source. Edges of one source keep
-        their order. Where only some graphs have ranks, an edge of another one has the rank that
-        its place among the edges of its two keypoints gives; where only some have priors, the
-        others get equal ones, which say nothing. Similarities are kept if all graphs have them.
+        With `source` and `source_names`. Edges of a source are put best first: by rank, then by
+        decreasing prior, where there are no priors by decreasing similarity, then as listed; so
+        the order of a list does not matter where these differ. Sources are interleaved: by rank,
+        then by place among the edges of that rank of their source, then by source. Where only some
+        graphs have ranks, an edge of another one has the rank that its place among the edges of
+        its two keypoints gives; where only some have priors, the others get equal ones, which say
+        nothing. Similarities are kept if all graphs have them.
 
     Raises
     ------
     ValueError
         If there is no graph, points have different numbers of coordinates, or names do not fit.
     """
-    given = _checked_graphs(graphs)
+    given = [graph.best_first() for graph in _checked_graphs(graphs)]
     parts = [_sources_of(graph, i) for i, graph in enumerate(given)]
     labels = _labels(given, names)
     points0 = np.concatenate([graph.points0 for graph in given])
@@ -166,16 +168,10 @@ def place_in_group(group: NDArray[Any]) -> IndexArray:
 
 
 def _interleaved(source: NDArray[Any], rank: NDArray[np.int32] | None) -> IndexArray:
-    """Order of stacked edges: by rank, then by place among those of their source, then source.
-
-    A source whose ranks fall along its list keeps its order: the rank is the largest so far.
-    """
-    reached = np.ones(len(source), dtype=np.int64)
-    if rank is not None:
-        for number in np.unique(source):
-            reached[source == number] = np.maximum.accumulate(rank[source == number])
-    place = place_in_group(source * (int(reached.max(initial=1)) + 1) + reached)
-    return np.lexsort((source, place, reached)).astype(np.int64)
+    """Order of stacked edges: by rank, then by place among those of their source, then source."""
+    rank = np.ones(len(source), dtype=np.int32) if rank is None else rank
+    place = place_in_group(source.astype(np.int64) * (int(rank.max(initial=1)) + 1) + rank)
+    return np.lexsort((source, place, rank)).astype(np.int64)
 
 
 def merge_coincident(

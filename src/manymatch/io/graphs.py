@@ -159,10 +159,7 @@ def _read_plain(path: object) -> AssociationGraph:
         graph = AssociationGraph(first, second, **further_of(arrays))
         if graph.rank is None or np.all(np.diff(graph.rank) >= 0):
             return graph
-        # Similarities of several sources cannot be compared.
-        unknown = graph.similarity is None or graph.source is not None
-        second_key = np.zeros(len(graph)) if unknown else -np.asarray(graph.similarity)
-        return graph.reordered(np.lexsort((second_key, graph.rank)))
+        return graph.best_first()
 
 
 def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:

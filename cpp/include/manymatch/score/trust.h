@@ -39,8 +39,8 @@ class SourceTrust {
 };
 
 // Factor on the prior of every edge by what its matcher says of it: how that compares with the mean
-// of its source among the first `considered` edges, within bounds.
+// of its source among the considered edges, within bounds.
 std::vector<double> belief_factors(std::span<const double> belief, std::span<const int32_t> source,
-                                   std::size_t considered);
+                                   std::span<const int> considered);
 
 }  // namespace manymatch
