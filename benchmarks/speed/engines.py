@@ -1,0 +1,254 @@
+"""Engines of a batch on two cores, and what a million pairs cost.
+
+    python benchmarks/speed/engines.py [--images 16] [--repeats 3]
+    python benchmarks/speed/engines.py --plan [--presets classic embedded fused]
+
+The first command runs one batch, all pairs of some images, in turn by two threads of one process,
+by two processes with a shard each, and by a Ray cluster of two nodes with one CPU each that is
+running already. Pairs per second count from the first pair that is finished to the last, the best
+of several runs; the seconds until the first one are told apart. Then it runs many pairs with a
+stand-in that answers at once, for what the driver of a cluster can take.
+
+The second measures single-threaded, in a process for each preset, the seconds for the features of
+an image and for a pair whose features are there, medians of several, the memory of such a process,
+and the disk that matches and rows take. From these it computes the hours that some numbers of cores
+need for a million pairs of 20,000 images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch.datasets import exhaustive_pairs
+from manymatch.runs import batch
+from manymatch.runs.batch import run_batch
+from manymatch.runs.work import PairWork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "src/manymatch/datasets/demo_photos"
+PAIRS, IMAGES = 1_000_000, 20_000
+CORES = (8, 32, 64, 128, 256, 512)
+# What the runner adds, and cores that wait at the end of shards.
+EFFICIENCY = 0.85
+
+
+def make_images(folder: Path, count: int) -> None:
+    """Write parts of the two photographs of the demo, three quarters as wide and high as they."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        image = Image.open(PHOTOGRAPHS / f"street{number % 2}.jpg")
+        size = np.array(image.size) * 3 // 4
+        left, top = rng.integers(0, np.array(image.size) - size + 1)
+        box = (left, top, *(np.array([left, top]) + size))
+        image.crop([int(value) for value in box]).save(folder / f"part{number:03d}.png")
+
+
+def measure(images: str, out: str, settings: dict[str, Any]) -> dict[str, float]:
+    """Run a batch; the times of its first and last pair and how many there are between."""
+    times: list[tuple[float, int]] = []
+    run_batch(
+        "classic",
+        exhaustive_pairs(images),
+        out,
+        formats=["npz"],
+        progress=lambda now: times.append((time.time(), now.finished)),
+        **settings,
+    )
+    first = next(place for place, (_, finished) in enumerate(times) if finished)
+    return {
+        "begin": times[first][0],
+        "end": times[-1][0],
+        "pairs": times[-1][1] - times[first][1],
+    }
+
+
+class StandIn(PairWork):
+    """Matches the first pair that it gets, and has that result for all others."""
+
+    def match(self, index: int, pair: Any, *given: Any) -> dict[str, Any]:
+        known = vars(self).setdefault("known", {})
+        if not known:
+            known.update(super().match(index, pair, *given))
+        return {**known, "index": index, "name0": pair.name0, "name1": pair.name1}
+
+
+def measure_driver(images: str, address: str) -> dict[str, float]:
+    """Run many pairs that take no time; pairs and MB that the driver writes a second."""
+    batch.PairWork = StandIn  # type: ignore[misc]
+    pairs = list(exhaustive_pairs(images)) * 100
+    times: list[tuple[float, int]] = []
+    with tempfile.TemporaryDirectory() as out:
+        run_batch(
+            "classic",
+            pairs,
+            out,
+            formats=["parquet"],
+            engine="ray",
+            address=address,
+            progress=lambda now: times.append((time.time(), now.finished)),
+        )
+        size = (Path(out) / "matches.log").stat().st_size / 1e6
+    # Blocks become longer at the beginning.
+    middle = next(place for place, (_, finished) in enumerate(times) if finished > len(pairs) // 4)
+    speed = (times[-1][1] - times[middle][1]) / (times[-1][0] - times[middle][0])
+    return {"pairs": speed, "mb": speed * size / len(pairs)}
+
+
+def in_processes(function: str, calls: list[Any], **environment: str) -> list[dict[str, float]]:
+    """Call a function of this file in processes of their own, at the same time."""
+    processes = [
+        subprocess.Popen(  # noqa: S603 - this file
+            [sys.executable, __file__, "--call", function, json.dumps(arguments)],
+            stdout=subprocess.PIPE,
+            env=os.environ | environment,
+        )
+        for arguments in calls
+    ]
+    answers = [process.communicate()[0] for process in processes]
+    return [json.loads(answer.splitlines()[-1]) for answer in answers]
+
+
+def together(images: Path, runs: list[dict[str, Any]]) -> tuple[float, float]:
+    """Run processes at the same time; pairs a second of all, and seconds until the first pair."""
+    start = time.time()
+    with tempfile.TemporaryDirectory() as out:
+        found = in_processes("measure", [(str(images), out, settings) for settings in runs])
+    begin, end = (pick(one[name] for one in found) for pick, name in ((min, "begin"), (max, "end")))
+    return sum(one["pairs"] for one in found) / (end - begin), begin - start
+
+
+@contextlib.contextmanager
+def two_nodes() -> Iterator[str]:
+    """Start a Ray cluster and give its address."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 500_000_000}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        cluster.add_node(**node)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+def compare(count: int, repeats: int) -> None:
+    """Print the table of engines."""
+    with tempfile.TemporaryDirectory() as folder, two_nodes() as address:
+        make_images(Path(folder), count)
+        engines = {
+            "two threads": [{"workers": 2}],
+            "two shards, a process each": [{"workers": 1, "shard": f"{i}/2"} for i in (1, 2)],
+            "Ray, two nodes with one CPU each": [{"engine": "ray", "address": address}],
+        }
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
+        for _, (name, runs) in itertools.product(range(repeats), engines.items()):
+            found[name].append(together(Path(folder), runs))
+        (driver,) = in_processes("measure_driver", [(folder, address)])
+    local = max(found["two threads"])[0]
+    print(f"{count * (count - 1) // 2} pairs of {count} images, load {os.getloadavg()[0]:.1f}\n")
+    print("| engine | pairs per second | ratio | seconds until the first pair |")
+    print("|---|---:|---:|---:|")
+    for name, values in found.items():
+        speed, start = max(values)[0], min(value[1] for value in values)
+        print(f"| {name} | {speed:.2f} | {speed / local:.2f} | {start:.1f} |")
+    print(f"\nThe driver takes {driver['pairs']:.0f} pairs ({driver['mb']:.1f} MB) a second.")
+
+
+def cost(images: str, preset: str) -> dict[str, float]:
+    """Measure one preset: seconds and MB of an image and of a pair, MB of the process."""
+    from manymatch.matcher.config import MatcherConfig
+
+    pairs = exhaustive_pairs(images)
+    work = PairWork(MatcherConfig.of(preset), device="cpu", threads=1, keep_matches=True)
+    work.load()
+    paths = sorted({path for pair in pairs for path in (pair.path0, pair.path1)})
+    views, seconds = {}, []
+    for path in [paths[0], *paths]:
+        start = time.perf_counter()
+        views[path] = work.extract(path, 0)
+        seconds.append(time.perf_counter() - start)
+    matching = []
+    for index, pair in enumerate(pairs):
+        start = time.perf_counter()
+        work.match(index, pair, views[pair.path0], views[pair.path1])
+        matching.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    with tempfile.TemporaryDirectory() as out:
+        run_batch(preset, pairs, out, formats=["parquet"], device="cpu", workers=1)
+        sizes = {path.name: path.stat().st_size / 1e6 / len(pairs) for path in Path(out).iterdir()}
+    return {
+        "image": float(np.median(seconds[1:])),
+        "pair": float(np.median(matching)),
+        "image_mb": float(np.mean([view.nbytes for view in views.values()])) / 1e6,
+        "peak_mb": peak,
+        "kept_mb": sizes["journal.jsonl"] + sizes["matches.log"],
+        "parquet_mb": sizes["matches.parquet"],
+    }
+
+
+def plan(presets: list[str], count: int) -> None:
+    """Print the costs of presets, and the hours that a million pairs take."""
+    costs = {}
+    alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        make_images(Path(folder), count)
+        for preset in presets:
+            (costs[preset],) = in_processes("cost", [(folder, preset)], **alone)
+    print(f"load {os.getloadavg()[0]:.1f}\n")
+    print(
+        "| preset | s an image | s a pair | MB of features an image | MB of a process | "
+        "KB kept a pair | KB of Parquet a pair |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for preset, one in costs.items():
+        print(
+            f"| {preset} | {one['image']:.2f} | {one['pair']:.2f} | {one['image_mb']:.1f} | "
+            f"{one['peak_mb']:.0f} | {1000 * one['kept_mb']:.0f} | {1000 * one['parquet_mb']:.0f} |"
+        )
+    print(
+        f"\n| preset | core hours | {' | '.join(f'{cores} cores' for cores in CORES)} | GB kept |"
+    )
+    print(f"|---|---:|{'---:|' * len(CORES)}---:|")
+    for preset, one in costs.items():
+        total = (IMAGES * one["image"] + PAIRS * one["pair"]) / EFFICIENCY / 3600
+        hours = " | ".join(f"{total / cores:.1f} h" for cores in CORES)
+        print(f"| {preset} | {total:.0f} | {hours} | {PAIRS * one['kept_mb'] / 1000:.0f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=16, help="images of which all pairs are run")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of every engine, in turn")
+    parser.add_argument("--plan", action="store_true", help="measure the costs, and plan")
+    parser.add_argument("--presets", nargs="+", default=["classic", "embedded", "fused"])
+    parser.add_argument("--call", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.call:
+        function, arguments = given.call
+        print(json.dumps(globals()[function](*json.loads(arguments))))
+    elif given.plan:
+        plan(given.presets, given.images // 2)
+    else:
+        compare(given.images, given.repeats)
+
+
+if __name__ == "__main__":
+    main()
