@@ -61,7 +61,7 @@ def written(folder, kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin", ".PTH"])
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin", ".ckpt", ".PTH"])
 def test_whole_files(tmp_path, kind, suffix):
     path = written(tmp_path, kind, KINDS[kind])
     if kind != "safetensors":

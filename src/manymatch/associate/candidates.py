@@ -81,8 +81,8 @@ class Association:
     matcher: str = setting(
         NEAREST,
         "What finds the candidates: nearest neighbours of the descriptors (nearest), or a matcher: "
-        "lightglue, efficient-loftr or another that is registered. A matcher has no use for k and "
-        "operator.",
+        "lightglue, loftr, efficient-loftr or another that is registered. A matcher has no use for "
+        "k and operator.",
         panel=_PANEL,
     )
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     State = dict[str, torch.Tensor]
 
 SAFETENSORS = ".safetensors"
-SUFFIXES = (SAFETENSORS, ".pth", ".pt", ".bin")
+SUFFIXES = (SAFETENSORS, ".pth", ".pt", ".bin", ".ckpt")
 
 _STORAGES = {
     "DoubleStorage": "float64",

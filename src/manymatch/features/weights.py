@@ -359,8 +359,8 @@ def load_state(path: object, key: str | None = None) -> State:
     Parameters
     ----------
     path : path
-        A ``.safetensors``, ``.pth``, ``.pt`` or ``.bin`` file, or a folder with one of those or
-        with the shards of one network.
+        A ``.safetensors``, ``.pth``, ``.pt``, ``.bin`` or ``.ckpt`` file, or a folder with one of
+        those or with the shards of one network.
     key : str, optional
         Name of the entry that holds the tensors, where a file of torch holds more than one network.
 

@@ -1,12 +1,15 @@
-"""Efficient LoFTR: semi-dense matching without a detector, with the networks of transformers.
+"""LoFTR and Efficient LoFTR: semi-dense matching without a detector.
 
-Its own matching (5.22) is not used: it lists coarse matches by image 1 for one image and by image 0
-for the other, so that windows which do not belong together are compared, and it takes the first
-place of every window. `coarse_matches` and `fine_offsets` are the published method.
+LoFTR is that of kornia. Efficient LoFTR has the networks of transformers, whose own matching (5.22)
+is not used: it lists coarse matches by image 1 for one image and by image 0 for the other, so that
+windows which do not belong together are compared, and it takes the first place of every window.
+`coarse_matches` and `fine_offsets` are the published method.
 """
 
 from __future__ import annotations
 
+import abc
+import copy
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +20,7 @@ from manymatch._environment import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
 from manymatch.features.matchers.base import PairMatcher, Takes
 from manymatch.features.registry import Model, register_matcher
-from manymatch.features.weights import freeze
+from manymatch.features.weights import freeze, load_state, load_strictly
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +34,25 @@ EFFICIENT_LOFTR = Model(
     licence="Apache-2.0",
 )
 
+
+def _loftr(name: str, file: str) -> Model:
+    """Facts about weights that kornia publishes; their hashes are not."""
+    return Model(
+        name,
+        "matcher",
+        "loftr",
+        licence="Apache-2.0",
+        parameters=11_561_456,
+        size_mb=46.3,
+        url=f"https://cmp.felk.cvut.cz/~mishkdmy/models/{file}",
+        alternative="aliked-lightglue",
+        libraries=("torch", "kornia"),
+    )
+
+
+LOFTR = _loftr("loftr", "loftr_outdoor.ckpt")
+LOFTR_INDOOR = _loftr("loftr-indoor", "loftr_indoor_ds_new.ckpt")
+
 # Cells of 8 pixels, of which the attention takes 4 x 4 at once.
 _CELL, _MULTIPLE = 8, 32
 _GREY = (0.299, 0.587, 0.114)
@@ -39,12 +61,76 @@ _GREY = (0.299, 0.587, 0.114)
 _WINDOW_START = -(_CELL - 1) / 2
 
 
+class _ImageMatcher(PairMatcher):
+    """What the matchers of two images have in common: grey values in, places and scores out."""
+
+    takes: ClassVar[Takes] = "images"
+
+    def match(
+        self, first: NDArray[np.uint8], second: NDArray[np.uint8]
+    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        """Match two images; `match` of `PairMatcher`. Some matches may lie beyond their edges."""
+        device = choose_device(self.device)
+        with inference(device):
+            found = self._places(*(_grey(image).to(device) for image in (first, second)))
+        points0, points1, scores = (tensor.cpu().numpy() for tensor in found)
+        return points0, points1, scores
+
+    @abc.abstractmethod
+    def _places(
+        self, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Match two images, (H, W) grey values in [0, 1]."""
+
+
+@register_matcher("loftr")
+class Loftr(_ImageMatcher):
+    """LoFTR, trained on outdoor scenes: places of image 0 are first pixels of cells of 8 x 8."""
+
+    name = "loftr"
+    weights: ClassVar[dict[str, Model]] = {"": LOFTR}
+    # The positions as they are in the paper; the older weights were trained with others.
+    _true_positions: ClassVar[bool] = False
+
+    @functools.cached_property
+    def network(self) -> torch.nn.Module:
+        """The network, loaded when first used."""
+        source = self.find()
+        module = require("kornia.feature.loftr.loftr", f"the matcher {self.name!r}", "features")
+        config = copy.deepcopy(module.default_cfg)
+        config["coarse"]["temp_bug_fix"] = self._true_positions
+        state = load_state(source, "state_dict")
+        state = {key.removeprefix("matcher."): tensor for key, tensor in state.items()}
+        network = load_strictly(module.LoFTR(None, config), state, self.name)
+        return network.to(choose_device(self.device))
+
+    def settings(self) -> dict[str, Any]:
+        """Weights; the constants are the published ones."""
+        return {"matching": "LoFTR", "weights": weights_hash(self.network)}
+
+    def _places(
+        self, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        network: Any = self.network
+        found = network({"image0": first[None, None], "image1": second[None, None]})
+        # It has the centre of the first pixel at (0.5, 0.5).
+        return found["keypoints0"] - 0.5, found["keypoints1"] - 0.5, found["confidence"]
+
+
+@register_matcher("loftr-indoor")
+class LoftrIndoor(Loftr):
+    """LoFTR, trained on indoor scenes."""
+
+    name = "loftr-indoor"
+    weights: ClassVar[dict[str, Model]] = {"": LOFTR_INDOOR}
+    _true_positions = True
+
+
 @register_matcher("efficient-loftr")
-class EfficientLoftr(PairMatcher):
+class EfficientLoftr(_ImageMatcher):
     """Every cell of 8 x 8 pixels may match one of the other image, then to a part of a pixel."""
 
     name = "efficient-loftr"
-    takes: ClassVar[Takes] = "images"
     weights: ClassVar[dict[str, Model]] = {"": EFFICIENT_LOFTR}
 
     @functools.cached_property
@@ -75,49 +161,46 @@ class EfficientLoftr(PairMatcher):
             second_temperature=config.fine_matching_regress_temperature,
         )
 
-    def match(
-        self, first: NDArray[np.uint8], second: NDArray[np.uint8]
-    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
-        """Match two images; `match` of `PairMatcher`. Some matches may lie beyond their edges."""
+    def _places(
+        self, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         torch = require_torch()
         network: Any = self.network
         constants = self._constants()
-        device = choose_device(self.device)
-        with inference(device):
-            pixels = _pair(first, second).to(device)
-            # Both images in one tensor, padded at the right and the bottom: coordinates stay.
-            coarse, *residual = network.efficientloftr(pixels).feature_maps
-            cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], constants)
-            if not len(cells0):
-                return np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0)
-            windows0, windows1 = network.refinement_layer(
-                coarse / network.config.hidden_size**0.5, residual
-            )
-            places = fine_offsets(windows0[0, cells0], windows1[0, cells1], constants)
-            columns = coarse.shape[-1]
-            points = [
-                torch.stack([cells % columns, cells // columns], dim=1) * _CELL
-                + place
-                + _WINDOW_START
-                for cells, place in zip((cells0, cells1), places, strict=True)
-            ]
-        return points[0].cpu().numpy(), points[1].cpu().numpy(), scores.cpu().numpy()
+        pixels = _padded(first, second)[None, :, None].expand(-1, -1, 3, -1, -1)
+        coarse, *residual = network.efficientloftr(pixels).feature_maps
+        cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], constants)
+        if not len(cells0):
+            return torch.zeros(0, 2), torch.zeros(0, 2), torch.zeros(0)
+        windows0, windows1 = network.refinement_layer(
+            coarse / network.config.hidden_size**0.5, residual
+        )
+        places = fine_offsets(windows0[0, cells0], windows1[0, cells1], constants)
+        columns = coarse.shape[-1]
+        points0, points1 = (
+            torch.stack([cells % columns, cells // columns], dim=1) * _CELL + place + _WINDOW_START
+            for cells, place in zip((cells0, cells1), places, strict=True)
+        )
+        return points0, points1, scores
 
 
-def _pair(image0: NDArray[np.uint8], image1: NDArray[np.uint8]) -> torch.Tensor:
-    """Grey values of both images in [0, 1], (1, 2, 3, H, W), zero beyond their edges.
+def _grey(image: NDArray[np.uint8]) -> torch.Tensor:
+    """Grey values of an image in [0, 1], (H, W)."""
+    grey = image.astype(np.float32) @ np.array(_GREY, dtype=np.float32) / 255.0
+    return require_torch().from_numpy(grey)
 
-    Cells beyond an image may match each other there; such matches are outside and are dropped.
+
+def _padded(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Both images in one tensor (2, H, W), zero beyond their right and bottom edges.
+
+    Coordinates stay. Cells beyond an image may match each other there; such matches are outside
+    and are dropped.
     """
-    torch = require_torch()
-    height, width = (
-        -(-max(image0.shape[axis], image1.shape[axis]) // _MULTIPLE) * _MULTIPLE for axis in (0, 1)
-    )
-    pixels = np.zeros((1, 2, 3, height, width), dtype=np.float32)
-    for side, image in enumerate((image0, image1)):
-        grey = image.astype(np.float32) @ np.array(_GREY, dtype=np.float32) / 255.0
-        pixels[0, side, :, : image.shape[0], : image.shape[1]] = grey
-    return torch.from_numpy(pixels)
+    sizes = (max(pair) for pair in zip(first.shape, second.shape, strict=True))
+    pixels = first.new_zeros(2, *(-(-size // _MULTIPLE) * _MULTIPLE for size in sizes))
+    for side, image in enumerate((first, second)):
+        pixels[side, : image.shape[0], : image.shape[1]] = image
+    return pixels
 
 
 @dataclasses.dataclass(frozen=True)
