@@ -1,13 +1,14 @@
 """What a batch costs beside the estimator: CPU time by stage, per pair, with cached features.
 
-    MANYMATCH_DATA=... python benchmarks/speed/batch_cost.py [FOLDER] [--pairs 300] [--preset classic]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/speed/batch_cost.py [FOLDER] [--pairs 300]
 
 All pairs of a folder of images are matched by one worker with one thread, after a run that filled
-the cache of features. Times are CPU seconds of the thread that does the work, which other programs
-on the machine change little; in particular, waiting for the disk does not count. "Runner" is all of
-`run_batch` but `Matcher.match_features`, that is, start, images, cameras, cached features, rows, the
-log of matches, the journal, tables and files. Beside it stands the bare loop of `match_features`
-over the same pairs in the same process.
+the cache of features. Times are CPU seconds, which other programs on the machine change little; in
+particular, waiting for the disk does not count. "Runner" is all of `run_batch` but
+`Matcher.match_features`, that is, start, images, cameras, cached features, rows, the log of
+matches, the journal, tables and files. Beside it stands the bare loop of `match_features` over the
+same pairs in the same process. The folder is by default one of the posed pairs, below
+MANYMATCH_DATA.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import os
 import sys
 import tempfile
 import threading
@@ -24,15 +24,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from manymatch.datasets import exhaustive_pairs
 from manymatch.features.extractor import FeatureCache
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch.runs import batch, match_store, outputs, views, work
+from manymatch.runs import batch, match_store, views, work
 from manymatch.runs.batch import run_batch
 from manymatch.runs.journal import Journal
 from manymatch.runs.shards import local_order
@@ -99,10 +97,10 @@ class Clock:
         return timed
 
 
-def bare_loop(config: MatcherConfig, pairs: Any, cache: Path, order: Any) -> float:
+def bare_loop(config: MatcherConfig, pairs: Any, how: dict[str, Any], order: Any) -> float:
     """CPU seconds of nothing but `match_features`, features in memory."""
-    matcher = Matcher(config, cache=cache)
-    kept = Views(matcher, 10**12)
+    matcher = Matcher(config, cache=how["cache"])
+    kept = Views(matcher, 10**12, how["cameras"])
     seconds = 0.0
     for index in order:
         pair = pairs[index]
@@ -121,6 +119,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--preset", default="classic")
     parser.add_argument("--format", nargs="*", default=["parquet"], metavar="FORMAT")
+    parser.add_argument("--cameras", help="of all images, as manymatch batch takes it")
     parser.add_argument("--cache", type=Path, help="kept for further runs; by default temporary")
     arguments = parser.parse_args()
     data = data_folder()
@@ -133,15 +132,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         cache = arguments.cache or Path(place) / "cache"
         quick = MatcherConfig.of(config, min_iterations=1, max_iterations=1)
-        run_batch(quick, pairs, Path(place) / "fill", workers=1, cache=cache)
+        how: dict[str, Any] = {"workers": 1, "cache": cache, "cameras": arguments.cameras}
+        # Packages that only the files need are imported here as well.
+        run_batch(quick, pairs, Path(place) / "fill", formats=arguments.format, **how)
         order = local_order(pairs).tolist()
-        bare = bare_loop(config, pairs, cache, order)
+        bare = bare_loop(config, pairs, how, order)
         clock = Clock()
         start = time.process_time()
         with clock.watching():
-            run_batch(
-                config, pairs, Path(place) / "out", workers=1, cache=cache, formats=arguments.format
-            )
+            run_batch(config, pairs, Path(place) / "out", formats=arguments.format, **how)
         total = time.process_time() - start
         log = Path(place) / "out" / match_store.LOG
         size = log.stat().st_size if log.is_file() else 0

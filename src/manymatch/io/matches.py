@@ -330,7 +330,8 @@ class PairWriter(abc.ABC):
     """
 
     def __init__(self) -> None:
-        self._pairs: set[frozenset[str]] = set()
+        # Digests of the names of the pairs that were written: there may be a million.
+        self._pairs: set[bytes] = set()
         # Of the keypoints that were written, by image; they themselves may not fit into memory.
         self._digests: dict[str, bytes] = {}
 
@@ -376,10 +377,11 @@ class PairWriter(abc.ABC):
             _record(image, argument, self.check_name)
             for image, argument in ((image0, "image0"), (image1, "image1"))
         ]
-        names = frozenset(image.name for image in images)
-        if len(names) == 1:
+        if images[0].name == images[1].name:
             raise ValueError(f"image1 must be another image than image0, got {images[1].name!r}")
-        if names in self._pairs:
+        names = "\0".join(sorted(image.name for image in images)).encode()
+        both = hashlib.blake2b(names, digest_size=16).digest()
+        if both in self._pairs:
             return False
         for image, points in zip(images, (pair.keypoints0, pair.keypoints1), strict=True):
             digest = hashlib.sha256(points.tobytes()).digest()
@@ -392,7 +394,7 @@ class PairWriter(abc.ABC):
                     "which other matches refer, got others"
                 )
         self._add_pair(images[0], images[1], pair)
-        self._pairs.add(names)
+        self._pairs.add(both)
         return True
 
     @staticmethod

@@ -88,9 +88,9 @@ class BatchJournal(Journal):
 
     def close(self) -> None:
         """Release the folder."""
+        super().close()
         if self._matches is not None:
             self._matches.close()
-        super().close()
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write the matches, then the rows, and wait until they are on disk."""

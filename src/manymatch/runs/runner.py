@@ -41,6 +41,9 @@ Result: TypeAlias = Mapping[str, Record]
 
 # How long pairs that are in work may take to end after Ctrl-C.
 _GRACE_SECONDS = 1.0
+# Pairs that wait for a thread. While results go to the disk, threads go on with these, and all of
+# their results go to the disk together.
+_WAITING = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,7 +323,7 @@ class _Threads(Engine):
         self._pool = ThreadPoolExecutor(
             count, thread_name_prefix="manymatch", initializer=share_cores, initargs=(count,)
         )
-        self._work, self._ahead = work, 2 * count
+        self._work, self._ahead = work, count + _WAITING
         self._pending: set[Future[Result]] = set()
 
     @property
