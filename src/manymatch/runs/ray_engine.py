@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import logging
 import os
 import re
@@ -266,8 +265,8 @@ class _RayEngine(Engine):
     ) -> None:
         super().__init__()
         self._ray, self._work, self._pairs, self._name = ray, work, pairs, name
-        self._first, self._count, self._kept_bytes = first, workers, kept
-        self._errors = importlib.import_module("ray.exceptions")
+        self._first, self._count, self._node_bytes = first, workers, kept
+        self._errors = ray.exceptions
         self._files, self._numbers = numbered(pairs)
         self._network = work.config.needs_torch
         self._gpu = self._network and work.device == "cuda"
@@ -276,8 +275,9 @@ class _RayEngine(Engine):
         self._apart = self._gpu and all(source.load_matcher() is None for source in sources)
         on_cpu = self._network and not self._gpu
         self._threads = require_torch().get_num_threads() if on_cpu else None
+        # All that are asked for or there. Those that no open block needs are also idle, the ones
+        # used last at the end.
         self._images: dict[int, _Image] = {}
-        # Complete features that no open block needs, the ones used last at the end.
         self._idle: OrderedDict[int, _Image] = OrderedDict()
         self._idle_bytes = 0
         self._lanes: dict[str, _Lane] = {}
@@ -285,7 +285,8 @@ class _RayEngine(Engine):
         self._calls: dict[Future[Any], _Call] = {}
         self._order: IndexArray = np.zeros(0, dtype=np.int64)
         self._left = 0
-        self._pair_seconds = _BLOCK_SECONDS
+        # Means that follow slowly, of matching a pair and of the features of an image.
+        self._pair_seconds, self._image_bytes = _BLOCK_SECONDS, 0.0
         self._started = self._failed = 0
         self._nodes = 1
         self._looked = -np.inf
@@ -297,6 +298,11 @@ class _RayEngine(Engine):
         if self._ended:
             return any(isinstance(call.item, _Block) for call in self._calls.values())
         return self._left > 0
+
+    @property
+    def _kept(self) -> int:
+        """Bytes of features to keep on all nodes, and to be in use before blocks have to wait."""
+        return self._node_bytes * self._nodes
 
     def _begin(self, indices: IndexArray) -> None:
         self._order, self._left = indices, len(indices)
@@ -402,11 +408,11 @@ class _RayEngine(Engine):
                 return True
             if not (worker.matches and self._open(own)):
                 break
-        others = [lane for lane in self._lanes.values() if lane is not own]
-        return any(
-            (worker.extracts and self._extract(worker, lane))
-            or (worker.matches and self._match(worker, lane))
-            for lane in others
+        # One that would be idle helps others, whose features are then not where they are needed.
+        return not worker.calls and any(
+            (worker.matches and self._match(worker, lane))
+            or (worker.extracts and self._extract(worker, lane))
+            for lane in self._lanes.values()
         )
 
     def _match(self, worker: _Worker, lane: _Lane) -> bool:
@@ -439,7 +445,9 @@ class _RayEngine(Engine):
 
     def _open(self, lane: _Lane) -> bool:
         """Open the next block of the stretch of a node; False if enough are, or none is left."""
-        if len(lane.blocks) >= _AHEAD * max(1, lane.workers) or not (lane or self._move(lane)):
+        used = len(self._images) - len(self._idle)
+        most = 1 if used * self._image_bytes > self._kept else _AHEAD * max(1, lane.workers)
+        if len(lane.blocks) >= most or not (lane or self._move(lane)):
             return False
         # Towards the end there is a block for everybody.
         size = min(_LARGEST_BLOCK, round(_BLOCK_SECONDS / self._pair_seconds))
@@ -482,7 +490,7 @@ class _RayEngine(Engine):
                     self._idle_bytes += image.size
                 elif image.ref is None:
                     del self._images[image.number]
-        while self._idle_bytes > self._kept_bytes * self._nodes:
+        while self._idle_bytes > self._kept:
             number, image = self._idle.popitem(last=False)
             self._idle_bytes -= image.size
             del self._images[number]
@@ -509,13 +517,13 @@ class _RayEngine(Engine):
             return self._lost(call, error, blamed=blamed)
         if isinstance(item, _Image):
             item.node, item.size = worker.node, value
+            self._image_bytes += 0.2 * (value - self._image_bytes)
             if not item.users:
                 self._idle[item.number] = item
                 self._idle_bytes += item.size
             return []
         if isinstance(item, _Block):
             rows, seconds = value
-            # A mean that follows slowly.
             self._pair_seconds += 0.2 * (seconds / len(rows) - self._pair_seconds)
             self._close(item)
             return self._results(rows)
