@@ -194,28 +194,29 @@ def test_a_worker_killed_on_the_way(listed, views, local, tmp_path):
 
 
 def test_a_node_lost_on_the_way(cluster, listed, views, local, tmp_path, monkeypatch):
-    """The features that it holds are lost with it."""
+    """All features are lost with the only node that has workers, and others take over."""
+
+    class Other:
+        def ready(self):
+            return True
+
+    # Somebody else has the other nodes, at first.
+    others = [ray.remote(Other).options(num_cpus=1).remote() for _ in range(2)]
+    assert all(ray.get([other.ready.remote() for other in others]))
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
-    engines, lost = [], []
-    begin, forget = ray_engine._RayEngine._begin, ray_engine._Image.forget
+    lost = []
+    forget = ray_engine._Image.forget
+    monkeypatch.setattr(
+        ray_engine._Image, "forget", lambda image: lost.append(image.node) or forget(image)
+    )
 
-    def noted(engine, indices):
-        engines.append(engine)
-        begin(engine, indices)
+    def remove():
+        cluster.remove_node(node)
+        for other in others:
+            ray.kill(other)
 
-    def counted(image):
-        lost.append(image.node)
-        forget(image)
-
-    def remove(progress):
-        held = [image for image in engines[0]._images.values() if image.node == node.node_id]
-        if progress.finished >= 5 and held and node in cluster.list_all_nodes():
-            cluster.remove_node(node)
-
-    monkeypatch.setattr(ray_engine._RayEngine, "_begin", noted)
-    monkeypatch.setattr(ray_engine._Image, "forget", counted)
     run = functools.partial(run_batch, CONFIG, read_pairs(listed, views), formats=["npz"])
-    run(tmp_path, engine="ray", progress=lambda now: engines and remove(now))
+    run(tmp_path, engine="ray", progress=once(8, remove))
     assert node.node_id in lost
     assert_same(tmp_path, local)
 
