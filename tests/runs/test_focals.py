@@ -22,6 +22,7 @@ from manymatch.runs.focals import (
     is_shared,
     shared_focals,
 )
+from manymatch.runs.merge import merge_batch
 from manymatch.runs.runner import RunInterrupted
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_images import make_images
@@ -266,6 +267,49 @@ def test_a_shared_batch_is_the_same_however_it_is_run(listed, tmp_path):
         run_batch(CONFIG, listed, whole, camera_per="all", formats=["npz"])
     with pytest.raises(ValueError, match=r"^camera_per must be one of 'pair', .*, got 'each'"):
         run_batch(CONFIG, listed, whole, camera_per="each")
+
+
+@pytest.mark.usefixtures("determined")
+def test_shards_share_focal_lengths(listed, tmp_path):
+    """They are run and joined twice, as all pairs decide about focal lengths."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    how = {"camera_per": "folder", "formats": ["npz"]}
+    run_batch(CONFIG, listed, whole, workers=1, **how)
+    for repeated in (False, True):
+        for number in (2, 1, 3):
+            summary = run_batch(CONFIG, listed, out, shard=f"{number}/3", **how)
+            assert summary.computed > 0
+            told = any("when all shards are joined" in note for note in summary.notes)
+            assert told is not repeated
+        if not repeated:
+            some = merge_batch(out, [out / "shards" / "2-of-3"])
+            assert "8 of 12 pairs are not finished yet." in some.notes
+        summary = merge_batch(out, formats=["npz"])
+        assert summary.finished == len(listed)
+        stale = "12 of 12 pairs are to be matched with the focal lengths" in str(summary.notes)
+        assert stale is not repeated
+        assert (rows(out) == rows(whole)) is repeated
+    assert merge_batch(out, formats=["npz"]).computed == 0
+    for path in (whole / "matches").iterdir():
+        assert path.read_bytes() == (out / "matches" / path.name).read_bytes()
+    # A folder that is joined from the beginning is the same, and needs no more work.
+    again = tmp_path / "again"
+    merge_batch(again, sorted((out / "shards").iterdir()))
+    assert rows(again) == rows(whole)
+    assert run_batch(CONFIG, listed, again, **how).computed == 0
+
+
+@pytest.mark.usefixtures("determined")
+def test_the_second_pass_of_joined_shards_can_be_done_by_one_machine(listed, tmp_path):
+    how = {"camera_per": "all"}
+    run_batch(CONFIG, listed, tmp_path / "whole", workers=1, **how)
+    for number in (1, 2):
+        run_batch(CONFIG, listed, tmp_path / "out", shard=f"{number}/2", **how)
+    merge_batch(tmp_path / "out")
+    assert run_batch(CONFIG, listed, tmp_path / "out", **how).computed == len(listed)
+    assert rows(tmp_path / "out") == rows(tmp_path / "whole")
+    assert merge_batch(tmp_path / "out").computed == 0
+    assert rows(tmp_path / "out") == rows(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("determined")

@@ -19,6 +19,7 @@ from manymatch.io.pairs import Pair, PairList, numbered, posed
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.focals import FirstPass
+from manymatch.runs.journal import NAME, check_folder, stream_journal
 from manymatch.runs.match_store import BatchJournal
 from manymatch.runs.outputs import ANY_PAIRS, checked_formats, write_outputs
 from manymatch.runs.ray_engine import ray_cluster
@@ -29,7 +30,7 @@ from manymatch.runs.tables import Reason, count_reasons, write_json, write_table
 from manymatch.runs.work import PairWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from manymatch.runs.journal import Journal
@@ -160,7 +161,9 @@ def run_batch(
     shard : str, optional
         "3/16" works on the third of sixteen parts of the pairs, in ``out_folder/shards/03-of-16``,
         for several machines; the parts have images in common. `merge_batch` joins them, and then
-        writes the files of the matches, which a shard keeps if `formats` has any.
+        writes the files of the matches, which a shard keeps if `formats` has any. With another
+        `camera_per` than "pair", the shards are run and joined twice: what all pairs say of focal
+        lengths is known after the first time.
     retry_errors : bool
         Try pairs again that an earlier run could not even try, as when a file was missing. Those
         that failed for lack of memory or by a fault of the system are always tried again.
@@ -216,12 +219,8 @@ def run_batch(
     folder = output_folder(out_folder, "out")
     check_camera(cameras, "cameras")
     only = None
+    joined, whole = folder, dict(header)
     if shard is not None:
-        if camera_per != "pair":
-            raise ValueError(
-                "shard must be left out where focal lengths are shared by pairs, as all pairs "
-                f"decide them, got {shard!r} with camera_per {camera_per!r}"
-            )
         part = Shard.of(shard)
         folder, header["shard"] = part.folder(folder), str(part)
         only = part.indices(listed[:total])
@@ -269,25 +268,44 @@ def run_batch(
                 )
 
         execute(run)
-        computed = run.computed
+        computed, remarks = run.computed, []
         if camera_per != "pair" and not run.interrupted:
-            first = FirstPass.of(
-                (row["index"], row) for row in journal.records() if row["index"] < total
-            )
-            run = Run(
-                {JOURNAL: journal},
-                total,
-                **counted(),
-                repeat=first.is_stale,
-                label="with shared focal lengths",
-            )
-            execute(run, first)
-            computed = max(computed, run.computed)
+            # All pairs decide about focal lengths; those of other shards are where they are joined.
+            rows = journal.records() if shard is None else joined_rows(joined, whole)
+            first = FirstPass.of((row["index"], row) for row in rows if row["index"] < total)
+            if len(first.rows) == total:
+                run = Run(
+                    {JOURNAL: journal},
+                    total,
+                    **counted(),
+                    only=only,
+                    repeat=first.is_stale,
+                    label="with shared focal lengths",
+                )
+                execute(run, first)
+                computed = max(computed, run.computed)
+            else:
+                remarks.append(
+                    "All pairs decide about focal lengths that pairs share: when all shards are "
+                    "joined by batch-merge, the same command matches those of this one with them."
+                )
         files = []
         if not run.interrupted and shard is None:
             files = write_outputs(folder, chosen, journal.records, journal.matches, camera_per)
         table = columns(with_rank_one)
-        return run.deliver(finish(journal, run, computed, total, table, header, files, start))
+        return run.deliver(
+            finish(journal, run, computed, total, table, header, files, start, remarks)
+        )
+
+
+def joined_rows(folder: Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Go through the rows of the folder where shards of a batch are joined, if they are."""
+    if (folder / NAME).exists():
+        check_folder(folder, header)
+        for row in stream_journal(folder)[1]:
+            with contextlib.suppress(ValueError):
+                check_row(row, None, header["pair_count"])
+                yield row
 
 
 def counted() -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from manymatch._files import as_folder, limit, output_folder, reading
 from manymatch._validate import CAMERA_PER, choice, count, flag, integer
 from manymatch.runs.batch import JOURNAL, BatchSummary, counted, finish
+from manymatch.runs.focals import FirstPass
 from manymatch.runs.journal import FORMAT, NAME, difference, stream_journal
 from manymatch.runs.match_store import BatchJournal, LogFile
 from manymatch.runs.outputs import check_batch_formats, write_outputs
@@ -34,7 +35,7 @@ _CHUNK = 256
 # Shards that a sentence lists.
 _TOLD = 10
 # State of a pair in the joined journal.
-_ABSENT, _FAILED, _DONE = range(3)
+_ABSENT, _FAILED, _STALE, _DONE = range(4)
 
 
 def merge_batch(
@@ -90,11 +91,23 @@ def merge_batch(
         state = np.zeros(total, dtype=np.int8)
         for row in journal.records():
             state[row["index"]] = _state(row)
-        added, damaged = 0, dict.fromkeys(map(str, folders), 0)
-        for folder in folders:
-            for rows in _chunks(folder, state, total, damaged, matches=common["matches"]):
-                journal.append(rows)
-                added += len(rows)
+        before, damaged = state.copy(), dict.fromkeys(map(str, folders), 0)
+
+        def bring(first: FirstPass | None = None) -> None:
+            for folder in folders:
+                for rows in _chunks(folder, state, first, damaged, matches=common["matches"]):
+                    journal.append(rows)
+
+        bring()
+        added = int(np.count_nonzero(state > before))
+        if common["camera_per"] != "pair":
+            # Pairs that were matched again with the focal lengths that all pairs decide.
+            first = FirstPass.of((row["index"], row) for row in journal.records())
+            for row in journal.records():
+                state[row["index"]] = _state(row, first)
+            before = state.copy()
+            bring(first)
+            added = max(added, int(np.count_nonzero(state > before)))
         run = Run({JOURNAL: journal}, total, **counted())
         notes = [*_missing(headers, state), *_damaged(damaged)]
         files = []
@@ -138,12 +151,14 @@ def _without_number(header: dict[str, Any]) -> dict[str, Any]:
     return {**header, "shard": f"of {Shard.of(header['shard']).count}"}
 
 
-def _state(row: dict[str, Any]) -> int:
-    return _FAILED if row["verdict"] == ERROR else _DONE
+def _state(row: dict[str, Any], first: FirstPass | None = None) -> int:
+    if row["verdict"] == ERROR:
+        return _FAILED
+    return _STALE if first is not None and first.is_stale(row) else _DONE
 
 
 def _chunks(
-    folder: Path, state: Any, total: int, damaged: dict[str, int], *, matches: bool
+    folder: Path, state: Any, first: FirstPass | None, damaged: dict[str, int], *, matches: bool
 ) -> Iterator[list[dict[str, Any]]]:
     """Go through the rows of a shard that say more than those that are there; update the state.
 
@@ -158,15 +173,15 @@ def _chunks(
                 log = stack.enter_context(LogFile(folder))
         for row in records:
             with contextlib.suppress(ValueError):
-                check_row(row, None, total)
-                if _state(row) > state[row["index"]]:
+                check_row(row, None, len(state))
+                if _state(row, first) > state[row["index"]]:
                     if matches and row["verdict"] != ERROR:
                         try:
                             row[PACKED] = _packed(log, row.pop(STORED, None))
                         except ValueError:
                             damaged[str(folder)] += 1
                             continue
-                    state[row["index"]] = _state(row)
+                    state[row["index"]] = _state(row, first)
                     rows.append(row)
             if len(rows) >= _CHUNK:
                 yield rows
@@ -191,9 +206,12 @@ def _damaged(damaged: dict[str, int]) -> list[str]:
 
 def _missing(headers: Sequence[dict[str, Any]], state: Any) -> list[str]:
     """Say which shards and how many pairs are not there."""
-    left = int(np.count_nonzero(state == _ABSENT))
+    left, stale = (int(np.count_nonzero(state == kind)) for kind in (_ABSENT, _STALE))
     if not left:
-        return []
+        return [
+            f"{stale:,} of {count(len(state), 'pair')} are to be matched with the focal lengths "
+            "that all pairs decide: the shards run and joined again do that, or the batch itself."
+        ] * (stale > 0)
     shards = [Shard.of(header["shard"]) for header in headers]
     absent = sorted(set(range(1, shards[0].count + 1)) - {shard.number for shard in shards})
     notes = [f"{left:,} of {count(len(state), 'pair')} are not finished yet."]
