@@ -94,8 +94,8 @@ Out<double> source_trust(const Ranks& source, const Vector& prior,
 Out<int> best(const Edges& edges, const std::optional<Ranks>& rank,
               const std::optional<Ranks>& source, const std::optional<Vector>& belief,
               std::size_t count) {
-  GraphInput input{.num0 = 0, .num1 = 0, .edges = view_of(edges), .rank = view_of(rank),
-                   .proposals = {}};
+  GraphInput input{
+      .num0 = 0, .num1 = 0, .edges = view_of(edges), .rank = view_of(rank), .proposals = {}};
   input.source = view_of(source);
   input.belief = view_of(belief);
   if (rank) check_length("rank", rank->shape(0), input.num_edges());
@@ -144,6 +144,8 @@ void bind_graph(nb::module_& m) {
   m.def("source_trust", &source_trust, nb::arg("source"), nb::arg("prior"), nb::arg("squared"),
         nb::arg("dimensions"),
         "Factor of every source by the residuals (M, E) of models, in squared thresholds.");
+  m.def("trust_factor", &SourceTrust::factor_of, nb::arg("relative_share"),
+        "Factor on the priors of a source by its share relative to the largest.");
   m.def(
       "belief_factors",
       [](const Vector& belief, const std::optional<Ranks>& source, const Ranks& considered) {

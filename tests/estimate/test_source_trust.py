@@ -45,7 +45,7 @@ def trust_by_definition(source, prior, squared, dimensions):
         shares.append(best)
     if max(shares) <= 0.0:
         return [1.0] * len(shares)
-    return [max((s / max(shares)) ** 2, constant("kLeastTrust", TRUST)) for s in shares]
+    return [_core.trust_factor(s / max(shares)) for s in shares]
 
 
 @given(st.integers(1, 70), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3), st.data())
@@ -116,6 +116,31 @@ def test_merged_graphs_are_cut_where_they_are(known, count):
     of_core = merged.edges.astype(np.int32), merged.rank, merged.source, merged.prior
     first = list(range(min(count, len(edges))))
     assert _core.best_edges(*of_core, count).tolist() == first
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_trust_of_a_pair_is_that_of_its_pose(seed):
+    """What the searches find out is what residuals of the pose say, computed here."""
+    merged = manymatch.merge_graphs(
+        [true_scene(20 + seed, 300).graph, wrong_scene(30 + seed, 100).graph]
+    )
+    source = np.where((merged.source == 1) | (merged.edges[:, 0] % 3 == 0), 1, 0)
+    graph = with_graph(merged, source=source)
+    # Without the filter, and with equal ranks, all edges have one prior.
+    found = run(graph, disable=("filter",))
+    rays = [
+        np.column_stack([points[graph.edges[:, side]], np.ones(len(source))]) @ np.linalg.inv(K).T
+        for side, points in enumerate((graph.points0, graph.points1))
+    ]
+    essential = found.pose.essential()
+    error = np.einsum("ei,ij,ej->e", rays[1], essential, rays[0]) * K[0][0] / found.threshold_px
+    slopes = (rays[0] @ essential.T)[:, :2], (rays[1] @ essential)[:, :2]
+    squared = error**2 / sum((slope**2).sum(axis=1) for slope in slopes)
+    squared = np.where(found.inliers, squared, np.maximum(squared, 1.5))  # not behind a camera
+    prior = [0.3] * len(source)
+    expected = trust_by_definition(source.tolist(), prior, [squared.tolist()], 1)
+    np.testing.assert_allclose(found.source_trust, expected, atol=0.01)
+    assert 0.1 < expected[1] < 0.6
 
 
 def test_a_source_of_wrong_edges_is_not_trusted():

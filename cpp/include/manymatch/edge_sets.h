@@ -66,7 +66,8 @@ std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b);
 // The best `count` edges, ascending: by rank, then by what matchers say of them, then by place; of
 // several sources each has its turn. A list in this order, as merge_graphs makes it, is cut there.
 std::vector<int> best_edges(const GraphInput& input, std::size_t count);
-// The `count` edges of the largest prior among those considered, ascending; of equal ones the first.
+// The `count` edges of the largest prior among those considered, ascending; of equal ones the
+// first.
 std::vector<int> likeliest_edges(const Levels& levels, std::vector<int> considered,
                                  std::size_t count);
 // Flags of all edges: those considered that the motion filter keeps.

@@ -50,10 +50,7 @@ std::vector<double> SourceTrust::factors() const {
   const double largest = *std::max_element(share_.begin(), share_.end());
   std::vector<double> factors(share_.size(), 1.0);
   if (!(largest > 0.0)) return factors;
-  for (std::size_t s = 0; s < factors.size(); ++s) {
-    const double relative = share_[s] / largest;
-    factors[s] = std::max(relative * relative, kLeastTrust);
-  }
+  for (std::size_t s = 0; s < factors.size(); ++s) factors[s] = factor_of(share_[s] / largest);
   return factors;
 }
 

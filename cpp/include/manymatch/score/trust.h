@@ -1,6 +1,7 @@
 // How far each source of edges can be trusted, judged by the pair itself.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,8 +28,11 @@ class SourceTrust {
 
   // Takes a model: its inliers, and all residuals in squared thresholds.
   void look_at(MaskView inliers, std::span<const double> squared);
-  // Factor of each source: its share over the largest one, squared.
+  // Factor of each source, by its share over the largest one.
   std::vector<double> factors() const;
+  static double factor_of(double relative_share) {
+    return std::max(relative_share * relative_share, kLeastTrust);
+  }
 
  private:
   std::vector<int> source_;
