@@ -11,7 +11,7 @@ PACKAGE = ROOT / "src" / "manymatch"
 # Private modules first: they are tools of all others. `viz` stands before `matcher`, whose results
 # draw themselves with it; it draws graphs and estimates and knows of no matcher.
 ORDER = (
-    *("_core", "_validate", "_settings", "_files", "_pickles", "_environment"),
+    *("_core", "_validate", "_settings", "_environment", "_remote", "_files", "_pickles"),
     *("graph", "geometry", "io", "features", "associate", "estimate", "compat", "viz", "matcher"),
     *("runs", "datasets", "evaluate", "cli"),
 )

@@ -13,6 +13,8 @@ import math
 import os
 import re
 import stat
+import tempfile
+import threading
 import tokenize
 import zipfile
 import zlib
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch._remote import RemotePath, is_remote, located
 from manymatch._validate import refusal
 
 if TYPE_CHECKING:
@@ -100,16 +103,27 @@ def unreadable(path: object, want: str, reason: str, cause: object = None) -> Va
 
 
 def as_path(path: object, name: str = "path") -> Path:
-    """Check that an argument is the name of a file."""
+    """Check that an argument is the name of a file; one at an address is a `RemotePath`."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise refusal(name, "the name of a file", path)
-    return Path(path)
+    return located(path)
 
 
-def as_folder(path: object, name: str = "folder") -> Path:
-    """Check that an argument is the name of an existing folder."""
+def local_path(path: object, name: str = "path") -> Path:
+    """Check that an argument is the name of a file or folder of this machine."""
+    place = as_path(path, name)
+    if is_remote(place):
+        raise ValueError(f"{name} must be on this machine, got {str(place)!r}")
+    return place
+
+
+def as_folder(path: object, name: str = "folder", *, output: bool = False) -> Path:
+    """Check that an argument is the name of an existing folder.
+
+    For `output` an address is one as well, as folders there are made with their first file.
+    """
     folder = as_path(path, name)
-    if not folder.is_dir():
+    if not (output and is_remote(folder)) and not folder.is_dir():
         kind = ValueError if folder.exists() else MissingFileError
         raise kind(f"{name} must be an existing folder, got {str(folder)!r}")
     return folder
@@ -139,6 +153,16 @@ def output_file(path: object, name: str) -> Path:
 
 def _why_unwritable(folder: Path) -> str:
     """Say why nothing can be written to a folder; empty if something can."""
+    if is_remote(folder):
+        try:
+            if folder.is_file():
+                return "it is a file"
+            tried = folder / f".{os.urandom(16).hex()}.tmp"
+            tried.write_bytes(b"")
+            tried.unlink()
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
     if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
         return os.strerror(errno.ENAMETOOLONG)
     place = folder
@@ -157,11 +181,14 @@ def _why_unwritable(folder: Path) -> str:
     return ""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path, most: str = "array_mb") -> BinaryIO:
     """Open a file for reading; a `ValueError` says why there is nothing to read, without its name.
 
-    A FIFO or a device could block for ever or never end, and is refused like a folder.
+    A FIFO or a device could block for ever or never end, and is refused like a folder. A file at an
+    address is read whole; `most` is the name of the limit in `LIMITS` of its size.
     """
+    if is_remote(path):
+        return BytesIO(_fetched(path, most))
     try:
         _refuse_special(path.stat().st_mode)
         # Between the two calls the name may become another file's; a FIFO must not block then.
@@ -178,6 +205,42 @@ def open_regular(path: Path) -> BinaryIO:
         raise
 
 
+# The last file that a thread has fetched: of an image, pixels and tags are read one after another.
+_last = threading.local()
+# What a file system may say about a file that changes whenever its content does.
+_VERSIONS = ("ETag", "etag", "LastModified", "created", "modified", "mtime", "updated")
+
+
+def _fetched(path: RemotePath, most: str) -> bytes:
+    """Read a whole file at an address, of at most the size of a limit; errors as `open_regular`."""
+    try:
+        info = path.info()
+        if info["type"] == "directory":
+            raise ValueError("it is a folder")
+        size, largest = info.get("size"), limit(most) * _MEGABYTE
+        if size is not None and size > largest:
+            raise too_large("it has more megabytes", most)
+        known = (path, [(name, info[name]) for name in _VERSIONS if name in info], size)
+        if known[1] and getattr(_last, "known", None) == known:
+            return bytes(_last.data)
+        data = path.read_bytes(size, largest)
+    except FileNotFoundError as error:
+        raise MissingFileError("there is no such file") from error
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+    if len(data) > largest:
+        raise too_large("it has more megabytes", most)
+    _last.known, _last.data = known, data
+    return data
+
+
+def file_size(file: BinaryIO) -> int:
+    """Return the size of a file that `open_regular` opened."""
+    if isinstance(file, BytesIO):
+        return file.getbuffer().nbytes
+    return os.fstat(file.fileno()).st_size
+
+
 def _refuse_special(mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = next((name for test, name in _KINDS if test(mode)), "no regular file")
@@ -190,8 +253,9 @@ def read_bytes(path: object, want: str, most: str = "array_mb") -> bytes:
     `most` is the name of the limit in `LIMITS` of its size.
     """
     source = as_path(path)
-    with reading(source, want, OSError, ValueError, MemoryError), open_regular(source) as file:
-        size = os.fstat(file.fileno()).st_size
+    wrong = (OSError, ValueError, MemoryError)
+    with reading(source, want, *wrong), open_regular(source, most) as file:
+        size = file_size(file)
         if size > limit(most) * _MEGABYTE:
             raise too_large("it has more megabytes", most)
         # Not to its end, as it may be growing, and files of /proc have no size.
@@ -223,9 +287,14 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
 def whole_file(path: object) -> Iterator[Path]:
     """Give a name beside `path` to write to, which becomes `path` when the block ends well.
 
-    The file and its name are on disk then.
+    The file and its name are on disk then. At an address it is written when the block has ended.
     """
     target = as_path(path)
+    if is_remote(target):
+        with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
+            yield (local := Path(place) / "file")
+            target.upload(local)
+        return
     if target.is_dir() or not target.parent.is_dir():
         raise refusal("path", "a file in an existing folder", str(target))
     # In the same folder, as only there a rename is atomic.
@@ -247,6 +316,14 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
     `folder` is made if needed. Files that go then are named in `replaced`, by their paths in
     `folder`; those that the block did not write stay as they are if it fails.
     """
+    if is_remote(folder):
+        with tempfile.TemporaryDirectory(prefix="manymatch-") as local:
+            yield Path(local)
+            for name in replaced:
+                (folder / name).unlink(missing_ok=True)
+            for source in sorted(path for path in Path(local).rglob("*") if path.is_file()):
+                (folder / source.relative_to(local).as_posix()).upload(source)
+        return
     make_folder(folder)
     with _locked(folder):
         # Of runs that were killed; nobody else is here now.
@@ -296,6 +373,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names of the files of a folder are on disk."""
+    if is_remote(folder):
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -309,6 +388,8 @@ def sync_folder(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder, and those above it, that stay after a crash; one that is there is left."""
+    if is_remote(folder):
+        return
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for place in missing:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import Annotated, Any
 
@@ -18,6 +16,7 @@ from manymatch.cli.console import (
     UNSOLVED,
     Json,
     check_images,
+    command_line,
     deliver,
     print_json,
     print_plain,
@@ -77,7 +76,7 @@ def run(
 
     def write() -> dict[str, Path]:
         with working("Writing", quiet=as_json):
-            return result.save(folder, shlex.join(["manymatch", *sys.argv[1:]]))
+            return result.save(folder, command_line())
 
     def show(written: dict[str, Path]) -> None:
         files = {name: str(path) for name, path in written.items()}

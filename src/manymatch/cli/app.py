@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import inspect
+import operator
 import os
 import shlex
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
 
+from manymatch._remote import located
 from manymatch._validate import suggest
 from manymatch.cli.console import UsageError, clean_exit, print_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Module of a command, and the first sentence of its help, in the order of the listing.
 COMMANDS = {
@@ -84,8 +92,40 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
 
 def _command(name: str, function: Any, **settings: Any) -> Any:
     single = typer.Typer(**SETTINGS)
-    single.command(name, **settings)(function)
+    single.command(name, **settings)(_with_addresses(function))
     return typer.main.get_command(single)
+
+
+# Stands for `Path`, and has its name in the help: Typer would make a local path of an address.
+_Location: Any = type("path", (), {})
+_LOCATIONS: dict[Any, Any] = {
+    Path: _Location,
+    Path | None: _Location | None,
+    list[Path] | None: list[_Location] | None,
+}
+
+
+def _with_addresses(function: Callable[..., None]) -> Callable[..., None]:
+    """Let every path that a command takes be an address of fsspec as well."""
+    signature = inspect.signature(function, eval_str=True)
+    parameters = []
+    for parameter in signature.parameters.values():
+        hint, *details = get_args(parameter.annotation) or [parameter.annotation]
+        if hint in _LOCATIONS:
+            details = [copy.copy(detail) for detail in details]
+            for detail in details:
+                detail.parser = located
+            annotation = operator.getitem(Annotated, (_LOCATIONS[hint], *details))
+            parameter = parameter.replace(annotation=annotation)  # noqa: PLW2901
+        parameters.append(parameter)
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        function(**given)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def _unknown_command(args: list[str], known: list[str]) -> str:

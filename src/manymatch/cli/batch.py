@@ -60,11 +60,19 @@ def run(
         ),
     ],
     images: Annotated[
-        Path | None, typer.Option(help="Folder of the images; by default that of the list.")
+        Path | None,
+        typer.Option(
+            help="Folder of the images, also an address such as s3://bucket/photos; by default "
+            "that of the list."
+        ),
     ] = None,
     out_folder: Annotated[
         Path,
-        typer.Option("--out", help="Folder for the tables; an interrupted run continues there."),
+        typer.Option(
+            "--out",
+            help="Folder for the tables, also an address such as s3://bucket/run; an interrupted "
+            "run continues there.",
+        ),
     ] = Path("out/batch"),
     workers: flags.Workers = 0,
     limit: flags.Limit = None,

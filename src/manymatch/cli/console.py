@@ -16,6 +16,7 @@ import typer
 
 from manymatch._environment import out_of_memory
 from manymatch._files import MissingFileError
+from manymatch._remote import masked
 from manymatch._validate import count, suggest
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ def print_error(sentence: str) -> None:
 def printable(text: str) -> str:
     """Escape what is no text: names of files may hold any bytes."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def command_line() -> str:
+    """Return what was called, as a report tells it."""
+    return masked(shlex.join(["manymatch", *sys.argv[1:]]))
 
 
 def check_file(path: Path, name: str, want: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import output_folder
+from manymatch._files import local_path, output_folder
 from manymatch._validate import count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
@@ -50,7 +50,7 @@ def run(
     """
     if settings.get("preset", default_preset()[0]) == "classic":
         settings = {"max_keypoints": _SIFT_KEYPOINTS, **settings}
-    output_folder(out_folder, "--out")
+    output_folder(local_path(out_folder, "--out"), "--out")
     matcher = Matcher(**settings, **runtime)
     pair = demo_pair()
     true = RelativePose(pair.R, pair.t)  # type: ignore[arg-type] # this pair has its true pose

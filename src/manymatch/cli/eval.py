@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import LONGEST_NAME, output_folder, safe_name, write_text
+from manymatch._files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
 from manymatch._validate import CAMERA_PER, choice, count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
@@ -122,7 +122,7 @@ def run(
         )
         for name in method or [config.method]
     }
-    output_folder(out_folder, "--out")
+    output_folder(local_path(out_folder, "--out"), "--out")
     with working("Opening the sets", quiet=as_json):
         sources = open_sources(
             sets,

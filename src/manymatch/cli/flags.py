@@ -21,6 +21,7 @@ from typing import (
 
 import typer
 
+from manymatch._remote import RemotePath
 from manymatch._validate import CAMERA_PER, ENGINES, suggest
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
@@ -52,7 +53,10 @@ Offline = Annotated[
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(help="Folder in which features are kept.", rich_help_panel=COMMON),
+    typer.Option(
+        help="Folder in which features are kept, also an address such as s3://bucket/features.",
+        rich_help_panel=COMMON,
+    ),
 ]
 SETS_HELP = (
     "Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of pairs, "
@@ -331,7 +335,7 @@ def protocol(name: object, settings: dict[str, Any]) -> Protocol:
     """Return a protocol by its name; a file of all settings has no place beside it."""
     checked_protocol(name)
     given = settings.get("preset")
-    from_file = isinstance(given, Path)
+    from_file = isinstance(given, Path | RemotePath)
     if from_file:
         raise ValueError(
             f"--protocol and --config must not be given together, got {name!r} and {str(given)!r}"

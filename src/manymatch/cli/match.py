@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +18,7 @@ from manymatch.cli.console import (
     UNSOLVED,
     Json,
     check_images,
+    command_line,
     deliver,
     print_json,
     print_plain,
@@ -44,7 +43,10 @@ EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --with-rank-one"
 
 @flags.setting_flags(FeatureConfig, Association, Options)
 def run(
-    image0: Annotated[Path, typer.Argument(help="The first image.")],
+    image0: Annotated[
+        Path,
+        typer.Argument(help="The first image: a file, or an address such as s3://bucket/a.jpg."),
+    ],
     image1: Annotated[Path, typer.Argument(help="The second image.")],
     camera0: Annotated[
         str | None,
@@ -124,7 +126,7 @@ def run(
         )
 
     def write() -> dict[str, Path]:
-        command = shlex.join(["manymatch", *sys.argv[1:]])
+        command = command_line()
         with working("Writing", quiet=as_json):
             return result.save(folder, chosen, picture=picture, report=report, command=command)
 

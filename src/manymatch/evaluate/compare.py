@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_path
+from manymatch._files import local_path
 from manymatch._validate import choice, count
 from manymatch.evaluate.run import RunResult
 from manymatch.evaluate.statistics import (
@@ -188,7 +188,7 @@ def _runs(
     folder: object, name: str, method: str | None, preset: str | None
 ) -> dict[str, RunResult]:
     """Find the runs at or below a folder, by set."""
-    place = as_path(folder, name)
+    place = local_path(folder, name)
     folders = [path.parent for path in sorted(place.rglob(NAME))] if place.is_dir() else []
     if not folders:
         raise ValueError(f"{name} must be the folder of a run, got {str(place)!r}")

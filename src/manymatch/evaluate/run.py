@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-from manymatch._files import as_path
+from manymatch._files import local_path
 from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.estimate.options import Options
@@ -186,7 +186,7 @@ class RunResult:
         ValueError
             If there is no run in the folder, or none of its pairs is finished.
         """
-        place = as_path(folder, "run")
+        place = local_path(folder, "run")
         if not (place / NAME).is_file():
             raise refusal("run", "the folder of a finished run", str(place))
         header, records = read_journal(place)
@@ -381,7 +381,7 @@ def run_set(
     RunInterrupted
         At Ctrl-C, when everything finished has been written, with the results so far.
     """
-    target = as_path(folder, "out")
+    target = local_path(folder, "out")
     total = num_pairs(len(source), limit)
     threads = num_workers(workers)
     if not configs:

@@ -201,8 +201,6 @@ class FeatureCache:
         """Return the arrays of an entry; None when it is missing, damaged or of another key."""
         h5py = _h5py()
         path = self.path(key)
-        if not path.is_file():
-            return None
         try:
             content, sizes = read_bytes(path, "an entry of the cache"), Sizes()
             with h5py.File(io.BytesIO(content), "r") as file:

@@ -47,7 +47,7 @@ class ColmapWriter(PairWriter):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._folder = _files.as_folder(folder)
+        self._folder = _files.as_folder(folder, output=True)
 
     @property
     def path(self) -> Path:
@@ -113,7 +113,7 @@ def write_colmap_features(folder: str | os.PathLike[str], name: str, points: Arr
         The file, which appears under its name only when it is complete.
     """
     text = _text(float_array(points, "points", "an (N, 2) array of pixels", (None, 2)))
-    target = _files.as_folder(folder) / f"{image_name(name, 'name')}.txt"
+    target = _files.as_folder(folder, output=True) / f"{image_name(name, 'name')}.txt"
     target.parent.mkdir(parents=True, exist_ok=True)
     _files.write_whole(target, lambda file: file.write(text))
     return target

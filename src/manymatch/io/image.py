@@ -19,6 +19,7 @@ from manymatch._files import (
     MissingFileError,
     as_path,
     error_type,
+    file_size,
     limit,
     open_regular,
 )
@@ -150,7 +151,7 @@ def _opened(source: Path) -> BinaryIO:
         file = open_regular(source)
     except ValueError as error:
         raise _ReadError(str(error)) from error
-    if os.fstat(file.fileno()).st_size == 0:
+    if file_size(file) == 0:
         file.close()
         raise _ReadError("it is empty")
     return file

@@ -22,6 +22,7 @@ from manymatch._files import (
     reading,
     too_large,
 )
+from manymatch._remote import RemotePath, is_remote
 from manymatch._validate import (
     FloatArray,
     IndexArray,
@@ -108,7 +109,7 @@ class Pair:
         for side in "01":
             for name, kind, want in (
                 ("name", str, "the name of an image"),
-                ("path", Path, "a Path"),
+                ("path", Path | RemotePath, "a Path"),
                 ("camera", Camera | None, "a Camera or None"),
             ):
                 value = getattr(self, name + side)
@@ -274,7 +275,8 @@ def read_pairs(path: object, images: object) -> PairList:
     path : path
         The list, UTF-8 text.
     images : path
-        Folder in which the names are; a name may also be an absolute path.
+        Folder in which the names are; a name may also be an absolute path. Where the folder is an
+        address of fsspec, such as ``s3://bucket/photos``, all names are below it.
 
     Returns
     -------
@@ -303,6 +305,8 @@ def read_pairs(path: object, images: object) -> PairList:
             try:
                 line_names, more = _columns(line)
                 room.take(line_names, more, names)
+                for name in line_names if is_remote(folder) else ():
+                    _ = folder / name  # an error for a name that is not below it
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
             for name in line_names:

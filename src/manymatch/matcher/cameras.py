@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from manymatch._files import error_type, read_text
+from manymatch._remote import located, masked
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.colmap import FoundCamera, check_cameras, find_camera, is_cameras_text
@@ -19,6 +19,7 @@ from manymatch.io.image import exif_focal, orientation_axes, stored_orientation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 #: Standard deviation of the logarithm of a focal length from EXIF: it is rounded to millimetres,
 #: its definition by the diagonal is not followed by all, and a lens changes as it focuses. Values
@@ -105,7 +106,7 @@ def resolve_camera(
 
 def check_camera(camera: object, name: str) -> None:
     """Check a camera argument as far as it is not about an image; None is one."""
-    if isinstance(camera, str | os.PathLike) and _is_colmap(Path(camera)):
+    if isinstance(camera, str | os.PathLike) and _is_colmap(located(camera)):
         # Which of its cameras an image has, if any, is a question for each image.
         with _about(name):
             check_cameras(camera)
@@ -123,7 +124,7 @@ def parse_camera(text: str, name: str) -> Camera:
     (recognised by the camera number in front) or ``cameras.bin``. Pixels are as everywhere here,
     the centre of the top-left one at (0, 0); only COLMAP's files follow COLMAP and are converted.
     """
-    path = Path(text)
+    path = located(text)
     if _is_colmap(path):
         return _find_in_colmap(text, None, name).camera
     if path.suffix.lower() in _TEXT_FILES:
@@ -174,15 +175,15 @@ def read_camera(
     text = os.fspath(camera)
     if not isinstance(text, str) or not text.strip():
         raise refusal(name, "a camera or the name of a file with one", camera)
-    if _is_colmap(Path(text)):
+    if _is_colmap(located(text)):
         found = _find_in_colmap(text, image_path, name)
         which = "its only one" if found.image is None else f"that of {found.image!r}"
-        origin = f"camera {found.camera_id} of the COLMAP model {text!r}, {which}"
+        origin = f"camera {found.camera_id} of the COLMAP model {masked(text)!r}, {which}"
         return GivenCamera(found.camera, "colmap", origin)
     if text == UNKNOWN:
         return GivenCamera(None, "found", "unknown")
-    is_file = Path(text).suffix.lower() in _TEXT_FILES
-    return _given(parse_camera(text, name), f"read from {text!r}" if is_file else "given")
+    is_file = located(text).suffix.lower() in _TEXT_FILES
+    return _given(parse_camera(text, name), f"read from {masked(text)!r}" if is_file else "given")
 
 
 def _given(camera: Camera, origin: str) -> GivenCamera:

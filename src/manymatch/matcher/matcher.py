@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._files import as_folder
+from manymatch._remote import located
 from manymatch._validate import refusal
 from manymatch.associate.candidates import Association, Candidates, candidates, matcher_graph
 from manymatch.associate.merge import merge_graphs
@@ -432,19 +433,21 @@ def _resolved(camera: object, features: Features, name: str) -> ResolvedCamera:
 
 
 def _path(source: object) -> Path | None:
-    return Path(source) if isinstance(source, str | os.PathLike) else None
+    return located(source) if isinstance(source, str | os.PathLike) else None
 
 
 def image_names(image0: object, image1: object, images_folder: object = None) -> tuple[str, str]:
     """Return the names of the two images, different ones: paths below a folder of images."""
-    # Links are kept, as they are names that the user chose.
+    # Links are kept, as they are names that the user chose. An address is like a local path here.
     given = (_path(image0), _path(image1))
     paths = [None if path is None else Path(os.path.abspath(path)) for path in given]  # noqa: PTH100
-    root = Path(os.path.abspath(as_folder(images_folder, "images"))) if images_folder else None  # noqa: PTH100
+    folder = as_folder(images_folder, "images") if images_folder else None
+    root = None if folder is None else Path(os.path.abspath(folder))  # noqa: PTH100
     for side, path in enumerate(paths):
         if root is not None and path is not None and not path.is_relative_to(root):
             raise ValueError(
-                f"image{side} must be below the folder of images {str(root)!r}, got {str(path)!r}"
+                f"image{side} must be below the folder of images {str(folder)!r}, got "
+                f"{str(given[side])!r}"
             )
     if root is None:
         parents = [path.parent for path in paths if path is not None]

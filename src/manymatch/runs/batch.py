@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import manymatch
 from manymatch._files import output_folder
+from manymatch._remote import masked
 from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
@@ -420,7 +421,7 @@ def _header(
         "config_hash": _hash([settings]),
         **pairs_identity(pairs, device, network=config.needs_torch),
         "image_folder_hash": _hash(str(image.path.absolute()) for image in numbered(pairs)[0]),
-        "cameras": None if cameras is None else str(cameras),
+        "cameras": None if cameras is None else masked(str(cameras)),
         "camera_per": camera_per,
         "with_rank_one": with_rank_one,
         "matches": matches,

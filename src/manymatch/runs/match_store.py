@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._files import as_path, limit, open_regular, reading
+from manymatch._remote import is_remote
 from manymatch._validate import count, integer, refusal
 from manymatch.io.match_log import LogReader, LogWriter, MatchStore
 from manymatch.io.match_parquet import MATCHES_PARQUET, ParquetMatches
@@ -23,7 +24,7 @@ from manymatch.runs.rows import ERROR, PACKED, STORED, check_row
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-    from typing import Self
+    from typing import BinaryIO, Self
 
     from manymatch._validate import IndexArray
     from manymatch.io.matches import PairMatches
@@ -88,9 +89,15 @@ class BatchJournal(Journal):
 
     def close(self) -> None:
         """Release the folder."""
-        super().close()
+        try:
+            super().close()
+        finally:
+            if self._matches is not None:
+                self._matches.close()
+
+    def _write_before(self) -> None:
         if self._matches is not None:
-            self._matches.close()
+            self._matches.flush()
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write the matches, then the rows, and wait until they are on disk."""
@@ -118,9 +125,15 @@ class LogFile(LogReader):
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOG
+        self._file: BinaryIO | AppendLog
+        if is_remote(folder):
+            # Nothing is written there, as nothing is appended.
+            self._file = AppendLog(self.path)
+            super().__init__(self._file.read)
+            return
         with reading(self.path, _LOG_WANTED, ValueError):
-            self._file = open_regular(self.path)
-        super().__init__(lambda offset, length: os.pread(self._file.fileno(), length, offset))
+            file = self._file = open_regular(self.path)
+        super().__init__(lambda offset, length: os.pread(file.fileno(), length, offset))
 
     def close(self) -> None:
         """Close the file."""
