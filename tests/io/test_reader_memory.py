@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("PIL")
 pytest.importorskip("h5py")
+pytest.importorskip("pyarrow")
 if not Path("/proc/self/clear_refs").exists():
     pytest.skip("the peak of the memory is read from /proc", allow_module_level=True)
 
