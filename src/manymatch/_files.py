@@ -123,7 +123,9 @@ def as_folder(path: object, name: str = "folder", *, output: bool = False) -> Pa
     For `output` an address is one as well, as folders there are made with their first file.
     """
     folder = as_path(path, name)
-    if not (output and is_remote(folder)) and not folder.is_dir():
+    if is_remote(folder) and (output or not folder.tells_folders):
+        return as_path(path, name)
+    if not folder.is_dir():
         kind = ValueError if folder.exists() else MissingFileError
         raise kind(f"{name} must be an existing folder, got {str(folder)!r}")
     return folder

@@ -125,6 +125,11 @@ class RemotePath:
         return RemotePath(f"{self._root}://{name}{self._query}", listed)
 
     @property
+    def tells_folders(self) -> bool:
+        """Whether folders can be told from files, which a web server does not."""
+        return self._root not in _WEB
+
+    @property
     def _pure(self) -> PurePosixPath:
         return PurePosixPath(unquote(self._name) if self._root in _WEB else self._name)
 

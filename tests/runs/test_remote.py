@@ -1,9 +1,13 @@
 """Images, caches and results at addresses of fsspec: in memory, on disk and on a server of S3."""
 
+import functools
+import http.server
 import logging
+import pickle
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from pathlib import Path
 
@@ -437,6 +441,48 @@ def test_a_cache_that_cannot_be_reached_is_done_without(memory, images, monkeypa
     assert not cache.writable
     monkeypatch.setattr(type(memory), "info", fail)
     assert cache.read({"a": 1}) is None
+
+
+def test_images_are_read_from_a_web_server(images, tmp_path):
+    pytest.importorskip(
+        "aiohttp", reason="aiohttp is not installed, which makes http:// an address"
+    )
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Handler, directory=images)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            root = f"http://127.0.0.1:{server.server_port}"
+            put_images("memory://root/images", images)
+            image = manymatch_image(f"{root}/view001.png?key=value")
+            np.testing.assert_array_equal(image, manymatch_image(images / "view001.png"))
+            with pytest.raises(FileNotFoundError, match=r"view009.png' \(there is no such file\)"):
+                manymatch_image(f"{root}/view009.png")
+            (tmp_path / "pairs.txt").write_text("view000.png view001.png\n")
+            pairs = read_pairs(tmp_path / "pairs.txt", root)
+            assert run_batch(CONFIG, pairs, tmp_path / "out", workers=1).with_pose == 1
+            with pytest.raises(ValueError, match="out must be a folder that can be written to"):
+                run_batch(CONFIG, pairs, f"{root}/out")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_paths_can_be_sent_to_other_processes():
+    path = as_path("s3://key:Hunter2@bucket/a/b.png")
+    copied = pickle.loads(pickle.dumps(path))  # noqa: S301
+    assert copied == path
+    assert copied.address == path.address
+    assert {path: 1}[copied] == 1
+    assert (path.name, path.stem, path.suffix) == ("b.png", "b", ".png")
+    assert str(path.parent / "c") == "s3://***@bucket/a/c"
+    with pytest.raises(ValueError, match=r"on this machine|of this machine"):
+        path.chmod(0o600)
 
 
 # ---- faults

@@ -240,7 +240,7 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
     """
     import sqlite3
 
-    source = _files.as_path(path)
+    source = _files.local_path(path)
     with _files.reading(source, DATABASE, ValueError, OSError, sqlite3.Error, OverflowError):
         with _files.open_regular(source) as file:
             if not file.read(len(MAGIC)) == MAGIC:
