@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
+import io
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,7 @@ from manymatch._environment import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import BinaryIO
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _LOCAL = ("file", "local")
@@ -227,6 +229,10 @@ class RemotePath:
             with system.open(path, "rb") as file:
                 return bytes(file.read(most + 1))
 
+    def open_ranges(self) -> BinaryIO:
+        """Open a file of which parts are read, each when it is asked for."""
+        return _Ranges(self)  # type: ignore[return-value]
+
     def write_bytes(self, data: bytes, *, new: bool = False) -> None:
         """Write a whole file; a `new` one is a `FileExistsError` if another is there already."""
         with self._system() as (system, path):
@@ -303,3 +309,36 @@ class RemotePath:
             )
             said = " ".join(masked(getattr(cause, "strerror", None) or str(cause)).split())
             raise OSError(code, said or type(cause).__name__, str(self)) from error
+
+
+class _Ranges(io.RawIOBase):
+    """A file at an address; every call of `read` fetches what it returns."""
+
+    def __init__(self, path: RemotePath) -> None:
+        self._path, self._place = path, 0
+        self._size = int(path.info()["size"])
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place."""
+        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place}.get(whence, self._size)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Read as much as there is, at most a buffer."""
+        end = min(self._place + len(buffer), self._size)
+        if end <= self._place:
+            return 0
+        with self._path._system() as (system, path):  # noqa: SLF001 - of the same file
+            data = system.cat_file(path, start=self._place, end=end)
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)

@@ -84,6 +84,38 @@ def test_one_pair_needs_one_group(tmp_path, monkeypatch):
     store.close()
 
 
+@pytest.mark.usefixtures("small_groups")
+def test_parts_of_files_at_an_address_are_read(tmp_path, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    rng = np.random.default_rng(0)
+    points = [rng.uniform(0, 900, (20_000, 2)) for _ in range(6)]
+    pairs = {
+        3 * k: PairMatches(points[a], points[b], [[0, 1], [2, 3]])
+        for k, (a, b) in enumerate(IMAGES)
+    }
+    path = write(tmp_path, pairs)
+    memory, fetched = fsspec.filesystem("memory"), []
+    sizes = {}
+    for file in (path, path.with_name("keypoints.parquet")):
+        memory.pipe_file(f"/parquet/{file.name}", file.read_bytes())
+        sizes[file.name] = file.stat().st_size
+    plain = type(memory).cat_file
+
+    def cat_file(self, name, start=None, end=None, **more):
+        fetched.append((name, start, end))
+        return plain(self, name, start, end, **more)
+
+    monkeypatch.setattr(type(memory), "cat_file", cat_file)
+    with ParquetMatches("memory://parquet/matches.parquet") as store:
+        same(store[0], pairs[0])
+    read = sum(end - start for name, start, end in fetched if "keypoints" in name)
+    assert 0 < read < sizes["keypoints.parquet"] / 2
+    memory.rm("/parquet/keypoints.parquet")
+    with pytest.raises(ValueError, match=r"^path must be a Parquet file of matches.*no such file"):
+        ParquetMatches("memory://parquet/matches.parquet")
+    memory.rm("/parquet", recursive=True)
+
+
 def test_large_pairs_make_small_groups(tmp_path, monkeypatch):
     monkeypatch.setattr(match_parquet, "_GROUP_BYTES", 1000)
     path = write(tmp_path)

@@ -16,6 +16,7 @@ import numpy as np
 
 from manymatch._environment import require
 from manymatch._files import as_path, limit, open_regular, reading, too_large, whole_file
+from manymatch._remote import is_remote
 from manymatch._validate import integer
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.match_log import MatchStore, Recent, join_config, split_config
@@ -300,7 +301,7 @@ class _Groups:
             contextlib.ExitStack() as stack,
         ):
             self._file = parquet.ParquetFile(
-                stack.enter_context(open_regular(path)),
+                stack.enter_context(path.open_ranges() if is_remote(path) else open_regular(path)),
                 page_checksum_verification=True,
                 thrift_string_size_limit=most,
                 thrift_container_size_limit=_MOST_GROUPS,
