@@ -167,6 +167,12 @@ class FeatureConfig:
         )
 
     @property
+    def dense_pass(self) -> tuple[object, ...]:
+        """What decides the maps of a backbone: where it is equal, one pass has all layers."""
+        network = self.descriptor, self.weights, self.norm, self.precision
+        return (*network, self.resizing, self.patches)
+
+    @property
     def needs_torch(self) -> bool:
         """Whether a network runs."""
         return self.descriptor != NATIVE or self.detector not in {"sift", "grid", NO_DETECTOR}

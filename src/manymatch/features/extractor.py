@@ -8,6 +8,7 @@ damaged afterwards is noticed by a checksum, and computed again.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -457,7 +458,6 @@ class Extractor:
         return Features(*nothing, (width, height), frame.content, provenance=key, image=resized)
 
     def _compute(self, images: list[_Given], configs: list[FeatureConfig]) -> list[Keypoints]:
-        arrays = [image.array for image in images]
         detected = []
         for image, config in zip(images, configs, strict=True):
             made = image.detections
@@ -468,17 +468,32 @@ class Extractor:
         backbone = self.backbone
         if backbone is None:
             return detected
-        maps: list[FeatureMap | None] = [None] * len(arrays)
         for config in dict.fromkeys(configs):
             which = [i for i, other in enumerate(configs) if other == config]
-            layers = None if config.layer is None else [config.layer]
-            dense = self._dense([arrays[i] for i in which], backbone, layers, config)
-            for i, by_layer in zip(which, dense, strict=True):
-                (maps[i],) = by_layer.values()
+            self._add_maps([images[i] for i in which], config, backbone)
         return [
-            self._describe(keypoints, _not_none(dense_map), config, backbone)
-            for keypoints, dense_map, config in zip(detected, maps, configs, strict=True)
+            self._describe(keypoints, image.maps[config.dense_pass, layer], config, backbone)
+            for keypoints, image, config in zip(detected, images, configs, strict=True)
+            for layer in [backbone.num_layers if config.layer is None else config.layer]
         ]
+
+    def _add_maps(self, images: list[_Given], config: FeatureConfig, backbone: Backbone) -> None:
+        """Compute maps of images that have none yet, also of layers that other extractors want."""
+        kind, last = config.dense_pass, backbone.num_layers
+        own = last if config.layer is None else config.layer
+        missing = [image for image in images if (kind, own) not in image.maps]
+        asked = {own}
+        if 1 <= own <= last:
+            # A map must not depend on the others: inputs have whole cells of all layers asked for.
+            others = {w or last for image in missing for w in image.wanted[kind]}
+            asked |= {
+                layer
+                for layer in others & set(range(1, last + 1))
+                if backbone.stride_of(layer) == backbone.stride_of(own)
+            }
+        dense = self._dense([image.array for image in missing], backbone, sorted(asked), config)
+        for image, by_layer in zip(missing, dense, strict=True):
+            image.maps.update({(kind, layer): found for layer, found in by_layer.items()})
 
     def _detect(self, array: NDArray[np.uint8], resize: Resize) -> Keypoints:
         frame = resize.plan((array.shape[1], array.shape[0]))
@@ -578,11 +593,16 @@ class Extractor:
 
 
 class _Given:
-    """An image, its hash, and detections in it by their settings, for several extractors."""
+    """An image and its hash; for several extractors, detections in it and maps of it by settings.
+
+    `wanted` are layers that extractors will ask for, by `FeatureConfig.dense_pass`.
+    """
 
     def __init__(self, array: NDArray[np.uint8]) -> None:
         self.array = array
         self.detections: dict[tuple[object, Resize], Keypoints] = {}
+        self.maps: dict[tuple[object, int], FeatureMap] = {}
+        self.wanted: dict[object, set[int | None]] = collections.defaultdict(set)
 
     @functools.cached_property
     def hash(self) -> str:
@@ -615,8 +635,9 @@ def extract_all(
 ) -> list[tuple[Features, ...]]:
     """Compute several kinds of features of the same images, what they have in common once.
 
-    Images are read once, and keypoints of equal settings at equal sizes are detected once. The
-    cache has an entry for every kind, which does not depend on the others.
+    Images are read once, keypoints of equal settings at equal sizes are detected once, and a
+    backbone sees an image once for all of its layers that have one stride. The cache has an entry
+    for every kind, which does not depend on the others.
 
     Parameters
     ----------
@@ -634,6 +655,10 @@ def extract_all(
     if len(edges) != len(images):
         raise refusal("longest", f"one length per image ({len(images)})", edges)
     given = [_Given(load_image(image)) for image in images]
+    for extractor in extractors:
+        for image, edge in zip(given, edges, strict=True):
+            config = extractor.config if edge is None else extractor.config.replace(longest=edge)
+            image.wanted[config.dense_pass].add(config.layer)
     kinds = [extractor._extract(given, edges) for extractor in extractors]  # noqa: SLF001
     return list(zip(*kinds, strict=True))
 
