@@ -2,6 +2,7 @@
 
     python benchmarks/accuracy/fit_probability.py                # 5 minutes on one core
     python benchmarks/accuracy/fit_probability.py --table out/accuracy/probability.npz   # fit again
+    python benchmarks/accuracy/fit_probability.py --stacked      # measure several sources
 
 Estimates of "auto" after 20,000 and, for more wrong poses, after 300 iterations: on the real graphs
 of every representation, on the synthetic graphs of the reference data, on synthetic scenes, on
@@ -13,6 +14,8 @@ A pose is right if its error is below 5 degrees. A match is true if the syntheti
 says so, or if it lies within 5 px of the true epipolar geometry. Logistic regression in which every
 pair counts alike within its source. `manymatch-paper calibration` measures the reliability of
 `match_probability` on other sets, benchmarks/accuracy/confidence.py that of `pose_probability`.
+With --stacked, both are measured as they are on graphs of SIFT, SuperPoint and EfficientNet, and
+beside them what other coefficients for such graphs would give, fitted without the set they judge.
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy import confidence as scenes
-from benchmarks.accuracy import protocol
+from benchmarks.accuracy import fusion, protocol
 from manymatch.associate.candidates import Association
 from manymatch.datasets.synthetic import make_scene
 from manymatch.estimate import confidence
-from manymatch.estimate.match_probability import match_features
+from manymatch.estimate.match_probability import RELATIVE_POSE, match_features
 from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.evaluate import pose_error_deg
 from manymatch.evaluate.sources import open_sources
@@ -84,6 +87,26 @@ def real_samples(data: Path) -> Iterator[Sample]:
                 options = budget(iterations).replace(seed=posed.seed_index)
                 found = manymatch.estimate_relative_pose(graph, *cameras, options=options)
                 yield name, found, pose_error_deg(found.pose, posed.R, posed.t), true
+
+
+def stacked_samples(data: Path) -> Iterator[Sample]:
+    """All real pairs, with the candidates of several representations in one graph."""
+    association = Association().for_method("auto")
+    sources = [open_sources([str(data / "graphs" / name)]) for name in fusion.SOURCES]
+    for of_set in zip(*sources, strict=True):
+        for index in range(len(of_set[0])):
+            each = [source[index] for source in of_set]
+            posed = each[0]
+            graph = manymatch.merge_graphs(
+                [association.apply(one.graph, **one.sizes) for one in each], fusion.SOURCES
+            )
+            cameras = posed.camera0, posed.camera1
+            pair = prepare(graph, *cameras, budget(1))
+            true = sampson_distances(pair, posed.R, posed.t) / pair.eps < TRUTH_PX
+            name = {"source": "real", "set": of_set[0].name, "representation": "stacked"}
+            options = budget(ITERATIONS[0]).replace(seed=posed.seed_index)
+            found = manymatch.estimate_relative_pose(graph, *cameras, options=options)
+            yield name, found, pose_error_deg(found.pose, posed.R, posed.t), true
 
 
 def synthetic_graph_samples(data: Path) -> Iterator[Sample]:
@@ -157,7 +180,11 @@ def collect(samples: Iterator[Sample], tick: Callable[[], None]) -> list[dict[st
         number = {tuple(edge): e for e, edge in enumerate(pair.graph.edges.tolist())}
         matched = np.array([number[tuple(match)] for match in estimate.matches.tolist()])
         known = pair.edges, pair.graph.rank, estimate._kept, distance, estimate.inliers, matched
-        row |= {"matches": match_features(*known), "true": true[matched]}
+        weight = None
+        if len(estimate.source_trust):
+            weight = estimate.source_trust[pair.graph.source]
+            row |= {"untrusted": match_features(*known)}
+        row |= {"matches": match_features(*known, weight=weight), "true": true[matched]}
         rows.append(row)
     return rows
 
@@ -263,6 +290,64 @@ def fit_matches(rows: list[dict[str, Any]], fitted: np.ndarray) -> np.ndarray:
     )
 
 
+def reliability(p: list[np.ndarray], true: list[np.ndarray]) -> str:
+    """Mean probability, share of truth, expected calibration error and log-loss; pairs alike."""
+    weight = np.concatenate([np.full(len(one), 1.0 / len(one)) for one in p]) / len(p)
+    said, right = np.concatenate(p), np.concatenate(true).astype(float)
+    bins = np.minimum((10 * said).astype(int), 9)
+    error = sum(
+        abs(float(weight[own] @ (said[own] - right[own]))) for own in (bins == k for k in range(10))
+    )
+    loss = -float(weight @ np.log(np.clip(np.where(right > 0.5, said, 1.0 - said), 1e-9, 1.0)))
+    return f"{weight @ said:.3f} / {weight @ right:.3f} / {error:.3f} / {loss:.3f}"
+
+
+def stacked_table(rows: list[dict[str, Any]]) -> Table:
+    """Reliability by set: matches without trust, with it, and fitted without the set; poses."""
+    low, high = UNKNOWN_DEG
+    rows = [
+        row
+        for row in rows
+        if len(row["true"]) and not (row["set"] == INEXACT and low <= row["error"] < high)
+    ]
+
+    def said(row: dict[str, Any], theta: np.ndarray, name: str = "matches") -> np.ndarray:
+        return np.asarray(1.0 / (1.0 + np.exp(-theta[0] - row[name] @ theta[1:])))
+
+    kept, pose = np.array(RELATIVE_POSE.coefficients), np.array(confidence.COEFFICIENTS)
+    columns: dict[str, list[list[np.ndarray]]] = {}
+    for name in sorted({row["set"] for row in rows}):
+        own = [row for row in rows if row["set"] == name]
+        other = fit_matches(rows, np.array([row["set"] != name for row in rows]))
+        right = [1.0 / (1.0 + np.exp(-pose[0] - row["features"] @ pose[1:])) for row in own]
+        columns[name] = [
+            [said(row, kept, "untrusted") for row in own],
+            [said(row, kept) for row in own],
+            [said(row, other) for row in own],
+            [
+                np.array([p * (1.0 - row["rival"]) * row["accurate"]])
+                for p, row in zip(right, own, strict=True)
+            ],
+            [row["true"] for row in own],
+            [np.array([row["error"] < confidence.ERROR_LIMIT_DEG]) for row in own],
+        ]
+    columns["all"] = [
+        [one for part in parts for one in part] for parts in zip(*columns.values(), strict=True)
+    ]
+    lines = [
+        [
+            name,
+            str(len(matches)),
+            *(reliability(p, matches) for p in of_matches),
+            reliability(of_poses, poses),
+        ]
+        for name, (*of_matches, of_poses, matches, poses) in columns.items()
+    ]
+    what = "matches: mean probability / true / ECE / log-loss"
+    header = ["set", "pairs", f"{what}, without trust", "with trust", "fitted without the set"]
+    return Table("Probabilities on stacked graphs", [*header, "poses, likewise"], lines)
+
+
 def save(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     sizes = np.array([len(row["true"]) for row in rows])
@@ -285,8 +370,16 @@ def load(path: Path) -> list[dict[str, Any]]:
 def main() -> None:
     parser = protocol.arguments(__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, help="a table of an earlier run, to fit again")
+    parser.add_argument("--stacked", action="store_true", help="measure graphs of several sources")
     arguments = parser.parse_args()
     console = Console()
+    if arguments.stacked:
+        graphs = protocol.reference_data("graphs")
+        if graphs is not None:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            rows = collect(stacked_samples(graphs.parent), lambda: None)
+            protocol.write(arguments.out, "probability-stacked", [stacked_table(rows)])
+        return
     if arguments.table is not None:
         rows = load(arguments.table)
     else:

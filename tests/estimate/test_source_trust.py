@@ -10,6 +10,8 @@ from hypothesis.extra.numpy import arrays
 
 import manymatch
 from manymatch import _core
+from manymatch.estimate.match_probability import match_features, match_probability
+from manymatch.estimate.relative_pose import sampson_distances
 from tests.oracles.auto_graphs import K, constant, true_scene, with_graph, wrong_scene
 from tests.oracles.geometry import angle_between
 
@@ -141,6 +143,37 @@ def test_trust_of_a_pair_is_that_of_its_pose(seed):
     expected = trust_by_definition(source.tolist(), prior, [squared.tolist()], 1)
     np.testing.assert_allclose(found.source_trust, expected, atol=0.01)
     assert 0.1 < expected[1] < 0.6
+
+
+def test_probabilities_count_candidates_as_far_as_their_source_is_trusted():
+    right, wrong = true_scene(40, 60).graph, wrong_scene(41, 400).graph
+    merged = manymatch.merge_graphs([right, wrong])
+    found = run(merged)
+    pair = found._pair
+    assert found.source_trust[1] < 0.5
+    distance = sampson_distances(pair, found.pose.R, found.pose.t) / pair.eps
+    number = {tuple(edge): e for e, edge in enumerate(merged.edges.tolist())}
+    matched = np.array([number[tuple(match)] for match in found.matches.tolist()])
+    known = pair.edges, merged.rank, found._kept, distance, found.inliers, matched
+    plain = match_probability(*known)
+    ones = np.ones(merged.num_edges)
+    np.testing.assert_array_equal(match_probability(*known, weight=ones), plain)
+    trusted = match_probability(*known, weight=found.source_trust[merged.source])
+    np.testing.assert_array_equal(found.match_probability, trusted)
+    # Wrong candidates of a source that shows nothing are no evidence against the pose.
+    assert (trusted > plain).mean() > 0.9
+    without = run(merged, disable=("trust",))
+    assert not len(without.source_trust)
+    # A source without weight is not there, but for what an edge has by itself.
+    alone = np.where(merged.source == 0, 1.0, 0.0)
+    own = merged.source == 0
+    place = np.cumsum(own) - 1
+    of_one = (
+        *(pair.edges[own], merged.rank[own], found._kept[own], distance[own]),
+        *(found.inliers[own], place[matched[own[matched]]]),
+    )
+    some = match_features(*known, weight=alone)[own[matched]]
+    np.testing.assert_allclose(some[:, 1:], match_features(*of_one)[:, 1:], rtol=1e-9)
 
 
 def test_a_source_of_wrong_edges_is_not_trusted():

@@ -250,11 +250,7 @@ def reprojection_errors(pair: PreparedPair, model: Any) -> FloatArray:
 
 def _match_probability(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -> FloatArray:
     distances = reprojection_errors(pair, result.model)
-    return probabilities.match_probability(
-        *(pair.edges, pair.graph.rank, result.kept, distances, result.inliers, result.matched),
-        pair.options.q,
-        probabilities.ABSOLUTE_POSE,
-    )
+    return probabilities.probability_of(pair, result, distances, probabilities.ABSOLUTE_POSE)
 
 
 ABSOLUTE_POSE = GeometricProblem("absolute", "estimate_absolute_pose", prepare, _finish)

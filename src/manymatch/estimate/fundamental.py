@@ -162,17 +162,9 @@ def epipolar_errors(pair: PreparedPair, model: CoreModel) -> FloatArray:
 
 
 def _match_probability(pair: PreparedPair, result: _core.FundamentalEstimate) -> FloatArray:
+    distances = epipolar_errors(pair, result.model)
     return read_only(
-        probabilities.match_probability(
-            pair.edges,
-            pair.graph.rank,
-            result.kept,
-            epipolar_errors(pair, result.model),
-            result.inliers,
-            result.matched,
-            pair.options.q,
-            probabilities.FUNDAMENTAL,
-        )
+        probabilities.probability_of(pair, result, distances, probabilities.FUNDAMENTAL)
     )
 
 

@@ -201,17 +201,9 @@ def transfer_errors(pair: PreparedPair, H: FloatArray) -> FloatArray:
 
 
 def _match_probability(pair: PreparedPair, result: _core.HomographyEstimate) -> FloatArray:
+    distances = transfer_errors(pair, result.model)
     return read_only(
-        probabilities.match_probability(
-            pair.edges,
-            pair.graph.rank,
-            result.kept,
-            transfer_errors(pair, result.model),
-            result.inliers,
-            result.matched,
-            pair.options.q,
-            probabilities.HOMOGRAPHY,
-        )
+        probabilities.probability_of(pair, result, distances, probabilities.HOMOGRAPHY)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import BoolArray, FloatArray, IndexArray
+    from manymatch.estimate.prepare import PreparedPair
 
 # Wrong candidates do not end at the threshold: those at 2 to 5 times its distance tell how many
 # there are by chance within it.
@@ -56,6 +57,19 @@ RIGID = ProbabilityModel(3, 3, HOMOGRAPHY.coefficients)
 ABSOLUTE_POSE = ProbabilityModel(3, 2, (0.173, -0.299, 0.955, 1.559, 0.446, 0.0))
 
 
+def probability_of(
+    pair: PreparedPair, result: Any, distance: FloatArray, model: ProbabilityModel = RELATIVE_POSE
+) -> FloatArray:
+    """Probability (M,) of each match of what the core found; `distance` as in `match_probability`.
+
+    Candidates of several sources count as far as these are trusted.
+    """
+    source = pair.graph.source
+    weight = None if source is None or not len(result.trust) else result.trust[source]
+    known = pair.edges, pair.graph.rank, result.kept, distance, result.inliers, result.matched
+    return match_probability(*known, pair.options.q, model, weight)
+
+
 def match_probability(
     edges: NDArray[np.int32],
     rank: NDArray[np.int32] | None,
@@ -65,6 +79,7 @@ def match_probability(
     matched: IndexArray,
     q: float = Options.q,
     model: ProbabilityModel = RELATIVE_POSE,
+    weight: FloatArray | None = None,
 ) -> FloatArray:
     """Probability (M,) that each match of a resolved pair is right.
 
@@ -87,9 +102,11 @@ def match_probability(
         `Options.q` of the run; the prior of a candidate is that of the estimator.
     model : ProbabilityModel
         That of the geometric problem.
+    weight : (E,) float64, optional
+        What each candidate counts; one by default.
     """
     constant, *slopes = model.coefficients
-    features = match_features(edges, rank, kept, distance, inliers, matched, q, model)
+    features = match_features(edges, rank, kept, distance, inliers, matched, q, model, weight)
     return np.asarray(1.0 / (1.0 + np.exp(-constant - features @ slopes)), dtype=np.float64)
 
 
@@ -102,6 +119,7 @@ def match_features(
     matched: IndexArray,
     q: float = Options.q,
     model: ProbabilityModel = RELATIVE_POSE,
+    weight: FloatArray | None = None,
 ) -> FloatArray:
     """Logarithms (M, 5) of what speaks for and against each match; arguments as above.
 
@@ -111,10 +129,11 @@ def match_features(
     fourth are those of the pair: they tell how likely the geometry is right.
     """
     level, prior = _core.levels(len(edges), rank, kept if len(kept) else None, q)
-    found = np.bincount(level[inliers], minlength=_core.NUM_LEVELS).astype(float)
+    weight = np.ones(len(edges)) if weight is None else weight
+    found = np.bincount(level[inliers], weight[inliers], _core.NUM_LEVELS).astype(np.float64)
     ring = (distance > _RING[0]) & (distance < _RING[1])
     size_of_ring = _RING[1] ** model.dimensions - _RING[0] ** model.dimensions
-    chance = np.bincount(level[ring], minlength=_core.NUM_LEVELS) / size_of_ring
+    chance = np.bincount(level[ring], weight[ring], _core.NUM_LEVELS) / size_of_ring
     odds = np.where(inliers, _odds(found, chance)[level], 0.0)
     competition = np.ones(len(matched))
     for side in (0, 1):
@@ -123,9 +142,9 @@ def match_features(
         competition *= 1.0 + np.maximum(total[vertex[matched]] - odds[matched], 0.0)
     spare = model.sample_size
     excess = max(found.sum() - spare - chance.sum(), 1.0) / (np.sqrt(chance.sum()) + 3.0)
-    size = max(len(matched) - spare, 1) / np.sqrt(max(len(edges), 1))
+    size = max(weight[matched].sum() - spare, 1) / np.sqrt(max(weight.sum(), 1))
     # Levels 0 and 1 are of rank one.
-    rank_one, agree = np.count_nonzero(level < 2), found[:2].sum()
+    rank_one, agree = weight[level < 2].sum(), found[:2].sum()
     share = (agree + 0.5) / (rank_one - agree + 1.0)
     whole = np.ones(len(matched))
     columns = (competition, excess * whole, size * whole, prior[matched], share * whole)

@@ -16,7 +16,7 @@ from manymatch._validate import (
     read_only,
     refusal,
 )
-from manymatch.estimate.match_probability import match_probability
+from manymatch.estimate.match_probability import probability_of
 from manymatch.estimate.options import AUTO, checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
@@ -325,9 +325,7 @@ def _focal_deviations(
 
 
 def _match_probability(pair: PreparedPair, result: Any) -> FloatArray:
-    distances = sampson_distances(pair, *result.model[:2]) / pair.eps
-    known = (pair.edges, pair.graph.rank, result.kept, distances, result.inliers, result.matched)
-    return match_probability(*known, pair.options.q)
+    return probability_of(pair, result, sampson_distances(pair, *result.model[:2]) / pair.eps)
 
 
 def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | None) -> float:

@@ -261,16 +261,8 @@ def distances(pair: PreparedPair, transform: FloatArray, free_scale: bool) -> Fl
 
 
 def _match_probability(pair: PreparedPair, result: Any, free_scale: bool) -> FloatArray:
-    return probabilities.match_probability(
-        pair.edges,
-        pair.graph.rank,
-        result.kept,
-        distances(pair, result.model, free_scale),
-        result.inliers,
-        result.matched,
-        pair.options.q,
-        probabilities.RIGID,
-    )
+    found = distances(pair, result.model, free_scale)
+    return probabilities.probability_of(pair, result, found, probabilities.RIGID)
 
 
 RIGID = GeometricProblem(
