@@ -19,9 +19,12 @@ import re
 import tempfile
 import threading
 import time
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from manymatch._files import (
     MissingFileError,
@@ -61,6 +64,8 @@ _PART_SECONDS, _WAIT_SHARE, _LONGEST_WAIT = 5.0, 0.02, 60.0
 _AT_ONCE = 16
 # Read at once to find the end of a line; most records are shorter.
 _LINE_BYTES = 4096
+# In place of the offset of a pair that is to be done again.
+_FORGOTTEN = -1
 # Lines whose numbers are told.
 _TOLD = 5
 _LEFT_OVER = re.compile(rf"\.[0-9a-f]{{32}}\.tmp({'|'.join(SIDE_FILES)})?")
@@ -298,6 +303,27 @@ def in_use(folder: Path) -> ValueError:
     return ValueError(f"out must be a folder that no other run is using, got {str(folder)!r}")
 
 
+class _Offsets:
+    """Offsets by index, of which there may be millions."""
+
+    def __init__(self) -> None:
+        self._indices, self._values = array("q"), array("q")
+
+    def put(self, index: int, offset: int) -> None:
+        """Set an offset."""
+        self._indices.append(index)
+        self._values.append(offset)
+
+    def by_index(self) -> Iterator[int]:
+        """Go through the last offset of every index, in the order of the indices."""
+        indices, values = np.array(self._indices), np.array(self._values)
+        order = np.argsort(indices, kind="stable")
+        indices, values = indices[order], values[order]
+        last = np.append(indices[1:] != indices[:-1], True)[: len(indices)]
+        for some in np.array_split(values[last & (values != _FORGOTTEN)], 1 + len(values) // 1000):
+            yield from some.tolist()
+
+
 class Journal:
     """Finished pairs of a folder, as records by index; a context manager.
 
@@ -320,7 +346,7 @@ class Journal:
         self.path = folder / NAME
         self.notes: list[str] = []
         # Byte offset of the last record of each finished pair; records themselves stay on disk.
-        self._offsets: dict[int, int] = {}
+        self._offsets = _Offsets()
         with contextlib.ExitStack() as stack:
             # At an address there is no lock; another run is found out by the parts that it writes.
             if not is_remote(folder):
@@ -357,16 +383,17 @@ class Journal:
         """Write records, each with the index of its pair, and wait until they are on disk."""
         given = list(records)
         offsets = self._log.append([_line(record) for record in given])
-        self._offsets.update(zip((record["index"] for record in given), offsets, strict=True))
+        for record, offset in zip(given, offsets, strict=True):
+            self._offsets.put(record["index"], offset)
 
     def forget(self, indices: Iterable[int]) -> None:
         """Count pairs as not finished until they are appended again."""
         for index in indices:
-            self._offsets.pop(index, None)
+            self._offsets.put(index, _FORGOTTEN)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Go through the last record of each finished pair, by index, one at a time."""
-        for _, offset in sorted(self._offsets.items()):
+        for offset in self._offsets.by_index():
             record: dict[str, Any] = json.loads(self._log.read_line(offset))
             yield record
 
@@ -385,7 +412,7 @@ class Journal:
     def _scan(self, check: Check) -> tuple[dict[str, Any], dict[int, tuple[int, int]], int]:
         """Find the records; return the header, other lines by their number, and the whole size."""
         damaged: dict[int, tuple[int, int]] = {}
-        self._offsets.clear()
+        self._offsets = _Offsets()
         lines = _whole_lines(self.path, check)
         (_, size, header) = next(lines)
         for number, (start, end, record) in enumerate(lines, 2):
@@ -393,7 +420,7 @@ class Journal:
             if record is None:
                 damaged[number] = start, end
             else:
-                self._offsets[record["index"]] = start
+                self._offsets.put(record["index"], start)
         return header or {}, damaged, size
 
     def _set_aside(self, damaged: Mapping[int, tuple[int, int]], size: int) -> None:
@@ -509,7 +536,7 @@ def _parsed(line: bytes, check: Check) -> dict[str, Any] | None:
         if not isinstance(record, dict):
             return None
         if check is not _check_header:
-            integer(record.get("index"), "index", 0)
+            integer(record.get("index"), "index", 0, 2**62)
         check(record)
     except (ValueError, RecursionError):
         return None
