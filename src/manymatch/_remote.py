@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
+# What `Path` makes of one.
+_MANGLED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 _LOCAL = ("file", "local")
 _WEB = ("http", "https")
 # What may be a secret: a user and password before the host, and what follows a question mark.
@@ -55,7 +57,13 @@ def located(path: str | os.PathLike[str]) -> Path:
     if is_remote(path):
         return path  # type: ignore[return-value]
     if not (isinstance(path, str) and _ADDRESS.match(path)):
-        return Path(path)
+        place = Path(path)
+        if _MANGLED.match(str(place)) and not Path(place.parts[0]).exists():
+            raise ValueError(
+                f"path must be an address as a text, as a Path has one slash of it only, got "
+                f"{str(place)!r}"
+            )
+        return place
     scheme, _, rest = path.partition("://")
     if scheme not in _LOCAL:
         return RemotePath(path)  # type: ignore[return-value]
@@ -88,7 +96,8 @@ class RemotePath:
         return f"{self._root}://{self._name}{self._query}"
 
     def __str__(self) -> str:
-        return masked(self.address)
+        # Elsewhere a question mark is part of a name.
+        return masked(self.address) if self._root in _WEB else _USER.sub("***@", self.address)
 
     def __repr__(self) -> str:
         return f"RemotePath({str(self)!r})"
@@ -249,7 +258,7 @@ class RemotePath:
             if not system.exists(path):
                 raise failure if failure is not None else FileNotFoundError(path)
             # A request that was repeated finds what it wrote itself.
-            if failure is None or bytes(system.cat_file(path)) != data:
+            if bytes(system.cat_file(path)) != data:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
 
     def upload(self, source: Path) -> None:
@@ -289,6 +298,8 @@ class RemotePath:
                 f"path must be an address that fsspec knows, got {str(self)!r} "
                 f"({masked(str(error))})"
             ) from error
+        except Exception as error:  # some connect here
+            raise self._fault(error) from error
         try:
             # Others write there as well.
             system.invalidate_cache(path)
@@ -296,19 +307,20 @@ class RemotePath:
         except (MemoryError, FileExistsError):
             raise
         except Exception as error:  # each file system raises what its library does
-            cause: Any = error
-            if isinstance(error, FileNotFoundError):
-                # A server that does not answer is a missing file for fsspec as well.
-                if self._root not in _WEB or not isinstance(error.__cause__, OSError):
-                    said = "there is no such file"
-                    raise FileNotFoundError(errno.ENOENT, said, str(self)) from error
-                cause = error.__cause__
-            # All else is a fault of the system or of the way to it, and may be gone next time.
-            code = next(
-                (code for kind, code in _CODES.items() if isinstance(cause, kind)), errno.EIO
-            )
-            said = " ".join(masked(getattr(cause, "strerror", None) or str(cause)).split())
-            raise OSError(code, said or type(cause).__name__, str(self)) from error
+            raise self._fault(error) from error
+
+    def _fault(self, error: Exception) -> OSError:
+        """Return an error of any kind as one of the system, of one sentence."""
+        cause: Any = error
+        if isinstance(error, FileNotFoundError):
+            # A web server that does not answer is a missing file for fsspec as well.
+            if self._root not in _WEB or not isinstance(error.__cause__, OSError):
+                return FileNotFoundError(errno.ENOENT, "there is no such file", str(self))
+            cause = error.__cause__
+        # All else is a fault of the system or of the way to it, and may be gone next time.
+        code = next((code for kind, code in _CODES.items() if isinstance(cause, kind)), errno.EIO)
+        said = " ".join(masked(getattr(cause, "strerror", None) or str(cause)).split())
+        return OSError(code, said or type(cause).__name__, str(self))
 
 
 class _Ranges(io.RawIOBase):

@@ -279,6 +279,8 @@ def test_a_journal_without_its_first_part_is_refused(memory):
     memory.rm_file(f"/root/out/{NAME}")
     with pytest.raises(ValueError, match="out must have a whole journal"):
         read_journal(as_path("memory://root/out"))
+    with pytest.raises(ValueError, match="out must have a whole journal"):
+        batch("memory://root")
 
 
 def test_a_damaged_line_is_set_aside(parts, memory, local):
@@ -481,8 +483,28 @@ def test_paths_can_be_sent_to_other_processes():
     assert {path: 1}[copied] == 1
     assert (path.name, path.stem, path.suffix) == ("b.png", "b", ".png")
     assert str(path.parent / "c") == "s3://***@bucket/a/c"
-    with pytest.raises(ValueError, match=r"on this machine|of this machine"):
+    assert str(as_path("s3://bucket/a?b.png")) == "s3://bucket/a?b.png"
+    with pytest.raises(ValueError, match="must be a file or folder of this machine, got"):
         path.chmod(0o600)
+    # A run would be on this machine, in a folder "s3:".
+    with pytest.raises(ValueError, match="must be an address as a text"):
+        as_path(Path("s3://bucket/a"))
+
+
+def test_a_part_whose_answer_was_lost_is_not_another_runs(memory, monkeypatch):
+    real = type(memory).pipe_file
+
+    def pipe(self, path, value, **settings):
+        real(self, path, value, **settings)
+        raise OSError(5, "the connection was lost")
+
+    path = as_path("memory://root/log")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "pipe_file", pipe)
+        with AppendLog(path) as log:
+            log.append([b"one"])
+    with AppendLog(path) as log:
+        assert log.read(0, 9) == b"one"
 
 
 # ---- faults

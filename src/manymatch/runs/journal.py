@@ -229,6 +229,11 @@ class _Parts:
         self._starts = sorted(self._files)
         self.size = max(map(self._end, self._starts), default=0)
 
+    @property
+    def exist(self) -> bool:
+        """Whether there is any, maybe not the first one."""
+        return bool(self._starts)
+
     def _end(self, start: int) -> int:
         return start + int(self._files[start].info()["size"])
 
@@ -255,12 +260,10 @@ class _Parts:
 
     def fetch(self, file: BinaryIO, start: int, end: int) -> None:
         """Have the bytes between two offsets in the copy; a part is read once."""
-        for at in self._starts[max(bisect.bisect(self._starts, start) - 1, 0) :]:
-            if at >= end:
-                break
+        first = max(bisect.bisect(self._starts, start) - 1, 0)
+        for at in self._starts[first : bisect.bisect_left(self._starts, end)]:
             if at not in self._fetched:
-                data = memoryview(self._data(at))
-                offset = at
+                data, offset = memoryview(self._data(at)), at
                 while data:
                     written = os.pwrite(file.fileno(), data, offset)
                     data, offset = data[written:], offset + written
@@ -358,7 +361,7 @@ class Journal:
                     raise in_use(folder) from None
                 remove_left_overs(folder, "", "*/")
             content = {"format": FORMAT, **header}
-            if self.path.exists():
+            if _Parts(self.path).exist if is_remote(self.path) else self.path.exists():
                 self._continue(json.loads(_line(content)), check)
             elif is_remote(folder):
                 with AppendLog(self.path) as log:
