@@ -68,8 +68,10 @@ class Estimator {
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
   static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
   static_assert(kShareOfLevel0 + kShareOfLevels01 <= 1.0);
-  // The first search, which shows whom to trust, has one of so many iterations.
+  // Searches that show whom to trust, one for each source, have one of so many iterations together.
   static constexpr int64_t kPartOfFirstSearch = 4;
+  // Factor on the priors of the other sources in the search of one.
+  static constexpr double kOtherSources = 0.01;
   // Samples are drawn from a level alone if it has so many edges more than a sample, one per
   // vertex.
   static constexpr int kSpareEdges = 3;
@@ -114,6 +116,9 @@ class Estimator {
   void select(const Levels& levels, const Subgraph& wide, const P& select_problem,
               const Model& found, const Pool<Model>& pool, Workers& workers,
               std::vector<SupportedModel<Model>>& refined);
+  bool judge_sources(const Levels& levels, std::size_t considered, const Subgraph& wide,
+                     Workers& workers, std::vector<double>& factor,
+                     std::vector<SupportedModel<Model>>& best);
   std::vector<double> trust_of_sources(const Levels& levels, const Subgraph& wide, const P& problem,
                                        const std::vector<SupportedModel<Model>>& models) const;
   bool take_search(const SearchResult<Model>& found, double seconds);
@@ -300,18 +305,8 @@ void Estimator<P>::run_auto() {
   out_.timing.setup = seconds_since(start_);
   std::vector<SupportedModel<Model>> refined;
   if (sources > 1 && options_.uses(kTrustPart)) {
-    // A short search shows whom to trust.
-    Options first = options_;
-    first.max_iterations = std::max<int64_t>(options_.max_iterations / kPartOfFirstSearch, 1);
-    first.min_iterations = std::min(first.min_iterations, first.max_iterations);
-    Pool<Model> seen(options_.pool_size);
-    const P all_problem(wide.graph, data_);
-    if (!explore(levels, considered, wide, all_problem, first, workers, seen, refined)) return;
     factor.resize(graph_.num_edges(), 1.0);
-    out_.trust = trust_of_sources(levels, wide, all_problem, refined);
-    // Supports by other priors cannot be compared: the best one is looked at again in any case.
-    refined.assign(1, {out_.model, std::numeric_limits<double>::infinity()});
-    for (std::size_t e = 0; e < factor.size(); ++e) factor[e] *= out_.trust[at(input_.source[e])];
+    if (!judge_sources(levels, considered, wide, workers, factor, refined)) return;
     levels = levels_with(out_.kept, factor);
   }
   const P select_problem(wide.graph, data_);
@@ -402,6 +397,41 @@ void Estimator<P>::select(const Levels& levels, const Subgraph& wide, const P& s
   refined.insert(refined.end(), selection.refined().begin(), selection.refined().end());
   note_pool(pool);
   out_.timing.select += seconds_since(select_start);
+}
+
+// Searches with each source in turn, finds whom to trust, and multiplies the factors of the edges
+// by it; false if interrupted. `best` gets the model of each search. Each source looks for itself,
+// as models that one source finds need not be found among the edges of the others.
+template <Problem P>
+bool Estimator<P>::judge_sources(const Levels& levels, std::size_t considered, const Subgraph& wide,
+                                 Workers& workers, std::vector<double>& factor,
+                                 std::vector<SupportedModel<Model>>& best) {
+  const int sources = input_.num_sources();
+  Options options = options_;
+  options.max_iterations =
+      std::max<int64_t>(options_.max_iterations / kPartOfFirstSearch / sources, 1);
+  options.min_iterations = std::min(options.min_iterations, options.max_iterations);
+  options.pool_size = std::max(options_.pool_size / sources, 1);
+  const P problem(wide.graph, data_);
+  std::vector<SupportedModel<Model>> refined;
+  for (int s = 0; s < sources; ++s) {
+    std::vector<double> of_one = factor;
+    for (std::size_t e = 0; e < of_one.size(); ++e) {
+      if (input_.source[e] != s) of_one[e] *= kOtherSources;
+    }
+    Pool<Model> pool(options.pool_size);
+    if (explore(levels_with(out_.kept, of_one), considered, wide, problem, options, workers, pool,
+                refined)) {
+      // Supports by other priors cannot be compared: it is looked at again in any case.
+      best.push_back({out_.model, std::numeric_limits<double>::infinity()});
+    } else if (out_.interrupted) {
+      return false;
+    }
+  }
+  out_.failure.clear();
+  out_.trust = trust_of_sources(levels, wide, problem, refined);
+  for (std::size_t e = 0; e < factor.size(); ++e) factor[e] *= out_.trust[at(input_.source[e])];
+  return true;
 }
 
 template <Problem P>
