@@ -34,17 +34,18 @@ def trust_by_definition(source, prior, squared, dimensions):
     for s in range(max(source) + 1):
         own = [e for e in range(len(source)) if source[e] == s]
         total = sum(prior[e] for e in own)
-        best = 0.0
+        best = promise = 0.0
+        if total > 0.0:
+            promise = sum(prior[e] ** 2 for e in own) / total
         for row in squared:
             near = sum(prior[e] for e in own if row[e] <= 1.0)
             far = sum(prior[e] for e in own if first**2 < row[e] < last**2)
             chance = far / (last**dimensions - first**dimensions)
             if total > 0.0:
-                unit = sum(prior[e] ** 2 for e in own) / total
-                spread = math.sqrt(unit * max(chance, unit))
+                spread = math.sqrt(promise * max(chance, promise))
                 excess = near - chance - constant("kChanceDeviations", TRUST) * spread
                 best = max(best, excess / total)
-        shares.append(best)
+        shares.append(best / promise if promise > 0.0 else 0.0)
     if max(shares) <= 0.0:
         return [1.0] * len(shares)
     return [_core.trust_factor(s / max(shares)) for s in shares]

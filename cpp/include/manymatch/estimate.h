@@ -70,7 +70,7 @@ class Estimator {
   static_assert(kShareOfLevel0 + kShareOfLevels01 <= 1.0);
   // Searches that show whom to trust, one for each source, have one of so many iterations together.
   static constexpr int64_t kPartOfFirstSearch = 4;
-  // Factor on the priors of the other sources in the search of one.
+  // Factor on the priors of the other sources where one selects.
   static constexpr double kOtherSources = 0.01;
   // Samples are drawn from a level alone if it has so many edges more than a sample, one per
   // vertex.
@@ -116,7 +116,7 @@ class Estimator {
   void select(const Levels& levels, const Subgraph& wide, const P& select_problem,
               const Model& found, const Pool<Model>& pool, Workers& workers,
               std::vector<SupportedModel<Model>>& refined);
-  bool judge_sources(const Levels& levels, std::size_t considered, const Subgraph& wide,
+  bool judge_sources(const Levels& levels, const std::vector<int>& considered, const Subgraph& wide,
                      Workers& workers, std::vector<double>& factor,
                      std::vector<SupportedModel<Model>>& best);
   std::vector<double> trust_of_sources(const Levels& levels, const Subgraph& wide, const P& problem,
@@ -403,8 +403,9 @@ void Estimator<P>::select(const Levels& levels, const Subgraph& wide, const P& s
 // by it; false if interrupted. `best` gets the model of each search. Each source looks for itself,
 // as models that one source finds need not be found among the edges of the others.
 template <Problem P>
-bool Estimator<P>::judge_sources(const Levels& levels, std::size_t considered, const Subgraph& wide,
-                                 Workers& workers, std::vector<double>& factor,
+bool Estimator<P>::judge_sources(const Levels& levels, const std::vector<int>& considered,
+                                 const Subgraph& wide, Workers& workers,
+                                 std::vector<double>& factor,
                                  std::vector<SupportedModel<Model>>& best) {
   const int sources = input_.num_sources();
   Options options = options_;
@@ -419,8 +420,12 @@ bool Estimator<P>::judge_sources(const Levels& levels, std::size_t considered, c
     for (std::size_t e = 0; e < of_one.size(); ++e) {
       if (input_.source[e] != s) of_one[e] *= kOtherSources;
     }
+    std::vector<int> own;  // edges to search with
+    for (int e : considered) {
+      if (input_.source[at(e)] == s) own.push_back(e);
+    }
     Pool<Model> pool(options.pool_size);
-    if (explore(levels_with(out_.kept, of_one), considered, wide, problem, options, workers, pool,
+    if (explore(levels_with(out_.kept, of_one), own, wide, problem, options, workers, pool,
                 refined)) {
       // Supports by other priors cannot be compared: it is looked at again in any case.
       best.push_back({out_.model, std::numeric_limits<double>::infinity()});

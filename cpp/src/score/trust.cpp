@@ -47,10 +47,14 @@ void SourceTrust::look_at(MaskView inliers, std::span<const double> squared) {
 }
 
 std::vector<double> SourceTrust::factors() const {
-  const double largest = *std::max_element(share_.begin(), share_.end());
+  std::vector<double> kept_promise(share_.size(), 0.0);
+  for (std::size_t s = 0; s < share_.size(); ++s) {
+    if (unit_[s] > 0.0) kept_promise[s] = share_[s] / unit_[s];
+  }
+  const double largest = *std::max_element(kept_promise.begin(), kept_promise.end());
   std::vector<double> factors(share_.size(), 1.0);
   if (!(largest > 0.0)) return factors;
-  for (std::size_t s = 0; s < factors.size(); ++s) factors[s] = factor_of(share_[s] / largest);
+  for (std::size_t s = 0; s < factors.size(); ++s) factors[s] = factor_of(kept_promise[s] / largest);
   return factors;
 }
 
