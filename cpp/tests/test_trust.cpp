@@ -60,7 +60,7 @@ double ball(double radius, int dimensions) { return std::pow(radius, dimensions)
 
 // The definition, source by source, model by model and edge by edge.
 std::vector<double> by_definition(const Judged& judged) {
-  std::vector<double> shares;
+  std::vector<double> shares;  // of what the priors promise
   for (int s = 0; s < judged.sources; ++s) {
     double best = 0.0;
     for (const std::vector<double>& of_model : judged.residuals) {
@@ -80,7 +80,7 @@ std::vector<double> by_definition(const Judged& judged) {
       const double unit = squares / total;
       const double deviation = std::sqrt(unit * std::max(chance, unit));
       const double excess = near - chance - SourceTrust::kChanceDeviations * deviation;
-      best = std::max(best, excess / total);
+      best = std::max(best, excess / total / unit);
     }
     shares.push_back(best);
   }

@@ -54,7 +54,8 @@ std::vector<double> SourceTrust::factors() const {
   const double largest = *std::max_element(kept_promise.begin(), kept_promise.end());
   std::vector<double> factors(share_.size(), 1.0);
   if (!(largest > 0.0)) return factors;
-  for (std::size_t s = 0; s < factors.size(); ++s) factors[s] = factor_of(kept_promise[s] / largest);
+  for (std::size_t s = 0; s < factors.size(); ++s)
+    factors[s] = factor_of(kept_promise[s] / largest);
   return factors;
 }
 
