@@ -183,14 +183,15 @@ def _why_unwritable(folder: Path) -> str:
     return ""
 
 
-def open_regular(path: Path, most: str = "array_mb") -> BinaryIO:
+def open_regular(path: Path, most: str = "array_mb", *, again: bool = False) -> BinaryIO:
     """Open a file for reading; a `ValueError` says why there is nothing to read, without its name.
 
     A FIFO or a device could block for ever or never end, and is refused like a folder. A file at an
-    address is read whole; `most` is the name of the limit in `LIMITS` of its size.
+    address is read whole; `most` is the name of the limit in `LIMITS` of its size, and one that is
+    opened `again` soon is read once unless it has changed.
     """
     if is_remote(path):
-        return BytesIO(_fetched(path, most))
+        return BytesIO(_fetched(path, most, again=again))
     try:
         _refuse_special(path.stat().st_mode)
         # Between the two calls the name may become another file's; a FIFO must not block then.
@@ -207,13 +208,13 @@ def open_regular(path: Path, most: str = "array_mb") -> BinaryIO:
         raise
 
 
-# The last file that a thread has fetched: of an image, pixels and tags are read one after another.
+# The last file that a thread opens again: of an image, pixels and tags are read after each other.
 _last = threading.local()
 # What a file system may say about a file that changes whenever its content does.
 _VERSIONS = ("ETag", "etag", "LastModified", "created", "modified", "mtime", "updated")
 
 
-def _fetched(path: RemotePath, most: str) -> bytes:
+def _fetched(path: RemotePath, most: str, *, again: bool) -> bytes:
     """Read a whole file at an address, of at most the size of a limit; errors as `open_regular`."""
     try:
         info = path.info()
@@ -232,7 +233,8 @@ def _fetched(path: RemotePath, most: str) -> bytes:
         raise ValueError(error.strerror or str(error)) from error
     if len(data) > largest:
         raise too_large("it has more megabytes", most)
-    _last.known, _last.data = known, data
+    if again:
+        _last.known, _last.data = known, data
     return data
 
 

@@ -315,6 +315,7 @@ def test_another_run_on_the_same_folder_is_found_out(root):
 
 
 def test_a_log_is_written_in_few_parts(root, monkeypatch):
+    monkeypatch.setattr(journals, "_PART_SECONDS", HANGS_S)
     path = as_path(f"{root}/log")
     path.parent.mkdir(parents=True, exist_ok=True)
     blobs = [bytes([number]) * (number + 1) for number in range(200)]
@@ -339,7 +340,7 @@ def test_a_log_is_written_in_few_parts(root, monkeypatch):
 
 
 @pytest.mark.usefixtures("memory")
-@pytest.mark.parametrize("seconds", [0.0, 5.0])
+@pytest.mark.parametrize("seconds", [0.0, HANGS_S])
 def test_matches_are_written_before_the_rows_that_refer_to_them(images, monkeypatch, seconds):
     put_images("memory://root/images", images)
     monkeypatch.setattr(journals, "_PART_SECONDS", seconds)
@@ -399,13 +400,37 @@ def test_an_image_is_fetched_once(memory, images, monkeypatch):
         return real(self, path, **settings)
 
     monkeypatch.setattr(type(memory), "cat_file", fetch)
-    batch("memory://root", workers=1, formats=[], cache=None)
-    assert len([path for path in fetched if path.endswith(".png")]) == 4
+    for out in ("first", "with_a_full_cache"):
+        fetched.clear()
+        batch("memory://root", out, workers=1, formats=[])
+        assert len([path for path in fetched if path.endswith(".png")]) == 4
     # A file that has changed since is read again.
     path = as_path("memory://root/images/view000.png")
     old = np.array(manymatch_image(path))
     put("memory://root/images", {"view000.png": (images / "view001.png").read_bytes()})
     assert not np.array_equal(manymatch_image(path), old)
+
+
+def test_requests_grow_with_images_and_not_with_pairs(memory, images, monkeypatch):
+    put_images("memory://root/images", images)
+    monkeypatch.setattr(journals, "_PART_SECONDS", HANGS_S)
+    pairs = b"view000.png view001.png\nview001.png view002.png\n"
+    put("memory://root", {"few.txt": pairs, "many.txt": 10 * pairs})
+    counts, calls = [], []
+    for name in ("info", "ls", "cat_file", "pipe_file", "put_file", "rm_file"):
+        real = getattr(type(memory), name)
+
+        def call(self, *arguments, real=real, **settings):
+            calls.append(real)
+            return real(self, *arguments, **settings)
+
+        monkeypatch.setattr(type(memory), name, call)
+    for name in ("few", "many"):
+        calls.clear()
+        listed = read_pairs(f"memory://root/{name}.txt", "memory://root/images")
+        run_batch(CONFIG, listed, f"memory://root/{name}", workers=1)
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
 
 
 def manymatch_image(path):
@@ -609,7 +634,13 @@ def test_what_is_wrong_with_an_image_is_one_sentence(images, monkeypatch):
     assert "address of one file system" in match(good, "zip://a.png::memory://root/a.zip")
     put("memory://root", {"large.png": bytes(2_000_000)})
     monkeypatch.setenv("MANYMATCH_MAX_ARRAY_MB", "1")
-    assert "it has more megabytes than 1" in match(good, "memory://root/large.png")
+
+    def fetch(*_, **__):
+        raise AssertionError("its size is known before")
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", fetch)
+    large = "memory://root/large.png"
+    assert "it has more megabytes than 1" in match(large, large)
 
 
 @pytest.mark.usefixtures("memory")

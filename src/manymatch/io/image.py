@@ -148,7 +148,7 @@ def open_image(
 def _opened(source: Path) -> BinaryIO:
     """Open a file; the error is worded for the user."""
     try:
-        file = open_regular(source)
+        file = open_regular(source, again=True)
     except ValueError as error:
         raise _ReadError(str(error)) from error
     if file_size(file) == 0:
