@@ -3,6 +3,7 @@
 import functools
 import http.server
 import logging
+import os
 import pickle
 import signal
 import subprocess
@@ -230,6 +231,20 @@ batch({root!r}, workers=1, progress=slowly)
     summary = batch(root)
     assert (summary.finished, summary.computed) == (PAIRS, PAIRS - len(before))
     assert_equal_results(f"{root}/out", local)
+
+
+@pytest.mark.usefixtures("s3")
+def test_workers_of_ray_use_addresses(images, local):
+    pytest.importorskip("ray", reason="ray is not installed")
+    root = f"s3://{BUCKET}/ray"
+    put_images(f"{root}/images", images)
+    # In a process of its own, which starts the cluster and ends it.
+    script = f"from tests.runs.test_remote import batch; batch({root!r}, engine='ray')"
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, check=True, timeout=2 * HANGS_S, env=environment)  # noqa: S603
+    assert_equal_results(f"{root}/out", local)
+    assert len(FeatureCache(f"{root}/cache")) == 4
 
 
 @pytest.fixture
