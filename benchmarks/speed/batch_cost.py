@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from manymatch.datasets import exhaustive_pairs
 from manymatch.features.extractor import FeatureCache
+from manymatch.matcher import matcher as matching
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs import batch, match_store, views, work
@@ -45,6 +46,7 @@ SET = "strecha_fountain_herzjesu"
 # Where each stage is, and its name; those of one line are parts of the one above.
 STAGES: dict[str, tuple[Any, str]] = {
     "match_features": (Matcher, "match_features"),
+    "- estimator": (matching, "estimate_relative_pose"),
     "images and features of them": (views.Views, "compute"),
     "- decoding": (views, "load_image"),
     "- reading the cache": (FeatureCache, "read"),
@@ -153,12 +155,17 @@ def show(clock: Clock, total: float, bare: float, count: int, size: int) -> None
     images = clock.calls["images and features of them"]
     runner = total - within
     print(f"{count} pairs of {images} images, log {size / count / 1000:.1f} kB a pair\n")
-    print("| stage | calls | ms a call | ms a pair | % of match_features |\n|:--|--:|--:|--:|--:|")
+    print(
+        "| stage | calls | ms a call | ms a pair | % of match_features | % of the estimator |\n"
+        "|:--|--:|--:|--:|--:|--:|"
+    )
+    estimator = clock.seconds["- estimator"]
 
     def line(stage: str, seconds: float, calls: int) -> None:
         print(
             f"| {stage} | {calls} | {1e3 * seconds / max(calls, 1):.3f} "
-            f"| {1e3 * seconds / count:.3f} | {100 * seconds / within:.2f} |"
+            f"| {1e3 * seconds / count:.3f} | {100 * seconds / within:.2f} "
+            f"| {100 * seconds / estimator:.2f} |"
         )
 
     line("bare loop of match_features", bare, count)

@@ -222,13 +222,14 @@ def runs_of_zeros(path):
     from pyarrow import parquet
 
     from manymatch.io import PairMatches
+    from manymatch.io.match_log import pack_matches
     from manymatch.io.match_parquet import ParquetMatchWriter
 
     place = path.with_suffix(".d")
     place.mkdir()
     pair = PairMatches(np.zeros((1, 2)), np.zeros((1, 2)), [[0, 0]])
     with ParquetMatchWriter(place) as writer:
-        writer.add(0, "a", "b", pair)
+        writer.add(0, "a", "b", pack_matches(pair))
     keypoints = place / "keypoints.parquet"
     table = parquet.read_table(keypoints)
     column = pa.array([np.zeros(1_000_000)], table.schema.field("x").type)

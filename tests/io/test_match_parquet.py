@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from manymatch.io import PairMatches, match_parquet
+from manymatch.io.match_log import pack_matches
 from manymatch.io.match_parquet import ParquetMatches, ParquetMatchWriter
 from tests.support.pair_matches import random_pair, same
 
@@ -27,7 +28,7 @@ NAMES = {3 * k: (f"im/{a}.jpg", f"ä {b}.jpg") for k, (a, b) in enumerate(IMAGES
 def write(folder, pairs=PAIRS):
     with ParquetMatchWriter(folder) as writer:
         for index, pair in pairs.items():
-            writer.add(index, *NAMES[index], pair)
+            writer.add(index, *NAMES[index], pack_matches(pair))
     return folder / "matches.parquet"
 
 
@@ -143,7 +144,7 @@ def test_a_fault_leaves_the_old_files(tmp_path):
 
     def interrupted():
         with ParquetMatchWriter(tmp_path) as writer:
-            writer.add(0, "a", "b", PAIRS[0])
+            writer.add(0, "a", "b", pack_matches(PAIRS[0]))
             raise RuntimeError("power")
 
     with pytest.raises(RuntimeError, match="power"):

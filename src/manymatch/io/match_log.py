@@ -32,12 +32,12 @@ from manymatch.io.matches import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Self
 
     from numpy.typing import NDArray
 
-    from manymatch._validate import IndexArray
+    from manymatch._validate import FloatArray, IndexArray
 
     # Reads so many bytes from an offset on, fewer if the log ends before.
     Read = Callable[[int, int], bytes]
@@ -48,10 +48,19 @@ _V = TypeVar("_V")
 # Entries of a configuration that belong to the pair; the others are the same for all pairs.
 _OWN_ENTRIES = ("cameras", "camera_priors", "shared_focal", "orientations")
 _LENGTH = struct.Struct("<I")
+_POINTS = {"points": None}
 # Types of numbers, as NumPy names them, by which arrays are kept.
 _TYPES = ("<f8", "<f4", "<i4")
 _SOURCES = ("source", "inlier_source")
-_ARRAYS = ("matches", "confidence", "pose", "inliers", *ALTERNATIVE_ARRAYS, *_SOURCES)
+# Arrays of a pair, with the lengths of their further axes.
+_ARRAYS: dict[str, tuple[int, ...]] = {
+    "matches": (2,),
+    "confidence": (),
+    "pose": (4,),
+    "inliers": (2,),
+    **dict(zip(ALTERNATIVE_ARRAYS, ((4, 4), (), (3,)), strict=True)),
+    **dict.fromkeys(_SOURCES, ()),
+}
 
 # Head of a record: what it is, checksum of all that follows, length of the content.
 _HEAD = struct.Struct("<4sIQ")
@@ -216,9 +225,26 @@ def unpack_matches(packed: PackedMatches) -> PairMatches:
 def _unpacked(side: int, part: bytes) -> Any:
     """Return the keypoints or the configuration that a part is."""
     try:
-        return json.loads(part) if side == _CONFIG else _split(part, ("points",))[1]["points"]
+        return json.loads(part) if side == _CONFIG else _split(part, _POINTS)[1]["points"]
     except (LookupError, TypeError, RecursionError) as error:
         raise _no_matches(error) from error
+
+
+def unpack_own(packed: PackedMatches) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return what belongs to the pair alone: a header, with its "config", and arrays."""
+    try:
+        header, arrays = _split(packed.own, _ARRAYS)
+        if len({name in arrays for name in ALTERNATIVE_ARRAYS}) > 1:
+            raise ValueError("it has a part of the alternatives only")
+        _ = header["config"], arrays["matches"]
+    except (LookupError, TypeError, RecursionError) as error:
+        raise _no_matches(error) from error
+    return header, arrays
+
+
+def unpack_points(part: bytes) -> FloatArray:
+    """Return the keypoints that a part of packed matches has."""
+    return _unpacked(0, part)  # type: ignore[no-any-return]
 
 
 def _assembled(own: bytes, points0: Any, points1: Any, common: Any) -> PairMatches:
@@ -276,8 +302,10 @@ def _join(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> byte
     return b"".join([_LENGTH.pack(len(text)), text, *(array.tobytes() for array in kept.values())])
 
 
-def _split(data: bytes, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read what `_join` wrote, arrays of these names only."""
+def _split(
+    data: bytes, known: Mapping[str, tuple[int, ...] | None]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `_join` wrote: arrays of these names, with these lengths of their further axes."""
     if len(data) < _LENGTH.size:
         raise ValueError("it is cut off")
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
@@ -285,8 +313,10 @@ def _split(data: bytes, names: Sequence[str]) -> tuple[dict[str, Any], dict[str,
     arrays: dict[str, NDArray[Any]] = {}
     sizes = Sizes()
     for name, kind, shape in header["arrays"]:
-        if name not in names or kind not in _TYPES or not 1 <= len(shape) <= 3:
+        if name not in known or kind not in _TYPES or not 1 <= len(shape) <= 3:
             raise ValueError("it has an array of another kind")
+        if known[name] is not None and tuple(shape[1:]) != known[name]:
+            raise ValueError(f"its {name} have another shape")
         if not all(type(length) is int and length >= 0 for length in shape):
             raise ValueError("it has an array of no size")
         sizes.add(shape, np.dtype(kind), f"the array {name!r}")

@@ -8,7 +8,6 @@ plain tables for any tool that reads Parquet.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,8 @@ from manymatch._files import as_path, limit, open_regular, reading, too_large, w
 from manymatch._remote import is_remote
 from manymatch._validate import integer
 from manymatch.geometry.pose import RelativePose
-from manymatch.io.match_log import MatchStore, Recent, join_config, split_config
-from manymatch.io.matches import AlternativePose, PairMatches, to_json
+from manymatch.io.match_log import MatchStore, Recent, join_config, unpack_own, unpack_points
+from manymatch.io.matches import ALTERNATIVE_ARRAYS, AlternativePose, PairMatches, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from manymatch._validate import FloatArray, IndexArray
+    from manymatch.io.match_log import PackedMatches
 
 #: Names of the two files in their folder.
 MATCHES_PARQUET, KEYPOINTS_PARQUET = "matches.parquet", "keypoints.parquet"
@@ -124,42 +124,48 @@ class ParquetMatchWriter:
             self._flush(0)
             self._flush(1)
 
-    def add(self, index: int, name0: str, name1: str, pair: PairMatches) -> None:
-        """Add one pair."""
-        own, common = split_config(pair.config)
+    def add(self, index: int, name0: str, name1: str, packed: PackedMatches) -> None:
+        """Add one pair, as `pack_matches` returns it."""
+        header, arrays = unpack_own(packed)
+        first, second, (_, common) = packed.parts
+        matches = arrays["matches"]
+        poses, probability, of_others = (
+            arrays.get(name, matches[:0]) for name in ALTERNATIVE_ARRAYS
+        )
         row = {
             "index": index,
             "name0": name0,
             "name1": name1,
-            "keypoints0": self._keypoints(name0, pair.keypoints0),
-            "keypoints1": self._keypoints(name1, pair.keypoints1),
-            "matches0": pair.matches[:, 0],
-            "matches1": pair.matches[:, 1],
-            "confidence": pair.confidence,
-            "source": pair.source,
-            "source_names": list(pair.source_names),
-            "pose": None if pair.pose is None else pair.pose.matrix().ravel(),
+            "keypoints0": self._keypoints(name0, *first),
+            "keypoints1": self._keypoints(name1, *second),
+            "matches0": matches[:, 0],
+            "matches1": matches[:, 1],
+            "confidence": arrays.get("confidence"),
+            "source": arrays.get("source"),
+            "source_names": list(header.get("names", ())),
+            "pose": arrays["pose"].ravel() if "pose" in arrays else None,
             "alternatives": [
                 {
-                    "pose": other.pose.matrix().ravel().tolist(),
-                    "probability": other.probability,
-                    "matches0": other.matches[:, 0].tolist(),
-                    "matches1": other.matches[:, 1].tolist(),
+                    "pose": pose.ravel().tolist(),
+                    "probability": float(probability[number]),
+                    **{
+                        f"matches{k}": of_others[of_others[:, 0] == number, 1 + k].tolist()
+                        for k in (0, 1)
+                    },
                 }
-                for other in pair.alternatives
+                for number, pose in enumerate(poses)
             ],
-            "settings": None if common is None else to_json(common, "config"),
-            "config": to_json(own, "config"),
+            "settings": None if common == b"null" else common.decode(),
+            "config": to_json(header["config"], "config"),
         }
-        size = 24 * (len(pair.matches) + sum(len(other.matches) for other in pair.alternatives))
-        self._put(0, self._rows, row, size, _GROUP_PAIRS)
+        self._put(0, self._rows, row, 24 * (len(matches) + len(of_others)), _GROUP_PAIRS)
 
-    def _keypoints(self, name: str, points: FloatArray) -> int:
-        digest = hashlib.blake2b(points.tobytes(), digest_size=16).digest()
+    def _keypoints(self, name: str, digest: bytes, part: bytes) -> int:
         number = self._ids.get(digest)
         if number is None:
             number = self._next
             self._next += 1
+            points = unpack_points(part)
             row = {"id": number, "image": name, "x": points[:, 0], "y": points[:, 1]}
             self._put(1, self._points, row, points.nbytes, _GROUP_IMAGES)
         self._ids.put(digest, number)

@@ -124,6 +124,14 @@ class PairMatches:
         matches = count(len(self.matches), "match", "matches")
         return f"PairMatches({sizes}, {matches}, {self.pose or 'no pose'})"
 
+    @classmethod
+    def known(cls, **fields: Any) -> PairMatches:
+        """Make one of fields that are known to fit, such as those of an estimate, unchecked."""
+        pair = object.__new__(cls)
+        for field in dataclasses.fields(cls):
+            object.__setattr__(pair, field.name, fields.get(field.name, field.default))
+        return pair
+
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)

@@ -28,7 +28,7 @@ from manymatch.io.matches import image_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -368,35 +368,30 @@ class MatchResult:
         """Write keypoints, matches, their probabilities and the poses to one .npz file."""
         self.pair_matches().write_npz(path)
 
-    def pair_matches(self) -> PairMatches:
-        """Return keypoints, matches, their probabilities, the poses and the configuration."""
-        return PairMatches(
-            self.keypoints0,
-            self.keypoints1,
-            self.estimate.matches,
+    def pair_matches(self, common: Mapping[str, Any] | None = None) -> PairMatches:
+        """Return keypoints, matches, their probabilities, the poses and the configuration.
+
+        `common` is what `provenance_of` returns for the configuration, if it is there already.
+        """
+        return PairMatches.known(
+            keypoints0=self.keypoints0,
+            keypoints1=self.keypoints1,
+            matches=self.estimate.matches,
             confidence=self.estimate.match_probability,
             pose=self.estimate.pose,
-            config=self.provenance(),
+            config=self.provenance(common),
             alternatives=tuple(other_poses(self.estimate)),
             source=self.graph.source_of(self.matches),
             source_names=self.graph.source_names,
         )
 
-    def provenance(self) -> dict[str, Any]:
-        """Return the configuration with versions, as every output records it."""
-        from manymatch import __version__
-        from manymatch.features.device import library_versions
-
+    def provenance(self, common: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the configuration with versions and cameras, as every output records it."""
         return {
-            **self.config.to_dict(),
+            **(provenance_of(self.config) if common is None else common),
             "cameras": [self.camera0.to_dict(), self.camera1.to_dict()],
             **self._priors(),
             "orientations": list(self.orientations),
-            "versions": {
-                "manymatch": __version__,
-                "python": platform.python_version(),
-                **library_versions(),
-            },
         }
 
     def _priors(self) -> dict[str, Any]:
@@ -508,6 +503,21 @@ def trusted(estimate: Estimate, confidence: Confidence) -> bool:
         for other in estimate.alternatives
         if other.probability >= _POSSIBLE
     )
+
+
+def provenance_of(config: MatcherConfig) -> dict[str, Any]:
+    """Return a configuration with the versions of what computes the results."""
+    from manymatch import __version__
+    from manymatch.features.device import library_versions
+
+    return {
+        **config.to_dict(),
+        "versions": {
+            "manymatch": __version__,
+            "python": platform.python_version(),
+            **library_versions(),
+        },
+    }
 
 
 def other_poses(estimate: Estimate) -> list[AlternativePose]:

@@ -292,7 +292,7 @@ def run_batch(
                 )
         files = []
         if not run.interrupted and shard is None:
-            files = write_outputs(folder, chosen, journal.records, journal.matches, camera_per)
+            files = write_outputs(journal, chosen, camera_per)
         table = columns(with_rank_one)
         return run.deliver(
             finish(journal, run, computed, total, table, header, files, start, remarks)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO, Self
 
     from manymatch._validate import IndexArray
+    from manymatch.io.match_log import PackedMatches
     from manymatch.io.matches import PairMatches
 
 #: Name of the log in the folder of a batch.
@@ -118,6 +119,11 @@ class BatchJournal(Journal):
         """Return the matches of a row; `ValueError` if they cannot be read."""
         with reading(self.folder / LOG, _LOG_WANTED, ValueError):
             return self._reader.matches(*row[STORED])
+
+    def packed(self, row: Mapping[str, Any]) -> PackedMatches:
+        """Return the same as bytes."""
+        with reading(self.folder / LOG, _LOG_WANTED, ValueError):
+            return self._reader.packed(*row[STORED])
 
 
 class LogFile(LogReader):

@@ -112,9 +112,7 @@ def merge_batch(
         notes = [*_missing(headers, state), *_damaged(damaged)]
         files = []
         if chosen:
-            files = write_outputs(
-                out, chosen, journal.records, journal.matches, common["camera_per"]
-            )
+            files = write_outputs(journal, chosen, common["camera_per"])
         table = columns(common["with_rank_one"])
         return finish(journal, run, added, total, table, common, files, start, notes)
 

@@ -27,12 +27,13 @@ from manymatch.runs.journal import remove_left_overs
 from manymatch.runs.rows import ERROR, plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from manymatch._validate import CameraPer, IndexArray
     from manymatch.io.matches import PairMatches
     from manymatch.io.pairs import Pair, PairImage
+    from manymatch.runs.match_store import BatchJournal
 
 #: Formats of the files of a batch; the first two take any pairs.
 BATCH_FORMATS = ("parquet", *FORMATS)
@@ -130,15 +131,11 @@ def matches_path(folder: Path, index: int, name0: str, name1: str) -> Path:
 
 
 def write_outputs(
-    folder: Path,
-    formats: Sequence[str],
-    rows: Callable[[], Iterable[dict[str, Any]]],
-    matches: Callable[[dict[str, Any]], PairMatches],
-    camera_per: CameraPer,
+    journal: BatchJournal, formats: Sequence[str], camera_per: CameraPer
 ) -> list[Path]:
     """Write the files of the matches of all finished pairs, and return the names of those of all.
 
-    `matches` returns the matches of a row. The folder of the batch gets ``matches.parquet`` and
+    The folder of the batch gets ``matches.parquet`` and
     ``keypoints.parquet``; ``matches/`` with an .npz file for each pair; ``features.h5`` and
     ``matches.h5`` for hloc; ``colmap/`` with ``matches.txt`` and one text of keypoints per image;
     and ``database.db`` for COLMAP's mappers. Rows that are errors have no matches. An image has
@@ -146,6 +143,7 @@ def write_outputs(
     pairs or those of its group say together.
     """
     files: list[Path] = []
+    folder, rows = journal.folder, journal.records
     focals = shared_focals(rows()) if "colmap-db" in formats else {}
     with contextlib.ExitStack() as stack:
         writers = []
@@ -166,10 +164,12 @@ def write_outputs(
         for row in rows() if formats else ():
             if row["verdict"] == ERROR:
                 continue
-            found = matches(row)
             names = row["name0"], row["name1"]
             if table is not None:
-                table.add(row["index"], *names, found)
+                table.add(row["index"], *names, journal.packed(row))
+            if list(formats) == ["parquet"]:
+                continue
+            found = journal.matches(row)
             if "npz" in formats:
                 found.write_npz(matches_path(folder, row["index"], *names))
             if writers:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch.io.match_log import pack_matches
 from manymatch.matcher.matcher import Matcher
+from manymatch.matcher.result import provenance_of
 from manymatch.runs.focals import is_shared
 from manymatch.runs.rows import PACKED, error_row, machine_fault, result_row
 from manymatch.runs.runner import error_sentence
@@ -71,6 +72,10 @@ class PairWork:
         return Views(self._matcher, self.memory_mb * 1_000_000, self.cameras)
 
     @functools.cached_property
+    def _common(self) -> dict[str, Any]:
+        return provenance_of(self.config)
+
+    @functools.cached_property
     def _options(self) -> Options:
         options = self.config.options
         return options if self.threads is None else options.replace(threads=self.threads)
@@ -78,7 +83,7 @@ class PairWork:
     def load(self) -> None:
         """Load what all pairs need; missing packages and weights are errors here."""
         self._matcher.load()
-        _ = self._views, self._options
+        _ = self._views, self._options, self._common
 
     def __call__(self, index: int, pair: Pair, first: FirstPass | None = None) -> dict[str, Any]:
         """Match one pair of image files.
@@ -169,7 +174,7 @@ class PairWork:
             options=self._options,
         )
         result.orientations = (view0.orientation, view1.orientation)
-        packed = pack_matches(result.pair_matches()) if self.keep_matches else None
+        packed = pack_matches(result.pair_matches(self._common)) if self.keep_matches else None
         seconds = time.perf_counter() - start
         row = result_row(index, pair, result, cameras, seconds, self.camera_per)
         if packed is not None:
