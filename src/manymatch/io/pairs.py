@@ -297,6 +297,7 @@ def read_pairs(path: object, images: object) -> PairList:
     Pair(a.jpg - b.jpg: cameras, pose)
     """
     folder = as_folder(images, "images")
+    remote = is_remote(folder)
     names: dict[str, int] = {}
     indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
     with reading(as_path(path), _WANT, OSError, ValueError, MemoryError):
@@ -305,8 +306,8 @@ def read_pairs(path: object, images: object) -> PairList:
             try:
                 line_names, more = _columns(line)
                 room.take(line_names, more, names)
-                for name in line_names if is_remote(folder) else ():
-                    _ = folder / name  # an error for a name that is not below it
+                if remote:
+                    _ = [folder / name for name in line_names]  # an error for what is not below it
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
             for name in line_names:
