@@ -134,6 +134,8 @@ bench: $(VENV)/.package $(VENV)/.bench $(VENV)/.build
 	$(ISOLATED) $(BIN)/python benchmarks/speed/associate.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/evaluation.py
 	$(ISOLATED) $(BIN)/python benchmarks/speed/pair_lists.py
+	$(ISOLATED) $(BIN)/python benchmarks/speed/engines.py
+	$(BIN)/python benchmarks/speed/engines.py --plan
 	$(BIN)/python benchmarks/speed/features.py
 	$(BIN)/python benchmarks/speed/match.py
 

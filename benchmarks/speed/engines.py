@@ -5,14 +5,16 @@
 
 The first command runs one batch, all pairs of some images, in turn by two threads of one process,
 by two processes with a shard each, and by a Ray cluster of two nodes with one CPU each that is
-running already. Pairs per second count from the first pair that is finished to the last, the best
-of several runs; the seconds until the first one are told apart. Then it runs many pairs with a
-stand-in that answers at once, for what the driver of a cluster can take.
+running already. Pairs per second, and per second of CPU time of all processes, which other work on
+the machine disturbs less, count from the first pair that is finished to the last, the best of
+several runs; the seconds until the first one are told apart. Then it runs many pairs with a
+stand-in that answers at once, for what the driver of a cluster can take. Needs Linux.
 
-The second measures single-threaded, in a process for each preset, the seconds for the features of
-an image and for a pair whose features are there, medians of several, the memory of such a process,
-and the disk that matches and rows take. From these it computes the hours that some numbers of cores
-need for a million pairs of 20,000 images.
+The second measures, in a process of one thread for each preset, the CPU seconds for the features of
+an image and for a pair whose features are there: of parts of the two photographs, and of a part and
+another one mirrored, which have nothing in common; means of several. Further the memory of such a
+process, and the disk that matches and rows take. From these it computes the hours that some numbers
+of cores need for a million pairs of 20,000 images, half of them with nothing in common.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -33,6 +36,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch.datasets import exhaustive_pairs
+from manymatch.io.pairs import Pair
+from manymatch.matcher.config import MatcherConfig
 from manymatch.runs import batch
 from manymatch.runs.batch import run_batch
 from manymatch.runs.work import PairWork
@@ -40,15 +45,20 @@ from manymatch.runs.work import PairWork
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from manymatch.runs.runner import RunProgress
+
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "src/manymatch/datasets/demo_photos"
 PAIRS, IMAGES = 1_000_000, 20_000
-CORES = (8, 32, 64, 128, 256, 512)
+CORES = (8, 32, 128, 512)
 # What the runner adds, and cores that wait at the end of shards.
 EFFICIENCY = 0.85
 
 
-def make_images(folder: Path, count: int) -> None:
-    """Write parts of the two photographs of the demo, three quarters as wide and high as they."""
+def make_images(folder: Path, count: int, *, mirrored: bool = False) -> None:
+    """Write parts of the two photographs of the demo, three quarters as wide and high as they.
+
+    Those of the second one also mirrored, if asked for.
+    """
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -57,25 +67,48 @@ def make_images(folder: Path, count: int) -> None:
         size = np.array(image.size) * 3 // 4
         left, top = rng.integers(0, np.array(image.size) - size + 1)
         box = (left, top, *(np.array([left, top]) + size))
-        image.crop([int(value) for value in box]).save(folder / f"part{number:03d}.png")
+        part = image.crop([int(value) for value in box])
+        part.save(folder / f"part{number:03d}.png")
+        if mirrored and number % 2:
+            part.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(folder / f"part{number:03d}m.png")
+
+
+def cpu_seconds(root: int) -> float:
+    """Return the CPU time of a process and of all below it, by what Linux counts."""
+    found: dict[int, tuple[int, int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            found[int(path.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
+
+    def below(pid: int) -> bool:
+        while pid in found and pid != root:
+            pid = found[pid][0]
+        return pid == root
+
+    ticks = sum(spent for pid, (_, spent) in found.items() if below(pid))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def measure(images: str, out: str, settings: dict[str, Any]) -> dict[str, float]:
-    """Run a batch; the times of its first and last pair and how many there are between."""
-    times: list[tuple[float, int]] = []
+    """Run a batch; what happens between its first and its last pair."""
+    # A cluster was started by the process that started this one.
+    root = os.getppid() if "engine" in settings else os.getpid()
+    times: list[tuple[float, int, float]] = []
+
+    def report(now: RunProgress) -> None:
+        if now.finished and (not times or now.seconds_left == 0):
+            times.append((time.time(), now.finished, cpu_seconds(root)))
+
     run_batch(
-        "classic",
-        exhaustive_pairs(images),
-        out,
-        formats=["npz"],
-        progress=lambda now: times.append((time.time(), now.finished)),
-        **settings,
+        "classic", exhaustive_pairs(images), out, formats=["npz"], progress=report, **settings
     )
-    first = next(place for place, (_, finished) in enumerate(times) if finished)
+    first, last = times
     return {
-        "begin": times[first][0],
-        "end": times[-1][0],
-        "pairs": times[-1][1] - times[first][1],
+        "begin": first[0],
+        "end": last[0],
+        "pairs": last[1] - first[1],
+        "cpu": last[2] - first[2],
     }
 
 
@@ -125,13 +158,17 @@ def in_processes(function: str, calls: list[Any], **environment: str) -> list[di
     return [json.loads(answer.splitlines()[-1]) for answer in answers]
 
 
-def together(images: Path, runs: list[dict[str, Any]]) -> tuple[float, float]:
-    """Run processes at the same time; pairs a second of all, and seconds until the first pair."""
+def together(images: Path, runs: list[dict[str, Any]]) -> tuple[float, float, float]:
+    """Run processes at the same time.
+
+    Returns the pairs a second of all, pairs a CPU second, and seconds until the first pair.
+    """
     start = time.time()
     with tempfile.TemporaryDirectory() as out:
         found = in_processes("measure", [(str(images), out, settings) for settings in runs])
     begin, end = (pick(one[name] for one in found) for pick, name in ((min, "begin"), (max, "end")))
-    return sum(one["pairs"] for one in found) / (end - begin), begin - start
+    pairs, cpu = (sum(one[name] for one in found) for name in ("pairs", "cpu"))
+    return pairs / (end - begin), pairs / cpu, begin - start
 
 
 @contextlib.contextmanager
@@ -158,49 +195,62 @@ def compare(count: int, repeats: int) -> None:
             "two shards, a process each": [{"workers": 1, "shard": f"{i}/2"} for i in (1, 2)],
             "Ray, two nodes with one CPU each": [{"engine": "ray", "address": address}],
         }
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
+        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in engines}
         for _, (name, runs) in itertools.product(range(repeats), engines.items()):
             found[name].append(together(Path(folder), runs))
         (driver,) = in_processes("measure_driver", [(folder, address)])
-    local = max(found["two threads"])[0]
     print(f"{count * (count - 1) // 2} pairs of {count} images, load {os.getloadavg()[0]:.1f}\n")
-    print("| engine | pairs per second | ratio | seconds until the first pair |")
-    print("|---|---:|---:|---:|")
+    print(
+        "| engine | pairs per second | ratio | pairs per CPU second | ratio | seconds until the "
+        "first pair |"
+    )
+    print("|---|---:|---:|---:|---:|---:|")
+    best = {name: np.max(values, axis=0) for name, values in found.items()}
     for name, values in found.items():
-        speed, start = max(values)[0], min(value[1] for value in values)
-        print(f"| {name} | {speed:.2f} | {speed / local:.2f} | {start:.1f} |")
+        speed, per_cpu, _ = best[name]
+        ratio, cpu_ratio, _ = best[name] / best["two threads"]
+        start = min(value[2] for value in values)
+        both = f"{speed:.2f} | {ratio:.2f} | {per_cpu:.2f} | {cpu_ratio:.2f}"
+        print(f"| {name} | {both} | {start:.1f} |")
     print(f"\nThe driver takes {driver['pairs']:.0f} pairs ({driver['mb']:.1f} MB) a second.")
 
 
 def cost(images: str, preset: str) -> dict[str, float]:
-    """Measure one preset: seconds and MB of an image and of a pair, MB of the process."""
-    from manymatch.matcher.config import MatcherConfig
-
-    pairs = exhaustive_pairs(images)
+    """Measure one preset: CPU seconds and MB of an image and of a pair, MB of the process."""
+    even, odd, mirrored = (
+        sorted(path for path in Path(images).iterdir() if re.search(end, path.name))
+        for end in (r"[02468]\.png", r"[13579]\.png", r"m\.png")
+    )
+    pairs = {
+        name: [Pair(a.name, b.name, a, b) for a, b in itertools.product(even, others)]
+        for name, others in (("pair", odd), ("unrelated", mirrored))
+    }
     work = PairWork(MatcherConfig.of(preset), device="cpu", threads=1, keep_matches=True)
     work.load()
-    paths = sorted({path for pair in pairs for path in (pair.path0, pair.path1)})
-    views, seconds = {}, []
-    for path in [paths[0], *paths]:
-        start = time.perf_counter()
+    found: dict[str, list[float]] = {"image": [], "pair": [], "unrelated": []}
+    views = {}
+    # The first one warms up.
+    for path in [even[0], *even, *odd, *mirrored]:
+        start = time.process_time()
         views[path] = work.extract(path, 0)
-        seconds.append(time.perf_counter() - start)
-    matching = []
-    for index, pair in enumerate(pairs):
-        start = time.perf_counter()
-        work.match(index, pair, views[pair.path0], views[pair.path1])
-        matching.append(time.perf_counter() - start)
+        found["image"].append(time.process_time() - start)
+    for name, chosen in pairs.items():
+        for index, pair in enumerate(chosen):
+            start = time.process_time()
+            work.match(index, pair, views[pair.path0], views[pair.path1])
+            found[name].append(time.process_time() - start)
+    del found["image"][0]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    both = pairs["pair"] + pairs["unrelated"]
     with tempfile.TemporaryDirectory() as out:
-        run_batch(preset, pairs, out, formats=["parquet"], device="cpu", workers=1)
-        sizes = {path.name: path.stat().st_size / 1e6 / len(pairs) for path in Path(out).iterdir()}
+        run_batch(preset, both, out, formats=["parquet"], device="cpu", workers=1)
+        size = {path.name: path.stat().st_size / 1000 / len(both) for path in Path(out).iterdir()}
     return {
-        "image": float(np.median(seconds[1:])),
-        "pair": float(np.median(matching)),
+        **{name: float(np.mean(values)) for name, values in found.items()},
         "image_mb": float(np.mean([view.nbytes for view in views.values()])) / 1e6,
         "peak_mb": peak,
-        "kept_mb": sizes["journal.jsonl"] + sizes["matches.log"],
-        "parquet_mb": sizes["matches.parquet"],
+        "kept_kb": size["journal.jsonl"] + size["matches.log"],
+        "parquet_kb": size["matches.parquet"] + size["keypoints.parquet"],
     }
 
 
@@ -209,28 +259,30 @@ def plan(presets: list[str], count: int) -> None:
     costs = {}
     alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
-        make_images(Path(folder), count)
+        make_images(Path(folder), count, mirrored=True)
         for preset in presets:
             (costs[preset],) = in_processes("cost", [(folder, preset)], **alone)
     print(f"load {os.getloadavg()[0]:.1f}\n")
     print(
-        "| preset | s an image | s a pair | MB of features an image | MB of a process | "
-        "KB kept a pair | KB of Parquet a pair |"
+        "| preset | s an image | s a pair | s without anything in common | MB of features an image "
+        "| MB of a process | KB kept a pair | KB of Parquet a pair |"
     )
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for preset, one in costs.items():
         print(
-            f"| {preset} | {one['image']:.2f} | {one['pair']:.2f} | {one['image_mb']:.1f} | "
-            f"{one['peak_mb']:.0f} | {1000 * one['kept_mb']:.0f} | {1000 * one['parquet_mb']:.0f} |"
+            f"| `{preset}` | {one['image']:.2f} | {one['pair']:.2f} | {one['unrelated']:.2f} | "
+            f"{one['image_mb']:.1f} | {one['peak_mb']:.0f} | {one['kept_kb']:.0f} | "
+            f"{one['parquet_kb']:.0f} |"
         )
     print(
         f"\n| preset | core hours | {' | '.join(f'{cores} cores' for cores in CORES)} | GB kept |"
     )
     print(f"|---|---:|{'---:|' * len(CORES)}---:|")
     for preset, one in costs.items():
-        total = (IMAGES * one["image"] + PAIRS * one["pair"]) / EFFICIENCY / 3600
+        pair = (one["pair"] + one["unrelated"]) / 2
+        total = (IMAGES * one["image"] + PAIRS * pair) / EFFICIENCY / 3600
         hours = " | ".join(f"{total / cores:.1f} h" for cores in CORES)
-        print(f"| {preset} | {total:.0f} | {hours} | {PAIRS * one['kept_mb'] / 1000:.0f} |")
+        print(f"| `{preset}` | {total:.0f} | {hours} | {PAIRS * one['kept_kb'] / 1e6:.0f} |")
 
 
 def main() -> None:

@@ -113,6 +113,9 @@ def run(
 ) -> None:
     """Match many pairs of images; the same command continues after an interruption.
 
+    Several machines work on one batch by --shard, or with --engine ray as a Ray cluster: manymatch
+    batch pairs.txt --images photos --engine ray --address auto.
+
     Exit codes: 0 if every pair was run and at least one has a pose, 1 if pairs could not be run or
     none has a pose, 2 if the input is bad, 130 after Ctrl-C.
     """
