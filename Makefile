@@ -91,7 +91,7 @@ sanitized-test: $(VENV)/.build $(VENV)/.package $(VENV)/.test
 	  $(BIN)/python -m pytest -q $(PARALLEL) -p no:cacheprovider $(SANITIZED_TESTS)
 
 # ThreadSanitizer over the tests that start threads.
-THREADED := estimate fundamental homography rigid lo_ransac second_problem selection
+THREADED := estimate trust fundamental homography rigid lo_ransac second_problem selection
 thread-test: $(VENV)/.build
 	$(call configure-core,thread,thread,OFF)
 	$(BIN)/cmake --build build/thread --target $(addprefix test_,$(THREADED))

@@ -1,7 +1,7 @@
 """Calls of the system that fail in turn during match, batch and cache writes; see sweep.py.
 
-Every third call that concerns files fails here once, and some in other ways. ``make faults`` takes
-all calls and all ways.
+Every seventh call that concerns files fails here once, and some in other ways. ``make faults``
+takes all calls and all ways. The steps are primes, as calls repeat in groups.
 """
 
 import json
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_no_fault_loses_or_halves_anything():
     run = subprocess.run(  # noqa: S603
-        [sys.executable, str(ROOT / "tests/faults/sweep.py"), "--json", "--steps", "3", "60"],
+        [sys.executable, str(ROOT / "tests/faults/sweep.py"), "--json", "--steps", "7", "127"],
         capture_output=True,
         check=False,
         text=True,

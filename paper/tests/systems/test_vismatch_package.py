@@ -35,7 +35,8 @@ def environment():
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         try:
             done = subprocess.run(  # noqa: S603
-                [*pip, "--no-deps", "--upgrade", "--target", folder, *wanted],
+                # Most modules are never imported, and need not be compiled.
+                [*pip, "--no-deps", "--no-compile", "--upgrade", "--target", folder, *wanted],
                 capture_output=True,
                 text=True,
                 timeout=300,
