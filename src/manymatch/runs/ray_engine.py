@@ -20,6 +20,7 @@ import functools
 import logging
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -97,6 +98,10 @@ class RayCluster:
     """
 
     def __init__(self, address: object, workers: int, memory_mb: int) -> None:
+        if address is None and "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+            # The ports of a Ray that is started here are open to the network. Ray reads this when
+            # it is imported.
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self._ray = require("ray", 'engine "ray"', "ray")
         self._found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
         if not (address in (None, "auto") or self._found):
@@ -508,9 +513,11 @@ class _RayEngine(Engine):
             value = future.result()
         except self._errors.RayTaskError as error:
             cause = error.cause
-            if not isinstance(cause, self._errors.RayError):
+            if isinstance(cause, self._errors.RayError):
+                return self._lost(call, error, blamed=False)
+            if isinstance(cause, Exception):
                 raise cause from None
-            return self._lost(call, error, blamed=False)
+            raise RuntimeError(_last_line(error)) from error
         except self._errors.RayError as error:
             self._dismiss(worker)
             self._looked = -np.inf
@@ -544,8 +551,9 @@ class _RayEngine(Engine):
         if item is None:
             self._failed += 1
             if self._failed >= self._started + _FAILED_STARTS:
-                reason = str(error).strip().splitlines()[-1].strip()
-                raise RuntimeError(f"a worker cannot start on the Ray cluster: {reason}") from error
+                raise RuntimeError(
+                    f"a worker cannot start on the Ray cluster: {_last_line(error)}"
+                ) from error
             return []
         lane = self._lanes.setdefault(call.worker.node, _Lane())
         item.attempts += blamed
@@ -588,6 +596,11 @@ class _RayEngine(Engine):
         for image in [image for image in done if image.node not in alive] or done:
             image.forget()
             lane.wanted.append(image)
+
+
+def _last_line(error: Exception) -> str:
+    """Return what an error of Ray is about, after traces of other processes."""
+    return str(error).strip().rpartition("\n")[2].strip()
 
 
 def _load(worker: _Worker) -> int:
