@@ -1,5 +1,8 @@
 """Who does what on a Ray cluster, by a stand-in for Ray whose calls end in any order, at once."""
 
+import fcntl
+import os
+import tempfile
 import types
 from concurrent.futures import Future
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manymatch.features import device
 from manymatch.io.pairs import PairList
 from manymatch.matcher.config import MatcherConfig
 from manymatch.runs.ray_engine import _RayEngine
@@ -159,6 +163,33 @@ def test_without_memory_images_are_computed_again():
     assert sorted(found) == list(range(len(pairs)))
     assert len(cluster.extracted) > 100
     assert most <= 45
+
+
+def test_networks_on_cpus_take_turns_with_other_processes(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(device._cpu, "file", -1)
+    device.take_turns(3)
+    (path,) = tmp_path.iterdir()
+    # As another process has it.
+    with path.open("w") as other:
+
+        def free():
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            fcntl.flock(other, fcntl.LOCK_UN)
+            return True
+
+        cpu = torch.device("cpu")
+        assert free()
+        with device.inference(cpu):
+            with device.inference(cpu):
+                assert not free()
+            assert not free()
+        assert free()
+    os.close(device._cpu.file)
 
 
 def test_workers_that_were_asked_for():
