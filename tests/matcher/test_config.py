@@ -256,8 +256,11 @@ def test_the_default_says_why(monkeypatch):
     # Without OpenCV no preset works.
     assert works_now() == ""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert default_preset()[0] == "embedded"
+    assert default_preset()[0] == MatcherConfig.of().preset == "fused"
     assert MatcherConfig.of().notes == (default_preset()[1],)
+    # A setting of one source is none of several.
+    assert MatcherConfig.of(detector="sift", descriptor="sift").preset == "embedded"
+    assert MatcherConfig.of(k=3).preset == "fused"
     assert MatcherConfig.of("embedded").notes == ()
 
 

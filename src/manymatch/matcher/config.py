@@ -310,8 +310,9 @@ class MatcherConfig:
         Parameters
         ----------
         preset : str, path or MatcherConfig, optional
-            A name of `PRESETS`, a file that ends in .toml, or a configuration; None for the
-            default (see `default_preset`).
+            A name of `PRESETS`, a file that ends in .toml, or a configuration. By default "fused"
+            or, with settings of one source such as a detector, "embedded"; "classic" where their
+            packages are not installed.
         sources : list, optional
             Instead of a preset: what candidates are made of, as in ``["classic", "embedded"]``.
             Each is a preset, a matcher of images by its name, a `SourceConfig`, a dict of any
@@ -328,7 +329,13 @@ class MatcherConfig:
             raise ValueError(
                 f"preset and sources must not be given together, got {preset!r} and sources"
             )
-        base = cls._base(preset) if sources is None else cls._of_sources(sources)
+        if sources is not None:
+            base = cls._of_sources(sources)
+        elif preset is None:
+            default, why = default_preset(one_source=not changes.keys().isdisjoint(_OF_ONE_SOURCE))
+            base = dataclasses.replace(cls._base(default), notes=(why,))
+        else:
+            base = cls._base(preset)
         parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
         fields = cls.field_names()
         method = changes.pop("method", base.method)
@@ -390,9 +397,6 @@ class MatcherConfig:
     def _base(cls, preset: object) -> MatcherConfig:
         if isinstance(preset, MatcherConfig):
             return preset
-        if preset is None:
-            default, why = default_preset()
-            return cls(default, FEATURE_PRESETS[default], notes=(why,))
         name = preset
         if isinstance(name, str) and name in FEATURE_PRESETS:
             return cls(name, FEATURE_PRESETS[name])
