@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
-#include <tuple>
 
 #include "manymatch/filter/gms.h"
 #include "manymatch/ransac/sampler.h"
@@ -108,18 +107,8 @@ std::vector<int> best_edges(const GraphInput& input, std::size_t count) {
     if (rank_of(a) != rank_of(b)) return rank_of(a) < rank_of(b);
     return !input.belief.empty() && input.belief[at(a)] > input.belief[at(b)];
   });
-  // Of one rank, the first of each source, then the second of each.
-  std::vector<int> turn(order.size());
-  std::vector<int> seen(at(input.num_sources()), 0);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i > 0 && rank_of(order[i]) != rank_of(order[i - 1])) std::fill(seen.begin(), seen.end(), 0);
-    turn[at(order[i])] = seen[at(source_of(order[i]))]++;
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return std::tuple(rank_of(a), turn[at(a)], source_of(a)) <
-           std::tuple(rank_of(b), turn[at(b)], source_of(b));
-  });
-  order.resize(count);
+  std::vector<std::size_t> taken(at(input.num_sources()), 0);
+  std::erase_if(order, [&](int e) { return ++taken[at(source_of(e))] > count; });
   std::sort(order.begin(), order.end());
   return order;
 }

@@ -63,8 +63,8 @@ std::string why_unsupported(int matches, const char* model, int sample_size);
 std::vector<int> first_edges(std::size_t count);
 // The union of two ascending lists.
 std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b);
-// The best `count` edges, ascending: by rank, then by what matchers say of them, then by place; of
-// several sources each has its turn. A list in this order, as merge_graphs makes it, is cut there.
+// The best `count` edges of each source, ascending: by rank, then by what matchers say of them,
+// then by place.
 std::vector<int> best_edges(const GraphInput& input, std::size_t count);
 // The `count` edges of the largest prior among those considered, ascending; of equal ones the
 // first.

@@ -283,7 +283,7 @@ void Estimator<P>::run_paper(Method method) {
 template <Problem P>
 void Estimator<P>::run_auto() {
   const int sources = input_.num_sources();
-  const std::vector<int> considered = best_edges(input_, considered_edges() * at(sources));
+  const std::vector<int> considered = best_edges(input_, considered_edges());
   if (options_.uses(kFilterPart)) {
     if (!input_.kept.empty()) {
       out_.kept.assign(input_.kept.begin(), input_.kept.end());
