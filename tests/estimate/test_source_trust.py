@@ -1,5 +1,6 @@
 """Graphs with several sources: whom "auto" trusts, what matchers say, and what stays the same."""
 
+import itertools
 import math
 
 import hypothesis.strategies as st
@@ -100,7 +101,7 @@ def test_which_edges_are_considered(known, count):
     belief = np.ones(len(edges)) if belief is None else belief
     rows = sorted(range(len(edges)), key=lambda e: (rank[e], -belief[e], e))
     expected = [[e for e in rows if source[e] == s][:count] for s in range(3)]
-    assert _core.best_edges(*known, count).tolist() == sorted(sum(expected, []))
+    assert _core.best_edges(*known, count).tolist() == sorted(itertools.chain(*expected))
 
 
 @given(listed_edges(), st.integers(0, 45))
