@@ -284,7 +284,9 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
     try:
         yield
     except errors as error:
-        raise unreadable(path, want, str(error) or type(error).__name__, error) from error
+        # Messages of libraries may have several lines.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise unreadable(path, want, reason, error) from error
 
 
 @contextlib.contextmanager

@@ -1,10 +1,13 @@
 """Matches of many pairs as Parquet: one group of rows is read to get a pair."""
 
+import contextlib
 import dataclasses
 import itertools
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
 from manymatch.io import PairMatches, match_parquet
 from manymatch.io.match_log import pack_matches
@@ -30,6 +33,11 @@ def write(folder, pairs=PAIRS):
         for index, pair in pairs.items():
             writer.add(index, *NAMES[index], pack_matches(pair))
     return folder / "matches.parquet"
+
+
+@pytest.fixture(scope="module")
+def matches_file(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("matches"))
 
 
 @pytest.fixture
@@ -163,13 +171,9 @@ def test_keypoints_of_other_matches_are_refused(tmp_path):
 
 def test_what_is_no_such_file_is_refused(tmp_path):
     path = write(tmp_path)
-    for content, says in (
-        (b"", "Parquet"),
-        (b"PAR1" * 20, "Parquet"),
-        (path.read_bytes()[:-20], "Parquet"),
-    ):
+    for content in (b"", b"PAR1" * 20, path.read_bytes()[:-20]):
         (tmp_path / "x.parquet").write_bytes(content)
-        with pytest.raises(ValueError, match=f"^path must be a Parquet file of matches.*{says}"):
+        with pytest.raises(ValueError, match=r"^path must be a Parquet file of matches.*\(it"):
             ParquetMatches(tmp_path / "x.parquet")
     parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="it has other columns"):
@@ -177,6 +181,36 @@ def test_what_is_no_such_file_is_refused(tmp_path):
     (tmp_path / "keypoints.parquet").unlink()
     with pytest.raises(ValueError, match=r"keypoints.parquet.*no such file"):
         ParquetMatches(path)
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_sizes_are_those_that_pyarrow_tells(tmp_path):
+    for path in (write(tmp_path), tmp_path / "keypoints.parquet"):
+        metadata = parquet.read_metadata(path)
+        groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+        with path.open("rb") as file:
+            assert match_parquet._declared_sizes(file) == [
+                sum(
+                    max(part.total_uncompressed_size, 8 * part.num_values)
+                    for part in map(group.column, range(group.num_columns))
+                )
+                for group in groups
+            ]
+
+
+@given(st.data())
+def test_damaged_descriptions_are_refused(matches_file, data):
+    """Damage of the description of the groups, where pyarrow would end the process."""
+    content = bytearray(matches_file.read_bytes())
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for place in data.draw(st.lists(st.integers(start, len(content) - 9), min_size=1, max_size=4)):
+        content[place] = data.draw(st.integers(0, 255))
+    damaged = matches_file.with_name("damaged.parquet")
+    damaged.write_bytes(content)
+    with contextlib.suppress(ValueError), ParquetMatches(damaged) as store:
+        for index, _, _, pair in store.items():
+            assert index >= 0
+            assert pair.matches.max(initial=-1) < len(pair.keypoints0) + len(pair.keypoints1)
 
 
 def test_limits(tmp_path, monkeypatch):

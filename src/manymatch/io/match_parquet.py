@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
-    from typing import Self
+    from typing import BinaryIO, Self
 
     from manymatch._validate import FloatArray, IndexArray
     from manymatch.io.match_log import PackedMatches
@@ -38,6 +39,10 @@ _GROUP_PAIRS, _GROUP_IMAGES, _GROUP_BYTES = 1024, 64, 64_000_000
 # Lists of keypoints that a writer remembers, and groups of keypoints that a reader holds.
 _REMEMBERED, _HELD = 1_000_000, 8
 _MOST_GROUPS = 1_000_000
+# Of the description of the groups at the end of a file; two million pairs take 6 MB.
+_LONGEST_FOOTER = 16_000_000
+# Where it has the groups, their columns, and of these the numbers of values and of bytes.
+_GROUPS, _COLUMNS, _CHUNK, _VALUES, _BYTES = 4, 1, 3, 5, 6
 
 
 def _schemas() -> tuple[Any, Any, Any]:
@@ -303,11 +308,14 @@ class _Groups:
         parquet = require("pyarrow.parquet", "a Parquet file of matches", "tables")
         most = limit("text_mb") * 1_000_000
         with (
-            reading(path, _WANTED, ValueError, OSError, arrow.lib.ArrowException),
+            reading(path, _WANTED, ValueError, OSError, RecursionError, arrow.lib.ArrowException),
             contextlib.ExitStack() as stack,
         ):
+            opened = path.open_ranges() if is_remote(path) else open_regular(path)
+            source = stack.enter_context(opened)
+            self._sizes = _declared_sizes(source)
             self._file = parquet.ParquetFile(
-                stack.enter_context(path.open_ranges() if is_remote(path) else open_regular(path)),
+                source,
                 page_checksum_verification=True,
                 thrift_string_size_limit=most,
                 thrift_container_size_limit=_MOST_GROUPS,
@@ -318,6 +326,8 @@ class _Groups:
             if metadata.num_rows > limit("records"):
                 raise too_large("it has more rows", "records")
             sizes = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
+            if len(sizes) != len(self._sizes):
+                raise ValueError("its groups of rows are not those that it describes")
             self._ends = np.cumsum(sizes, dtype=np.int64)
             self._stack = stack.pop_all()
         self.num_groups, self.num_rows = len(sizes), sum(sizes)
@@ -335,13 +345,103 @@ class _Groups:
 
     def read(self, number: int, columns: Sequence[str] | None = None) -> Mapping[str, Any]:
         """Read a group, after a look at what it declares."""
-        group = self._file.metadata.row_group(number)
-        parts = [group.column(k) for k in range(group.num_columns)]
-        # Numbers take 8 bytes when they are read, however they are packed.
-        size = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in parts)
-        if size > limit("array_mb") * 1_000_000:
+        if self._sizes[number] > limit("array_mb") * 1_000_000:
             raise too_large("a group of its rows has more megabytes", "array_mb")
         return self._file.read_row_group(number, columns).combine_chunks()  # type: ignore[no-any-return]
+
+
+def _declared_sizes(file: BinaryIO) -> list[int]:
+    """Return how many bytes each group of rows takes, as the file describes them.
+
+    pyarrow tells it too, but ends the process where the description is damaged.
+    """
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - 8))
+    length = int.from_bytes(file.read(4), "little")
+    if not 0 < length <= min(_LONGEST_FOOTER, end - 8):
+        raise ValueError("it has no description of its groups")
+    file.seek(end - 8 - length)
+    try:
+        described = _Thrift(file.read(length)).struct()
+        # Numbers take 8 bytes when they are read, however they are packed.
+        return [
+            sum(
+                max(0, chunk[_CHUNK][_BYTES], 8 * chunk[_CHUNK][_VALUES])
+                for chunk in group[_COLUMNS]
+            )
+            for group in described[_GROUPS]
+        ]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError("its description is damaged") from error
+    finally:
+        file.seek(0)
+
+
+class _Thrift:
+    """Reads values of Thrift's compact protocol, in which Parquet describes its groups."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def struct(self) -> dict[int, Any]:
+        """Return the fields of a struct by their numbers, without texts and statistics."""
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._integer()
+            # The value of a flag is its type.
+            value = None if head & 15 in (1, 2) else self._value(head & 15)
+            if value is not None:
+                fields[number] = value
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        match kind:
+            case 1 | 2 | 3:
+                return self._byte()
+            case 4 | 5 | 6:
+                return self._integer()
+            case 7:
+                return self._skip(8)
+            case 8:
+                return self._skip(self._varint())
+            case 9 | 10:
+                head = self._byte()
+                count = head >> 4 if head >> 4 < 15 else self._varint()
+                return [self._value(head & 15) for _ in range(count)]
+            case 11:
+                count = self._varint()
+                kinds = self._byte() if count else 0
+                for _ in range(count):
+                    self._value(kinds >> 4)
+                    self._value(kinds & 15)
+                return None
+            case 12:
+                return self.struct()
+        raise ValueError("its description is damaged")
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _skip(self, count: int) -> None:
+        self._at += count
+        if self._at > len(self._data):
+            raise ValueError("its description is cut off")
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while (byte := self._byte()) & 128:
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift > 63:
+                raise ValueError("its description is damaged")
+        return value | byte << shift
+
+    def _integer(self) -> int:
+        """Read a number with its sign at the end."""
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)
 
 
 def _numbers(column: Any) -> Any:
