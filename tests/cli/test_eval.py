@@ -333,7 +333,7 @@ def test_a_list_that_cannot_be_evaluated_is_one_sentence(tmp_path, views, text, 
 
 def test_the_preset_that_was_chosen_is_said(tmp_path, views, monkeypatch):
     why = ("classic", "The preset is classic for a reason.")
-    monkeypatch.setattr("manymatch.matcher.config.default_preset", lambda: why)
+    monkeypatch.setattr("manymatch.matcher.config.default_preset", lambda **_: why)
     folder = write_photos(tmp_path / "photos", views)
     result = run("eval", folder, *FAST[2:], "--out", tmp_path / "out")
     assert result.stdout.startswith(why[1])

@@ -208,11 +208,11 @@ def test_a_fault_of_the_machine_is_tried_again(pairs, done, tmp_path, monkeypatc
 
     left = [1]
 
-    def opened(path):
+    def opened(path, **how):
         if left[0]:
             left[0] -= 1
             raise fault
-        return open_regular(path)
+        return open_regular(path, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr("manymatch.io.image.open_regular", opened)
