@@ -6,7 +6,9 @@ import signal
 import threading
 
 import pytest
+import threadpoolctl
 
+from manymatch._environment import usable_cores
 from manymatch.associate import neighbours
 from manymatch.estimate.options import num_threads
 from manymatch.runs.journal import Journal
@@ -184,3 +186,26 @@ def test_a_journal_that_cannot_be_written_ends_the_run(journals, monkeypatch):
     assert len(run.missing) == 30
     run.execute(square)
     assert sorted(values(journals["b"])) == list(range(30))
+
+
+def test_products_share_the_cores_with_other_workers(tmp_path):
+    """And have all threads back afterwards."""
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if blas(pool)]
+
+    def blas(pool):
+        return pool["user_api"] == "blas"
+
+    before, during = threads(), []
+
+    def work(index, _):
+        during.append(threads())
+        return {"a": {"index": index}}
+
+    with Journal(tmp_path, {}) as journal:
+        Run({"a": journal}, 3).execute(work, workers=2)
+    share = max(1, usable_cores() // 2)
+    assert before
+    assert during == 3 * [[min(share, most) for most in before]]
+    assert threads() == before

@@ -21,8 +21,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
-from manymatch._environment import share_cores
+from manymatch._environment import share_cores, usable_cores
 from manymatch._validate import integer
 from manymatch.estimate.options import num_threads
 
@@ -315,7 +316,9 @@ class Engine(abc.ABC):
 class _Threads(Engine):
     """Threads that run a function on indices.
 
-    Each counts on its share of the cores for threads that it starts itself.
+    Each counts on its share of the cores for threads that it starts itself. So does the library of
+    NumPy's matrix products: its threads would wait for each other in loops, which takes a third of
+    the time of all cores.
     """
 
     def __init__(self, count: int, work: Callable[[int], Result]) -> None:
@@ -323,7 +326,7 @@ class _Threads(Engine):
         self._pool = ThreadPoolExecutor(
             count, thread_name_prefix="manymatch", initializer=share_cores, initargs=(count,)
         )
-        self._work, self._ahead = work, count + _WAITING
+        self._count, self._work, self._ahead = count, work, count + _WAITING
         self._pending: set[Future[Result]] = set()
 
     @property
@@ -332,6 +335,12 @@ class _Threads(Engine):
 
     def _begin(self, indices: IndexArray) -> None:
         self._left = iter(indices.tolist())
+        share = max(1, usable_cores() // self._count)
+        products = ThreadpoolController().select(user_api="blas")
+        # Not more than the environment says.
+        self._products = products.limit(
+            limits={pool["prefix"]: min(share, pool["num_threads"]) for pool in products.info()}
+        )
 
     def _submit(self) -> None:
         for index in itertools.islice(self._left, self._ahead - len(self._pending)):
@@ -346,3 +355,5 @@ class _Threads(Engine):
 
     def _end(self, *, now: bool) -> None:
         self._pool.shutdown(wait=now and not self.busy, cancel_futures=True)
+        if now:
+            self._products.restore_original_limits()
