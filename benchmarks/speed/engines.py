@@ -164,8 +164,11 @@ def together(images: Path, runs: list[dict[str, Any]]) -> tuple[float, float, fl
     Returns the pairs a second of all, pairs a CPU second, and seconds until the first pair.
     """
     start = time.time()
+    # Processes do not know of each other, and threads of matrix products would wait in loops.
+    alone = {"OMP_NUM_THREADS": "1"} if len(runs) > 1 else {}
     with tempfile.TemporaryDirectory() as out:
-        found = in_processes("measure", [(str(images), out, settings) for settings in runs])
+        calls = [(str(images), out, settings) for settings in runs]
+        found = in_processes("measure", calls, **alone)
     begin, end = (pick(one[name] for one in found) for pick, name in ((min, "begin"), (max, "end")))
     pairs, cpu = (sum(one[name] for one in found) for name in ("pairs", "cpu"))
     return pairs / (end - begin), pairs / cpu, begin - start
