@@ -1,11 +1,8 @@
 """A batch that is killed or interrupted at any moment goes on without loss or repetition."""
 
-import contextlib
 import itertools
-import json
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -18,7 +15,7 @@ from manymatch.runs.batch import run_batch
 from manymatch.runs.merge import merge_batch
 from manymatch.runs.runner import RunInterrupted
 from tests.support.importers import database_content
-from tests.support.small_batch import rows
+from tests.support.small_batch import HANGS_S, finished, rows, running, wait_for
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
@@ -27,7 +24,6 @@ pytest.importorskip("pycolmap")
 pytest.importorskip("pyarrow")
 h5py = pytest.importorskip("h5py")
 
-COMMAND = [sys.executable, "-c", "from manymatch.cli.app import main; main()", "batch"]
 CONFIG = MatcherConfig.of("classic", max_keypoints=100, longest=160, max_iterations=1000)
 SETTINGS = ["--preset", "classic", "--max-keypoints", "100", "--set", "longest=160"]
 SETTINGS += ["--set", "max_iterations=1000", "--workers", "2"]
@@ -35,8 +31,6 @@ FORMATS = ["parquet", "npz", "h5", "colmap", "colmap-db"]
 WITH_MATCHES = [*SETTINGS, "--format", ",".join(FORMATS)]
 IMAGES = 30
 PAIRS = 29
-# Only keeps a broken program from hanging here for hours.
-HANGS_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -58,36 +52,6 @@ def whole(pair_list, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     assert in_one_go(pair_list, folder).computed == PAIRS
     return folder
-
-
-@contextlib.contextmanager
-def running(*arguments):
-    process = subprocess.Popen(  # noqa: S603
-        [*COMMAND, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def finished(folder):
-    """Indices in the journal so far; the last line may be torn."""
-    path = folder / "journal.jsonl"
-    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
-    return [json.loads(line)["index"] for line in lines]
-
-
-def wait_for(process, folder, count):
-    """Wait until so many pairs are finished, or everything is."""
-    deadline = time.monotonic() + HANGS_S
-    while len(finished(folder)) < count and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def content(path):

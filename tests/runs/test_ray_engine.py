@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +25,7 @@ from manymatch.runs.rows import AGAIN
 from manymatch.runs.shards import local_order
 from manymatch.runs.work import PairWork
 from tests.support.command import run
-from tests.support.small_batch import CONFIG, FLAGS, rows
+from tests.support.small_batch import CONFIG, FLAGS, HANGS_S, finished, rows, running, wait_for
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
@@ -34,10 +33,7 @@ ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 IMAGES, PAIRS = 12, 66
-COMMAND = [sys.executable, "-c", "from manymatch.cli.app import main; main()", "batch"]
 STORE = 80_000_000
-# Only keeps a broken program from hanging here for hours.
-HANGS_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -319,44 +315,17 @@ def test_networks_have_the_same_bits(views, tmp_path):
 # The command, with clusters of its own.
 
 
-def finished(folder):
-    """Indices in the journal so far; the last line may be torn."""
-    path = folder / "journal.jsonl"
-    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
-    return [json.loads(line)["index"] for line in lines]
-
-
-@contextlib.contextmanager
-def running(*arguments, **settings):
-    process = subprocess.Popen(  # noqa: S603
-        [*COMMAND, *map(str, arguments), *FLAGS],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **settings,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def wait_for(process, folder, count):
-    wait_until(lambda: len(finished(folder)) >= count or process.poll() is not None)
-
-
 def test_a_driver_killed_on_the_way(cluster, listed, views, local, tmp_path):
     command = [listed.name, "--images", views.name, "--out", tmp_path, "--format", "npz"]
     command += ["--engine", "ray", "--address", cluster.address]
-    with running(*command, cwd=views.parent) as process:
+    with running(*command, *FLAGS, cwd=views.parent) as process:
         wait_for(process, tmp_path, 10)
         process.send_signal(signal.SIGKILL)
         process.wait()
     kept = finished(tmp_path)
     assert 10 <= len(kept) < PAIRS
     assert not (tmp_path / "pairs.csv").exists()
-    with running(*command, cwd=views.parent) as process:
+    with running(*command, *FLAGS, cwd=views.parent) as process:
         output, errors = process.communicate(timeout=HANGS_S)
     # One pair has no image.
     assert process.returncode == 1, errors
@@ -373,7 +342,7 @@ def test_ctrl_c_stops_what_was_started(listed, views, tmp_path):
     try:
         command = [listed, "--images", views, "--out", tmp_path, "--engine", "ray"]
         more = {"RAY_TMPDIR": place}
-        with running(*command, env=os.environ | more, start_new_session=True) as process:
+        with running(*command, *FLAGS, env=os.environ | more, start_new_session=True) as process:
             wait_for(process, tmp_path, 5)
             os.killpg(process.pid, signal.SIGINT)
             _, errors = process.communicate(timeout=HANGS_S)

@@ -1,6 +1,11 @@
 """A batch of small images that takes a second, and its table."""
 
+import contextlib
 import csv
+import json
+import subprocess
+import sys
+import time
 
 from manymatch.matcher.config import MatcherConfig
 from tests.support.synthetic_images import HEIGHT, WIDTH
@@ -28,3 +33,40 @@ def rows(folder, timing=False):
             for name in TIMING_COLUMNS:
                 del row[name]
     return found
+
+
+# Only keeps a broken program from hanging here for hours.
+HANGS_S = 120
+
+
+@contextlib.contextmanager
+def running(*arguments, **settings):
+    """Run ``manymatch batch`` in a process, and end it with the block."""
+    command = [sys.executable, "-c", "from manymatch.cli.app import main; main()", "batch"]
+    process = subprocess.Popen(  # noqa: S603
+        [*command, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finished(folder):
+    """Indices in the journal so far; the last line may be torn."""
+    path = folder / "journal.jsonl"
+    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
+    return [json.loads(line)["index"] for line in lines]
+
+
+def wait_for(process, folder, count):
+    """Wait until so many pairs are finished, or everything is."""
+    deadline = time.monotonic() + HANGS_S
+    while len(finished(folder)) < count and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
