@@ -3,11 +3,11 @@ import os
 
 import pytest
 
+from manymatch.runs.append_log import AppendLog
 from manymatch.runs.journal import (
     DAMAGED,
     FORMAT,
     NAME,
-    AppendLog,
     Journal,
     check_folder,
     read_journal,

@@ -13,8 +13,8 @@ from manymatch.datasets import exhaustive_pairs
 from manymatch.io import read_matches_npz
 from manymatch.io.match_parquet import ParquetMatches
 from manymatch.runs import match_store
+from manymatch.runs.append_log import AppendLog
 from manymatch.runs.batch import run_batch
-from manymatch.runs.journal import AppendLog
 from manymatch.runs.match_store import LOG, LogMatches
 from manymatch.runs.outputs import matches_path
 from tests.support.pair_matches import same

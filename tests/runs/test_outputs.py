@@ -12,8 +12,8 @@ from manymatch.datasets import Pair, exhaustive_pairs
 from manymatch.io import load_graph, read_hloc, read_matches_npz
 from manymatch.matcher.matcher import Matcher
 from manymatch.runs import outputs
+from manymatch.runs.append_log import AppendLog
 from manymatch.runs.batch import run_batch
-from manymatch.runs.journal import AppendLog
 from manymatch.runs.match_store import LOG
 from manymatch.runs.outputs import checked_formats
 from manymatch.runs.rows import VERDICTS

@@ -19,10 +19,10 @@ from manymatch._files import as_path
 from manymatch._remote import RemotePath
 from manymatch.datasets import exhaustive_pairs, read_pairs
 from manymatch.features.extractor import FeatureCache
-from manymatch.runs import journal as journals
-from manymatch.runs import runner
+from manymatch.runs import append_log, runner
+from manymatch.runs.append_log import AppendLog
 from manymatch.runs.batch import run_batch
-from manymatch.runs.journal import DAMAGED, NAME, AppendLog, Journal, read_journal
+from manymatch.runs.journal import DAMAGED, NAME, Journal, read_journal
 from manymatch.runs.match_store import LOG, read_matches
 from manymatch.runs.merge import merge_batch
 from manymatch.runs.rows import STORED
@@ -212,9 +212,9 @@ def test_a_killed_run_goes_on(images, local):
     put_images(f"{root}/images", images)
     script = f"""
 import time
-from manymatch.runs import journal, runner
+from manymatch.runs import append_log, runner
 from tests.runs.test_remote import batch
-journal._PART_SECONDS, runner._WAITING = 0.0, 0
+append_log._PART_SECONDS, runner._WAITING = 0.0, 0
 def slowly(progress):
     print(progress.finished, flush=True)
     time.sleep(0.5 if progress.finished >= 2 else 0.0)
@@ -250,7 +250,7 @@ def test_workers_of_ray_use_addresses(images, local):
 @pytest.fixture
 def parts(memory, images, monkeypatch):
     """The root of a batch in memory each of whose pairs is a part of the journal."""
-    monkeypatch.setattr(journals, "_PART_SECONDS", 0.0)
+    monkeypatch.setattr(append_log, "_PART_SECONDS", 0.0)
     monkeypatch.setattr(runner, "_WAITING", 0)
     put_images("memory://root/images", images)
     batch("memory://root", workers=1)
@@ -330,14 +330,14 @@ def test_another_run_on_the_same_folder_is_found_out(root):
 
 
 def test_a_log_is_written_in_few_parts(root, monkeypatch):
-    monkeypatch.setattr(journals, "_PART_SECONDS", HANGS_S)
+    monkeypatch.setattr(append_log, "_PART_SECONDS", HANGS_S)
     path = as_path(f"{root}/log")
     path.parent.mkdir(parents=True, exist_ok=True)
     blobs = [bytes([number]) * (number + 1) for number in range(200)]
     with AppendLog(path) as log:
         offsets = [log.append([blob])[0] for blob in blobs]
         assert [log.read(at, len(blob)) for at, blob in zip(offsets, blobs, strict=True)] == blobs
-        monkeypatch.setattr(journals, "_PART_BYTES", 5000)
+        monkeypatch.setattr(append_log, "_PART_BYTES", 5000)
         offsets += log.append(blobs)
     system, place = fsspec.url_to_fs(root)
     system.invalidate_cache()
@@ -358,7 +358,7 @@ def test_a_log_is_written_in_few_parts(root, monkeypatch):
 @pytest.mark.parametrize("seconds", [0.0, HANGS_S])
 def test_matches_are_written_before_the_rows_that_refer_to_them(images, monkeypatch, seconds):
     put_images("memory://root/images", images)
-    monkeypatch.setattr(journals, "_PART_SECONDS", seconds)
+    monkeypatch.setattr(append_log, "_PART_SECONDS", seconds)
     monkeypatch.setattr(runner, "_WAITING", 0)
     written, real = [], RemotePath.write_bytes
 
@@ -389,7 +389,7 @@ def test_matches_are_read_pair_by_pair(root, images, local):
 
 def test_waits_grow_with_the_run(memory, monkeypatch):
     now = 0.0
-    monkeypatch.setattr(journals.time, "monotonic", lambda: now)
+    monkeypatch.setattr(append_log.time, "monotonic", lambda: now)
     with AppendLog(as_path("memory://root/log")) as log:
         counts = []
         for hour in range(1, 4):
@@ -428,7 +428,7 @@ def test_an_image_is_fetched_once(memory, images, monkeypatch):
 
 def test_requests_grow_with_images_and_not_with_pairs(memory, images, monkeypatch):
     put_images("memory://root/images", images)
-    monkeypatch.setattr(journals, "_PART_SECONDS", HANGS_S)
+    monkeypatch.setattr(append_log, "_PART_SECONDS", HANGS_S)
     pairs = b"view000.png view001.png\nview001.png view002.png\n"
     put("memory://root", {"few.txt": pairs, "many.txt": 10 * pairs})
     counts, calls = [], []
@@ -586,7 +586,7 @@ def test_a_missing_image_is_a_row(images):
 
 def test_results_that_cannot_be_written_end_the_run(memory, images, local, monkeypatch):
     put_images("memory://root/images", images)
-    monkeypatch.setattr(journals, "_PART_SECONDS", 0.0)
+    monkeypatch.setattr(append_log, "_PART_SECONDS", 0.0)
     monkeypatch.setattr(runner, "_WAITING", 0)
     real, left = type(memory).pipe_file, [4]
 

@@ -18,7 +18,8 @@ from manymatch._remote import is_remote
 from manymatch._validate import count, integer, refusal
 from manymatch.io.match_log import LogReader, LogWriter, MatchStore
 from manymatch.io.match_parquet import MATCHES_PARQUET, ParquetMatches
-from manymatch.runs.journal import FORMAT, NAME, AppendLog, Journal, difference, stream_journal
+from manymatch.runs.append_log import AppendLog
+from manymatch.runs.journal import FORMAT, NAME, Journal, difference, stream_journal
 from manymatch.runs.rows import ERROR, PACKED, STORED, check_row
 
 if TYPE_CHECKING:
