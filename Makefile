@@ -43,9 +43,9 @@ $(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt weights.txt $(SOUR
 	$(PIP) ".[viz,features,tables]"
 	@touch $@
 
-# The reproduction of the paper; what it depends on is in the package above and the test group.
-$(VENV)/.paper: $(VENV)/.package paper/pyproject.toml $(shell find paper/src -type f -not -path '*egg-info*' -not -name '*.pyc')
-	$(PIP) --no-deps ./paper
+# Evaluation and the reproduction of the paper; what it depends on is in the package above and the test group.
+$(VENV)/.lab: $(VENV)/.package lab/pyproject.toml $(shell find lab/src -type f -not -path '*egg-info*' -not -name '*.pyc')
+	$(PIP) --no-deps ./lab
 	@touch $@
 
 $(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
@@ -62,7 +62,7 @@ street: $(VENV)/.package
 
 # Installs Python packages only. Tests that need a browser or a cross compiler are skipped where
 # there is none, and say so.
-test: core-test cross $(VENV)/.package $(VENV)/.paper $(VENV)/.test
+test: core-test cross $(VENV)/.package $(VENV)/.lab $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # configure-core(FOLDER, SANITIZERS, with the Python module or not): the core, its tests, and the
@@ -100,7 +100,7 @@ thread-test: $(VENV)/.build
 # Readers and public functions by atheris, the core by libFuzzer where there is clang. Wrong inputs
 # are kept in fuzz/corpus, which make test runs again.
 MINUTES ?= 1
-fuzz: $(VENV)/.package $(VENV)/.paper $(VENV)/.test $(VENV)/.build $(VENV)/.fuzz
+fuzz: $(VENV)/.package $(VENV)/.lab $(VENV)/.test $(VENV)/.build $(VENV)/.fuzz
 	@mkdir -p build
 	if command -v clang++ > /dev/null; then $(BIN)/cmake -S . -B build/fuzz -G Ninja \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_CXX_COMPILER=clang++ -DMANYMATCH_PYTHON=OFF \

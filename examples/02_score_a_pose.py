@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import manymatch as mm
-from manymatch.datasets import read_pairs
+from manymatch_lab.datasets import read_pairs
 
 PHOTOS = Path(__file__).parent / "photos"
 

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import manymatch as mm
-from manymatch.evaluate import pose_error_deg
 
 folder = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "photos"
-pairs = list(mm.datasets.load("folder", folder))  # files, cameras and true poses
+pairs = list(mm.io.read_pairs(Path(folder) / "pairs.txt", folder))  # files, cameras and true poses
 
 extractor = mm.Matcher("classic").extractor  # SIFT; any other preset works as well
 files = {file.name: file for pair in pairs for file in (pair.path0, pair.path1)}
@@ -23,7 +22,7 @@ for pair in pairs:
     problems.append((found.graph, pair.camera0, pair.camera1))
 
 for pair, estimate in zip(pairs, mm.estimate_relative_poses(problems), strict=True):
-    error = pose_error_deg(estimate.pose, pair.R, pair.t)
+    error = mm.pose_error_deg(estimate.pose, pair.R, pair.t)
     sure = mm.assess(estimate)
     print(
         f"{pair.name0} {pair.name1}: {sure.verdict} ({sure.pose_probability:.2f}), "

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from manymatch import Options
 from manymatch.associate.candidates import Association
-from manymatch.datasets.synthetic import ORDERING, make_scenes
-from manymatch.evaluate.compare import compare_runs
-from manymatch.evaluate.posed_graph import PosedGraph, write_posed_graph
-from manymatch.evaluate.run import RunConfig, run_set
-from manymatch.evaluate.sources import open_sources
+from manymatch_lab.datasets.synthetic import ORDERING, make_scenes
+from manymatch_lab.evaluate.compare import compare_runs
+from manymatch_lab.evaluate.posed_graph import PosedGraph, write_posed_graph
+from manymatch_lab.evaluate.run import RunConfig, run_set
+from manymatch_lab.evaluate.sources import open_sources
 
 
 def write_graphs(folder):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pycolmap
 
-from manymatch.datasets import exhaustive_pairs
-from manymatch.runs.batch import run_batch
+from manymatch.batch.batch import run_batch
+from manymatch_lab.datasets import exhaustive_pairs
 
 photos = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "photos")
 

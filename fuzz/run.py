@@ -74,7 +74,7 @@ def fuzz_here(target: str, options: list[str]) -> None:
     """Fuzz a target of Python in this process, guided by what it reaches in the package."""
     import atheris
 
-    with atheris.instrument_imports(include=["manymatch", "manymatch_paper"]):
+    with atheris.instrument_imports(include=["manymatch", "manymatch_lab"]):
         from fuzz import targets
     atheris.Setup([target, *options], lambda data: targets.run(target, data))
     atheris.Fuzz()

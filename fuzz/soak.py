@@ -23,9 +23,9 @@ import numpy as np
 
 import manymatch
 from manymatch._validate import METHODS
-from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch.batch.batch import run_batch
 from manymatch.io.pairs import read_pairs
-from manymatch.runs.batch import run_batch
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 from tests.support.small_batch import CONFIG, FLAGS, rows
 from tests.support.synthetic_images import make_images
 

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
+import manymatch_lab.evaluate
 from manymatch import compat, io
-from manymatch.datasets.registry import read_set_file
+from manymatch.batch.journal import NAME, read_journal
 from manymatch.features.tensor_files import read_tensors
 from manymatch.io.match_log import PackedMatches, pack_matches, unpack_matches
 from manymatch.io.match_parquet import KEYPOINTS_PARQUET, ParquetMatchWriter
 from manymatch.io.pairs import read_pairs
-from manymatch.runs.journal import NAME, read_journal
-from manymatch_paper.datasets.pickled_arrays import read_pickle, read_pickled_arrays
+from manymatch_lab.datasets.pickled_arrays import read_pickle, read_pickled_arrays
+from manymatch_lab.datasets.registry import read_set_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -327,11 +328,12 @@ FUNCTIONS: dict[str, Target] = {
     "match": _call(_matched, "image0", "image1"),
     "writers": _call(_written, "name0", "name1", "keypoints0", "keypoints1", "matches"),
     "pose_error_deg": _call(
-        lambda pose, R, t: manymatch.evaluate.pose_error_deg(pose, R, t), "pose", "R", "t"
+        lambda pose, R, t: manymatch.pose_error_deg(pose, R, t), "pose", "R", "t"
     ),
-    "pose_auc": _call(manymatch.evaluate.pose_auc, "errors_deg", "thresholds"),
+    "pose_auc": _call(manymatch.pose_auc, "errors_deg", "thresholds"),
     "bootstrap_interval": _call(
-        lambda errors_deg: manymatch.evaluate.bootstrap_interval(errors_deg, np.mean), "errors_deg"
+        lambda errors_deg: manymatch_lab.evaluate.bootstrap_interval(errors_deg, np.mean),
+        "errors_deg",
     ),
 }
 TARGETS = {**READERS, **FUNCTIONS}

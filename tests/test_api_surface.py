@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import manymatch
+import manymatch_lab.datasets
 
 PUBLIC = {
     "AbsolutePose", "Alignment", "Alternative", "AssociationGraph", "Camera", "Candidates",
@@ -140,8 +141,8 @@ def test_everything_public_is_documented(name):
 
 
 def test_evaluation_names():
-    assert callable(manymatch.evaluate.pose_error_deg)
-    assert inspect.signature(manymatch.evaluate.pose_auc).parameters["thresholds"].default == (
+    assert callable(manymatch.pose_error_deg)
+    assert inspect.signature(manymatch.pose_auc).parameters["thresholds"].default == (
         5,
         10,
         20,
@@ -149,12 +150,12 @@ def test_evaluation_names():
 
 
 def test_data_set_names():
-    assert set(manymatch.datasets.__all__) == {
-        "Dataset", "DatasetInfo", "DepthView", "Layout", "LayoutPart", "Pair", "check", "demo_pair",
+    assert set(manymatch_lab.datasets.__all__) == {
+        "Dataset", "DatasetInfo", "DepthView", "Layout", "LayoutPart", "Pair", "check",
         "exhaustive_pairs", "info", "load", "names", "read_pairs", "synthetic",
     }  # fmt: skip
-    assert list(inspect.signature(manymatch.datasets.load).parameters)[:2] == ["name", "root"]
-    assert list(manymatch.datasets.names()) == [
+    assert list(inspect.signature(manymatch_lab.datasets.load).parameters)[:2] == ["name", "root"]
+    assert list(manymatch_lab.datasets.names()) == [
         "scannet1500",
         "megadepth1500",
         "navi-multi",

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.accuracy import exactness
 from benchmarks.speed import adaptive, callgrind, compare, kernels, match, scaling
-from manymatch.evaluate import pose_auc
+from manymatch import pose_auc
 
 
 def test_what_got_slower_is_said_by_name():

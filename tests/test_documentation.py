@@ -16,7 +16,7 @@ import typer
 
 import manymatch
 from manymatch.cli.app import app
-from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -70,8 +70,8 @@ def parse(words):
     """Parse a command without running it."""
     name, *rest = words
     group = app
-    if name == "manymatch-paper":
-        group = pytest.importorskip("manymatch_paper.command").app
+    if name == "manymatch-lab":
+        group = pytest.importorskip("manymatch_lab.command").app
     command = typer.main.get_command(group)
     with command.make_context(name, ["--version"], resilient_parsing=True) as context:
         if rest[0].startswith("-"):
@@ -102,7 +102,7 @@ def test_a_command_exists_with_its_flags(words):
         "manymatch eval synthetic:easy --no-such-flag",
         "manymatch eval synthetic:easy --seeds many",
         "manymatch compare one two three",
-        "manymatch-paper q2 synthetic:easy --iterations 5",
+        "manymatch-lab q2 synthetic:easy --iterations 5",
     ],
 )
 def test_a_wrong_command_is_found(line):
@@ -126,8 +126,8 @@ def texts():
         # Released sections of the changelog stay as they are.
         yield page.name, "\n## ".join(text.split("\n## ")[:2]) if page.stem == "CHANGELOG" else text
     groups = {"manymatch": app}
-    with_paper = pytest.importorskip("manymatch_paper.command", reason="paper/ is not installed")
-    groups["manymatch-paper"] = with_paper.app
+    with_paper = pytest.importorskip("manymatch_lab.command", reason="paper/ is not installed")
+    groups["manymatch-lab"] = with_paper.app
     for program, group in groups.items():
         command = typer.main.get_command(group)
         with command.make_context(program, ["--version"], resilient_parsing=True) as context:
@@ -236,5 +236,5 @@ def test_estimator_lines_of_readme_run():
     }  # fmt: skip
     exec(python_blocks(README)[1], names)  # noqa: S102 - what README tells readers to run
     pose = names["estimate"].pose
-    assert manymatch.evaluate.pose_error_deg(pose, scene.pose.R, scene.pose.t) < 1.0
+    assert manymatch.pose_error_deg(pose, scene.pose.R, scene.pose.t) < 1.0
     assert names["plane"].homography.shape == (3, 3)

@@ -42,10 +42,10 @@ def test_estimate_from_candidates(tmp_path, arguments):
     text = run("01_estimate_from_candidates.py", tmp_path, *arguments)
     assert "Solved" in text
     numbers = np.array([float(word) for word in re.findall(r"-?\d+\.\d*", text)[:12]])
-    pair = mm.datasets.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[2]
+    pair = mm.io.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[2]
     left, _, right = np.linalg.svd(numbers[:9].reshape(3, 3))  # printed with four digits
     pose = mm.RelativePose(left @ right, numbers[9:])
-    assert mm.evaluate.pose_error_deg(pose, pair.R, pair.t) < 1.0
+    assert mm.pose_error_deg(pose, pair.R, pair.t) < 1.0
 
 
 def test_score_a_pose(tmp_path):
@@ -65,11 +65,11 @@ def test_many_pairs(tmp_path):
 def test_switch_from_opencv(tmp_path):
     pytest.importorskip("cv2")
     text = run("08_switch_from_opencv.py", tmp_path)
-    pair = mm.datasets.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[2]
+    pair = mm.io.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[2]
     _, ours = text.splitlines()
     assert ours.startswith("manymatch: ")
     direction = [float(word) for word in re.findall(r"-?\d+\.\d*", ours)[1:]]
-    assert mm.evaluate.pose_error_deg(mm.RelativePose(pair.R, direction), pair.R, pair.t) < 2.0
+    assert mm.pose_error_deg(mm.RelativePose(pair.R, direction), pair.R, pair.t) < 2.0
 
 
 def test_own_backbone(tmp_path):
@@ -108,7 +108,7 @@ def test_reconstruct(tmp_path):
     rows = re.findall(r"street\d.jpg at \[(.*)\]", text)
     centres = np.array([[float(word) for word in row.split()] for row in rows])
     steps = np.linalg.norm(np.diff(centres, axis=0), axis=1)
-    walk = mm.datasets.read_pairs(PHOTOS / "pairs.txt", PHOTOS)
+    walk = mm.io.read_pairs(PHOTOS / "pairs.txt", PHOTOS)
     true = [np.linalg.norm(pair.t) for pair in (walk[0], walk[3], walk[5])]
     np.testing.assert_allclose(steps / steps.sum(), true / np.sum(true), atol=0.02)
 

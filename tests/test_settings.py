@@ -6,8 +6,8 @@ import pytest
 
 from manymatch._settings import setting, settings
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
+from manymatch.options import Options
 
 
 @settings

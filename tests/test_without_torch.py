@@ -44,10 +44,10 @@ def test_everything_geometric_works_with_numpy_alone():
         """
 import numpy as np
 import manymatch as mm
-from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 scene = make_scene(EASY, seed=1)
 estimate = mm.estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
-print(mm.evaluate.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t) < 1.0)
+print(mm.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t) < 1.0)
 print(mm.assess(estimate).verdict)
 rng = np.random.default_rng(0)
 desc = rng.normal(size=(50, 8)).astype(np.float32)

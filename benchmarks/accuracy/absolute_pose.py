@@ -33,8 +33,8 @@ from benchmarks.accuracy.homography_probability import joined, reliability
 from manymatch import _core
 from manymatch.estimate.absolute_pose import prepare, reprojection_errors
 from manymatch.estimate.match_probability import ABSOLUTE_POSE, match_features
-from manymatch.estimate.options import core_options
-from manymatch.evaluate.statistics import macro_difference, macro_spread
+from manymatch.options import core_options
+from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

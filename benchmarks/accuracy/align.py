@@ -22,7 +22,7 @@ import manymatch
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.homography import THRESHOLDS, Pair, triple
 from manymatch.estimate.homography import PLANAR_MODELS
-from manymatch.evaluate.statistics import macro_spread
+from manymatch_lab.evaluate.statistics import macro_spread
 
 LIMIT_PX = 10.0
 

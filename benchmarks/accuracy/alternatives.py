@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy import protocol
+from manymatch import pose_error_deg
 from manymatch.estimate.uncertainty import planar_twin
-from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.sources import open_sources
-from manymatch.evaluate.tables import Table
+from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -28,8 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy import protocol
+from manymatch import pose_error_deg
 from manymatch.associate.candidates import Association
-from manymatch.datasets.synthetic import (
+from manymatch.estimate.confidence import ERROR_LIMIT_DEG, Confidence, Verdict, assess
+from manymatch.io.pairs import read_pairs
+from manymatch.matcher.matcher import Matcher
+from manymatch_lab.datasets.synthetic import (
     EASY,
     LOW_PARALLAX,
     ORDERING,
@@ -37,12 +41,8 @@ from manymatch.datasets.synthetic import (
     SceneConfig,
     make_scene,
 )
-from manymatch.estimate.confidence import ERROR_LIMIT_DEG, Confidence, Verdict, assess
-from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.sources import open_sources
-from manymatch.evaluate.tables import Table
-from manymatch.io.pairs import read_pairs
-from manymatch.matcher.matcher import Matcher
+from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch import MatcherConfig
 from manymatch.associate.candidates import Association
-from manymatch.evaluate.run import RunConfig
-from manymatch.evaluate.sources import open_sources
-from manymatch.evaluate.statistics import macro_difference
-from manymatch.evaluate.tables import Table
+from manymatch_lab.evaluate.run import RunConfig
+from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.statistics import macro_difference
+from manymatch_lab.evaluate.tables import Table
 
 DETECTORS = ("sift", "disk", "aliked", "xfeat")
 # Thermal frames are small and stay as they are.

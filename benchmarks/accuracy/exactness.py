@@ -35,18 +35,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.synthetic_graphs import RatioSource
 from manymatch.associate.candidates import Association
-from manymatch.evaluate.run import RunConfig, RunResult
-from manymatch.evaluate.sources import SyntheticSource, open_sources
-from manymatch.evaluate.statistics import auc_by_seed, paired_difference
-from manymatch.evaluate.tables import Cell, Table
-from manymatch.runs.runner import num_pairs
+from manymatch.batch.runner import num_pairs
+from manymatch_lab.evaluate.run import RunConfig, RunResult
+from manymatch_lab.evaluate.sources import SyntheticSource, open_sources
+from manymatch_lab.evaluate.statistics import auc_by_seed, paired_difference
+from manymatch_lab.evaluate.tables import Cell, Table
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
     from manymatch._validate import FloatArray
-    from manymatch.evaluate.sources import GraphSource
+    from manymatch_lab.evaluate.sources import GraphSource
 
 REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")
 THRESHOLDS = (1, 2, 5, 10, 20)

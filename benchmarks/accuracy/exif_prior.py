@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch import Camera
 from manymatch.associate.candidates import Association
-from manymatch.evaluate.estimators import trial
-from manymatch.evaluate.sources import open_sources
-from manymatch.evaluate.statistics import auc_by_seed
-from manymatch.evaluate.tables import Table
 from manymatch.matcher.cameras import EXIF_SIGMA
+from manymatch_lab.evaluate.estimators import trial
+from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.statistics import auc_by_seed
+from manymatch_lab.evaluate.tables import Table
 
 SPREADS = (0.0, 0.02, 0.05, 0.15)
 SIGMAS = (None, EXIF_SIGMA, 0.05)

@@ -12,7 +12,7 @@ probability, which is also fitted without one set or one representation at a tim
 
 A pose is right if its error is below 5 degrees. A match is true if the synthetic graph or scene
 says so, or if it lies within 5 px of the true epipolar geometry. Logistic regression in which every
-pair counts alike within its source. `manymatch-paper calibration` measures the reliability of
+pair counts alike within its source. `manymatch-lab calibration` measures the reliability of
 `match_probability` on other sets, benchmarks/accuracy/confidence.py that of `pose_probability`.
 With --stacked, both are measured as they are on graphs of SIFT, SuperPoint and EfficientNet, and
 beside them what other coefficients for such graphs would give, fitted without the set they judge.
@@ -33,14 +33,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.accuracy import confidence as scenes
 from benchmarks.accuracy import fusion, protocol
+from manymatch import pose_error_deg
 from manymatch.associate.candidates import Association
-from manymatch.datasets.synthetic import make_scene
 from manymatch.estimate import confidence
 from manymatch.estimate.match_probability import RELATIVE_POSE, match_features
 from manymatch.estimate.relative_pose import prepare, sampson_distances
-from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.sources import open_sources
-from manymatch.evaluate.tables import Table
+from manymatch_lab.datasets.synthetic import make_scene
+from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.tables import Table
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

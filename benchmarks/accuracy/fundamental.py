@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy import protocol
-from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.posed_graph import PosedGraph, read_posed_graph
-from manymatch.evaluate.statistics import macro_difference, macro_spread
+from manymatch import pose_error_deg
+from manymatch_lab.evaluate.posed_graph import PosedGraph, read_posed_graph
+from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 
 REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")
 OPTIONS = protocol.OPTIONS

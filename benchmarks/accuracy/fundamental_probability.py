@@ -26,8 +26,8 @@ from benchmarks.accuracy.homography_probability import ITERATIONS, joined, relia
 from manymatch import AssociationGraph, _core
 from manymatch.estimate.fundamental import epipolar_errors, prepare
 from manymatch.estimate.match_probability import FUNDAMENTAL, match_features
-from manymatch.estimate.options import core_options
-from manymatch.evaluate.posed_graph import PosedGraph, read_posed_graph
+from manymatch.options import core_options
+from manymatch_lab.evaluate.posed_graph import PosedGraph, read_posed_graph
 
 TRUTH_PX = 5.0
 

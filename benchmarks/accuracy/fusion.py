@@ -21,17 +21,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch.associate.merge import merge_graphs
 from manymatch.estimate.many import estimate_relative_poses
-from manymatch.evaluate.posed_graph import read_posed_graph
-from manymatch.evaluate.statistics import auc_by_seed, macro_difference
-from manymatch.evaluate.tables import Table
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.graph import AssociationGraph
+from manymatch_lab.evaluate.posed_graph import read_posed_graph
+from manymatch_lab.evaluate.statistics import auc_by_seed, macro_difference
+from manymatch_lab.evaluate.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from manymatch._validate import FloatArray
-    from manymatch.evaluate.posed_graph import PosedGraph
+    from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 SOURCES = ("sift", "superpoint", "effnet")
 # Sets on which trust was tuned; the others were in view too (docs/fusion.md).

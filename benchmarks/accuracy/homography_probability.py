@@ -24,7 +24,7 @@ from benchmarks.accuracy.homography import OPTIONS, TUNING_SETS, Pair, load_sets
 from manymatch import AssociationGraph, _core
 from manymatch.estimate.homography import prepare, transfer_errors
 from manymatch.estimate.match_probability import HOMOGRAPHY, match_features
-from manymatch.estimate.options import core_options
+from manymatch.options import core_options
 from tests.support.data_folder import data_folder
 
 ITERATIONS = (100, 10_000)

@@ -26,8 +26,8 @@ from benchmarks.accuracy import protocol
 from benchmarks.accuracy.fit_probability import fit
 from manymatch.estimate import confidence
 from manymatch.estimate.charts import CHARTS
-from manymatch.evaluate.sources import open_sources
-from manymatch.evaluate.tables import Table
+from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.tables import Table
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import manymatch
-from manymatch.datasets.synthetic import CONFIGS, make_scenes
-from manymatch.evaluate import (
+from manymatch_lab.datasets.synthetic import CONFIGS, make_scenes
+from manymatch_lab.evaluate import (
     Interval,
     bootstrap_interval,
     paired_bootstrap_interval,

@@ -13,17 +13,17 @@ import numpy as np
 from rich.progress import Progress
 
 import manymatch
-from manymatch.evaluate.run import run_set
-from manymatch.evaluate.statistics import auc_by_seed
-from manymatch.evaluate.tables import Table
+from manymatch_lab.evaluate.run import run_set
+from manymatch_lab.evaluate.statistics import auc_by_seed
+from manymatch_lab.evaluate.tables import Table
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from manymatch.evaluate.run import RunConfig, RunResult
-    from manymatch.evaluate.sources import GraphSource
-    from manymatch.runs.runner import RunProgress
+    from manymatch.batch.runner import RunProgress
+    from manymatch_lab.evaluate.run import RunConfig, RunResult
+    from manymatch_lab.evaluate.sources import GraphSource
 
 OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=20_000)
 

@@ -18,14 +18,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch import datasets
-from manymatch.evaluate import rotation_error_deg
 from manymatch.io.image import load_image
+from manymatch_lab import datasets
+from manymatch_lab.evaluate import rotation_error_deg
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
-    from manymatch.datasets import Pair
-    from manymatch.datasets.dataset import DepthView
+    from manymatch_lab.datasets import Pair
+    from manymatch_lab.datasets.dataset import DepthView
 
 # A point whose depth differs by more is hidden in the other view.
 OCCLUSION_M = 0.30

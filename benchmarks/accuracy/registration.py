@@ -25,7 +25,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
-from manymatch.evaluate.statistics import macro_difference, macro_spread
+from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from tests.support.data_folder import data_folder
 
 THRESHOLDS = (2, 4, 8)

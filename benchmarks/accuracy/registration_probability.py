@@ -23,9 +23,9 @@ from benchmarks.accuracy.homography_probability import joined, reliability
 from benchmarks.accuracy.registration import TUNING_SETS, VOXELS, Pair, load_sets, moved
 from manymatch import AssociationGraph, Options, _core
 from manymatch.estimate.match_probability import RIGID, match_features
-from manymatch.estimate.options import core_options
 from manymatch.estimate.rigid import RIGID as PROBLEM
 from manymatch.estimate.rigid import SIMILARITY, distances
+from manymatch.options import core_options
 from tests.support.data_folder import data_folder
 
 ITERATIONS = (10, 10_000)

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from benchmarks.accuracy import protocol
 from manymatch.associate.candidates import Association
-from manymatch.evaluate.posed_graph import PosedGraph
-from manymatch.evaluate.run import RunConfig
-from manymatch.evaluate.statistics import auc_by_seed
-from manymatch.evaluate.tables import Table
+from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch_lab.evaluate.run import RunConfig
+from manymatch_lab.evaluate.statistics import auc_by_seed
+from manymatch_lab.evaluate.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

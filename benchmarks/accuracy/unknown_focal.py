@@ -25,16 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy.protocol import OPTIONS, arguments, reference_data
-from manymatch import _core
+from manymatch import _core, pose_error_deg
 from manymatch.associate.candidates import Association
-from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.sources import open_sources
-from manymatch.evaluate.statistics import macro_difference, macro_spread
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
+from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 
 if TYPE_CHECKING:
-    from manymatch.evaluate.posed_graph import PosedGraph
+    from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 THRESHOLDS = (5, 10, 20)
 #: The sets where the images determine the focal length for the most part.

@@ -26,7 +26,7 @@ import manymatch
 from benchmarks.speed import plots, report
 from benchmarks.speed.estimators import METHODS, others, ours, race
 from benchmarks.speed.problems import synthetic_problem
-from manymatch.evaluate import pose_auc
+from manymatch import pose_auc
 
 RATIOS = (0.05, 0.1, 0.2, 0.4, 0.6)
 AUC_DEG = 5

@@ -26,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.speed import report
+from manymatch import pose_auc, pose_error_deg
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import AUTO_PARTS
-from manymatch.evaluate import pose_auc, pose_error_deg
-from manymatch.evaluate.sources import open_sources
+from manymatch.options import AUTO_PARTS
+from manymatch_lab.evaluate.sources import open_sources
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
-    from manymatch.evaluate.posed_graph import PosedGraph
+    from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 METHODS = ("hcm-mcm", "auto")
 

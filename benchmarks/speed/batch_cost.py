@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch.datasets import exhaustive_pairs
+from manymatch.batch import batch, match_store, views, work
+from manymatch.batch.batch import run_batch
+from manymatch.batch.journal import Journal
+from manymatch.batch.shards import local_order
+from manymatch.batch.views import Views
 from manymatch.features.extractor import FeatureCache
 from manymatch.matcher import matcher as matching
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch.runs import batch, match_store, views, work
-from manymatch.runs.batch import run_batch
-from manymatch.runs.journal import Journal
-from manymatch.runs.shards import local_order
-from manymatch.runs.views import Views
+from manymatch_lab.datasets import exhaustive_pairs
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

@@ -35,19 +35,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch.datasets import exhaustive_pairs
+from manymatch.batch import batch
+from manymatch.batch.batch import run_batch
+from manymatch.batch.work import PairWork
 from manymatch.io.pairs import Pair
 from manymatch.matcher.config import MatcherConfig
-from manymatch.runs import batch
-from manymatch.runs.batch import run_batch
-from manymatch.runs.work import PairWork
+from manymatch_lab.datasets import exhaustive_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from manymatch.runs.runner import RunProgress
+    from manymatch.batch.runner import RunProgress
 
-PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "src/manymatch/datasets/demo_photos"
+PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "src/manymatch/demo_photos"
 PAIRS, IMAGES = 1_000_000, 20_000
 CORES = (8, 32, 128, 512)
 # What the runner adds, and cores that wait at the end of shards.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import manymatch
-from manymatch.evaluate import pose_error_deg
-from manymatch.evaluate.estimators import (
+from manymatch import pose_error_deg
+from manymatch_lab.evaluate.estimators import (
     BaselineResult,
     estimate_with_opencv,
     estimate_with_poselib,

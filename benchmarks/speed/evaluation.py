@@ -21,10 +21,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch import Options, datasets
-from manymatch.estimate.options import num_threads
-from manymatch.evaluate.run import RunConfig, run_set
-from manymatch.evaluate.sources import open_sources
+import manymatch
+from manymatch import Options
+from manymatch.options import num_threads
+from manymatch_lab.evaluate.run import RunConfig, run_set
+from manymatch_lab.evaluate.sources import open_sources
 from tests.support.data_folder import data_folder
 
 SETS = ("strecha_fountain_herzjesu", "ngp_fox", "tum_fr3_office")
@@ -33,7 +34,7 @@ SETS = ("strecha_fountain_herzjesu", "ngp_fox", "tum_fr3_office")
 def default_sets() -> list[str]:
     data = data_folder()
     if data is None:
-        return [str(Path(datasets.__file__).parent / "demo_photos")]
+        return [str(Path(manymatch.__file__).parent / "demo_photos")]
     return [str(data / "posed_pairs" / name) for name in SETS]
 
 

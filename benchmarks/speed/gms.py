@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.speed import report
-from manymatch.datasets import synthetic
+from manymatch_lab.datasets import synthetic
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

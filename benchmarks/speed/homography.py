@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy.homography import load_sets
-from manymatch.evaluate.posed_graph import read_posed_graph
+from manymatch_lab.evaluate.posed_graph import read_posed_graph
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PHOTOGRAPHS = ROOT / "src/manymatch/datasets/demo_photos"
+PHOTOGRAPHS = ROOT / "src/manymatch/demo_photos"
 LIBRARIES = ("torch", "kornia", "transformers", "cv2", "matplotlib", "h5py", "PIL")
 # Where a phase is a function: module, attribute, and the phase.
 FUNCTIONS = (

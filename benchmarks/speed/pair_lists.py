@@ -23,16 +23,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch.datasets import demo_pair
-from manymatch.io.pairs import PairList, numbered, read_pairs
+from manymatch.batch.batch import run_batch
+from manymatch.batch.shards import local_order
+from manymatch.batch.views import Views
+from manymatch.io.pairs import PairList, demo_pair, numbered, read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch.runs.batch import run_batch
-from manymatch.runs.shards import local_order
-from manymatch.runs.views import Views
 
 if TYPE_CHECKING:
-    from manymatch.runs.runner import RunProgress
+    from manymatch.batch.runner import RunProgress
 
 SHARDS, IMAGES, LISTED = 16, 20_000, 1_000_000
 

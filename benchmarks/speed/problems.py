@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-from manymatch.datasets import synthetic
+from manymatch_lab.datasets import synthetic
 from tests.golden.exact_graphs import CAMERA, make_graph
 from tests.support.data_folder import data_folder
 

@@ -24,7 +24,7 @@ import manymatch
 from benchmarks.speed import plots, report
 from benchmarks.speed.estimators import METHODS, Contestant, ours, race, theirs
 from benchmarks.speed.problems import synthetic_problem
-from manymatch.evaluate.estimators import estimate_with_poselib
+from manymatch_lab.evaluate.estimators import estimate_with_poselib
 
 NUM_EDGES = (1000, 1500, 2000, 3000, 4000, 5000, 7000, 10000)
 INLIER_RATIO = 0.1

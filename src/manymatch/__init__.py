@@ -37,21 +37,22 @@ from manymatch.estimate.confidence import Confidence, assess
 from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.many import estimate_many, estimate_relative_poses
-from manymatch.estimate.options import Options
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.estimate.result import Alternative, Estimate, Score
 from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similarity
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import AbsolutePose, RelativePose
+from manymatch.geometry.pose_error import pose_auc, pose_error_deg
 from manymatch.graph import AssociationGraph
+from manymatch.options import Options
 
 if TYPE_CHECKING:
-    from manymatch import compat, datasets, evaluate, features, io, viz
+    from manymatch import compat, features, io, viz
+    from manymatch.batch.match_store import read_matches
     from manymatch.matcher.align import Alignment, align
     from manymatch.matcher.config import MatcherConfig, SourceConfig
     from manymatch.matcher.matcher import Matcher, match
     from manymatch.matcher.result import MatchResult
-    from manymatch.runs.match_store import read_matches
 
 __version__ = "0.1.0"
 
@@ -78,7 +79,6 @@ __all__ = [
     "associate",
     "candidates",
     "compat",
-    "datasets",
     "estimate_absolute_pose",
     "estimate_fundamental",
     "estimate_homography",
@@ -87,13 +87,14 @@ __all__ = [
     "estimate_relative_poses",
     "estimate_rigid_transform",
     "estimate_similarity",
-    "evaluate",
     "features",
     "gms_filter",
     "io",
     "match",
     "merge_coincident",
     "merge_graphs",
+    "pose_auc",
+    "pose_error_deg",
     "read_matches",
     "score_pose",
     "viz",
@@ -103,8 +104,6 @@ __all__ = [
 _LAZY = {
     "align": "matcher.align",
     "compat": "compat",
-    "datasets": "datasets",
-    "evaluate": "evaluate",
     "features": "features",
     "io": "io",
     "Alignment": "matcher.align",
@@ -113,7 +112,7 @@ _LAZY = {
     "MatcherConfig": "matcher.config",
     "SourceConfig": "matcher.config",
     "match": "matcher.matcher",
-    "read_matches": "runs.match_store",
+    "read_matches": "batch.match_store",
     "viz": "viz",
 }
 

@@ -10,7 +10,7 @@ from manymatch._validate import METHODS
 from manymatch.associate import candidates as frontend
 from manymatch.associate.candidates import Association
 from manymatch.associate.neighbours import associate
-from manymatch.datasets.synthetic import SceneConfig, make_scene
+from manymatch_lab.datasets.synthetic import SceneConfig, make_scene
 
 COUNTS = ["keypoints0", "keypoints1", "associated", "after_cap", "after_gms", "kept"]
 
@@ -109,7 +109,7 @@ def test_the_estimator_takes_the_result(scene, inputs, method):
     estimate = manymatch.estimate_relative_pose(
         graph, scene.camera0, scene.camera1, method, options
     )
-    error = manymatch.evaluate.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
+    error = manymatch.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
     assert error < 2.0
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import manymatch
 from manymatch import _core
 from manymatch.associate.gms import at_working_size
-from manymatch.datasets.synthetic import CONFIGS, make_scene
 from manymatch.geometry.camera import working_pixel
+from manymatch_lab.datasets.synthetic import CONFIGS, make_scene
 from tests.oracles.gms import gms
 from tests.oracles.problems import unique_edges
 

@@ -61,7 +61,7 @@ def test_a_command_imports_itself_only():
     names = imported("solve", "--help")
     others = {f"manymatch.cli.{command}" for command in COMMANDS if command != "solve"}
     assert not others & names
-    assert not {"manymatch.runs", "manymatch.viz", "torch", "cv2"} & names
+    assert not {"manymatch.batch", "manymatch.viz", "torch", "cv2"} & names
 
 
 def test_an_unknown_command_or_flag_is_bad_input():

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manymatch.batch.batch import BatchSummary, run_batch
+from manymatch.batch.rows import VERDICTS
+from manymatch.batch.runner import RunProgress
+from manymatch.batch.tables import count_reasons, reasons_sentence
 from manymatch.cli import batch, console
 from manymatch.cli.console import counts_text
-from manymatch.datasets import exhaustive_pairs
-from manymatch.runs.batch import BatchSummary, run_batch
-from manymatch.runs.rows import VERDICTS
-from manymatch.runs.runner import RunProgress
-from manymatch.runs.tables import count_reasons, reasons_sentence
+from manymatch_lab.datasets import exhaustive_pairs
 from tests.support.command import one_sentence, run
 from tests.support.small_batch import CONFIG, FLAGS, K, rows
 from tests.support.synthetic_images import make_images

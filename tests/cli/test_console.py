@@ -3,8 +3,8 @@
 import pytest
 import typer
 
+from manymatch.batch.runner import RunInterrupted, RunProgress
 from manymatch.cli.console import Tracker, clean_exit
-from manymatch.runs.runner import RunInterrupted, RunProgress
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from manymatch.datasets import demo_pair
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.io.pairs import demo_pair
 from manymatch.matcher.matcher import Matcher
 from manymatch.matcher.result import MatchResult
 from tests.support.command import one_sentence, run

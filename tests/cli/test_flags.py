@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from manymatch._settings import setting
 from manymatch.associate.candidates import Association
 from manymatch.cli import batch, demo, match, solve
-from manymatch.cli import eval as eval_module
 from manymatch.cli.flags import setting_flags
-from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig
+from manymatch.options import Options
+from manymatch_lab.commands import eval as eval_module
 
 EVERY = (FeatureConfig, Association, Options)
 

@@ -6,7 +6,7 @@ import pytest
 import manymatch
 from benchmarks.accuracy import alternatives
 from benchmarks.accuracy.alternatives import K, case_of, fit_nats, scene_cases
-from manymatch.evaluate import pose_error_deg
+from manymatch import pose_error_deg
 from tests.oracles.auto_graphs import constant, synthetic_graph
 from tests.oracles.matching import is_matching
 from tests.support.synthetic_problems import corner_error, mapped

@@ -5,10 +5,10 @@ import pytest
 
 import manymatch
 from manymatch import _core
-from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.estimate.options import AUTO_PARTS, core_options
 from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch.geometry.camera import Camera
+from manymatch.options import AUTO_PARTS, core_options
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 from tests.oracles.auto_graphs import (
     CENTRE,
     FOCAL,

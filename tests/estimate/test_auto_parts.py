@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import manymatch
-from manymatch.estimate.options import AUTO_PARTS
+from manymatch.options import AUTO_PARTS
 from tests.oracles.auto_graphs import (
     K,
     constant,

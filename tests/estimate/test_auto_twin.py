@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manymatch
-from manymatch.estimate.options import AUTO_PARTS
+from manymatch.options import AUTO_PARTS
 from tests.oracles.auto import auto
 from tests.oracles.auto_graphs import K, constant, synthetic_graph, with_graph
 from tests.oracles.geometry import angle_between, residuals

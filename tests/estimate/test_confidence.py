@@ -13,8 +13,11 @@ from hypothesis.extra.numpy import arrays
 
 import manymatch
 from benchmarks.accuracy.fit_probability import fit
-from manymatch import _core
-from manymatch.datasets.synthetic import (
+from manymatch import _core, pose_error_deg
+from manymatch.estimate import confidence
+from manymatch.estimate.confidence import Probability, Rival, assess
+from manymatch.estimate.uncertainty import Planarity, PoseCovariance, planar_twin
+from manymatch_lab.datasets.synthetic import (
     EASY,
     LOW_PARALLAX,
     ORDERING,
@@ -22,10 +25,6 @@ from manymatch.datasets.synthetic import (
     make_scene,
     rotation_matrix,
 )
-from manymatch.estimate import confidence
-from manymatch.estimate.confidence import Probability, Rival, assess
-from manymatch.estimate.uncertainty import Planarity, PoseCovariance, planar_twin
-from manymatch.evaluate import pose_error_deg
 
 K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])
 OPTIONS = manymatch.Options(min_iterations=500, max_iterations=3000)

@@ -5,8 +5,8 @@ import pytest
 
 import manymatch
 from manymatch import AssociationGraph, Options
-from manymatch.datasets.synthetic import EASY, make_scene
 from manymatch.estimate.many import PROBLEMS
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 
 QUICK = Options(min_iterations=50, max_iterations=200)
 SCENES = [make_scene(EASY, seed) for seed in range(3)]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import manymatch
 from manymatch import _core
-from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.estimate import match_probability as module
 from manymatch.estimate.match_probability import match_features, match_probability
+from manymatch_lab.datasets.synthetic import EASY, SceneConfig, make_scene
 from tests.oracles.auto_graphs import K, constant, wrong_scene
 from tests.oracles.matching import is_matching
 

@@ -11,8 +11,8 @@ import pytest
 
 import manymatch
 from manymatch import AssociationGraph, Options, RelativePose
-from manymatch.datasets import synthetic
-from manymatch.evaluate import paired_bootstrap_interval, pose_error_deg
+from manymatch_lab.datasets import synthetic
+from manymatch_lab.evaluate import paired_bootstrap_interval, pose_error_deg
 from tests.oracles.geometry import angle_between
 from tests.oracles.problems import random_problem
 from tests.oracles.ransac import Loop

@@ -8,7 +8,6 @@ import pytest
 
 import manymatch
 from manymatch import _core
-from manymatch.datasets.synthetic import EASY, PLANAR, make_scene
 from manymatch.estimate.uncertainty import (
     kept_share,
     leverage,
@@ -19,6 +18,7 @@ from manymatch.estimate.uncertainty import (
     untruncated_variance,
     wide_variance,
 )
+from manymatch_lab.datasets.synthetic import EASY, PLANAR, make_scene
 
 FOCAL = 800.0
 

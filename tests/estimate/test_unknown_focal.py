@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import manymatch
-from manymatch import AssociationGraph, Camera, _core
-from manymatch.evaluate import pose_error_deg
+from manymatch import AssociationGraph, Camera, _core, pose_error_deg
 
 SIZE = (1200, 900)
 CENTRE = (599.5, 449.5)

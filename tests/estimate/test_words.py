@@ -18,7 +18,6 @@ from manymatch import (
     estimate_homography,
     estimate_relative_pose,
 )
-from manymatch.datasets.synthetic import EASY, LOW_PARALLAX, make_scene
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
 from manymatch.estimate.confidence import Probability, Rival, Verdict
@@ -31,6 +30,7 @@ from manymatch.estimate.words import (
     describe_translation,
 )
 from manymatch.geometry.pose import AbsolutePose, RelativePose
+from manymatch_lab.datasets.synthetic import EASY, LOW_PARALLAX, make_scene
 from tests.oracles.geometry import rotation_from_vector
 from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.wording import assert_reads_well, assert_sentence

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import manymatch
-from manymatch.datasets import Pair, exhaustive_pairs, read_pairs
+from manymatch import pose_error_deg
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.pairs import numbered
+from manymatch_lab.datasets import Pair, exhaustive_pairs, read_pairs
 
 K0 = "500 0 319.5 0 510 239.5 0 0 1"
 K1 = "600 0 299.5 0 610 219.5 0 0 1"
@@ -129,7 +129,7 @@ def test_rounded_rotations_become_exact(read):
     (pair,) = read(f"a b 0 0 {K0} {K1} {words} 0 0 0 1")
     np.testing.assert_allclose(pair.R.T @ pair.R, np.eye(3), atol=1e-14)
     np.testing.assert_allclose(pair.R, R, atol=1e-4)
-    assert manymatch.evaluate.pose_error_deg(RelativePose(pair.R, pair.t), pair.R, pair.t) == 0
+    assert pose_error_deg(RelativePose(pair.R, pair.t), pair.R, pair.t) == 0
 
 
 @pytest.mark.parametrize(

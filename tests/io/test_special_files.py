@@ -8,10 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manymatch import datasets
 from manymatch._files import limit, name_end, read_bytes, read_npy
-from manymatch.datasets.registry import read_set_file
-from manymatch.evaluate.sources import FileSource
 from manymatch.features.extractor import Extractor
 from manymatch.graph import AssociationGraph
 from manymatch.io import (
@@ -33,6 +30,9 @@ from manymatch.io.pairs import exhaustive_pairs, read_pairs
 from manymatch.matcher.cameras import resolve_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
+from manymatch_lab import datasets
+from manymatch_lab.datasets.registry import read_set_file
+from manymatch_lab.evaluate.sources import FileSource
 
 
 def posed_graphs(path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import manymatch
-from manymatch.evaluate import pose_error_deg
+from manymatch import pose_error_deg
 from manymatch.geometry.camera import Camera
 from manymatch.matcher.matcher import Matcher, match
 from manymatch.matcher.result import FORMATS, RANK_ONE, MatchResult

@@ -12,9 +12,7 @@ import pytest
 
 from manymatch.associate.candidates import Association, matcher_graph
 from manymatch.associate.merge import merge_graphs
-from manymatch.datasets import exhaustive_pairs
-from manymatch.datasets.dataset import Dataset
-from manymatch.evaluate.sources import ImageSource
+from manymatch.batch.batch import run_batch
 from manymatch.features import maps, registry
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.extractor import Extractor, FeatureCache, extract_all, make_extractors
@@ -22,7 +20,9 @@ from manymatch.features.matchers.base import FunctionMatcher, PairMatcher
 from manymatch.features.registry import find_matcher, matcher_names, register_matcher
 from manymatch.matcher.config import PRESETS, SOURCE_PRESETS, MatcherConfig, SourceConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch.runs.batch import run_batch
+from manymatch_lab.datasets import exhaustive_pairs
+from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.evaluate.sources import ImageSource
 from tests.support.synthetic_images import make_images, texture
 
 pytest.importorskip("cv2")

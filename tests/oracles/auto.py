@@ -216,7 +216,7 @@ class Auto(Loop):
 
 def auto(graph, camera, options, proposals=None):
     """Outcome of the twin, which ran, and the price (E,) of every edge in the last matching."""
-    uses = frozenset(manymatch.estimate.options.AUTO_PARTS) - set(options.disable)
+    uses = frozenset(manymatch.options.AUTO_PARTS) - set(options.disable)
     x0, x1 = camera.unproject(graph.points0), camera.unproject(graph.points1)
     edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
     sizes = len(x0), len(x1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from manymatch import datasets
-from manymatch.datasets.dataset import Dataset
-from manymatch_paper.systems import System
+from manymatch_lab import datasets
+from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.systems import System
 from tests.support.synthetic_views import image_pair
 
 SIZE = (240, 180)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from manymatch import RelativePose
-from manymatch_paper import match_runs
+from manymatch_lab import match_runs
 
 
 def said(edges):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch.datasets.dataset import Dataset, DepthView
 from manymatch.geometry.camera import Camera
 from manymatch.io.pairs import Pair
+from manymatch_lab.datasets.dataset import Dataset, DepthView
 
 if TYPE_CHECKING:
     from pathlib import Path

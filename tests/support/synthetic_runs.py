@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from manymatch._files import MissingFileError
-from manymatch.datasets.synthetic import EASY, make_scene
-from manymatch.evaluate.posed_graph import PosedGraph
+from manymatch_lab.datasets.synthetic import EASY, make_scene
+from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 
 @dataclass

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from statistics import mean, stdev
 
-from manymatch.evaluate.run import RunResult
+from manymatch_lab.evaluate.run import RunResult
 
 
 def spread(by_seed, interval=((-1.0, 1.0),) * 3):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from manymatch import datasets
 from manymatch.io.image import exif_focal, load_image
-from manymatch.io.pairs import read_pairs
+from manymatch.io.pairs import demo_pair, read_pairs
+from manymatch_lab import datasets
 from tools.street import RenderedScene, render_scene, render_walk
 from tools.street.__main__ import DEMO_SEED, WALK_COUNT, WALK_SEED, main
 from tools.street.noise import Noise, hashed
@@ -176,7 +176,7 @@ class TestCommand:
 
     def test_the_shipped_photographs_are_those_of_the_renderer(self) -> None:
         """A smaller rendering has the same pose, and nearly the same picture at its size."""
-        pair = datasets.demo_pair()
+        pair = demo_pair()
         scene = render_scene(DEMO_SEED, (160, 120))
         np.testing.assert_allclose(pair.R, scene.pose.R, atol=1e-12)
         np.testing.assert_allclose(pair.t, scene.baseline * scene.pose.t, rtol=1e-12)

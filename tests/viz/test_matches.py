@@ -17,12 +17,12 @@ from matplotlib.colors import to_rgba
 from PIL import Image
 
 from manymatch import assess, estimate_homography, estimate_relative_pose, merge_graphs
-from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.estimate import words
 from manymatch.graph import AssociationGraph
 from manymatch.viz import matches, plot_candidates
 from manymatch.viz.figure import text_width, wrapped
 from manymatch.viz.overlay import SOURCE_COLOURS
+from manymatch_lab.datasets.synthetic import EASY, SceneConfig, make_scene
 from tests.support.synthetic_alternatives import with_alternatives
 
 
@@ -455,7 +455,7 @@ _LIMITED = """
 import resource, sys
 import numpy as np
 from manymatch import estimate_relative_pose
-from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch.viz import plot_candidates
 import PIL.Image, PIL.ImageDraw, PIL.ImageFont
 scene = make_scene(EASY, 0)
@@ -487,7 +487,7 @@ def test_files_need_no_matplotlib_and_nothing_touches_pyplot(tmp_path):
     script = f"""
 import sys
 sys.modules["matplotlib"] = None
-from manymatch.datasets.synthetic import EASY, make_scene
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch.viz import plot_candidates
 scene = make_scene(EASY, 0)
 plot_candidates(scene.graph, scene.size, scene.size, {str(tmp_path / "a.png")!r}, title="A – B")

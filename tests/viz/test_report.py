@@ -22,12 +22,12 @@ from manymatch import (
     merge_graphs,
     score_pose,
 )
-from manymatch.datasets.synthetic import EASY, SceneConfig, make_scene
 from manymatch.estimate import words
 from manymatch.geometry.camera import Camera
 from manymatch.viz import overlay, plot_candidates
 from manymatch.viz import report as report_module
 from manymatch.viz.report import notebook_view, write_report
+from manymatch_lab.datasets.synthetic import EASY, SceneConfig, make_scene
 from tests.oracles.geometry import sampson_squared
 from tests.support.synthetic_alternatives import with_alternatives
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from manymatch import AssociationGraph, Camera, assess, estimate_relative_pose
-from manymatch.datasets.synthetic import DEMO, make_scene
 from manymatch.estimate.words import describe_pose
 from manymatch.viz.report import notebook_view, write_report
+from manymatch_lab.datasets.synthetic import DEMO, make_scene
 from tests.support.browser import Browser, find_chromium
 from tests.support.synthetic_alternatives import with_alternatives
 

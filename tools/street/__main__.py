@@ -30,7 +30,7 @@ DEMO_SEED, DEMO_SIZE, DEMO_QUALITY = 15, (960, 720), 90
 # The walk of the examples, an easy scene; four photographs of about 150 KB.
 WALK_SEED, WALK_COUNT, WALK_QUALITY = 3, 4, 85
 # In the sources, not in an installed package.
-_DEMO_FOLDER = Path(__file__).parents[2] / "src/manymatch/datasets/demo_photos"
+_DEMO_FOLDER = Path(__file__).parents[2] / "src/manymatch/demo_photos"
 _EXAMPLES_FOLDER = Path(__file__).parents[2] / "examples/photos"
 # EXIF: the block of the camera, and in it focal length in millimetres, width and height in pixels,
 # pixels of the sensor per unit of length, and that unit, centimetres.

@@ -24,9 +24,9 @@ from manymatch.cli.console import (
 )
 from manymatch.cli.match import pair_folder
 from manymatch.estimate.homography import PLANAR_MODELS
-from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.align import align
+from manymatch.options import Options
 
 EXAMPLE = "Example: manymatch align visible.jpg thermal.jpg --model affine --out out/thermal"
 HINT = "two images with a relative pose are matched by: manymatch match IMAGE0 IMAGE1"

@@ -9,6 +9,7 @@ import inspect
 import operator
 import os
 import shlex
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -30,11 +31,14 @@ COMMANDS = {
     "batch-merge": "Join the shards of a batch into one batch, as one run would have made it.",
     "align": "Warp the second image onto the first, by a homography or an affine map.",
     "solve": "Estimate a pose, a matrix or a transform from candidates of your own.",
+    "models": "List models and presets, whether their weights are here, and how to get them.",
+    "pca": "Colour two images by the first principal components of their feature maps.",
+}
+# Commands of the lab, a package of its own; it names their modules by entry points.
+LAB_COMMANDS = {
     "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
     "compare": "Compare two runs on the same pairs: differences of the AUC with intervals.",
     "datasets": "List data sets, where to get them, and whether a folder has all of one.",
-    "models": "List models and presets, whether their weights are here, and how to get them.",
-    "pca": "Colour two images by the first principal components of their feature maps.",
 }
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
@@ -73,7 +77,7 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
             name, command, rest = super().resolve_command(ctx, args)
             if name in commands:
                 with clean_exit():
-                    module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
+                    module = _module(package, name)
                 text = _paragraphs(module.run.__doc__ or "")
                 command = _command(name, module.run, help=text, epilog=module.EXAMPLE)
                 command.hint = getattr(module, "HINT", "")
@@ -88,6 +92,15 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
                 return super().invoke(ctx)
 
     return Group
+
+
+def _module(package: str, name: str) -> Any:
+    """Import the module of a command; that of a command of the lab is named by an entry point."""
+    if name not in LAB_COMMANDS:
+        return importlib.import_module(f"{package}.{name.replace('-', '_')}")
+    for point in metadata.entry_points(group="manymatch.commands", name=name):
+        return point.load()
+    raise ValueError(f"manymatch {name} needs the lab package: pip install manymatch-lab")
 
 
 def _command(name: str, function: Any, **settings: Any) -> Any:
@@ -150,7 +163,7 @@ def _unloaded() -> None:
 
 app = typer.Typer(
     name="manymatch",
-    cls=command_group("manymatch.cli", COMMANDS),
+    cls=command_group("manymatch.cli", COMMANDS | LAB_COMMANDS),
     help="Keep several candidates per keypoint and let geometry choose among them.",
     epilog="Start with: manymatch demo",
     no_args_is_help=True,

@@ -9,6 +9,10 @@ import typer
 
 from manymatch._validate import CAMERA_PER, choice, count
 from manymatch.associate.candidates import Association
+from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, run_batch
+from manymatch.batch.runner import RunInterrupted
+from manymatch.batch.shards import Shard
+from manymatch.batch.tables import reasons_sentence
 from manymatch.cli import flags
 from manymatch.cli.console import (
     OK,
@@ -22,15 +26,11 @@ from manymatch.cli.console import (
     print_table,
     time_text,
 )
-from manymatch.datasets import exhaustive_pairs, read_pairs
-from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
+from manymatch.io.pairs import exhaustive_pairs, read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import RANK_ONE
-from manymatch.runs.batch import AUC_THRESHOLDS, BatchSummary, run_batch
-from manymatch.runs.runner import RunInterrupted
-from manymatch.runs.shards import Shard
-from manymatch.runs.tables import reasons_sentence
+from manymatch.options import Options
 
 if TYPE_CHECKING:
     from manymatch.io.pairs import PairList

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from manymatch.batch.merge import merge_batch
 from manymatch.cli import flags
 from manymatch.cli.batch import FormatOption, print_summary
 from manymatch.cli.console import OK, UNSOLVED, Json
-from manymatch.runs.merge import merge_batch
 
 EXAMPLE = "Example: manymatch batch-merge out/batch --format colmap-db"
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from manymatch.evaluate.tables import Table
-    from manymatch.runs.runner import RunProgress
+    from manymatch.batch.runner import RunProgress
 
 # Typer brings its own copy of the package that defines it.
 UsageError: Any = typer.BadParameter.__base__
@@ -62,19 +61,6 @@ def print_table(columns: dict[str, str], rows: Iterable[Iterable[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     console().print(table)
-
-
-def show_table(table: Table) -> None:
-    """Print a table of results and its notes; where there is no terminal, no line is broken."""
-    from rich.console import Console
-
-    from manymatch.evaluate.tables import WIDE
-
-    target = console()
-    wide = target if target.is_terminal else Console(highlight=False, width=WIDE)
-    wide.print(table.rich())
-    for note in table.notes:
-        target.print(note, style="dim", markup=False)
 
 
 def print_json(value: Any) -> None:

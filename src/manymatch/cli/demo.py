@@ -14,14 +14,14 @@ from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_json, print_plain, working
 from manymatch.cli.match import print_comparison
-from manymatch.datasets.demo import demo_pair
-from manymatch.estimate.options import Options
 from manymatch.features.config import FeatureConfig
 from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.io.pairs import demo_pair
 from manymatch.matcher.matcher import Matcher
 from manymatch.matcher.result import RANK_ONE
+from manymatch.options import Options
 
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult

@@ -21,14 +21,12 @@ from typing import (
 
 import typer
 
-from manymatch._remote import RemotePath
 from manymatch._validate import CAMERA_PER, ENGINES, suggest
 from manymatch.associate.candidates import Association
-from manymatch.estimate.options import Options
-from manymatch.evaluate.protocol import PAPER, PAPER_NAME, Protocol, checked_protocol
 from manymatch.features.config import FeatureConfig
 from manymatch.features.device import PRECISIONS
 from manymatch.matcher.config import PRESETS, MatcherConfig
+from manymatch.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -106,21 +104,6 @@ CameraPerOption = Annotated[
         help="Which images have one focal length where it is unknown: every pair finds its own; "
         "each image in all of its pairs, the images of one size in a folder, or all of one size "
         "have one, from all of their pairs.",
-    ),
-]
-ProtocolName = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        metavar=PAPER_NAME,
-        help="paper: the paper's settings, apart from those that are given: "
-        f"{PAPER.preset} features, "
-        f"{PAPER.association.k} candidates, {PAPER.association.max_edges} and "
-        f"{PAPER.association.keep} edges before and after the motion filter, "
-        f"method {PAPER.method}, "
-        f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
-        f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
-        rich_help_panel=COMMON,
     ),
 ]
 Precision = Annotated[
@@ -329,18 +312,6 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
-
-
-def protocol(name: object, settings: dict[str, Any]) -> Protocol:
-    """Return a protocol by its name; a file of all settings has no place beside it."""
-    checked_protocol(name)
-    given = settings.get("preset")
-    from_file = isinstance(given, Path | RemotePath)
-    if from_file:
-        raise ValueError(
-            f"--protocol and --config must not be given together, got {name!r} and {str(given)!r}"
-        )
-    return PAPER
 
 
 def split_list(text: str) -> list[str]:

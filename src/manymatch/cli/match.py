@@ -25,11 +25,11 @@ from manymatch.cli.console import (
     print_table,
     working,
 )
-from manymatch.estimate.options import Options
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.matcher import Matcher, image_names
 from manymatch.matcher.result import FORMATS, check_output, earlier_result
+from manymatch.options import Options
 
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult

@@ -14,7 +14,6 @@ from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
-from manymatch.estimate.options import Options
 from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
@@ -23,6 +22,7 @@ from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import earlier_result, estimate_record, other_poses
+from manymatch.options import Options
 
 EXAMPLE = (
     "Example: manymatch solve pair.npz --camera0 800,800,511.5,383.5 --camera1 800,800,511.5,383.5"

@@ -16,9 +16,9 @@ from manymatch.compat.rows import Rows, Solved, as_rows, make_options, original,
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
-from manymatch.estimate.options import AUTO
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.options import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from manymatch._validate import FloatArray
-    from manymatch.estimate.options import Options
+    from manymatch.options import Options
 
     Mask = NDArray[np.uint8]
 

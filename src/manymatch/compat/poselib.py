@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from manymatch._validate import FloatArray
-    from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
+    from manymatch.options import Options
 
 _TWO_VIEWS = ("points2D_1", "points2D_2")
 # Keys of `ransac_opt` that are fields of `Options`; PoseLib ignores keys that it does not know, and

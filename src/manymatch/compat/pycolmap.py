@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from manymatch._validate import FloatArray
-    from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
+    from manymatch.options import Options
 
 _TWO_VIEWS = ("points2D1", "points2D2")
 # Fields of RANSACOptions that are fields of `Options`.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from manymatch._validate import BoolArray, FloatArray, IndexArray, float_array, int_array, refusal
-from manymatch.estimate.options import Options
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
+from manymatch.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

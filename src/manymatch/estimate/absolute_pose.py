@@ -9,7 +9,6 @@ import numpy as np
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, read_only
 from manymatch.estimate import match_probability as probabilities
-from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
     FOCAL_DETERMINED,
@@ -20,15 +19,16 @@ from manymatch.estimate.result import (
 )
 from manymatch.geometry.camera import as_camera
 from manymatch.geometry.pose import AbsolutePose
+from manymatch.options import checked_options
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.estimate.relative_pose import CameraLike
     from manymatch.graph import AssociationGraph, GraphLike
+    from manymatch.options import OptionKeywords, Options
 
 # A threshold is so many standard deviations of the noise.
 _DEVIATIONS = 3.0

@@ -18,7 +18,6 @@ import numpy as np
 from manymatch import _core
 from manymatch._validate import FloatArray, checked_method, count, read_only, refusal
 from manymatch.estimate.charts import chart_of
-from manymatch.estimate.options import AUTO, core_options, num_threads
 from manymatch.estimate.relative_pose import sampson_distances
 from manymatch.estimate.result import Estimate
 from manymatch.estimate.uncertainty import (
@@ -31,6 +30,7 @@ from manymatch.estimate.uncertainty import (
 )
 from manymatch.estimate.words import angle, confidence_rows, probability_text, verdict_sentence
 from manymatch.geometry.pose import RelativePose
+from manymatch.options import AUTO, core_options, num_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -194,7 +194,7 @@ def assess(estimate: Estimate) -> Confidence:
     Examples
     --------
     >>> from manymatch import estimate_relative_pose
-    >>> from manymatch.datasets.synthetic import EASY, make_scene
+    >>> from manymatch_lab.datasets.synthetic import EASY, make_scene
     >>> scene = make_scene(EASY, seed=1)
     >>> assess(estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)).verdict
     'solved'

@@ -10,7 +10,6 @@ from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, read_only
 from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.homography import Frame
-from manymatch.estimate.options import checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
     Estimate,
@@ -18,14 +17,15 @@ from manymatch.estimate.result import (
     common_fields,
     without_model,
 )
+from manymatch.options import checked_options
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.graph import GraphLike
+    from manymatch.options import OptionKeywords, Options
 
     # F and the oriented epipole of image 1, as the core has them.
     CoreModel = tuple[FloatArray, FloatArray]

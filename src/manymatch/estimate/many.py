@@ -11,7 +11,6 @@ from manymatch._validate import checked_method, describe, integer, refusal, sugg
 from manymatch.estimate.absolute_pose import ABSOLUTE_POSE, estimate_absolute_pose
 from manymatch.estimate.fundamental import FUNDAMENTAL, estimate_fundamental
 from manymatch.estimate.homography import HOMOGRAPHY, estimate_homography
-from manymatch.estimate.options import Options, checked_options, options_for_each
 from manymatch.estimate.relative_pose import RELATIVE_POSE, estimate_relative_pose
 from manymatch.estimate.rigid import (
     RIGID,
@@ -20,14 +19,15 @@ from manymatch.estimate.rigid import (
     estimate_similarity,
 )
 from manymatch.graph import AssociationGraph, HasGraph
+from manymatch.options import Options, checked_options, options_for_each
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from manymatch._validate import Method
-    from manymatch.estimate.options import OptionChanges
     from manymatch.estimate.prepare import PreparedPair
     from manymatch.estimate.result import Estimate, GeometricProblem
+    from manymatch.options import OptionChanges
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Options) if f.name != "threads")
 
@@ -114,7 +114,7 @@ def estimate_many(
 
     Examples
     --------
-    >>> from manymatch.datasets.synthetic import EASY, make_scene
+    >>> from manymatch_lab.datasets.synthetic import EASY, make_scene
     >>> scene = make_scene(EASY, seed=1)
     >>> pose, plane = estimate_many(
     ...     [

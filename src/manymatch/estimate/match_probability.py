@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch import _core
-from manymatch.estimate.options import Options
+from manymatch.options import Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

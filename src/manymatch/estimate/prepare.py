@@ -14,8 +14,8 @@ from manymatch.graph import AssociationGraph, as_graph
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.estimate.options import Options
     from manymatch.geometry.camera import Camera
+    from manymatch.options import Options
 
     # Of either image, (x, y).
     WorkingScale = tuple[ArrayLike, ArrayLike]

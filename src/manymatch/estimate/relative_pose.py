@@ -17,7 +17,6 @@ from manymatch._validate import (
     refusal,
 )
 from manymatch.estimate.match_probability import probability_of
-from manymatch.estimate.options import AUTO, checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
     FOCAL_DETERMINED,
@@ -28,17 +27,18 @@ from manymatch.estimate.result import (
 )
 from manymatch.geometry.camera import as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
+from manymatch.options import AUTO, checked_options
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.estimate.prepare import WorkingScale
     from manymatch.estimate.result import Alternative
     from manymatch.geometry.camera import Camera
     from manymatch.graph import GraphLike
+    from manymatch.options import OptionKeywords, Options
 
 # Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
 CameraLike: TypeAlias = object
@@ -113,7 +113,7 @@ def estimate_relative_pose(
 
     Examples
     --------
-    >>> from manymatch.datasets.synthetic import EASY, make_scene
+    >>> from manymatch_lab.datasets.synthetic import EASY, make_scene
     >>> scene = make_scene(EASY, seed=1)
     >>> estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
     >>> estimate.success

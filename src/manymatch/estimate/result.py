@@ -10,17 +10,17 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import BoolArray, FloatArray, IndexArray, count, read_only
-from manymatch.estimate.options import core_options, num_threads
 from manymatch.estimate.prepare import nothing_to_match
+from manymatch.options import core_options, num_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from manymatch._validate import Method
-    from manymatch.estimate.options import Options
     from manymatch.estimate.prepare import PreparedPair
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import AbsolutePose, RelativePose
+    from manymatch.options import Options
 
     Model = RelativePose | AbsolutePose | FloatArray
 

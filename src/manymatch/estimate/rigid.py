@@ -11,7 +11,6 @@ import numpy as np
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, checked_method, describe, read_only, real
 from manymatch.estimate import match_probability as probabilities
-from manymatch.estimate.options import AUTO, checked_options
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
     Estimate,
@@ -19,14 +18,15 @@ from manymatch.estimate.result import (
     common_fields,
     without_model,
 )
+from manymatch.options import AUTO, checked_options
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.options import OptionKeywords, Options
     from manymatch.graph import AssociationGraph, GraphLike
+    from manymatch.options import OptionKeywords, Options
 
 # The threshold in the unit of the core, whose square is an ordinary number.
 _THRESHOLDS = (1e-100, 1e100)

@@ -28,6 +28,7 @@ from manymatch.io.matches import (
     write_matches_npz,
     write_pose_json,
 )
+from manymatch.io.pairs import Pair, demo_pair, exhaustive_pairs, read_pairs
 
 __all__ = [
     "AlternativePose",
@@ -37,8 +38,11 @@ __all__ = [
     "HlocWriter",
     "ImageRecord",
     "MatchStore",
+    "Pair",
     "PairMatches",
     "camera_of_image",
+    "demo_pair",
+    "exhaustive_pairs",
     "exif_focal",
     "graph_from_matches",
     "load_graph",
@@ -49,6 +53,7 @@ __all__ = [
     "read_hloc",
     "read_images",
     "read_matches_npz",
+    "read_pairs",
     "read_pose_json",
     "read_superglue",
     "relative_pose",

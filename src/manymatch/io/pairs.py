@@ -482,3 +482,20 @@ def _direction(value: object) -> FloatArray:
     if not t.any():
         raise refusal("t", "three numbers, not all zero", t.tolist())
     return t
+
+
+def demo_pair() -> Pair:
+    """Return the demo's pair: a street with a long front of nearly equal windows, seen twice.
+
+    The photographs are rendered (``tools/street`` makes them again), so the cameras and the pose
+    are exact; the translation is in metres.
+
+    Examples
+    --------
+    >>> pair = demo_pair()
+    >>> pair.name0, pair.path0.is_file(), pair.has_truth
+    ('street0.jpg', True, True)
+    """
+    folder = Path(__file__).parents[1] / "demo_photos"
+    (pair,) = read_pairs(folder / "pairs.txt", folder)
+    return dataclasses.replace(pair, scene="demo")

@@ -17,7 +17,6 @@ from manymatch._validate import refusal
 from manymatch.associate.candidates import Association, Candidates, candidates, matcher_graph
 from manymatch.associate.merge import merge_graphs
 from manymatch.estimate.confidence import assess
-from manymatch.estimate.options import OptionKeywords, checked_options
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
@@ -26,16 +25,17 @@ from manymatch.io.image import load_image, stored_orientation
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.matcher.result import MatchResult, RankOneResult
+from manymatch.options import OptionKeywords, checked_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from manymatch.estimate.options import Options
     from manymatch.estimate.result import Estimate
     from manymatch.features.matchers.base import PairMatcher
     from manymatch.graph import AssociationGraph
     from manymatch.matcher.config import SourceConfig
+    from manymatch.options import Options
 
 
 class Source:

@@ -1,0 +1,144 @@
+"""Numbers as cells of tables: pose AUC, its differences, and the paper's numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch_lab.evaluate.statistics import THRESHOLDS
+from manymatch_lab.evaluate.tables import Cell, seeds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Ends of column names, one a threshold.
+DEGREES = tuple(f"@{threshold}°" for threshold in THRESHOLDS)
+#: Name of the average that weights every set equally.
+MACRO = "Macro average"
+#: Label of the paper's averages beside sets that the paper does not have.
+PAPER_MACRO = "paper, DINOv3, six datasets"
+
+
+def triplet(values: Iterable[float], digits: int = 1) -> str:
+    """Write AUC@5/10/20 as the paper does, ``a / b / c``."""
+    return " / ".join(f"{value:.{digits}f}" for value in values)
+
+
+def auc_texts(spread: dict[str, Any], digits: int = 1) -> list[str]:
+    """Write a spread over seeds as ``mean ± sd``, one text a threshold."""
+    return [
+        f"{mean:.{digits}f}{_plus_minus(sd, spread, digits)}"
+        for mean, sd in zip(spread["mean"], spread["sd"], strict=True)
+    ]
+
+
+def delta_texts(spread: dict[str, Any], digits: int = 2, sd: bool = True) -> list[str]:
+    """Write a difference as ``mean ± sd [min, max]``, one text a threshold."""
+    texts = []
+    for i, mean in enumerate(spread["mean"]):
+        middle = _plus_minus(spread["sd"][i], spread, digits) if sd else ""
+        low, high = spread["min"][i], spread["max"][i]
+        texts.append(f"{signed(mean, digits)}{middle} {_range(low, high, digits)}")
+    return texts
+
+
+def paper_delta_texts(entries: Sequence[Sequence[float]], digits: int = 2) -> list[str]:
+    """Write the paper's ``[mean, sd, min, max]`` in the same way."""
+    return [
+        f"{signed(mean, digits)} ± {sd:.{digits}f} {_range(low, high, digits)}"
+        for mean, sd, low, high in entries
+    ]
+
+
+def interval_texts(spread: dict[str, Any], digits: int = 2) -> list[str]:
+    """Write the interval over pairs as ``[low, high]``, one text a threshold."""
+    return [_range(low, high, digits) for low, high in spread["interval"]]
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Write a difference with its sign; what rounds to zero has none."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text
+
+
+def dim(texts: Iterable[str]) -> list[Cell]:
+    """Make cells for orientation only, such as the paper's numbers."""
+    return [Cell(text, dim=True) for text in texts]
+
+
+def sign_counts(spreads: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Count cells by the sign of their mean, and those whose interval excludes zero."""
+    counts = {"cells": 0, "above": 0, "below": 0, "clearly above": 0, "clearly below": 0}
+    for spread in spreads:
+        for mean, (low, high) in zip(spread["mean"], spread["interval"], strict=True):
+            counts["cells"] += 1
+            counts["above"] += mean > 0
+            counts["below"] += mean < 0
+            counts["clearly above"] += low > 0
+            counts["clearly below"] += high < 0
+    return {name: int(count) for name, count in counts.items()}
+
+
+def signs_text(what: str, counts: dict[str, int]) -> str:
+    """Say in how many cells a difference has which sign."""
+    return (
+        f"{what} in {counts['above']} of {counts['cells']} cells (a set and a threshold each), in "
+        f"{counts['clearly above']} of them with an interval over pairs that excludes zero; "
+        f"below in {counts['below']}, {counts['clearly below']} of them clearly."
+    )
+
+
+def missing_rows(data: dict[str, Any], columns: int) -> list[list[str | Cell]]:
+    """Make one row for every set that was asked for and is not here; `notes` say why."""
+    return [
+        [entry["set"], Cell("not run", dim=True), *[""] * (columns - 2)]
+        for entry in data["missing"]
+    ]
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words as a sentence does."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def of_name(run: dict[str, Any], data: dict[str, Any], title: str) -> str:
+    """Make the title of a table: with the representation, and how many seeds."""
+    return f"{title}, {run['representation']}, {seeds_text(data['settings'])}"
+
+
+def with_intervals(spread: dict[str, Any], *, sd: bool = True) -> list[str]:
+    """Write a difference and its interval over pairs, two texts a threshold."""
+    pairs = zip(delta_texts(spread, sd=sd), interval_texts(spread), strict=True)
+    return [text for pair in pairs for text in pair]
+
+
+def interval_header() -> list[str]:
+    """Name the columns of `with_intervals`."""
+    return [text for degrees in DEGREES for text in (f"ΔA{degrees}", "95 % over pairs")]
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Write a time with three digits or more; nothing for an unknown one."""
+    if seconds is None:
+        return ""
+    ms = 1e3 * seconds
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"
+
+
+def macro_mean(values: Sequence[Sequence[float]]) -> list[float]:
+    """Average the rows of a list, every row with the same weight."""
+    return [float(value) for value in np.mean(values, axis=0)]
+
+
+def _plus_minus(sd: float, spread: dict[str, Any], digits: int) -> str:
+    # A single seed has no standard deviation, which a spread writes as zeros.
+    alone = not any(spread["sd"]) and spread["min"] == spread["max"]
+    return "" if alone else f" ± {sd:.{digits}f}"
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    # Adding zero turns a negative one into a positive one.
+    return f"[{round(low, digits) + 0.0:.{digits}f}, {round(high, digits) + 0.0:.{digits}f}]"

@@ -1,0 +1,227 @@
+"""``manymatch eval``: pose AUC of an estimator on data sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manymatch._files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
+from manymatch._validate import CAMERA_PER, choice, count
+from manymatch.associate.candidates import Association
+from manymatch.cli import flags
+from manymatch.cli.console import (
+    OK,
+    UNSOLVED,
+    Json,
+    Tracker,
+    print_json,
+    print_plain,
+    working,
+)
+from manymatch.features.config import FeatureConfig
+from manymatch.features.registry import NEAREST
+from manymatch.matcher.config import MatcherConfig
+from manymatch.options import Options
+from manymatch_lab.commands import protocol_flag
+from manymatch_lab.evaluate.estimators import ESTIMATORS, checked_estimator
+from manymatch_lab.evaluate.protocol import PAPER, differences, protocol_sentence
+from manymatch_lab.evaluate.run import RunConfig, run_sets
+from manymatch_lab.evaluate.sources import ImageSource, open_sources
+from manymatch_lab.evaluate.tables import run_table, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from manymatch_lab.evaluate.run import RunResult
+
+    #: Results by representation and set, then by method.
+    _Found = dict[tuple[str, str], dict[str, RunResult]]
+
+EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
+
+
+# The pair and the repetition decide about the seed, the workers about the threads.
+@flags.setting_flags(FeatureConfig, Association, Options, exclude=("method", "seed", "threads"))
+def run(
+    sets: flags.Sets,
+    root: flags.Root = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"One of {', '.join(ESTIMATORS)}; by default that of the configuration. "
+            "Repeatable, for several on the same candidates.",
+        ),
+    ] = None,
+    rank_one: Annotated[
+        bool, typer.Option("--rank-one", help="Only mutual nearest neighbours, not filtered.")
+    ] = False,
+    unknown_focal: Annotated[
+        bool,
+        typer.Option(
+            "--unknown-focal",
+            help="Hide the cameras: focal lengths are found from the images, and their errors are "
+            "part of the results.",
+        ),
+    ] = False,
+    camera_per: flags.CameraPerOption = "pair",
+    protocol: protocol_flag.ProtocolName = None,
+    seeds: flags.Seeds = PAPER.seeds,
+    limit: flags.Limit = None,
+    workers: flags.Workers = 0,
+    out_folder: Annotated[
+        Path,
+        typer.Option("--out", help="Folder of the results; an interrupted run continues there."),
+    ] = Path("out/eval"),
+    longest0: flags.Longest0 = None,
+    longest1: flags.Longest1 = None,
+    retry_errors: flags.RetryErrors = False,
+    memory_mb: flags.MemoryMb = 512,
+    as_json: Json = False,
+    *,
+    settings: dict[str, Any],
+    runtime: dict[str, Any],
+) -> None:
+    """Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.
+
+    Without --gms or --no-gms every method gets its usual candidates: auto all of the cap, the
+    others those that pass the filter.
+
+    With --protocol paper all settings are the paper's, apart from those that are given as flags. In
+    any case a line says in which points the run differs from the paper's protocol.
+
+    Pair i, from 1, has the seed i + b in repetition b, from 0; a pair without a pose counts 180
+    degrees. Working sizes are those of the preset, of the set's own file, or of --longest0 and
+    --longest1, the last ones strongest.
+
+    The same command continues after an interruption. Exit codes: 0 if every pair was run and at
+    least one has a pose, 1 if pairs could not be run or none has a pose, 2 if the input is bad, 130
+    after Ctrl-C.
+    """
+    per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
+    make = (
+        MatcherConfig.of if protocol is None else protocol_flag.protocol(protocol, settings).matcher
+    )
+    config = make(**settings)
+    associations = [source.association for source in config.sources]
+    deepest = max(one.k for one in associations)
+    association, *further = (
+        Association.rank_one(one.keep) if rank_one else dataclasses.replace(one, matcher=NEAREST)
+        for one in associations
+    )
+    configs = {
+        f"rank-one-{name}" if rank_one else name: RunConfig(
+            estimator=checked_estimator(name),
+            association=association,
+            further=tuple(further),
+            options=config.options,
+            seeds=seeds,
+            unknown_focal=unknown_focal,
+            camera_per=per,
+        )
+        for name in method or [config.method]
+    }
+    output_folder(local_path(out_folder, "--out"), "--out")
+    with working("Opening the sets", quiet=as_json):
+        sources = open_sources(
+            sets,
+            [config],
+            root=root,
+            k=deepest,
+            memory_mb=memory_mb,
+            longest=(longest0, longest1),
+            **runtime,
+        )
+    # Graphs and synthetic scenes have their candidates, whatever the preset.
+    if not as_json and any(isinstance(source, ImageSource) for source in sources):
+        for note in config.notes:
+            print_plain(note, style="dim")
+    with Tracker() as tracker:
+        found = run_sets(
+            sources,
+            configs,
+            out_folder,
+            workers=workers,
+            limit=limit,
+            progress=tracker,
+            retry_errors=retry_errors,
+        )
+    files = {}
+    for label in configs:
+        table = run_table(
+            {key: results[label] for key, results in found.items()},
+            protocol_sentence(_differences(found, label)),
+        )
+        name = _table_name(label, list(found), limit)
+        files.update({f"{name}.md": table.markdown(), f"{name}.tex": table.latex()})
+        if not as_json:
+            show_table(table)
+    every = [one for results in found.values() for one in results.values()]
+    not_run = sum(_num_not_run(results.values()) for results in found.values())
+    if as_json:
+        written = [str(out_folder / name) for name in files]
+        print_json(_record(configs, found, out_folder) | {"not_run": not_run, "files": written})
+    for name, text in files.items():
+        write_text(out_folder / name, text)
+    if not as_json:
+        for note in dict.fromkeys(note for source in sources for note in source.notes):
+            print_plain(note, style="dim")
+        for name in files:
+            print_plain(f"Written: {out_folder / name}")
+        places = [one.folder for one in every]
+        place = places[0] if len(places) == 1 else out_folder / "<preset>" / "<set>" / "<method>"
+        print_plain(f"Every pair: {place / 'pairs.csv'}")
+        if not_run:
+            print_plain(
+                f"{count(not_run, 'pair')} could not be run, for the reasons above; "
+                "--retry-errors tries them again.",
+                style="red",
+            )
+    solved = any((one.column("success") > 0).any() for one in every)
+    raise typer.Exit(OK if solved and not not_run else UNSOLVED)
+
+
+def _num_not_run(results: Iterable[RunResult]) -> int:
+    """Count the pairs of a set that could not be run, by whatever method."""
+    return len({r["index"] for one in results for r in one.records if "error" in r})
+
+
+def _table_name(label: str, keys: list[tuple[str, str]], limit: int | None) -> str:
+    """Name the files of a table by what it holds: features, sets, method, and how many pairs."""
+    representations, names = ("+".join(dict.fromkeys(part)) for part in zip(*keys, strict=True))
+    first = "" if limit is None else f"-first{limit}"
+    name = safe_name(f"{representations}-{names}-{label}{first}")
+    # Room for the ending.
+    if len(name) <= LONGEST_NAME - 8:
+        return name
+    digest = hashlib.sha256(names.encode()).hexdigest()[:8]
+    return safe_name(f"{representations}-{len(keys)}_sets_{digest}-{label}{first}")
+
+
+def _differences(found: _Found, label: str) -> list[str]:
+    return differences(results[label].recorded() for results in found.values())
+
+
+def _record(
+    configs: dict[str, RunConfig],
+    found: _Found,
+    folder: Path,
+) -> dict[str, Any]:
+    methods = {
+        label: {
+            "config": config.to_dict(),
+            "differs_from_paper": _differences(found, label),
+            "runs": {
+                f"{representation}/{name}": {
+                    "source": results[label].header["source"],
+                    **results[label].summary(),
+                }
+                for (representation, name), results in found.items()
+            },
+        }
+        for label, config in configs.items()
+    }
+    return {"methods": methods, "folder": str(folder)}

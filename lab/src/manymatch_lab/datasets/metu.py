@@ -1,0 +1,121 @@
+"""METU-VisTIR: visible and thermal images, both cloudy (CC) or cloudy and sunny (CS)."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manymatch._files import reading, unreadable
+from manymatch._validate import count, float_array, integer
+from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.pairs import Pair
+from manymatch_lab.datasets import _lists, loading
+from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.datasets.layout import Layout, LayoutPart
+from manymatch_lab.datasets.pickled_arrays import read_pickled_arrays
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TITLES = {"metu-cc": "METU-CC", "metu-cs": "METU-CS"}
+NUM_PAIRS = {"metu-cc": 1382, "metu-cs": 1208}
+ABOUT = {
+    "metu-cc": "visible-thermal, outdoor, both cloudy",
+    "metu-cs": "visible-thermal, outdoor, cloudy and sunny",
+}
+GET = (
+    "METU-VisTIR from https://github.com/OnderT/XoFTR (CC BY-NC-SA 4.0). Its cameras focus by "
+    "themselves, so its authors call the ground truth slightly imperfect."
+)
+_WEATHER = {"metu-cc": "cloudy_cloudy", "metu-cs": "cloudy_sunny"}
+_WANT = "a scene index of METU-VisTIR"
+
+
+def layout(name: str) -> Layout:
+    """Files of one of the two sets."""
+    index = LayoutPart(
+        "the index of the test pairs", (f"index/scene_info_test/{_WEATHER[name]}_scene_*.npz",)
+    )
+    # A pair may have either weather on either side.
+    images = [
+        LayoutPart(f"{weather} images, visible and thermal", (f"{weather}/scene_*/*/images/*",))
+        for weather in dict.fromkeys(_WEATHER[name].split("_"))
+    ]
+    return Layout(("METU_VisTIR", "METU"), (index, *images))
+
+
+def load(name: str, root: object = None) -> Dataset:
+    """Read all scenes of one weather, in the order of their numbers."""
+    folder, _ = layout(name).locate(root, name)
+    prefix = f"{_WEATHER[name]}_scene_"
+    scenes = {
+        int(number): path
+        for path in (folder / "index" / "scene_info_test").glob(f"{prefix}*.npz")
+        if (number := path.stem.removeprefix(prefix)).isdecimal()
+    }
+    pairs: list[Pair] = []
+    for scene, path in sorted(scenes.items()):
+        _read_scene(path, folder, f"scene_{scene}", pairs)
+    note = (
+        f"{count(len(pairs), 'pair')} of {count(len(scenes), 'scene')}; thermal frames keep their "
+        "own size"
+    )
+    # Thermal frames are small; enlarging them would only invent pixels.
+    return Dataset(name, TITLES[name], tuple(pairs), longest1=0, notes=(note,))
+
+
+def check(name: str, root: object) -> str | None:
+    """Name the first missing thing, or None."""
+    return loading.first_fault(
+        lambda: load(name, root),
+        loading.missing_image,
+        lambda dataset: _lists.wrong_count(dataset, [NUM_PAIRS[name]]),
+    )
+
+
+def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None:
+    """Append the pairs of one file."""
+    names = ("image_paths", "intrinsics", "distortion_coefs", "poses", "pair_infos")
+    info = read_pickled_arrays(path, _WANT, names)
+    with reading(path, _WANT, TypeError):
+        count, rows = len(info["image_paths"]), list(info["pair_infos"])
+
+    @functools.cache
+    def view(image: int, kind: int) -> tuple[str, Camera]:
+        K = np.asarray(info["intrinsics"][image][kind], dtype=np.float64)
+        k = np.asarray(info["distortion_coefs"][image][kind], dtype=np.float64)
+        return str(info["image_paths"][image][kind]), opencv_camera(K, k)
+
+    for number, row in enumerate(rows, 1):
+        try:
+            i, j = (integer(k, "an index", 0, count - 1) for k in row)
+            (name0, camera0), (name1, camera1) = view(i, 0), view(j, 1)
+            R, t = _lists.relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            files = folder / name0, folder / name1
+            extra = {"seed_index": len(pairs) + 1}
+            pair = Pair(
+                name0, name1, *files, camera0, camera1, R, t, scene=scene, extra=extra
+            )  # fmt: skip
+        except (ValueError, TypeError, LookupError) as error:
+            raise unreadable(path, _WANT, f"pair {number}: {error}") from error
+        pairs.append(pair)
+
+
+def opencv_camera(K: object, coefficients: object) -> Camera:
+    """Make a camera of OpenCV's matrix and its k1, k2, p1, p2[, k3[, k4, k5, k6]].
+
+    The model is the simplest that is exact: PINHOLE, OPENCV, or FULL_OPENCV if a coefficient after
+    the fourth is not zero.
+    """
+    base = as_camera(K, "K")
+    k = float_array(np.ravel(np.asarray(coefficients)), "distortion", "numbers", (None,))
+    if k.size not in (0, 4, 5, 8):
+        raise ValueError(f"distortion must have 4, 5 or 8 coefficients, got {k.size}")
+    focal = (base.fx, base.fy, base.cx, base.cy)
+    if not k.any():
+        return Camera("PINHOLE", None, None, focal, base.skew)
+    if not k[4:].any():
+        return Camera("OPENCV", None, None, (*focal, *k[:4]), base.skew)
+    return Camera("FULL_OPENCV", None, None, (*focal, *k, *np.zeros(8 - k.size)), base.skew)

@@ -1,0 +1,362 @@
+"""NAVI-Multi and NAVI-Wild: photographs of objects with cameras, depth and masks."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._files import as_path, read_bytes, unreadable
+from manymatch._validate import FloatArray, float_array, integer, real
+from manymatch.geometry.camera import Camera
+from manymatch.io.pairs import Pair
+from manymatch_lab.datasets import _lists, loading
+from manymatch_lab.datasets.dataset import Dataset, DepthView
+from manymatch_lab.datasets.layout import Layout, LayoutPart
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+TITLES = {
+    "navi-multi": "NAVI-Multi",
+    "navi-wild": "NAVI-Wild",
+    "navi-wild-diagnostic": "NAVI-Wild, diagnostic split",
+}
+NUM_PAIRS = 1500
+ABOUT = {
+    "navi-multi": "objects, one setting; depth and masks",
+    "navi-wild": "objects, any setting and camera; depth and masks",
+    "navi-wild-diagnostic": "as navi-wild, other images of it; for recall",
+}
+GET = (
+    "Images: https://navidataset.github.io (CC BY 4.0), release v1.0 or v1.5. "
+    "Pair lists: data/splits/navi of https://github.com/LIAS-CUHKSZ/preserve_then_resolve. "
+    "Image-disjoint lists for NAVI-Wild can also be made: "
+    "manymatch-lab navi-split DIR DIR/splits/navi."
+)
+BINS = {"0-40": (0.0, 40.0), "40-80": (40.0, 80.0), "80-120": (80.0, 120.0)}
+COLUMNS = (
+    "image_1",
+    "image_2",
+    "angular_distance_degrees",
+    "image_1_height",
+    "image_1_width",
+    "image_2_height",
+    "image_2_width",
+)
+_FILES = {
+    "navi-multi": ("estimation", "pairs_multiview_{}.csv"),
+    "navi-wild": ("estimation", "pairs_wildset_{}.csv"),
+    "navi-wild-diagnostic": ("correspondence", "pairs_wildset_{}.csv"),
+}
+_WANT, _ANNOTATIONS = "a NAVI pair list", "NAVI's annotations"
+_MILLIMETRES = 1000.0
+#: Metres times the numbers of a depth file, which hold inverse depth.
+INVERSE_DEPTH = 655.35
+# Where the lists may be below the folder of the objects. The reference implementation has them
+# beside it, and a release's archive makes a folder of its own for the objects.
+_LIST_HOMES = ("splits/navi/", "splits/", "", "../splits/navi/", "../../splits/navi/")
+
+
+def layout(name: str) -> Layout:
+    """Files of one of the three sets."""
+    kind, pattern = _FILES[name]
+    scene = "*/multiview*/" if name == "navi-multi" else "*/wild_set/"
+    return Layout(
+        ("navi", "navi_v1.5", "navi_v1.0", "navi_v1"),
+        (
+            LayoutPart("the annotations", (f"{scene}annotations.json",)),
+            LayoutPart("the images", (f"{scene}images/*.jpg", f"{scene}images/*.png")),
+            LayoutPart("the depth", (f"{scene}depth/*.png",)),
+            LayoutPart("the masks", (f"{scene}masks/*.png",)),
+            *(
+                LayoutPart(
+                    f"the list of {bin_name} degrees, which --splits may name",
+                    (pattern.format(bin_name),),
+                    # A folder that is named outright may hold the lists without one between.
+                    (*(f"{home}{kind}/" for home in _LIST_HOMES), ""),
+                )
+                for bin_name in BINS
+            ),
+        ),
+    )
+
+
+def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
+    """Read the three lists of a split and the annotations of their images.
+
+    Parameters
+    ----------
+    name : str
+        "navi-multi", "navi-wild" or "navi-wild-diagnostic".
+    root : path
+        Folder of the objects.
+    splits : path, optional
+        Folder with ``estimation`` and ``correspondence``; else they are looked for in
+        ``splits/navi``, ``splits`` and the root itself, and in ``splits/navi`` beside it.
+    """
+    folder, _ = layout(name).locate(root, name)
+    lists = _lists_folder(name, folder, splits)
+    annotations = Annotations(folder)
+    pairs = [
+        pair
+        for bin_name in BINS
+        for pair in _read_list(lists / _FILES[name][1].format(bin_name), bin_name, annotations)
+    ]
+    notes = (
+        f"{len(pairs):,} pairs of {len({pair.scene for pair in pairs})} objects from {lists}",
+        "seeds restart in each of the three lists; the AUC is that of all bins together",
+        "principal points are the images' centres, half a pixel less than NAVI's w/2, h/2, "
+        "as pixel centres are whole numbers here",
+    )
+    return Dataset(name, TITLES[name], tuple(pairs), depth=_Depth(annotations), notes=notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Depth:
+    """Depth of a pair's images; a class, so that other processes can be given it."""
+
+    annotations: Annotations
+
+    def __call__(self, pair: Pair, side: int) -> DepthView:
+        return self.annotations.depth((pair.name0, pair.name1)[side])
+
+
+def check(name: str, root: object, *, splits: object = None) -> str | None:
+    """Name the first missing thing, or None."""
+    return loading.first_fault(
+        lambda: load(name, root, splits=splits),
+        loading.missing_image,
+        loading.missing_depth,
+        lambda dataset: _lists.wrong_count(dataset, [NUM_PAIRS]),
+    )
+
+
+def _lists_folder(name: str, folder: Path, splits: object) -> Path:
+    """Find the folder of the lists: that of the first one, which must have the others too."""
+    home = folder if splits is None else as_path(splits, "splits")
+    option = "root" if splits is None else "splits"
+    first, *others = layout(name).parts[-len(BINS) :]
+    path = first.find(home)
+    if path is None:
+        raise ValueError(f"{option} must have the list {first.where}, got {str(home)!r} without it")
+    for part in others:
+        file = path.with_name(part.places[0])
+        if not file.is_file():
+            raise ValueError(f"{path.parent} must have the list {file.name}, got the others only")
+    return path.parent
+
+
+def _read_list(path: Path, bin_name: str, annotations: Annotations) -> list[Pair]:
+    try:
+        text = read_bytes(path, _WANT).decode("utf-8-sig")
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise unreadable(path, _WANT, str(error)) from error
+    header = [column.strip() for column in rows[0]] if rows else []
+    for column in COLUMNS:
+        if column not in header:
+            raise unreadable(path, _WANT, f"it lacks the column {column}")
+    pairs: list[Pair] = []
+    for line, row in enumerate(rows[1:], 2):
+        if not row:
+            continue
+        if len(row) != len(header):
+            reason = f"line {line}: it must have {len(header)} columns, got {len(row)}"
+            raise unreadable(path, _WANT, reason)
+        fields = dict(zip(header, (field.strip() for field in row), strict=True))
+        try:
+            pairs.append(_pair(fields, bin_name, len(pairs) + 1, annotations))
+        except ValueError as error:
+            raise unreadable(path, _WANT, f"line {line}: {error}") from error
+    if not pairs:
+        raise unreadable(path, _WANT, "it has no pair")
+    return pairs
+
+
+def _pair(row: dict[str, str], bin_name: str, index: int, annotations: Annotations) -> Pair:
+    word = row["angular_distance_degrees"]
+    angle = real(_float(word), "angular_distance_degrees", 0.0, 180.0, closed=True)
+    low, high = BINS[bin_name]
+    if not low <= angle < high:
+        raise ValueError(f"the angle must be in [{low:g}, {high:g}), got {angle:g}")
+    names = row["image_1"], row["image_2"]
+    for name in names:
+        if ".." in PurePosixPath(name).parts or len(PurePosixPath(name).parts) < 3:
+            raise ValueError(f"an image must be <object>/<scene>/images/<file>, got {name!r}")
+    views = [annotations.image(name) for name in names]
+    for side, view in enumerate(views, 1):
+        given = row[f"image_{side}_height"], row[f"image_{side}_width"]
+        if given != (str(view.height), str(view.width)):
+            raise ValueError(
+                f"image_{side} must be {view.height} x {view.width} (height x width) as the "
+                f"annotations say, got {given[0]} x {given[1]}"
+            )
+    R, t = _lists.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
+    extra = {"bin": bin_name, "angle_deg": angle, "seed_index": index}
+    files = [annotations.root / name for name in names]
+    return Pair(
+        *names,
+        files[0],
+        files[1],
+        views[0].camera,
+        views[1].camera,
+        R,
+        t,
+        scene=PurePosixPath(names[0]).parts[0],
+        extra=extra,
+    )
+
+
+def _float(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return float(np.nan)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Annotation:
+    """One image.
+
+    Attributes
+    ----------
+    height, width : int
+        Size in pixels.
+    focal : float
+        Focal length in pixels of that size.
+    to_camera : (4, 4) float64
+        Object coordinates to camera coordinates, in metres.
+    split : str
+        NAVI's own tag, "train" or "val".
+    camera_model : str
+        Name of the device.
+    occluded : bool
+        Whether something is before the object.
+    """
+
+    height: int
+    width: int
+    focal: float
+    to_camera: FloatArray
+    split: str
+    camera_model: str
+    occluded: bool
+
+    @property
+    def camera(self) -> Camera:
+        """Pinhole camera with the principal point in the middle of the image.
+
+        NAVI puts it at (width / 2, height / 2) where pixels have their edges at whole numbers;
+        with pixel centres at whole numbers that is half a pixel less.
+        """
+        centre = (self.width - 1) / 2, (self.height - 1) / 2
+        params = (self.focal, self.focal, *centre)
+        return Camera("PINHOLE", self.width, self.height, params)
+
+
+def quaternion_matrix(q: FloatArray) -> FloatArray:
+    """Rotation matrix (3, 3) of a quaternion (w, x, y, z) of any length but zero."""
+    w, x, y, z = q / np.linalg.norm(q)
+    v = np.array([x, y, z])
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return np.asarray((w * w - v @ v) * np.eye(3) + 2.0 * np.outer(v, v) + 2.0 * w * cross)
+
+
+def decode_depth(raw: NDArray[Any]) -> NDArray[np.float32]:
+    """Turn NAVI's 16-bit inverse depth into metres, NaN where there is none (0)."""
+    metres = INVERSE_DEPTH / np.maximum(raw, 1).astype(np.float64)
+    return np.where(raw != 0, metres, np.nan).astype(np.float32)
+
+
+class Annotations:
+    """Annotations below one root, read scene by scene when they are asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._scenes: dict[str, dict[str, dict[str, Any]]] = {}
+        self._images: dict[str, Annotation] = {}
+
+    def scene(self, folder: str) -> dict[str, dict[str, Any]]:
+        """Return the records of a folder such as "duck/wild_set", by file name."""
+        if folder not in self._scenes:
+            self._scenes[folder] = _read_records(self.root / folder / "annotations.json")
+        return self._scenes[folder]
+
+    def image(self, name: str) -> Annotation:
+        """Return the annotation of an image by its name below the root."""
+        if name not in self._images:
+            folder = str(PurePosixPath(name).parent.parent)
+            record = self.scene(folder).get(PurePosixPath(name).name)
+            path = self.root / folder / "annotations.json"
+            if record is None:
+                raise unreadable(path, _ANNOTATIONS, f"it lacks the image {name}")
+            try:
+                self._images[name] = _parse(record)
+            except (ValueError, TypeError, KeyError) as error:
+                words = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+                raise unreadable(path, _ANNOTATIONS, f"image {name}: {words}") from error
+        return self._images[name]
+
+    def depth(self, name: str) -> DepthView:
+        """Depth of an image inside its object's mask; the common frame is the object's."""
+        annotation = self.image(name)
+        pure = PurePosixPath(name)
+        scene = self.root / pure.parent.parent
+        path = scene / "depth" / f"{pure.stem}.png"
+        raw = loading.read_png(path, "NAVI's 16-bit depth")
+        if raw.shape != (annotation.height, annotation.width):
+            raise unreadable(
+                path,
+                "NAVI's 16-bit depth",
+                f"it is {raw.shape[1]} x {raw.shape[0]}, "
+                f"the image {annotation.width} x {annotation.height} pixels large",
+            )
+        mask_path = scene / "masks" / f"{pure.stem}.png"
+        mask = loading.read_png(mask_path, "NAVI's mask") != 0
+        if mask.shape != raw.shape:
+            size = f"{mask.shape[1]} x {mask.shape[0]}"
+            raise unreadable(mask_path, "NAVI's mask", f"it is {size} pixels large, unlike depth")
+        to_common = loading.rigid_inverse(annotation.to_camera)
+        return DepthView(decode_depth(raw), mask, annotation.camera, to_common)
+
+
+def _read_records(path: Path) -> dict[str, dict[str, Any]]:
+    data = read_bytes(path, _ANNOTATIONS)
+    try:
+        records = json.loads(data)
+        found = {str(record["filename"]): record for record in records}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = f"it is no list of images: {type(error).__name__} {error}"
+        raise unreadable(path, _ANNOTATIONS, reason) from error
+    if len(found) != len(records):
+        raise unreadable(path, _ANNOTATIONS, "it has a file name twice")
+    return found
+
+
+def _parse(record: dict[str, Any]) -> Annotation:
+    height, width = record["image_size"]
+    camera = record["camera"]
+    q = float_array(camera["q"], "q", "a quaternion of four numbers", (4,))
+    if not q.any():
+        raise ValueError("q must be a quaternion other than zero, got four zeros")
+    to_camera = np.eye(4)
+    to_camera[:3, :3] = quaternion_matrix(q)
+    to_camera[:3, 3] = float_array(camera["t"], "t", "three numbers", (3,)) / _MILLIMETRES
+    return Annotation(
+        height=integer(height, "image_size", 1),
+        width=integer(width, "image_size", 1),
+        focal=real(camera["focal_length"], "focal_length", 0.0),
+        to_camera=to_camera,
+        split=str(record.get("split", "")),
+        camera_model=str(camera.get("camera_model", "")),
+        occluded=bool(record.get("occluded", False)),
+    )

@@ -1,0 +1,670 @@
+"""Making the two lists of NAVI-Wild that have no image in common: poses and recall.
+
+Dealing the images of an object out and then exchanging some gives two pools that both have enough
+pairs of every viewing angle. Picking pairs, the rarest angles first and always those whose images
+are used least, keeps the reuse of images low. Of several selections that fit, the two are taken
+that are most alike in the cameras they pair. At the end every constraint is checked on the lists.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manymatch._files import as_path, read_bytes, unreadable, write_whole
+from manymatch._validate import integer, real
+from manymatch.io.image import image_size
+from manymatch_lab.datasets import _lists
+from manymatch_lab.datasets.navi import BINS, COLUMNS, Annotation, Annotations, layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from manymatch._validate import BoolArray, IndexArray
+
+    Rows = Mapping[tuple[str, str], list["Row"]]
+
+SPLITS = ("estimation", "correspondence")
+LISTS = ("pairs-wild_set.txt", "custom_splits/pairwise_pixel_correspondences/pairs-wild_set.txt")
+_WANT = "NAVI's list of wild pairs"
+
+Ints: TypeAlias = NDArray[np.int64]
+#: Width of the classes of the angle histograms in degrees, and their number in a bin.
+STEP_DEG, STEPS = 5, 8
+#: How often an image may be used in one bin and in all bins.
+REUSE_BIN, REUSE_ALL = 4, 6
+
+_DEALS, _EXCHANGES = 8, 250
+_SELECTIONS, _KEPT = 80, 48
+_SPARE = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class _Edge:
+    """A pair of the source: two images, and the angle as the list writes it."""
+
+    first: str
+    second: str
+    angle: float
+    text: str
+
+
+def make_navi_split(
+    root: object,
+    out: object,
+    *,
+    pairs: int = 500,
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """Choose image-disjoint pairs of NAVI-Wild for pose estimation and for recall.
+
+    Every object's images are divided into two pools. From each pool the same number of pairs of
+    every bin is chosen, with equal histograms of the angle in steps of 5 degrees.
+
+    Parameters
+    ----------
+    root : path
+        Folder of NAVI. The pairs come from its ``pairs-wild_set.txt``; without that file they are
+        all pairs of unoccluded images of an object, with the angle of the relative rotation.
+    out : path
+        Folder to write to: ``estimation`` and ``correspondence`` with three CSV files each,
+        ``image_partition.csv`` and, last, ``manifest.json``. Existing files are replaced.
+    pairs : int
+        Pairs of each bin and split; objects have equal shares, and the rest of the division goes
+        to other objects in each bin.
+    seed : int
+        The split is a function of the data, the arguments and NumPy's generator.
+    progress : callable, optional
+        Called with (done, all, object).
+
+    Returns
+    -------
+    dict
+        The manifest, with an audit of all constraints.
+
+    Raises
+    ------
+    ValueError
+        If data are missing, or an object cannot be divided; object and bin are named.
+    """
+    count = integer(pairs, "pairs", 1)
+    rng = np.random.default_rng(integer(seed, "seed", 0))
+    folder, _ = layout("navi-wild").locate(root, "navi-wild")
+    target = as_path(out, "out")
+    annotations = Annotations(folder)
+    edges, source = _edges(folder, annotations)
+    objects = sorted(edges)
+    quotas = _quotas(objects, count, rng)
+    rows: dict[tuple[str, str], list[Row]] = {(s, b): [] for s in SPLITS for b in BINS}
+    partition: dict[str, str] = {}
+    larger = itertools.cycle((1, 0))
+    for done, name in enumerate(objects):
+        if progress is not None:
+            progress(done, len(objects), name)
+        images = sorted({image for edge in edges[name] for image in (edge.first, edge.second)})
+        views = [annotations.image(image) for image in images]
+        usable, table = _table(name, edges[name], images, views)
+        # Of an odd number of images the larger half goes to the one split and the other in turn.
+        size = len(images) // 2 + (next(larger) if len(images) % 2 else 0)
+        side, chosen = split_object(table, list(quotas[name].values()), size, rng)
+        partition |= {i: SPLITS[0 if s else 1] for i, s in zip(images, side, strict=True)}
+        for split, indices in zip(SPLITS, chosen, strict=True):
+            for index in indices:
+                edge = usable[index]
+                bin_name = list(BINS)[int(edge.angle // 40)]
+                rows[split, bin_name].append(_row(edge, annotations))
+    for key, listed in rows.items():
+        rows[key] = _swap_half(listed, rng)
+    views_of = {image: annotations.image(image) for image in partition}
+    findings = audit(rows, partition, views_of, quotas)
+    broken = [finding["constraint"] for finding in findings if not finding["holds"]]
+    if broken:
+        raise UnsplittableError(f"the split must keep that {broken[0]}, got one that does not")
+    files = _files(rows, partition, views_of)
+    manifest = {
+        "what": "image-disjoint pairs of NAVI-Wild for pose estimation and for recall",
+        "source": source,
+        "seed": seed,
+        "pairs_per_bin": count,
+        "objects": len(objects),
+        "images": {s: sum(p == s for p in partition.values()) for s in SPLITS},
+        "quotas": quotas,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        "audit": findings,
+        "balance": balance(rows, partition, views_of),
+    }
+    files["manifest.json"] = (json.dumps(manifest, indent=2) + "\n").encode()
+    for name, data in files.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
+    return manifest
+
+
+def _edges(folder: Path, annotations: Annotations) -> tuple[dict[str, list[_Edge]], dict[str, Any]]:
+    """Pairs below 120 degrees by object, and where they are from."""
+    for name in LISTS:
+        if (folder / name).is_file():
+            path = folder / name
+            edges = _listed(path)
+            source = {"list": name, "sha256": _lists.sha256(path)}
+            break
+    else:
+        edges = _all_pairs(folder, annotations)
+        source = {"list": "all pairs of unoccluded images, angle of the relative rotation"}
+    if not edges:
+        raise ValueError(
+            f"root must have {LISTS[0]} or <object>/wild_set/annotations.json, "
+            f"got {str(folder)!r} without them"
+        )
+    return edges, source
+
+
+def _listed(path: Path) -> dict[str, list[_Edge]]:
+    """Read lines of two images below the root and their angle in degrees."""
+    edges: dict[str, list[_Edge]] = {}
+    seen = set()
+    for number, line in enumerate(
+        read_bytes(path, _WANT).decode("utf-8", "replace").split("\n"), 1
+    ):
+        words = line.split()
+        if not words:
+            continue
+        try:
+            if len(words) != 3:
+                raise ValueError(f"it must have two images and an angle, got {len(words)} columns")  # noqa: TRY301
+            angle = real(float(words[2]), "the angle", 0.0, 180.0, closed=True)
+            names = [PurePosixPath(word).parts[0] for word in words[:2]]
+            if names[0] != names[1] or words[0] == words[1]:
+                raise ValueError("it must name two images of one object")  # noqa: TRY301
+        except ValueError as error:
+            raise unreadable(path, _WANT, f"line {number}: {error}") from error
+        key = frozenset(words[:2])
+        if key not in seen and angle < 120.0:
+            edges.setdefault(names[0], []).append(_Edge(words[0], words[1], angle, words[2]))
+        seen.add(key)
+    return edges
+
+
+def _all_pairs(folder: Path, annotations: Annotations) -> dict[str, list[_Edge]]:
+    edges: dict[str, list[_Edge]] = {}
+    for path in sorted(folder.glob("*/wild_set/annotations.json")):
+        name = path.parent.parent.name
+        images = [
+            f"{name}/wild_set/images/{file}" for file in annotations.scene(f"{name}/wild_set")
+        ]
+        views = {image: annotations.image(image) for image in sorted(images)}
+        free = [image for image, view in views.items() if not view.occluded]
+        for a, b in itertools.combinations(free, 2):
+            R = views[b].to_camera[:3, :3] @ views[a].to_camera[:3, :3].T
+            angle = float(np.degrees(np.arccos(np.clip((np.trace(R) - 1) / 2, -1.0, 1.0))))
+            if angle < 120.0:
+                edges.setdefault(name, []).append(_Edge(a, b, angle, repr(angle)))
+    return edges
+
+
+def _table(
+    name: str, edges: list[_Edge], images: list[str], views: list[Annotation]
+) -> tuple[list[_Edge], ObjectPairs]:
+    """Bring the pairs of an object to numbers."""
+    index = {image: i for i, image in enumerate(images)}
+    columns = [
+        [view.split for view in views],
+        [view.camera_model for view in views],
+        [f"{view.height} x {view.width}" for view in views],
+    ]
+    tags = np.stack([np.unique(c, return_inverse=True)[1] for c in columns], axis=1)
+    ends: IndexArray = np.array([(index[e.first], index[e.second]) for e in edges], dtype=np.int64)
+    angle = np.array([edge.angle for edge in edges])
+    return edges, ObjectPairs(name, ends[:, 0], ends[:, 1], angle, tags.astype(np.int64))
+
+
+def _quotas(objects: list[str], pairs: int, rng: np.random.Generator) -> dict[str, dict[str, int]]:
+    """Equal shares; what is left over goes to other objects in each bin."""
+    share, rest = divmod(pairs, len(objects))
+    quotas = {name: dict.fromkeys(BINS, share) for name in objects}
+    order = rng.permutation(len(objects))
+    for b, bin_name in enumerate(BINS):
+        for k in range(rest):
+            quotas[objects[order[(b * rest + k) % len(objects)]]][bin_name] += 1
+    return quotas
+
+
+def _row(edge: _Edge, annotations: Annotations) -> Row:
+    sizes = []
+    for name in (edge.first, edge.second):
+        view = annotations.image(name)
+        file = annotations.root / name
+        if file.is_file() and image_size(file) != (view.width, view.height):
+            width, height = image_size(file)
+            raise ValueError(
+                f"the image {file} must be {view.width} x {view.height} as the annotations say, "
+                f"got {width} x {height}"
+            )
+        sizes.append((view.height, view.width))
+    return Row(edge.first, edge.second, edge.angle, edge.text, sizes[0], sizes[1], swapped=False)
+
+
+def _swap_half(rows: list[Row], rng: np.random.Generator) -> list[Row]:
+    """Shuffle, and swap the images of half of the pairs."""
+    order = rng.permutation(len(rows))
+    turn: BoolArray = np.zeros(len(rows), dtype=np.bool_)
+    turn[rng.permutation(len(rows))[: len(rows) // 2]] = True
+    return [rows[i].swap() if turn[i] else rows[i] for i in order]
+
+
+def _files(
+    rows: dict[tuple[str, str], list[Row]], partition: dict[str, str], views: dict[str, Annotation]
+) -> dict[str, bytes]:
+    files = {
+        f"{split}/pairs_wildset_{bin_name}.csv": _csv(
+            [COLUMNS, *((r.first, r.second, r.text, *r.size1, *r.size2) for r in listed)]
+        )
+        for (split, bin_name), listed in rows.items()
+    }
+    header = ("image", "split", "tag", "camera_model", "height", "width")
+    lines = [
+        (image, split, v.split, v.camera_model, v.height, v.width)
+        for image, split in sorted(partition.items())
+        for v in (views[image],)
+    ]
+    return files | {"image_partition.csv": _csv([header, *lines])}
+
+
+def _csv(rows: list[Any]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectPairs:
+    """All pairs of one object.
+
+    Attributes
+    ----------
+    name : str
+        The object.
+    first, second : (E,) int64
+        Images of the pairs, by index.
+    angle : (E,) float64
+        Angle between the views in degrees, in [0, 120).
+    tags : (N, 3) int64
+        Of every image: training tag, camera model and size, as numbers.
+    """
+
+    name: str
+    first: IndexArray
+    second: IndexArray
+    angle: NDArray[np.float64]
+    tags: Ints
+
+    @property
+    def cell(self) -> Ints:
+        """Class (E,) of every pair's angle, 0 to 23; a bin has eight."""
+        return np.floor(self.angle / STEP_DEG).astype(np.int64)
+
+
+class UnsplittableError(ValueError):
+    """An object has too few images or pairs."""
+
+
+def split_object(
+    pairs: ObjectPairs, quota: Sequence[int], size: int, rng: np.random.Generator
+) -> tuple[BoolArray, list[IndexArray]]:
+    """Divide the images of an object and choose its pairs.
+
+    Parameters
+    ----------
+    pairs : ObjectPairs
+        What there is to choose from.
+    quota : three int
+        Pairs of each bin, in each pool.
+    size : int
+        Images of the first pool: half of them, rounded up or down.
+    rng : Generator
+        Source of all choices.
+
+    Returns
+    -------
+    (N,) bool, list of two (M,) int64
+        Whether an image is in the first pool; the pairs of both pools, by index, with equal
+        histograms of the angle. If nothing keeps all limits, the error names object and bin.
+    """
+    deals = [_exchange(pairs, quota, _deal(pairs.tags, size, rng), rng) for _ in range(_DEALS)]
+    deals.sort(key=lambda deal: deal[0])
+    stuck = 0
+    for _, side in deals:
+        inside = [_members(pairs, side), _members(pairs, ~side)]
+        room = np.minimum(*(_histogram(pairs.cell[part]) for part in inside))
+        lacks = [room[b].sum() < quota[b] for b in range(3)]
+        if any(lacks):
+            stuck = lacks.index(True)
+            continue
+        while True:
+            raw = _histogram(pairs.cell)
+            target = np.concatenate([_share(raw[b], room[b], quota[b]) for b in range(3)])
+            found = [_select(pairs, part, target, rng) for part in inside]
+            failed = next((f for f in found if isinstance(f, int)), None)
+            if failed is None:
+                break
+            # Ask for one pair less of the angle that cannot be had, more of the others.
+            stuck = failed // STEPS
+            room[stuck, failed % STEPS] = target[failed] - 1
+            if room[stuck].sum() < quota[stuck]:
+                break
+        lists = [f for f in found if not isinstance(f, int)]
+        if len(lists) == 2:
+            return side, _most_alike(pairs, lists[0], lists[1])
+    names = ("0-40", "40-80", "80-120")
+    raise UnsplittableError(
+        f"the pairs of {pairs.name} must allow two times {quota[stuck]} in the bin "
+        f"{names[stuck]} without a common image, got {len(pairs.tags)} images with "
+        f"{int((pairs.cell // STEPS == stuck).sum())} pairs of that bin, which are too few"
+    )
+
+
+def _deal(tags: Ints, size: int, rng: np.random.Generator) -> BoolArray:
+    """Deal images out in turns, alike ones after each other, so that pools get equal shares."""
+    order = np.lexsort((rng.permutation(len(tags)), tags[:, 2], tags[:, 1], tags[:, 0]))
+    side = np.zeros(len(tags), dtype=np.bool_)
+    # Whoever begins gets one more of an odd number.
+    side[order[0 if 2 * size > len(tags) else 1 :: 2]] = True
+    return side
+
+
+def _exchange(
+    pairs: ObjectPairs, quota: Sequence[int], side: BoolArray, rng: np.random.Generator
+) -> tuple[float, BoolArray]:
+    """Exchange images of equal training tag between the pools while that is no loss."""
+    cost = _cost(pairs, quota, side)
+    for _ in range(_EXCHANGES):
+        a = rng.choice(np.flatnonzero(side))
+        others = np.flatnonzero(~side & (pairs.tags[:, 0] == pairs.tags[a, 0]))
+        if not len(others):
+            continue
+        b = rng.choice(others)
+        side[[a, b]] = False, True
+        changed = _cost(pairs, quota, side)
+        if changed <= cost:
+            cost = changed
+        else:
+            side[[a, b]] = True, False
+    return cost, side
+
+
+def _cost(pairs: ObjectPairs, quota: Sequence[int], side: BoolArray) -> float:
+    """Weigh missing pairs most, then pairs to spare, then unequal cameras and sizes."""
+    counts = [_histogram(pairs.cell[_members(pairs, s)]) for s in (side, ~side)]
+    common = np.minimum(*counts).sum(axis=1) - np.asarray(quota)
+    missing = float(np.maximum(0, -common).sum())
+    spare = float(np.maximum(0, _SPARE - common).sum())
+    uneven = 0.0
+    for column in (1, 2):
+        sign = np.where(side, 1.0, -1.0)
+        uneven += float(np.abs(np.bincount(pairs.tags[:, column], weights=sign)).sum())
+    return 100.0 * missing + 2.0 * spare + uneven
+
+
+def _members(pairs: ObjectPairs, side: BoolArray) -> IndexArray:
+    """Return the pairs with both images in a pool."""
+    return np.flatnonzero(side[pairs.first] & side[pairs.second])
+
+
+def _histogram(cell: Ints) -> Ints:
+    return np.bincount(cell, minlength=3 * STEPS).astype(np.int64).reshape(3, STEPS)
+
+
+def _share(raw: Ints, room: Ints, quota: int) -> Ints:
+    """Share a bin's pairs among its angles as the object has them, as far as there is room."""
+    given = np.zeros(STEPS, dtype=np.int64)
+    wish = raw * (quota / max(1, raw.sum()))
+    for _ in range(quota):
+        short = np.where(given < room, wish - given, -np.inf)
+        given[int(np.argmax(short))] += 1
+    return given
+
+
+def _select(
+    pairs: ObjectPairs, part: IndexArray, target: Ints, rng: np.random.Generator
+) -> list[IndexArray] | int:
+    """Choose pairs of a pool several times; return the best, or a class that stays too small."""
+    fits: list[tuple[int, IndexArray]] = []
+    failed: list[int] = []
+    for _ in range(_SELECTIONS):
+        result = _select_once(pairs, part, target, rng)
+        if isinstance(result, int):
+            failed.append(result)
+            continue
+        used = np.bincount(np.concatenate([pairs.first[result], pairs.second[result]]))
+        fits.append((int((used**2).sum()), result))
+        if len(fits) == _KEPT:
+            break
+    if not fits:
+        return int(np.bincount(failed).argmax())
+    fits.sort(key=lambda fit: fit[0])
+    return [result for _, result in fits]
+
+
+def _select_once(
+    pairs: ObjectPairs, part: IndexArray, target: Ints, rng: np.random.Generator
+) -> IndexArray | int:
+    cell = pairs.cell[part]
+    used = np.zeros((4, len(pairs.tags)), dtype=np.int64)
+    spare = np.bincount(cell, minlength=len(target)) - target
+    chosen: list[int] = []
+    # Where there is the least choice first.
+    for c in np.lexsort((rng.permutation(len(target)), spare)):
+        b = int(c) // STEPS
+        left = rng.permutation(part[cell == c])
+        for _ in range(int(target[c])):
+            ends = np.stack([pairs.first[left], pairs.second[left]])
+            fits = ((used[b, ends] < REUSE_BIN) & (used[3, ends] < REUSE_ALL)).all(axis=0)
+            if not fits.any():
+                return int(c)
+            burden = used[3, ends].max(axis=0) * 100 + used[3, ends].sum(axis=0)
+            pick = int(np.argmin(np.where(fits, burden, 1 << 30)))
+            used[b, ends[:, pick]] += 1
+            used[3, ends[:, pick]] += 1
+            chosen.append(int(left[pick]))
+            left = np.delete(left, pick)
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _most_alike(
+    pairs: ObjectPairs, one: list[IndexArray], two: list[IndexArray]
+) -> list[IndexArray]:
+    """Take the two selections with the most equal cameras: same or not, then which."""
+    same_one, kind_one = zip(*(_cameras(pairs, chosen) for chosen in one), strict=True)
+    same_two, kind_two = zip(*(_cameras(pairs, chosen) for chosen in two), strict=True)
+    same = np.abs(np.array(same_one)[:, None] - np.array(same_two)[None]).sum(axis=2)
+    kind = np.abs(np.array(kind_one)[:, None] - np.array(kind_two)[None]).sum(axis=2)
+    i, j = np.unravel_index(int(np.argmin(same * 10_000 + kind)), same.shape)
+    return [one[int(i)], two[int(j)]]
+
+
+def _cameras(pairs: ObjectPairs, chosen: IndexArray) -> tuple[Ints, Ints]:
+    """Count, by bin, pairs of one camera model, and pairs of every two models."""
+    models = int(pairs.tags[:, 1].max()) + 1
+    a, b = pairs.tags[pairs.first[chosen], 1], pairs.tags[pairs.second[chosen], 1]
+    bin_of = pairs.cell[chosen] // STEPS
+    same = np.bincount(bin_of[a == b], minlength=3)
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    kinds = np.bincount((bin_of * models + low) * models + high, minlength=3 * models * models)
+    return same.astype(np.int64), kinds.astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of a list.
+
+    Attributes
+    ----------
+    first, second : str
+        Images in the order of the line.
+    angle, text : float and str
+        Degrees, and as they were written.
+    size1, size2 : (int, int)
+        Height and width of the images.
+    swapped : bool
+        Whether the images are in the other order than in the source.
+    """
+
+    first: str
+    second: str
+    angle: float
+    text: str
+    size1: tuple[int, int]
+    size2: tuple[int, int]
+    swapped: bool
+
+    def swap(self) -> Row:
+        """Return the pair the other way round."""
+        return Row(
+            self.second,
+            self.first,
+            self.angle,
+            self.text,
+            self.size2,
+            self.size1,
+            swapped=not self.swapped,
+        )
+
+    @property
+    def object(self) -> str:
+        """Name of the object."""
+        return PurePosixPath(self.first).parts[0]
+
+
+def audit(
+    rows: Rows,
+    partition: Mapping[str, str],
+    views: Mapping[str, Annotation],
+    quotas: Mapping[str, Mapping[str, int]],
+) -> list[dict[str, Any]]:
+    """Check every constraint on the finished lists.
+
+    Lines are by (split, bin), `partition` is the split of every image, and quotas are pairs by
+    object and bin. Returns ``constraint`` (a sentence), ``holds`` and ``measured`` of each.
+    """
+    splits = sorted({split for split, _ in rows})
+    bins = list(dict.fromkeys(bin_name for _, bin_name in rows))
+    used = {
+        s: {image for b in bins for r in rows[s, b] for image in (r.first, r.second)}
+        for s in splits
+    }
+    counts = {
+        (s, b, name): sum(r.object == name for r in rows[s, b])
+        for s in splits
+        for b in bins
+        for name in quotas
+    }
+    histograms = [
+        {
+            s: Counter(int(r.angle // STEP_DEG) for r in rows[s, b] if r.object == name)
+            for s in splits
+        }
+        for b in bins
+        for name in quotas
+    ]
+    in_bin = [Counter(_ends(rows[s, b])) for s in splits for b in bins]
+    overall = [Counter(image for b in bins for image in _ends(rows[s, b])) for s in splits]
+    swapped = {f"{s} {b}": sum(r.swapped for r in rows[s, b]) for s in splits for b in bins}
+    twice = sum(
+        len(listed) - len({frozenset((r.first, r.second)) for r in listed})
+        for listed in rows.values()
+    )
+    tag = _imbalance(partition, views, lambda view: view.split)
+    findings = [
+        (
+            "no image is in both splits",
+            not set.intersection(*used.values()),
+            len(set.intersection(*used.values())),
+        ),
+        (
+            "every pair has both images in the pool of its split",
+            all(partition[i] == s for (s, _), listed in rows.items() for i in _ends(listed)),
+            {s: len(images) for s, images in used.items()},
+        ),
+        (
+            "objects have their number of pairs in every bin of both splits",
+            all(counts[s, b, name] == quotas[name][b] for s, b, name in counts),
+            dict(Counter(counts.values())),
+        ),
+        (
+            "by object and bin the splits have equal histograms of the angle in steps of 5 degrees",
+            all(len({frozenset(h.items()) for h in cell.values()}) == 1 for cell in histograms),
+            len(histograms),
+        ),
+        ("no pair is there twice in a list", twice == 0, twice),
+        (
+            f"an image is used at most {REUSE_BIN} times in a bin",
+            all(max(c.values(), default=0) <= REUSE_BIN for c in in_bin),
+            max(max(c.values(), default=0) for c in in_bin),
+        ),
+        (
+            f"an image is used at most {REUSE_ALL} times in a split",
+            all(max(c.values(), default=0) <= REUSE_ALL for c in overall),
+            max(max(c.values(), default=0) for c in overall),
+        ),
+        (
+            "half of the pairs of every list are swapped, of an odd number one less",
+            all(sum(r.swapped for r in listed) == len(listed) // 2 for listed in rows.values()),
+            swapped,
+        ),
+        (
+            "the pools of an object differ by at most one image",
+            _imbalance(partition, views, lambda _: "") <= 1,
+            _imbalance(partition, views, lambda _: ""),
+        ),
+        ("the pools of an object differ by at most one image of a training tag", tag <= 1, tag),
+    ]
+    return [
+        {"constraint": sentence, "holds": bool(holds), "measured": value}
+        for sentence, holds, value in findings
+    ]
+
+
+def balance(
+    rows: Rows, partition: Mapping[str, str], views: Mapping[str, Annotation]
+) -> dict[str, Any]:
+    """Measure what is only made as equal as the constraints allow."""
+
+    def same(row: Row) -> bool:
+        return views[row.first].camera_model == views[row.second].camera_model
+
+    return {
+        "largest difference of an object's pools in images of a camera model": _imbalance(
+            partition, views, lambda view: view.camera_model
+        ),
+        "largest difference of an object's pools in images of a size": _imbalance(
+            partition, views, lambda view: f"{view.height} x {view.width}"
+        ),
+        "pairs of one camera model": {
+            f"{split} {bin_name}": sum(same(row) for row in listed)
+            for (split, bin_name), listed in rows.items()
+        },
+    }
+
+
+def _ends(rows: list[Row]) -> list[str]:
+    return [image for row in rows for image in (row.first, row.second)]
+
+
+def _imbalance(partition: Mapping[str, str], views: Mapping[str, Annotation], key: Any) -> int:
+    """Return the largest difference between an object's pools in the number of images of a kind."""
+    first = min(partition.values())
+    sums: Counter[tuple[str, Any]] = Counter()
+    for image, split in partition.items():
+        sums[PurePosixPath(image).parts[0], key(views[image])] += 1 if split == first else -1
+    return max(abs(value) for value in sums.values())

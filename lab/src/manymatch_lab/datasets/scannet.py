@@ -1,0 +1,193 @@
+"""ScanNet-1500: SuperGlue's list of indoor pairs, or LoFTR's files for the same pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manymatch._files import npz_names, read_bytes, read_npz, reading, unreadable
+from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.image import image_size
+from manymatch.io.pairs import Pair, read_pairs
+from manymatch_lab.datasets import _lists, loading
+from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.datasets.layout import Layout, LayoutPart
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME, TITLE, NUM_PAIRS = "scannet1500", "ScanNet-1500", 1500
+ABOUT = "indoor, RGB; SuperGlue's test pairs"
+GET = (
+    "Images: http://www.scan-net.org, after signing its terms of use (research only). "
+    "List: assets/scannet_test_pairs_with_gt.txt of "
+    "https://github.com/magicleap/SuperGluePretrainedNetwork. "
+    "LoFTR (https://github.com/zju3dv/LoFTR) offers the 1,500 pairs' images as "
+    "scannet_test_1500, and test.npz and intrinsics.npz in its assets."
+)
+
+# SuperGlue's list first. LoFTR's index is in its assets, seen from its own folder, or from
+# data/scannet and data/scannet/test in it; intrinsics.npz is beside test.npz.
+_LIST = LayoutPart(
+    "the list of pairs",
+    ("scannet_test_pairs_with_gt.txt", "pairs_scannet_test_pairs_with_gt.txt", "test.npz"),
+    (
+        "",
+        "assets/",
+        "scannet_test_1500/",
+        *(f"{up}assets/scannet_test_1500/" for up in ("", "../../", "../../../")),
+    ),
+)
+_BASES = (
+    "scans_test/",
+    "",
+    "scannet_test_1500/",
+    "test/",
+    "scans/",
+    "images/",
+    "data/scannet/test/",
+)
+# How files are called: by ScanNet's two exporters, and all in one folder.
+_FILES = (
+    "{scene}/sens/frame-{frame:06d}.color.jpg",
+    "{scene}/color/{frame}.jpg",
+    "{scene}/frame-{frame:06d}.color.jpg",
+    "{scene}/frame-{frame:06d}.jpg",
+    "{scene}_frame-{frame:06d}.jpg",
+)
+LAYOUT = Layout(
+    ("scannet1500", "scannet", "scannet_test_1500"),
+    (
+        _LIST,
+        LayoutPart(
+            "the images",
+            tuple(
+                re.sub(r"\{frame.*?\}", "*", file).replace("{scene}", "scene*") for file in _FILES
+            ),
+            _BASES,
+        ),
+    ),
+)
+# What a list calls an image.
+_NAME = re.compile(
+    r"(?P<scene>scene\d{4}_\d{2})(?:_frame-|/color/|/(?:sens/)?frame-)(?P<frame>\d+)\D*$"
+)
+_PAPER_SHA256 = "522ee01d4e18b5d0182ed934aa1cab9896183ee3321f1ba97fabc77867c412a2"
+_LOFTR_INTRINSICS = (
+    "intrinsics of the depth camera, as LoFTR calls them: those of the colour camera for its "
+    "frames at the depth camera's 640 x 480"
+)
+# Sizes the intrinsics are for: ScanNet's colour frames, and those frames as LoFTR resizes them.
+_COLOUR_SIZE, _DEPTH_SIZE = (1296, 968), (640, 480)
+
+
+def load(root: object = None) -> Dataset:
+    """Read the pairs from SuperGlue's list if it is there, else from LoFTR's index."""
+    folder, path = LAYOUT.locate(root, NAME)
+    loftr = path.suffix == ".npz"
+    pairs = _loftr_pairs(path) if loftr else read_pairs(path, folder)
+    parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
+    file = _file_pattern(folder, [*parts[0], *parts[1]])
+    size = _DEPTH_SIZE if loftr else _COLOUR_SIZE
+    scale, note = _rescale(folder / file.format(**parts[0][0]), size)
+    found = []
+    for i, pair in enumerate(pairs):
+        if not pair.has_truth:
+            raise unreadable(path, "ScanNet's list", f"pair {i + 1} has no pose")
+        found.append(
+            dataclasses.replace(
+                pair,
+                path0=folder / file.format(**parts[0][i]),
+                path1=folder / file.format(**parts[1][i]),
+                camera0=_scaled(pair.camera0, scale, edges=not loftr),
+                camera1=_scaled(pair.camera1, scale, edges=not loftr),
+                scene=str(parts[0][i]["scene"]),
+                extra={"seed_index": i + 1},
+            )
+        )
+    source = _lists.source(len(pairs), path, _PAPER_SHA256)
+    kind = _LOFTR_INTRINSICS if loftr else "intrinsics of the colour camera"
+    return Dataset(NAME, TITLE, tuple(found), notes=(source, kind, *note))
+
+
+def check(root: object) -> str | None:
+    """Name the first missing thing, or None."""
+    return loading.first_fault(
+        lambda: load(root), loading.missing_image, lambda d: _lists.wrong_count(d, [NUM_PAIRS])
+    )
+
+
+def _parts(name: str, path: Path) -> dict[str, str | int]:
+    match = _NAME.search(name)
+    if match is None:
+        want = "a list of ScanNet's images"
+        raise unreadable(path, want, f"{name!r} does not name a scene and a frame")
+    return {"name": name, "scene": match["scene"], "frame": int(match["frame"])}
+
+
+def _file_pattern(folder: Path, parts: list[dict[str, str | int]]) -> str:
+    """Find out where the images are: the first pattern by which one of a few exists."""
+    patterns = ["{name}", *(base + file for base in _BASES for file in _FILES)]
+    some = loading.spread(parts, 20)
+    for pattern in patterns:
+        if any((folder / pattern.format(**part)).is_file() for part in some):
+            return pattern
+    return patterns[0]
+
+
+def _rescale(image: Path, size: tuple[int, int]) -> tuple[tuple[float, float], list[str]]:
+    """Factors from the size the intrinsics are for to that of the images, judged by one image."""
+    if not image.is_file():
+        return (1.0, 1.0), []
+    given = image_size(image)
+    if given == size:
+        return (1.0, 1.0), []
+    note = f"intrinsics of {size[0]} x {size[1]} scaled to the images' {given[0]} x {given[1]}"
+    return (given[0] / size[0], given[1] / size[1]), [note]
+
+
+def _scaled(camera: Camera | None, scale: tuple[float, float], *, edges: bool) -> Camera | None:
+    """Scale a camera: about the corner of the image, or as LoFTR did, about the first centre."""
+    if camera is None or scale == (1.0, 1.0):
+        return camera
+    if edges:
+        return camera.scaled(*scale)
+    return as_camera(np.diag([*scale, 1.0]) @ camera.K, "K")
+
+
+def _loftr_pairs(path: Path) -> list[Pair]:
+    """Read test.npz (scene, part and two frames a row; relative poses) and intrinsics.npz."""
+    want = "LoFTR's test.npz"
+    index = read_npz(read_bytes(path, want), path, want, ["name", "rel_pose"])
+    names, poses = index["name"], index["rel_pose"]
+    for key, columns, kinds in (("name", 4, "iu"), ("rel_pose", 12, "f")):
+        array = index[key]
+        shape = (len(names), columns) if names.ndim else None
+        if array.shape != shape or array.dtype.kind not in kinds or not array.size:
+            raise unreadable(path, want, f"{key} is {array.dtype} of shape {array.shape}")
+    scenes = [f"scene{scene:04d}_{part:02d}" for scene, part, _, _ in names.tolist()]
+    cameras = _intrinsics(path.with_name("intrinsics.npz"), set(scenes))
+    pairs = []
+    for number, (scene, frames) in enumerate(zip(scenes, names[:, 2:].tolist(), strict=True)):
+        name0, name1 = (f"{scene}/color/{frame}.jpg" for frame in frames)
+        T, camera = poses[number].reshape(3, 4), cameras[scene]
+        try:
+            pair = Pair(name0, name1, path, path, camera, camera, T[:, :3], T[:, 3], scene=scene)
+        except ValueError as error:
+            raise unreadable(path, want, f"pair {number + 1}: {error}") from error
+        pairs.append(pair)
+    return pairs
+
+
+def _intrinsics(path: Path, scenes: set[str]) -> dict[str, Camera]:
+    want = "LoFTR's intrinsics.npz"
+    data = read_bytes(path, want)
+    lacks = sorted(scenes - npz_names(data, path, want))
+    if lacks:
+        raise unreadable(path, want, f"it lacks the scene {lacks[0]}")
+    arrays = read_npz(data, path, want, scenes)
+    with reading(path, want, ValueError):
+        return {scene: as_camera(K.reshape(3, 3), "K") for scene, K in arrays.items()}

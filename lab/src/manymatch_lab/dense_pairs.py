@@ -1,0 +1,597 @@
+"""Dense features of image pairs with depth: descriptors of patches, and what their graphs recall.
+
+Patches have a place in space by depth, and descriptors by layer and debias rank. Curves of recall
+are computed pair by pair, resumably, and averaged by viewpoint bin.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import numpy as np
+
+import manymatch
+from manymatch._files import safe_name
+from manymatch._settings import setting, settings
+from manymatch._validate import FloatArray, integer, refusal
+from manymatch._validate import choice as checked_choice
+from manymatch.batch.journal import Journal
+from manymatch.batch.runner import Run, num_pairs
+from manymatch.cli.flags import Limit, Root
+from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
+from manymatch.features.device import (
+    PRECISIONS,
+    choose_device,
+    library_versions,
+    to_device,
+    weights_hash,
+)
+from manymatch.features.maps import checked_layers, dense_maps, module_device
+from manymatch.features.registry import load_backbone
+from manymatch.features.resize import RULES, Resize, turned_back
+from manymatch.geometry.pose_error import rotation_error_deg
+from manymatch.io.image import load_image
+from manymatch_lab.evaluate.sources import open_datasets
+from manymatch_lab.flags import whole_numbers
+from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
+from manymatch_lab.pose_runs import RunSets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manymatch.features.maps import FeatureMap
+    from manymatch.io.pairs import Pair
+    from manymatch_lab.datasets.dataset import Dataset
+
+#: What a curve is of: (layer, rank) or (operator,).
+Key: TypeAlias = tuple[Any, ...]
+Backbone = Annotated[str, "A name of manymatch models, hf:<id> or timm:<model>."]
+Layer = Annotated[int | None, "Block, from 1; by default the paper's, or the last one."]
+Debias = Annotated[
+    int | None, "Rank of the positional subspace to remove; by default the paper's, or 0."
+]
+Bins = Annotated[
+    tuple[float, ...], "Bounds of the viewpoint bins in degrees; a bin holds its lower bound."
+]
+Taus = Annotated[
+    tuple[float, ...],
+    "Distances in cm below which patches are partners; recall is averaged over them.",
+]
+
+#: Text of a cell without a number.
+NOTHING = "–"
+#: The layer and the debias rank that the paper fixed for its backbone.
+PAPER_BACKBONE, PAPER_LAYER, PAPER_RANK = "dinov3-vitl16", 19, 200
+
+# Bases of that many grids are kept.
+_KEPT_BASES = 8
+_CHOICE = re.compile(r"(?P<name>.+?)(:(?P<layers>[\d,\-]+))?(:(?P<ranks>[\d,]+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A backbone with the layers and debias ranks to try; None stands for a default.
+
+    Parameters
+    ----------
+    name : str
+        As `load_backbone` takes it.
+    layers : tuple of int, optional
+        Blocks from 1.
+    ranks : tuple of int, optional
+        Ranks of the positional subspace, ascending.
+    """
+
+    name: str
+    layers: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+
+
+def parsed_choice(text: str) -> Choice:
+    """Read ``NAME[:LAYERS[:RANKS]]``, such as ``dinov3-vitl16:16-24:0,100,200``."""
+    match = _CHOICE.fullmatch(text)
+    if match is None:
+        raise refusal("--backbone", "NAME, NAME:LAYERS or NAME:LAYERS:RANKS", text)
+    layers, ranks = match["layers"], match["ranks"]
+    return Choice(
+        match["name"],
+        None if layers is None else whole_numbers(layers, "the layers of --backbone"),
+        None if ranks is None else whole_numbers(ranks, "the ranks of --backbone"),
+    )
+
+
+@settings
+@dataclasses.dataclass(frozen=True)
+class PatchSettings:
+    """How the descriptors of patches are computed, whatever the backbone."""
+
+    longest: int = setting(
+        1024,
+        "Longer edge of the images in pixels; 0 is their own. A backbone with a budget of patches "
+        "keeps its own.",
+    )
+    resize: str = setting("paper", "Rule of the resize, exact or paper.", choices=RULES)
+    norm: bool = setting(default=True, help="Apply the network's final norm.")
+    probe: str = setting(
+        "black", "Image without content for the positional subspace: black, grey or noise."
+    )
+    precision: str = setting(
+        PRECISIONS[0],
+        "Precision of the backbone's products and convolutions; that of the positional subspace is "
+        "float32 always.",
+        choices=PRECISIONS,
+    )
+    weights: str | None = setting(None, 'File or folder of weights, or "random".')
+    device: str = setting("auto", "Where networks run: auto, cuda, cuda:<n>, mps or cpu.")
+    offline: bool = setting(default=False, help="Never download weights.")
+
+    def source(self, choice: Choice) -> PatchSource:
+        """Load a backbone."""
+        return PatchSource(choice, self)
+
+    def one_layer(self, backbone: str, layer: int | None, rank: int | None) -> PatchSource:
+        """Load a backbone with one layer and rank, by default the paper's or the last one and 0."""
+        papers = backbone == PAPER_BACKBONE
+        block = PAPER_LAYER if layer is None and papers else layer
+        if rank is None:
+            rank = PAPER_RANK if papers else 0
+        return self.source(Choice(backbone, None if block is None else (block,), (rank,)))
+
+
+class PatchSource:
+    """Computes the patches of pairs with one backbone.
+
+    Parameters
+    ----------
+    choice : Choice
+        Backbone, layers (by default the last) and ranks (by default 0).
+    settings : PatchSettings
+        How the descriptors are computed.
+    """
+
+    def __init__(self, choice: Choice, settings: PatchSettings | None = None) -> None:
+        how = settings or PatchSettings()
+        self.backbone = load_backbone(choice.name, weights=how.weights, offline=how.offline)
+        to_device(self.backbone.module, choose_device(how.device))
+        self.layers = tuple(checked_layers(choice.layers, self.backbone))
+        self.ranks = tuple(choice.ranks or (0,))
+        self.longest = integer(how.longest, "longest", 0, 65_536)
+        self.resize = checked_choice(how.resize, "resize", RULES)
+        self.precision = checked_choice(how.precision, "precision", PRECISIONS)
+        self.norm, self.probe = how.norm, how.probe
+        #: Limits of layers and ranks that were met, each sentence once.
+        self.notes: dict[str, None] = {}
+        self._bases: collections.OrderedDict[Any, dict[int, PositionalBasis]] = (
+            collections.OrderedDict()
+        )
+
+    def header(self) -> dict[str, Any]:
+        """Everything that decides the descriptors, for the journal of a run."""
+        return {
+            "backbone": self.backbone.name,
+            "weights_hash": weights_hash(self.backbone.module),
+            "layers": list(self.layers),
+            "ranks": list(self.ranks),
+            "longest": self.longest,
+            "resize": self.resize,
+            "precision": self.precision,
+            "norm": self.norm,
+            "probe": self.probe,
+            "device": module_device(self.backbone.module).type,
+            "versions": library_versions(),
+        }
+
+    def patches(
+        self, dataset: Dataset, pair: Pair, taus_cm: Sequence[float] = TAUS_CM
+    ) -> Iterator[tuple[int, int, PatchTruth, NDArray[np.float32], NDArray[np.float32]]]:
+        """Go through (layer, rank, truth, descriptors of image 0, of image 1).
+
+        A rank that a layer has no room for is left out, with a note.
+        """
+        if dataset.depth is None:
+            raise ValueError(f"sets must have depth, got {dataset.name!r}, which has none")
+        views = [dataset.depth(pair, side) for side in (0, 1)]
+        found = [self._side(dataset, pair, side) for side in (0, 1)]
+        for layer in self.layers:
+            centres, rows, bases = zip(*(side[layer] for side in found), strict=True)
+            truth = PatchTruth.of(views[0].points(centres[0]), views[1].points(centres[1]), taus_cm)
+            for rank in self.ranks:
+                room = min(len(basis.singular_values) for basis in bases) if rank else 0
+                # A subspace that holds everything leaves nothing to compare.
+                if rank and rank >= room:
+                    self.notes[
+                        f"{self.backbone.name}: layer {layer} has room for ranks below {room} only."
+                    ] = None
+                    continue
+                desc0, desc1 = self._corrected(rows, bases, rank)
+                yield layer, rank, truth, desc0, desc1
+
+    def _corrected(
+        self,
+        rows: Sequence[NDArray[np.float32]],
+        bases: Sequence[PositionalBasis | None],
+        rank: int,
+    ) -> list[NDArray[np.float32]]:
+        """Remove position, and keep what is warned of as a note."""
+        result = []
+        for values, basis in zip(rows, bases, strict=True):
+            if basis is None:
+                result.append(values)
+                continue
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", SpectrumExhaustedWarning)
+                result.append(basis.apply(values, rank))
+            self.notes.update(dict.fromkeys(str(warning.message) for warning in caught))
+        return result
+
+    def maps(self, image: NDArray[np.uint8], longest: int | None = None) -> dict[int, FeatureMap]:
+        """Compute the maps of an image by layer, at another working size if one is given."""
+        edge = self.longest if longest is None else longest
+        resize = Resize(edge or None, rule=self.resize)
+        if self.backbone.resize.patches is not None:
+            resize = self.backbone.resize
+        (maps,) = dense_maps(
+            [image],
+            self.backbone,
+            self.layers,
+            norm=self.norm,
+            resize=resize,
+            precision=self.precision,
+            complete_only=True,
+        )
+        return maps
+
+    def corrected_map(self, maps: dict[int, FeatureMap], layer: int, rank: int) -> FeatureMap:
+        """Remove position from one of the maps of an image."""
+        dense = maps[layer]
+        if rank == 0:
+            return dense
+        rows = dense.values.reshape(dense.dim, -1).T
+        (corrected,) = self._corrected([rows], [self._positional(maps)[layer]], rank)
+        values = np.ascontiguousarray(corrected.T).reshape(dense.values.shape)
+        return dataclasses.replace(dense, values=values)
+
+    def _side(
+        self, dataset: Dataset, pair: Pair, side: int
+    ) -> dict[int, tuple[FloatArray, NDArray[np.float32], PositionalBasis | None]]:
+        """Compute, by layer, centres in pixels of the image, descriptors, and the basis."""
+        image = load_image(pair.path1 if side else pair.path0)
+        turns = pair.rot1 if side else pair.rot0
+        turned = np.ascontiguousarray(np.rot90(image, turns))
+        maps = self.maps(turned, dataset.longest1 if side else dataset.longest0)
+        bases = self._positional(maps) if any(self.ranks) else {}
+        result = {}
+        size = (image.shape[1], image.shape[0])
+        for layer, dense in maps.items():
+            centres = turned_back(dense.centres(), turns, size)
+            # A backbone that mirrors the image has cells beyond its edge; they are no patches.
+            inside = ((centres >= -0.5) & (centres <= np.subtract(size, 0.5))).all(axis=1)
+            rows = np.ascontiguousarray(dense.values.reshape(dense.dim, -1).T[inside])
+            result[layer] = (centres[inside], rows, bases.get(layer))
+        return result
+
+    def _positional(self, maps: dict[int, FeatureMap]) -> dict[int, PositionalBasis]:
+        """Find the bases of the maps' grids, or take them from earlier."""
+        key = tuple((dense.input_size, dense.grid) for dense in maps.values())
+        if key not in self._bases:
+            self._bases[key] = positional_bases(
+                maps, self.backbone, probe=self.probe, norm=self.norm
+            )
+            if len(self._bases) > _KEPT_BASES:
+                self._bases.popitem(last=False)
+        return self._bases[key]
+
+
+def with_depth(dataset: Dataset) -> Dataset:
+    """Keep the pairs whose depth is known; a set without any is refused."""
+    known = tuple(pair for pair in dataset.pairs if pair.extra.get("depth", True))
+    if dataset.depth is None or not known:
+        raise ValueError(f"sets must have depth, got {dataset.title!r}, which has none")
+    return dataclasses.replace(dataset, pairs=known)
+
+
+class DepthSets(RunSets):
+    """Sets of pairs with depth and true poses; a journal is kept for every set and backbone."""
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        """The sets."""
+        return self.members
+
+    @classmethod
+    def from_flags(
+        cls,
+        sets: Annotated[
+            Sequence[str],
+            "Data sets with depth, by name (see manymatch datasets) or NAME:FOLDER, or folders "
+            "with a list of pairs and depth/.",
+        ],
+        folder: Path,
+        *,
+        root: Root = None,
+        limit: Limit = None,
+        progress: Any = None,
+    ) -> DepthSets:
+        """Open sets."""
+        found = [with_depth(dataset) for spec in sets for dataset in open_datasets(spec, root)]
+        return cls(found, folder, limit=limit, progress=progress)
+
+    def measure(
+        self,
+        dataset: Dataset,
+        source: PatchSource,
+        curves_of: Callable[[Pair], Iterable[tuple[Key, RecallCurve]]],
+        settings: dict[str, Any],
+        bins: Sequence[float],
+    ) -> dict[str, Any]:
+        """Compute the curves of a set that are not there yet, and average them by bin.
+
+        `curves_of` computes the curves of a pair, and `settings` (in JSON types) is what decides
+        them beside the set and the backbone.
+        """
+        name = source.backbone.name
+        found = pair_curves(
+            dataset,
+            self.folder / "runs" / safe_name(dataset.title) / safe_name(name),
+            {**source.header(), **settings},
+            curves_of,
+            notes=source.notes,
+            limit=self.limit,
+            progress=self.progress,
+            label=f"{dataset.title}, {name}",
+        )
+        return {
+            "set": dataset.name,
+            "title": dataset.title,
+            "pairs": len(found),
+            **by_bin(found, bins),
+            "notes": [*dataset.notes, *source.notes],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class OneSet:
+    """One set of pairs, with depth or without."""
+
+    dataset: Dataset
+
+    @classmethod
+    def from_flags(
+        cls,
+        data_set: Annotated[
+            str,
+            "A data set by name (see manymatch datasets) or NAME:FOLDER, or a folder with a list "
+            "of pairs.",
+        ],
+        *,
+        root: Root = None,
+    ) -> OneSet:
+        """Open a set."""
+        found = open_datasets(data_set, root)
+        if len(found) != 1:
+            titles = ", ".join(dataset.title for dataset in found)
+            raise ValueError(f"DATA_SET must be one set, got a folder of {len(found)}: {titles}")
+        return cls(found[0])
+
+    def pair(self, index: int) -> Pair:
+        """Return a pair by its number."""
+        return self.dataset.pairs[integer(index, "pair", 0, len(self.dataset) - 1)]
+
+
+def angle_deg(pair: Pair) -> float:
+    """Angle between two views in degrees: the data set's own, else that of the true rotation."""
+    known = pair.extra.get("angle_deg")
+    if known is not None:
+        return float(known)
+    if pair.R is None:
+        raise ValueError(
+            f"sets must have the true pose of their pairs, got {pair.name0} - {pair.name1} without"
+        )
+    return rotation_error_deg(pair.R, np.eye(3))
+
+
+def bin_names(bounds: Sequence[float]) -> list[str]:
+    """Names of the bins between ascending bounds."""
+    if len(bounds) < 2 or any(b <= a for a, b in itertools.pairwise(bounds)):
+        raise ValueError(f"bins must be two or more ascending angles, got {list(bounds)}")
+    return [f"[{a:g}°, {b:g}°)" for a, b in itertools.pairwise(bounds)]
+
+
+def bin_of(angle: float, bounds: Sequence[float]) -> int | None:
+    """Find the number of the bin [low, high) an angle is in; None if it is in none."""
+    place = int(np.searchsorted(np.asarray(bounds), angle, "right")) - 1
+    return place if 0 <= place < len(bounds) - 1 else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairCurves:
+    """All curves of one pair by layer and rank, or by operator; its scene and its angle."""
+
+    scene: str
+    angle_deg: float
+    curves: dict[Key, RecallCurve]
+
+
+def pair_curves(
+    dataset: Dataset,
+    folder: Path,
+    header: dict[str, Any],
+    curves_of: Callable[[Pair], Iterable[tuple[Key, RecallCurve]]],
+    *,
+    notes: dict[str, None] | None = None,
+    limit: int | None = None,
+    progress: Callable[[Any], object] | None = None,
+    label: str = "",
+) -> list[PairCurves]:
+    """Compute the curves of the pairs of a set that have none yet.
+
+    A journal of another configuration (`header`, in JSON types) is refused. `notes` holds sentences
+    as keys, to which `curves_of` may add; those of earlier runs are added too.
+    """
+    total = num_pairs(len(dataset), limit)
+    identity = {
+        "manymatch": manymatch.__version__,
+        "set": dataset.name,
+        "pairs_hash": _hash(dataset),
+        **header,
+    }
+
+    def work(index: int, _: object) -> dict[str, dict[str, Any]]:
+        pair = dataset.pairs[index]
+        record = {
+            "index": index,
+            "scene": pair.scene,
+            "angle_deg": angle_deg(pair),
+            "curves": [_written(key, curve) for key, curve in curves_of(pair)],
+            "notes": list(notes or ()),
+        }
+        return {"curves": record}
+
+    with Journal(folder, identity) as journal:
+        run = Run({"curves": journal}, total, label=label)
+        run.execute(work, progress=progress)
+        found = []
+        for record in journal.records():
+            if record["index"] < total:
+                curves = dict(_read(entry) for entry in record["curves"])
+                found.append(PairCurves(record["scene"], record["angle_deg"], curves))
+                if notes is not None:
+                    notes.update(dict.fromkeys(record["notes"]))
+        return run.deliver(found)
+
+
+def by_bin(pairs: Sequence[PairCurves], bounds: Sequence[float]) -> dict[str, Any]:
+    """Average curves over objects in every bin.
+
+    Returns
+    -------
+    dict
+        ``bins``: names, numbers of pairs and objects; ``left_out``: pairs in no bin; ``curves``:
+        one entry a key and bin, with ``edges`` and ``recall`` at K = 1, 2, ... and
+        ``recall_by_tau``. Recall is None where no pair of the bin has a true partner at one of
+        the thresholds.
+    """
+    groups: list[list[PairCurves]] = [[] for _ in bounds[1:]]
+    for pair in pairs:
+        place = bin_of(pair.angle_deg, bounds)
+        if place is not None:
+            groups[place].append(pair)
+    entries = []
+    for place, group in enumerate(groups):
+        keys = dict.fromkeys(key for pair in group for key in pair.curves)
+        for key in keys:
+            with_key = [pair for pair in group if key in pair.curves]
+            mean = macro_mean(
+                [pair.curves[key] for pair in with_key], [pair.scene for pair in with_key]
+            )
+            entries.append(
+                {
+                    "key": list(key),
+                    "bin": place,
+                    "edges": mean.edges.tolist(),
+                    "recall": _plain(mean.mean),
+                    "recall_by_tau": [_plain(row) for row in mean.recall],
+                }
+            )
+    return {
+        "bins": [
+            {
+                "name": name,
+                "pairs": len(group),
+                "objects": len({pair.scene for pair in group}),
+                "without_partners": _without_partners(group),
+            }
+            for name, group in zip(bin_names(bounds), groups, strict=True)
+        ],
+        "left_out": len(pairs) - sum(map(len, groups)),
+        "curves": entries,
+    }
+
+
+def _without_partners(group: Sequence[PairCurves]) -> list[int]:
+    """Count pairs that have nothing to recall, one number a threshold."""
+    firsts = [next(iter(pair.curves.values())).recall for pair in group if pair.curves]
+    if not firsts:
+        return []
+    return [int(count) for count in np.sum([np.isnan(recall[:, 0]) for recall in firsts], axis=0)]
+
+
+def _hash(dataset: Dataset) -> str:
+    digest = hashlib.sha256()
+    for pair in dataset.pairs:
+        pose = [None if value is None else value.tolist() for value in (pair.R, pair.t)]
+        cameras = [c and c.to_dict() for c in (pair.camera0, pair.camera1)]
+        line = [pair.name0, pair.name1, pair.rot0, pair.rot1, *pose, *cameras]
+        digest.update(json.dumps(line).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _plain(values: Any) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
+def _written(key: Key, curve: RecallCurve) -> dict[str, Any]:
+    recall = [_plain(row) for row in curve.recall]
+    return {"key": list(key), "edges": curve.edges.tolist(), "recall": recall}
+
+
+def _read(entry: dict[str, Any]) -> tuple[Key, RecallCurve]:
+    # None becomes NaN.
+    recall = np.array(entry["recall"], dtype=np.float64)
+    return tuple(entry["key"]), RecallCurve(np.array(entry["edges"], dtype=np.float64), recall)
+
+
+def filled_bins(entry: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """Return the bins that have pairs, with their numbers."""
+    return [(place, info) for place, info in enumerate(entry["bins"]) if info["pairs"]]
+
+
+def known_curve(entry: dict[str, Any], place: int, **key: Any) -> dict[str, Any] | None:
+    """Find the curve of a bin with these values of its key; None if its recall is not known."""
+    for curve in entry["curves"]:
+        if curve["bin"] == place and all(curve[name] == value for name, value in key.items()):
+            return None if None in curve["recall"] else curve
+    return None
+
+
+def recall_cells(curve: dict[str, Any] | None, ks: Sequence[int]) -> list[str]:
+    """Write recall in percent and, in brackets, the number of edges at some K."""
+    if curve is None:
+        return [NOTHING] * len(ks)
+    return [f"{100 * curve['recall'][n - 1]:.1f} ({curve['edges'][n - 1]:,.0f})" for n in ks]
+
+
+def bin_notes(entry: dict[str, Any], taus_cm: Sequence[float], where: str) -> list[str]:
+    """Say how many pairs and objects each bin has, and what is missing from it."""
+    bins = ", ".join(
+        f"{place['name']} {_count(place['pairs'], 'pair')} of {_count(place['objects'], 'object')}"
+        for _, place in filled_bins(entry)
+    )
+    left = f"; {_count(entry['left_out'], 'pair')} in no bin" if entry["left_out"] else ""
+    result = [f"{where}: {bins}{left}."]
+    for place in entry["bins"]:
+        empty = [
+            f"{count} at {tau:g} cm"
+            for tau, count in zip(taus_cm, place["without_partners"], strict=False)
+            if count
+        ]
+        if empty:
+            result.append(
+                f"{where}, {place['name']}: pairs without a single true partner, of which only the "
+                f"edges count: {', '.join(empty)}."
+            )
+    return result
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

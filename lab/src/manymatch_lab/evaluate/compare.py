@@ -1,0 +1,271 @@
+"""Two runs on the same pairs, pair by pair."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._files import local_path
+from manymatch._validate import choice, count
+from manymatch.batch.journal import NAME
+from manymatch_lab.evaluate.run import RunResult
+from manymatch_lab.evaluate.statistics import (
+    THRESHOLDS,
+    Spread,
+    auc_spread,
+    macro_difference,
+    paired_difference,
+)
+from manymatch_lab.evaluate.tables import comparison_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from manymatch._validate import FloatArray
+
+# A pair counts as better or worse when its median error moves by more than this.
+NOTICEABLE_DEG = 1.0
+# Larger errors count as this: the pose is of no use beyond it.
+_LARGEST_DEG = 20.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SetComparison:
+    """Two runs on one set: errors in degrees, (S, N), repetitions by pairs that both have.
+
+    `left_out` counts the pairs that only one of the runs has.
+    """
+
+    title: str
+    names: list[tuple[str, str]]
+    first: FloatArray
+    second: FloatArray
+    left_out: int = 0
+
+    def __repr__(self) -> str:
+        pairs = count(len(self.names), "pair")
+        return f"SetComparison({self.title}: {pairs}; {_short(self.difference)})"
+
+    @property
+    def auc(self) -> tuple[Spread, Spread]:
+        """AUC of either run on the common pairs."""
+        return auc_spread(self.first), auc_spread(self.second)
+
+    @property
+    def difference(self) -> Spread:
+        """AUC of the first minus that of the second."""
+        return paired_difference(self.first, self.second)
+
+    @property
+    def change_deg(self) -> FloatArray:
+        """Median error of each pair in the first run minus that in the second, (N,).
+
+        Errors beyond 20 degrees count as 20.
+        """
+        a, b = (np.minimum(np.median(e, axis=0), _LARGEST_DEG) for e in (self.first, self.second))
+        return np.asarray(a - b)
+
+    def counts(self) -> dict[str, int]:
+        """Pairs on which the first run is noticeably better, worse, or neither."""
+        change = self.change_deg
+        return {
+            "better": int((change < -NOTICEABLE_DEG).sum()),
+            "worse": int((change > NOTICEABLE_DEG).sum()),
+            "alike": int((np.abs(change) <= NOTICEABLE_DEG).sum()),
+        }
+
+    def largest_changes(self, count: int = 5) -> list[tuple[str, str, float, float]]:
+        """Pairs that differ most: their names and median errors in either run, in degrees."""
+        order = np.argsort(-np.abs(self.change_deg), kind="stable")[:count]
+        a, b = np.median(self.first, axis=0), np.median(self.second, axis=0)
+        return [
+            (*self.names[i], float(a[i]), float(b[i])) for i in order if self.change_deg[i] != 0
+        ]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Two runs on one or more sets; printed, it is a table.
+
+    `only_first` and `only_second` are the sets that only one of the two has, which are left out.
+    """
+
+    first: str
+    second: str
+    sets: list[SetComparison]
+    only_first: tuple[str, ...] = ()
+    only_second: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        pairs = count(sum(len(one.names) for one in self.sets), "pair")
+        sets = count(len(self.sets), "set")
+        difference = _short(self.macro)
+        return f"Comparison({self.first} minus {self.second}: {sets}, {pairs}; {difference})"
+
+    def __str__(self) -> str:
+        return str(comparison_table(self))
+
+    @property
+    def macro(self) -> Spread:
+        """Mean over the sets of the difference of the AUC."""
+        return macro_difference([s.first for s in self.sets], [s.second for s in self.sets])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        return {
+            "first": self.first,
+            "second": self.second,
+            "only_first": list(self.only_first),
+            "only_second": list(self.only_second),
+            "thresholds_deg": list(THRESHOLDS),
+            "sets": {
+                s.title: {
+                    "pairs": len(s.names),
+                    "left_out": s.left_out,
+                    "first": s.auc[0].to_dict(),
+                    "second": s.auc[1].to_dict(),
+                    "difference": s.difference.to_dict(),
+                    **s.counts(),
+                    "largest_changes": [
+                        {"name0": a, "name1": b, "first_deg": x, "second_deg": y}
+                        for a, b, x, y in s.largest_changes()
+                    ],
+                }
+                for s in self.sets
+            },
+            "macro_difference": self.macro.to_dict(),
+        }
+
+
+def compare_runs(
+    first: object,
+    second: object,
+    *,
+    methods: tuple[str | None, str | None] = (None, None),
+    presets: tuple[str | None, str | None] = (None, None),
+) -> Comparison:
+    """Compare two runs, or two folders of runs on several sets, over the sets that both have.
+
+    Parameters
+    ----------
+    first, second : path
+        Folders of runs, or folders above them; they may be the same.
+    methods, presets : (str or None, str or None)
+        Which runs of either folder are meant, by method (as folders call it, such as
+        "rank-one-poselib") and by preset, where there are several.
+
+    Raises
+    ------
+    ValueError
+        If a folder has no such run or several on one set, or if the two have no set, no pair or
+        not the same number of repetitions in common.
+    """
+    found = [
+        _runs(folder, name, method, preset)
+        for folder, name, method, preset in zip(
+            (first, second), ("first", "second"), methods, presets, strict=True
+        )
+    ]
+    a, b = found
+    common = [name for name in a if name in b]
+    if not common:
+        raise ValueError(f"second must have a set of first ({', '.join(a)}), got {', '.join(b)}")
+    labels = [
+        _label(folder, runs, common) for folder, runs in zip((first, second), found, strict=True)
+    ]
+    return Comparison(
+        labels[0],
+        labels[1],
+        [_compare(name, a[name], b[name]) for name in common],
+        tuple(a[name].header["title"] for name in a if name not in b),
+        tuple(b[name].header["title"] for name in b if name not in a),
+    )
+
+
+def _runs(
+    folder: object, name: str, method: str | None, preset: str | None
+) -> dict[str, RunResult]:
+    """Find the runs at or below a folder, by set."""
+    place = local_path(folder, name)
+    folders = [path.parent for path in sorted(place.rglob(NAME))] if place.is_dir() else []
+    if not folders:
+        raise ValueError(f"{name} must be the folder of a run, got {str(place)!r}")
+    if method is not None:
+        choice(method, f"method of {name}", dict.fromkeys(map(_method, folders)))
+        folders = [one for one in folders if _method(one) == method]
+    runs = [RunResult.load(one) for one in folders]
+    if preset is not None:
+        choice(preset, f"preset of {name}", dict.fromkeys(map(_preset, runs)))
+        runs = [run for run in runs if _preset(run) == preset]
+    found: dict[str, RunResult] = {}
+    for run in runs:
+        key = run.header["source"]["set"]
+        if key in found:
+            kinds = {
+                "method": dict.fromkeys(_method(one.folder) for one in runs),
+                "preset": dict.fromkeys(map(_preset, runs)),
+            }
+            hints = [
+                f"--{what} chooses one of {', '.join(several)}"
+                for what, several in kinds.items()
+                if len(several) > 1
+            ]
+            raise ValueError(
+                f"{name} must have one run on every set, got two on {key}: "
+                f"{found[key].folder.relative_to(place)} and {run.folder.relative_to(place)}"
+                f"{'; ' if hints else ''}{', '.join(hints)}"
+            )
+        found[key] = run
+    return found
+
+
+def _method(folder: Path) -> str:
+    """Name a method as the folder of its run does, which tells rank-one candidates apart."""
+    return folder.resolve().name
+
+
+def _preset(run: RunResult) -> str:
+    """Name what the candidates of a run come from; synthetic scenes name nothing."""
+    return str(run.header["source"].get("representation", "synthetic"))
+
+
+def _label(folder: object, runs: dict[str, RunResult], common: list[str]) -> str:
+    """Say what is compared: the folder, presets and methods."""
+    used = [runs[name] for name in common]
+    presets = dict.fromkeys(map(_preset, used))
+    methods = dict.fromkeys(_method(run.folder) for run in used)
+    return f"{folder} ({', '.join(presets)}; {', '.join(methods)})"
+
+
+def _short(difference: Spread) -> str:
+    """Write a difference in a few characters."""
+    limits = "/".join(map(str, THRESHOLDS))
+    return f"AUC@{limits} " + "/".join(f"{value:+.1f}" for value in difference.mean)
+
+
+def _compare(name: str, a: RunResult, b: RunResult) -> SetComparison:
+    if a.header["config"]["seeds"] != b.header["config"]["seeds"]:
+        raise ValueError(
+            f"second must have as many repetitions as first on {name}, "
+            f"{a.header['config']['seeds']}, got {b.header['config']['seeds']}"
+        )
+    # The names guard against another list; a pair that could not be read may lack them.
+    where = {index: row for row, index in enumerate(b.indices)}
+    kept = [
+        (row, other)
+        for row, index in enumerate(a.indices)
+        if (other := where.get(index)) is not None
+        and (a.names[row] == b.names[other] or ("", "") in (a.names[row], b.names[other]))
+    ]
+    if not kept:
+        raise ValueError(f"second must have pairs of first on {name}, got none of them")
+    rows0, rows1 = (list(rows) for rows in zip(*kept, strict=True))
+    return SetComparison(
+        title=a.header["title"],
+        names=[a.names[i] if any(a.names[i]) else b.names[j] for i, j in kept],
+        first=a.errors[:, rows0],
+        second=b.errors[:, rows1],
+        left_out=len(a) + len(b) - 2 * len(kept),
+    )

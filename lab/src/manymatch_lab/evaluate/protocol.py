@@ -1,0 +1,267 @@
+"""The paper's protocol in one record, and in which points a run differs from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from manymatch._validate import choice, count
+from manymatch.associate.candidates import Association
+from manymatch.features.config import FEATURE_PRESETS
+from manymatch.matcher.config import MatcherConfig
+from manymatch.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Name of the paper's protocol on the command line.
+PAPER_NAME = "paper"
+# Where the weights are is no part of a protocol, but whether there are any is.
+_WEIGHTS = ("weights", "detector_weights")
+_RANDOM = "random"
+# What the paper gives as a number and a configuration may leave to the detector.
+_SUPERPOINT_NMS_RADIUS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """Everything that an evaluation fixes, apart from the machine.
+
+    Attributes
+    ----------
+    preset : str
+        Features, by their preset.
+    presets : tuple of str
+        Features of a comparison of representations.
+    association : Association
+        What the estimator sees of the candidates.
+    method : str
+        Of the estimator.
+    options : Options
+        Of the estimator. The seed of pair i, from 1, in repetition b, from 0, is i + b.
+    seeds : int
+        Repetitions.
+    pairs : mapping of str to int
+        Number of pairs of each set.
+    own_size : tuple of str
+        Sets whose second images, small thermal frames, keep their size.
+    """
+
+    preset: str
+    presets: tuple[str, ...]
+    association: Association
+    method: str
+    options: Options
+    seeds: int
+    pairs: Mapping[str, int]
+    own_size: tuple[str, ...] = ()
+
+    def matcher(
+        self, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
+    ) -> MatcherConfig:
+        """Return the configuration with parts of it changed, as `MatcherConfig.of` does.
+
+        A preset or sources that are named stand for features and matchers only; everything else is
+        the protocol's.
+        """
+        named = self.preset if preset is None and sources is None else preset
+        own = MatcherConfig.of(
+            named,
+            sources=sources,
+            method=self.method,
+            options=self.options,
+            **self.association.to_dict(),
+        )
+        return MatcherConfig.of(own, **changes)
+
+
+#: The paper's practical configuration, which its second to fourth question share.
+PAPER = Protocol(
+    preset="dinov3",
+    presets=("dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint"),
+    association=Association.paper(),
+    method="hcm-mcm",
+    options=Options(
+        threshold_px=1.0,
+        min_iterations=1_000,
+        max_iterations=100_000,
+        confidence=0.9999,
+        safety=3.0,
+        pool_size=100,
+        q=0.3,
+        delta=0.01,
+        guidance=0.0,
+    ),
+    seeds=5,
+    pairs=MappingProxyType(
+        {
+            "scannet1500": 1_500,
+            # Of the 1,500 pairs of the list, those that the paper could evaluate.
+            "megadepth1500": 1_491,
+            "navi-multi": 1_500,
+            "navi-wild": 1_500,
+            "metu-cc": 1_382,
+            "metu-cs": 1_208,
+        }
+    ),
+    own_size=("metu-cc", "metu-cs"),
+)
+
+
+def checked_protocol(name: object) -> None:
+    """Refuse a protocol that there is not."""
+    choice(name, "protocol", (PAPER_NAME,))
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedRun:
+    """What is recorded of one run, to be compared with a protocol.
+
+    Attributes
+    ----------
+    source, config : mapping
+        Those of the header of the run, in JSON types; a source of the user's own may hold
+        anything.
+    pairs : int
+        Pairs that were run.
+    wanted : mapping
+        The configuration that the protocol has, in the same form.
+    presets : sequence of str
+        Features that the protocol has.
+    """
+
+    source: Mapping[str, Any]
+    config: Mapping[str, Any]
+    pairs: int
+    wanted: Mapping[str, Any]
+    presets: Sequence[str] = (PAPER.preset,)
+
+
+def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[str]:
+    """Say in which points runs differ from the paper's protocol, one text a point.
+
+    Parameters
+    ----------
+    runs : iterable of RecordedRun
+        Runs whose numbers stand in one table.
+    complete : bool
+        Whether the protocol has all of the paper's sets, and all presets of the runs.
+
+    Examples
+    --------
+    >>> unequal("seeds", 1, PAPER.seeds)
+    ['seeds 1 instead of 5']
+    """
+    runs = list(runs)
+    texts = [text for run in runs for text in _of_source(run.source, run.presets)]
+    texts += [text for run in runs for text in _of_config(run.config, run.wanted)]
+    texts += [text for run in runs for text in _of_pairs(run.source, run.pairs)]
+    sets = [_set_name(run.source) for run in runs]
+    others = [name for name in dict.fromkeys(sets) if name not in PAPER.pairs]
+    if others:
+        texts.append(f"{', '.join(others)} instead of the paper's sets")
+    if complete:
+        here = [_preset(run.source) for run in runs]
+        wanted = [preset for run in runs for preset in run.presets]
+        if any(preset in here for preset in wanted):
+            texts += _without("presets", wanted, here)
+        if len(others) < len(set(sets)):
+            texts += _without("sets", PAPER.pairs, sets)
+    return list(dict.fromkeys(texts))
+
+
+def protocol_sentence(differing: Sequence[str]) -> str:
+    """Say in one sentence whether a run is by the paper's protocol, from `differences`."""
+    if not differing:
+        return "This is the paper's protocol."
+    return f"Differs from the paper's protocol in: {', '.join(differing)}."
+
+
+def unequal(name: str, value: object, wanted: object) -> list[str]:
+    """Name a setting with both of its values if they differ."""
+    if value == wanted:
+        return []
+    return [f"{name} {_text(value)} instead of {_text(wanted)}"]
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return "/".join(_text(part) for part in value) or "none"
+    return str(value)
+
+
+def _without(name: str, wanted: Iterable[str], here: Sequence[str | None]) -> list[str]:
+    absent = [one for one in dict.fromkeys(wanted) if one not in here]
+    return [f"{name} without {', '.join(absent)}"] if absent else []
+
+
+def _preset(source: Mapping[str, Any]) -> Any:
+    """Name the preset; the representation also says in which precision it was computed."""
+    return source.get("preset", source.get("representation"))
+
+
+def _set_name(source: Mapping[str, Any]) -> str:
+    return str(source.get("set", "another set"))
+
+
+def _of_source(source: Mapping[str, Any], presets: Sequence[str]) -> list[str]:
+    """Compare where the candidates come from."""
+    texts = []
+    if "features" in source:
+        preset = str(_preset(source))
+        if preset not in presets:
+            texts += [f"preset {preset} instead of {presets[0]}"]
+        texts += _of_features(source["features"], preset)
+        texts += unequal("operator", source["operator"], PAPER.association.operator)
+    elif "scene" in source:
+        texts += [f"synthetic candidates instead of those of {presets[0]}"]
+    elif "system" not in source:
+        name = source.get("representation", "another source")
+        texts += [f"candidates of {name} instead of those of {presets[0]}"]
+    for side, given in enumerate(source.get("longest", ())):
+        wanted = 0 if side and _set_name(source) in PAPER.own_size else None
+        # The length itself is one of the features.
+        texts += [] if given == wanted else [f"longest{side} {_text(given)} of {_set_name(source)}"]
+    return texts
+
+
+def _of_features(features: Mapping[str, Any], preset: str) -> list[str]:
+    """Compare features with their preset."""
+    wanted = FEATURE_PRESETS[preset].to_dict()
+    texts = []
+    for name, value in features.items():
+        if name in _WEIGHTS:
+            texts += [f"{name} {_RANDOM}"] if value == _RANDOM else []
+        elif name == "nms_radius" and features["detector"] == "superpoint":
+            radius = _SUPERPOINT_NMS_RADIUS if value is None else value
+            texts += unequal(name, radius, _SUPERPOINT_NMS_RADIUS)
+        else:
+            texts += unequal(name, value, wanted.get(name))
+    return texts
+
+
+def _of_config(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Compare what is done with the candidates."""
+    texts = unequal("method", config["estimator"], wanted["estimator"])
+    for part in ("association", "options"):
+        for name, value in config[part].items():
+            texts += unequal(name, value, wanted[part].get(name))
+    for name in ("proposals_rank", "seeds", "unknown_focal"):
+        texts += unequal(name, config.get(name, False), wanted.get(name, False))
+    return texts
+
+
+def _of_pairs(source: Mapping[str, Any], pairs: int) -> list[str]:
+    """Compare the number of pairs with the paper's, or with that of the set."""
+    name = _set_name(source)
+    wanted = PAPER.pairs.get(name, source.get("pair_count", pairs))
+    return [] if pairs == wanted else [f"{count(pairs, 'pair')} of {name} instead of {wanted:,}"]

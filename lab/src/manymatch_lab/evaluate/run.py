@@ -1,0 +1,611 @@
+"""Run estimators over a set, every pair with several seeds, and read back what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import manymatch
+from manymatch._files import local_path
+from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
+from manymatch.associate.candidates import Association
+from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass
+from manymatch.batch.journal import NAME, Journal, check_folder, read_journal
+from manymatch.batch.rows import check_value, machine_fault
+from manymatch.batch.runner import Run, error_sentence, num_pairs, num_workers
+from manymatch.batch.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
+from manymatch.geometry.camera import Camera, working_pixel
+from manymatch.geometry.pose_error import FAILURE_DEG
+from manymatch.options import Options
+from manymatch_lab.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
+from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences
+from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from manymatch._validate import FloatArray
+    from manymatch.batch.runner import Record, RunProgress
+    from manymatch.graph import AssociationGraph
+    from manymatch_lab.evaluate.posed_graph import PosedGraph
+    from manymatch_lab.evaluate.sources import GraphSource
+
+#: Columns of the tables, one row per pair and repetition; any may be empty.
+COLUMNS: dict[str, type] = {
+    "index": int,
+    **dict.fromkeys(("name0", "name1", "scene", "bin"), str),
+    **dict.fromkeys(("repetition", "seed"), int),
+    "success": bool,
+    **dict.fromkeys(("error_deg", "rotation_deg", "translation_deg"), float),
+    "failure": str,
+    **dict.fromkeys(("num_edges", "num_inliers", "cardinality"), int),
+    "hcm": float,
+    **dict.fromkeys(("focal_error", "focal0_px", "focal1_px"), float),
+    **FOCAL_COLUMNS,
+    "iterations": int,
+    **dict.fromkeys(("seconds", "probe_hcm"), float),
+    "pool_full": bool,
+    "pool_worst": float,
+    "enters": bool,
+}
+
+# How progress counts pairs, by the error of the first configuration's first repetition.
+_NOT_RUN = "could not be run"
+_ERROR_RANGES = ("within 5°", "5° to 20°", "beyond", _NOT_RUN)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """What is done with every pair.
+
+    Parameters
+    ----------
+    estimator : str
+        "auto", "hcm-mcm", "hcm", "mcm", "cm"; or "poselib", "opencv", "pycolmap", for which every
+        edge is a correspondence of its own.
+    association : Association
+        What the estimator sees of the candidates; what it leaves open is as the estimator wants
+        it (`Association.for_method`).
+    further : tuple of Association
+        Where graphs have several sources: the same of those after the first.
+    options : Options
+        Threshold in pixels at working size, iterations and the rest. The seed is that of the
+        trial: number of the pair, from 1, plus number of the repetition, from 0.
+    seeds : int
+        Repetitions.
+    proposals_rank : int, optional
+        Draw minimal samples from edges up to this rank only.
+    probe : bool
+        Also score the true pose against the pool of raw seeds (the two-stage estimator only).
+    unknown_focal : bool
+        Hide the cameras: estimators see images with an unknown focal length, `Camera.unknown`, and
+        find it. Of others only PoseLib does, where both images have one size.
+    camera_per : {"pair", "image", "folder", "all"}
+        Which images have one unknown focal length, as in `run_batch`. But for "pair" every
+        repetition has two passes, the second with what all pairs of the first say together.
+    """
+
+    estimator: str = "auto"
+    association: Association = dataclasses.field(default_factory=Association)
+    options: Options = dataclasses.field(default_factory=Options)
+    seeds: int = 5
+    proposals_rank: int | None = None
+    probe: bool = False
+    unknown_focal: bool = False
+    camera_per: CameraPer = "pair"
+    further: tuple[Association, ...] = ()
+
+    def __post_init__(self) -> None:
+        checked_estimator(self.estimator)
+        decided = self.association.for_method(self.estimator)
+        object.__setattr__(self, "association", decided)
+        others = tuple(association.for_method(self.estimator) for association in self.further)
+        object.__setattr__(self, "further", others)
+        integer(self.seeds, "seeds", 1)
+        if self.proposals_rank is not None:
+            integer(self.proposals_rank, "proposals_rank", 1)
+            if self.estimator in BASELINES:
+                raise refusal("proposals_rank", f"None with {self.estimator}", self.proposals_rank)
+        if self.probe and self.estimator != "hcm-mcm":
+            raise ValueError(f"probe must be False with {self.estimator}, which has no pool")
+        choice(self.camera_per, "camera_per", CAMERA_PER)
+        if self.unknown_focal:
+            if self.estimator in BASELINES and self.estimator != "poselib":
+                raise ValueError(
+                    f"unknown_focal must be False with {self.estimator}, which needs focal lengths"
+                )
+            if self.probe:
+                raise ValueError("probe must be False with unknown_focal, which has another score")
+        if self.camera_per != "pair" and (not self.unknown_focal or self.estimator in BASELINES):
+            raise ValueError(
+                f"camera_per must be 'pair' without unknown_focal and with {', '.join(BASELINES)}, "
+                f"got {self.camera_per!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that decides a result as plain values."""
+        options = self.options.to_dict()
+        del options["seed"], options["threads"]
+        # The operator belongs to the source, which has applied it.
+        association, *further = (one.to_dict() for one in (self.association, *self.further))
+        for one in (association, *further):
+            del one["operator"]
+        return {
+            "estimator": self.estimator,
+            "association": association,
+            **({"further": further} if further else {}),
+            "options": options,
+            "seeds": self.seeds,
+            "proposals_rank": self.proposals_rank,
+            "probe": self.probe,
+            "unknown_focal": self.unknown_focal,
+            "camera_per": self.camera_per,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperRun:
+    """A run as the paper's protocol has it, by default with its practical configuration.
+
+    Attributes
+    ----------
+    config : RunConfig
+        What is done with every pair.
+    presets : tuple of str
+        Features that it may have.
+    """
+
+    config: RunConfig = RunConfig(PAPER.method, PAPER.association, PAPER.options, PAPER.seeds)
+    presets: tuple[str, ...] = (PAPER.preset,)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class RunResult:
+    """Trials of one configuration on one set, as they are in a folder.
+
+    The header says what was computed: ``title``, ``source``, ``config`` and versions. There is one
+    record per pair, by index, each with its ``trials``.
+    """
+
+    folder: Path
+    header: dict[str, Any]
+    records: list[dict[str, Any]]
+
+    @classmethod
+    def load(cls, folder: object, limit: int | None = None) -> RunResult:
+        """Read a run from its folder, or the first pairs of it.
+
+        Raises
+        ------
+        ValueError
+            If there is no run in the folder, or none of its pairs is finished.
+        """
+        place = local_path(folder, "run")
+        if not (place / NAME).is_file():
+            raise refusal("run", "the folder of a finished run", str(place))
+        header, records = read_journal(place)
+        if not isinstance(header.get("config"), dict) or "source" not in header:
+            raise refusal("run", "the folder of an evaluation", str(place))
+        for record in records:
+            _check_record(record, header["config"].get("seeds"))
+        return cls(place, header, [r for r in records if limit is None or r["index"] < limit])
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        config = self.header["config"]
+        seeds = count(config["seeds"], "seed")
+        return (
+            f"RunResult({self.header['title']}: {config['estimator']}, "
+            f"{count(len(self), 'pair')}, {seeds}; {str(self.folder)!r})"
+        )
+
+    @property
+    def indices(self) -> list[int]:
+        """Numbers of the finished pairs in their set, from 0."""
+        return [record["index"] for record in self.records]
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """The two images of each pair."""
+        return [(record["name0"], record["name1"]) for record in self.records]
+
+    @property
+    def bins(self) -> list[str]:
+        """The bin of each pair; empty texts where the set has none."""
+        return [record["bin"] for record in self.records]
+
+    @property
+    def num_edges(self) -> FloatArray:
+        """Candidates that the estimator got, (N,)."""
+        return np.array([record["num_edges"] for record in self.records], dtype=np.float64)
+
+    @property
+    def errors(self) -> FloatArray:
+        """Pose errors in degrees, (S, N): repetitions by pairs."""
+        return self.column("error_deg")
+
+    def column(self, name: str) -> FloatArray:
+        """One number of every trial, (S, N); NaN where a trial does not have it."""
+        values = [
+            [np.nan if t.get(name) is None else float(t[name]) for t in record["trials"]]
+            for record in self.records
+        ]
+        seeds = self.header["config"]["seeds"]
+        return np.array(values, dtype=np.float64).reshape(len(self.records), seeds).T
+
+    @property
+    def not_run(self) -> list[Reason]:
+        """Why pairs could not be run, such as an image that is missing; counts are of pairs."""
+        return count_reasons(r["error"] for r in self.records if "error" in r)
+
+    @property
+    def without_pose(self) -> list[Reason]:
+        """Why no pose was found in pairs that could be run; counts are of trials."""
+        return count_reasons(
+            trial.get("failure") or "the estimator found none"
+            for record in self.records
+            if "error" not in record
+            for trial in record["trials"]
+            if not trial["success"]
+        )
+
+    def fault_sentences(self) -> list[str]:
+        """Say how many pairs could not be run and how many trials have no pose, and why."""
+        trials = len(self) * self.header["config"]["seeds"]
+        said = (
+            (self.not_run, "could not be run", len(self), "pair"),
+            (self.without_pose, "found no pose", trials, "trial"),
+        )
+        title = self.header["title"]
+        return [f"{title}: {reasons_sentence(*one)}" for one in said if one[0]]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Go through all trials as flat rows of a table."""
+        for record in self.records:
+            shared = {k: v for k, v in record.items() if k not in ("trials", "error")}
+            for repetition, row in enumerate(record["trials"]):
+                yield {**shared, "repetition": repetition, **row}
+
+    def recorded(self, paper: PaperRun | None = None) -> RecordedRun:
+        """Return what `evaluate.protocol.differences` compares, by default `PaperRun`."""
+        wanted = paper or PaperRun()
+        return RecordedRun(
+            self.header["source"],
+            self.header["config"],
+            len(self),
+            wanted.config.to_dict(),
+            wanted.presets,
+        )
+
+    def write_tables(self, paper: PaperRun | None = None) -> None:
+        """Write ``pairs.csv``, ``pairs.parquet`` where pyarrow is installed, ``summary.json``."""
+        write_tables(self.folder, COLUMNS, self.rows, self.header)
+        write_json(self.folder / "summary.json", {**self.header, **self.summary(paper)})
+
+    def summary(self, paper: PaperRun | None = None) -> dict[str, Any]:
+        """Return the AUC of all pairs and of every bin, times and failures, as plain values.
+
+        ``differs_from_paper`` says in which points the run is not the one that the paper's protocol
+        has, by default `PaperRun`.
+        """
+        if not self.records:
+            return {"pairs": 0}
+        errors = self.errors
+        success = self.column("success") > 0
+        by_bin = {}
+        for name in dict.fromkeys(filter(None, self.bins)):
+            kept = np.array([other == name for other in self.bins])
+            by_bin[name] = {"pairs": int(kept.sum()), **auc_spread(errors[:, kept]).to_dict()}
+        seconds = self.column("seconds")
+        known = np.isfinite(seconds)
+        return {
+            "pairs": len(self.records),
+            "thresholds_deg": list(THRESHOLDS),
+            "auc": auc_spread(errors).to_dict(),
+            "bins": by_bin,
+            "failed_trials": int((~success).sum()),
+            "unreadable_pairs": sum(reason.count for reason in self.not_run),
+            "reasons_not_run": [dataclasses.asdict(reason) for reason in self.not_run],
+            "reasons_without_pose": [dataclasses.asdict(reason) for reason in self.without_pose],
+            "median_error_deg": float(np.median(errors)),
+            **self._focal_summary(),
+            "median_edges": float(np.median(self.num_edges)),
+            "mean_seconds": float(seconds[known].mean()) if known.any() else None,
+            "differs_from_paper": differences([self.recorded(paper)]),
+        }
+
+    def _focal_summary(self) -> dict[str, Any]:
+        """Quartiles of the relative errors of focal lengths, and how often they are determined."""
+        error = self.column("focal_error")
+        if not np.isfinite(error).any():
+            return {}
+        determined = self.column("focal_determined") > 0
+        # A trial without a pose has found no focal length.
+        quartiles = np.quantile(np.where(np.isfinite(error), error, np.inf), (0.25, 0.5, 0.75))
+        return {
+            "focal_error_quartiles": [float(q) if np.isfinite(q) else None for q in quartiles],
+            "focal_determined": float(determined.mean()),
+        }
+
+
+def run_set(
+    source: GraphSource,
+    configs: Mapping[str, RunConfig],
+    folder: object,
+    *,
+    workers: int = 0,
+    limit: int | None = None,
+    progress: Callable[[RunProgress], object] | None = None,
+    paper: Mapping[str, PaperRun] | None = None,
+    retry_errors: bool = False,
+) -> dict[str, RunResult]:
+    """Run several configurations on a set, or continue a run that was interrupted.
+
+    Every pair's candidates are made once and used for all configurations. Each has a folder of
+    its own with ``journal.jsonl``, to which a pair is added as it is finished, and at the end
+    ``pairs.csv``, ``pairs.parquet`` (where pyarrow is installed) and ``summary.json``. Results do
+    not depend on `workers` or on interruptions.
+
+    Parameters
+    ----------
+    source : GraphSource
+        See `manymatch_lab.evaluate.sources.open_sources`.
+    configs : mapping of str to RunConfig
+        By the name of their folder.
+    folder : path
+        Made if it does not exist. A folder with results of another configuration, of another set
+        or of other versions is refused.
+    workers : int
+        Pairs worked on at the same time, 0 for one per core.
+    limit : int, optional
+        Only the first pairs; a later run without it continues with the others.
+    progress : callable, optional
+        Called with a `RunProgress`.
+    paper : mapping of str to PaperRun, optional
+        What the summaries compare with, by the names of the configurations.
+    retry_errors : bool
+        Try pairs again that could not be run before.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong or the folder belongs to another run.
+    RunInterrupted
+        At Ctrl-C, when everything finished has been written, with the results so far.
+    """
+    target = local_path(folder, "out")
+    total = num_pairs(len(source), limit)
+    threads = num_workers(workers)
+    if not configs:
+        raise refusal("configs", "at least one configuration", configs)
+    with contextlib.ExitStack() as stack:
+        journals = {
+            name: stack.enter_context(
+                Journal(
+                    target / name,
+                    run_header(source, config),
+                    functools.partial(_check_record, seeds=config.seeds),
+                )
+            )
+            for name, config in configs.items()
+        }
+        for journal in journals.values():
+            for note in journal.notes:
+                warnings.warn(f"{str(journal.folder)!r}: {note}", stacklevel=2)
+        label = f"{source.representation}, {source.title}"
+
+        def execute(
+            journals: Mapping[str, Journal],
+            repeat: Callable[[Record], bool],
+            label: str,
+            first: Sequence[FirstPass] = (),
+        ) -> Run:
+            run = Run(
+                journals,
+                total,
+                category=_first_error,
+                categories=_ERROR_RANGES,
+                repeat=repeat,
+                label=label,
+            )
+            run.execute(
+                lambda index, names: _work(
+                    source,
+                    index,
+                    {name: configs[name] for name in names},
+                    threads=1 if threads > 1 else 0,
+                    first=first,
+                ),
+                workers=threads,
+                order=source.order,
+                progress=progress,
+            )
+            return run
+
+        run = execute(journals, lambda record: retry_errors and "error" in record, label)
+        for name, config in configs.items():
+            if config.camera_per != "pair" and not run.interrupted:
+                # Repetitions are independent of each other.
+                journal, again = journals[name], f"{label}, shared focal lengths"
+                first = [_first_pass(journal, total, b) for b in range(config.seeds)]
+                run = execute({name: journal}, functools.partial(_is_stale, first), again, first)
+        results = {name: RunResult.load(target / name, limit=total) for name in configs}
+        for name, result in results.items():
+            result.write_tables((paper or {}).get(name))
+        return run.deliver(results)
+
+
+def run_header(source: GraphSource, config: RunConfig) -> dict[str, Any]:
+    """Everything that decides the rows; a folder in which any of it differs is refused."""
+    versions = {"manymatch": manymatch.__version__}
+    if config.estimator in BASELINES:
+        versions[config.estimator] = baseline_version(config.estimator)
+    return {
+        "title": source.title,
+        "source": source.identity,
+        "config": config.to_dict(),
+        "run_versions": versions,
+    }
+
+
+def _work(
+    source: GraphSource,
+    index: int,
+    configs: Mapping[str, RunConfig],
+    *,
+    threads: int,
+    first: Sequence[FirstPass] = (),
+) -> dict[str, Record]:
+    """Run configurations on one pair; with the first pass of every repetition the second."""
+    try:
+        posed = source[index]
+    except ImportError:
+        # A missing package concerns all pairs.
+        raise
+    except Exception as error:  # one pair must not end a run of thousands
+        if isinstance(error, OSError) and machine_fault(error):
+            raise
+        sentence = error_sentence(error)
+        about = source.about(index)
+        return {name: _failed(config, index, about, sentence) for name, config in configs.items()}
+    # Configurations often share the association.
+    graphs = {
+        seen: seen[0].apply(posed.graph, **posed.sizes, further=seen[1:])
+        for seen in {(config.association, *config.further) for config in configs.values()}
+    }
+    graph_of = {
+        name: graphs[config.association, *config.further] for name, config in configs.items()
+    }
+    return {
+        name: {
+            "index": index,
+            "name0": posed.name0,
+            "name1": posed.name1,
+            "scene": posed.scene,
+            "bin": posed.bin,
+            "num_edges": graph_of[name].num_edges,
+            "trials": _trials(config, posed, graph_of[name], threads, index, first),
+        }
+        for name, config in configs.items()
+    }
+
+
+def _first_pass(journal: Journal, total: int, repetition: int) -> FirstPass:
+    return FirstPass.of(
+        (record["index"], record["trials"][repetition])
+        for record in journal.records()
+        if record["index"] < total
+    )
+
+
+def _is_stale(first: Sequence[FirstPass], record: Record) -> bool:
+    """Whether a pair was run with other focal lengths than all pairs together say."""
+    return any(one.is_stale(row) for one, row in zip(first, record["trials"], strict=True))
+
+
+def _trials(
+    config: RunConfig,
+    posed: PosedGraph,
+    graph: AssociationGraph,
+    threads: int,
+    index: int,
+    first: Sequence[FirstPass],
+) -> list[dict[str, Any]]:
+    trials = []
+    hidden = posed.camera0, posed.camera1
+    if config.unknown_focal:
+        hidden = Camera.unknown(*posed.size0), Camera.unknown(*posed.size1)
+    pixels = working_pixel(*hidden, *posed.working_scale)
+    for repetition in range(config.seeds):
+        seed = posed.seed_index + repetition
+        options = config.options.with_pixels(pixels).replace(seed=seed, threads=threads)
+        cameras = hidden
+        if first:
+            earlier = first[repetition]
+            cameras = earlier.camera(index, 0, hidden[0]), earlier.camera(index, 1, hidden[1])
+        row = trial(
+            config.estimator,
+            posed,
+            graph,
+            options,
+            config.proposals_rank,
+            config.probe,
+            cameras=cameras if config.unknown_focal else None,
+            camera_per=config.camera_per,
+        )
+        if first:
+            row = first[repetition].updated(index, row)
+        trials.append({"seed": options.seed, **row})
+    return trials
+
+
+def _failed(config: RunConfig, index: int, about: Mapping[str, str], sentence: str) -> Record:
+    """Make the record of a pair that cannot be read."""
+    missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
+    return {
+        "index": index,
+        **about,
+        "num_edges": 0,
+        "error": sentence,
+        "trials": [missed] * config.seeds,
+    }
+
+
+def _check_record(record: Record, seeds: object) -> None:
+    """Raise `ValueError` for what is no record of a run with so many repetitions."""
+    trials = record.get("trials")
+    if not isinstance(trials, list) or len(trials) != seeds:
+        raise ValueError(f"trials of pair {record['index']} must be a list of {seeds}")
+    shared = {name: record.get(name) for name in ("name0", "name1", "scene", "bin", "num_edges")}
+    for row in (shared, *trials):
+        if not isinstance(row, dict):
+            raise refusal("trials", "a list of rows", row)
+        needed = () if row is shared else ("success", "error_deg")
+        for name in {*row, *needed}:
+            value = row.get(name)
+            if name not in COLUMNS:
+                raise ValueError(f"{name!r} is no column")
+            if value is not None or name in needed or row is shared:
+                check_value(name, value, COLUMNS[name])
+
+
+def _first_error(record: Record) -> str:
+    """Range of the error of a pair's first repetition, to show how good a run is so far."""
+    if "error" in record:
+        return _NOT_RUN
+    error = record["trials"][0]["error_deg"]
+    return _ERROR_RANGES[0 if error < 5 else 1 if error < 20 else 2]
+
+
+def run_sets(
+    sources: Iterable[GraphSource],
+    configs: Mapping[str, RunConfig],
+    folder: Path,
+    **settings: Any,
+) -> dict[tuple[str, str], dict[str, RunResult]]:
+    """Run the same configurations on several sets, each in ``folder/<representation>/<set>``.
+
+    Results are by (representation, set), in the order of the sources. A folder of another run is
+    refused before any set is begun.
+    """
+    places = [(one, folder / one.representation / one.name) for one in sources]
+    for source, place in places:
+        check_runs(source, configs, place)
+    return {
+        (source.representation, source.name): run_set(source, configs, place, **settings)
+        for source, place in places
+    }
+
+
+def check_runs(source: GraphSource, configs: Mapping[str, RunConfig], folder: Path) -> None:
+    """Raise `ValueError` if `run_set` would, as the folder has results of another run."""
+    for name, config in configs.items():
+        check_folder(folder / name, run_header(source, config))

@@ -1,0 +1,451 @@
+"""Where an evaluation gets its graphs: files, images with features, synthetic scenes."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manymatch import __version__
+from manymatch._files import read_bytes
+from manymatch._validate import integer, suggest
+from manymatch.associate.merge import merge_graphs
+from manymatch.batch.batch import pairs_identity
+from manymatch.batch.shards import local_order
+from manymatch.batch.views import Views
+from manymatch.features.config import FeatureConfig
+from manymatch.features.device import PRECISIONS
+from manymatch.features.registry import NEAREST
+from manymatch.graph import AssociationGraph
+from manymatch.matcher.matcher import Matcher
+from manymatch_lab.datasets import registry
+from manymatch_lab.datasets.folder import SET_FILE, list_of
+from manymatch_lab.datasets.registry import SetSettings
+from manymatch_lab.datasets.synthetic import CONFIGS, make_scene
+from manymatch_lab.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from manymatch.associate.candidates import Association
+    from manymatch.features.extractor import Features
+    from manymatch.io.pairs import Pair
+    from manymatch.matcher.matcher import Source
+    from manymatch_lab.datasets.dataset import Dataset
+
+#: Scenes of a synthetic set.
+NUM_SCENES = 100
+
+_SYNTHETIC = "synthetic:"
+# What a record says of a pair.
+_ABOUT = ("name0", "name1", "scene", "bin")
+_FORMS = (
+    "the name of a data set (manymatch datasets), NAME:FOLDER, a folder with a list of pairs, such "
+    "a list, a set's TOML file, a folder of posed graphs, or synthetic:CONFIGURATION"
+)
+
+
+class GraphSource(abc.ABC):
+    """Posed graphs of one set in one representation; safe to use from several threads.
+
+    The set has a name for files and a title for people; the representation is what the candidates
+    come from, such as a preset. Notes are remarks, to be shown with the results.
+    """
+
+    name: str
+    title: str
+    representation: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    @abc.abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs, in JSON types."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def __getitem__(self, index: int) -> PosedGraph: ...
+
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names, scene and bin of a pair, also of one that cannot be read."""
+        del index
+        return dict.fromkeys(_ABOUT, "")
+
+    def order(self) -> Iterable[int]:
+        """Return the pairs in the order in which they should be processed."""
+        return range(len(self))
+
+
+class FileSource(GraphSource):
+    """The posed graphs of one folder, one .npz a pair, in the order of their names."""
+
+    def __init__(self, folder: Path, representation: str) -> None:
+        self.name = self.title = folder.resolve().name
+        self.representation = representation
+        self._paths = sorted(folder.glob("*.npz"))
+
+    @classmethod
+    def find(cls, spec: str) -> list[FileSource]:
+        """Find the folders of posed graphs at or below a folder.
+
+        A set is a folder of .npz files; its representation is the name of the folder above. Given
+        the folder above, or the one above that, all sets in it are found.
+        """
+        folder = Path(spec)
+        if not folder.is_dir():
+            return []
+        for places in ([folder], folder.glob("*"), folder.glob("*/*")):
+            found = sorted(path for path in places if _has_graphs(path))
+            if found:
+                return [cls(path, path.resolve().parent.name) for path in found]
+        return []
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs: the files' names and contents."""
+        digest = hashlib.sha256()
+        for path in self._paths:
+            content = read_bytes(path, "a graph file")
+            digest.update(path.name.encode() + b"\0" + hashlib.sha256(content).digest())
+        return {
+            "set": self.name,
+            "representation": self.representation,
+            "pair_count": len(self._paths),
+            "graph_files_hash": digest.hexdigest(),
+        }
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        return read_posed_graph(self._paths[index], index + 1)
+
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names that a file without any has, by its own."""
+        stem = self._paths[index].stem
+        return {**super().about(index), "name0": f"{stem}-0", "name1": f"{stem}-1"}
+
+
+def _has_graphs(folder: Path) -> bool:
+    first = min(folder.glob("*.npz"), default=None)
+    return first is not None and is_posed_graph(first)
+
+
+class SyntheticSource(GraphSource):
+    """Scenes of one of the `CONFIGS`, of the seeds 0, 1, 2 and so on; graphs without any image."""
+
+    representation = "synthetic"
+
+    def __init__(self, name: str, k: int = 5) -> None:
+        if name not in CONFIGS:
+            raise ValueError(
+                f"{_SYNTHETIC} must be followed by one of {', '.join(CONFIGS)}, got "
+                f"{name!r}{suggest(name, CONFIGS)}"
+            )
+        self.name, self.title = f"synthetic-{name}", f"synthetic, {name}"
+        self._config = dataclasses.replace(CONFIGS[name], k=k)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs."""
+        return {"set": self.name, "scene": dataclasses.asdict(self._config)}
+
+    def __len__(self) -> int:
+        return NUM_SCENES
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        if not 0 <= index < NUM_SCENES:
+            raise IndexError(index)
+        scene = make_scene(self._config, index)
+        return PosedGraph(
+            name0=f"{index}-0",
+            name1=f"{index}-1",
+            graph=scene.graph,
+            camera0=scene.camera0,
+            camera1=scene.camera1,
+            size0=scene.size,
+            size1=scene.size,
+            R=scene.pose.R,
+            t=scene.pose.t,
+            seed_index=index + 1,
+            scene=str(index),
+            true_edges=scene.is_true,
+        )
+
+
+class ImageSource(GraphSource):
+    """Raw candidate graphs of a data set with true poses, with the features of a matcher.
+
+    Features are associated by the operator of the matcher, with k candidates per keypoint; its
+    caps, filter and estimator are not used. Candidates are kept in its cache, if it has one, and
+    `memory_mb` of features in memory.
+    """
+
+    def __init__(self, dataset: Dataset, matcher: Matcher, k: int = 5, memory_mb: int = 512):
+        dataset.require_truth()
+        self.name = dataset.set_name
+        self.title = dataset.title
+        precisions = {source.features.precision for source in matcher.config.sources}
+        # Tables and folders name it.
+        others = sorted(precisions - {PRECISIONS[0]})
+        self.representation = "-".join([matcher.config.preset, *others])
+        self.notes = dataset.notes
+        self._dataset = dataset
+        self._matcher = matcher
+        self._k = k
+        self._views = Views(matcher, memory_mb * 1_000_000)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs: features, association, pairs and versions."""
+        dataset, config = self._dataset, self._matcher.config
+        device = self._matcher.extractor.device
+        return {
+            "set": self.name,
+            "representation": self.representation,
+            "preset": config.preset,
+            **self._made_of(),
+            "longest": [dataset.longest0, dataset.longest1],
+            **pairs_identity(
+                dataset.pairs,
+                "auto" if device is None else device.type,
+                network=config.needs_torch,
+            ),
+        }
+
+    def _made_of(self) -> dict[str, Any]:
+        """Features and association of the source, or of each one."""
+        config = self._matcher.config
+        sources = config.sources
+        if config.source:  # not a preset of one source
+            of_graph = ("name", "k", "operator", "matcher", *FeatureConfig.__dataclass_fields__)
+            whole = [source.to_dict() | self._how(source.association) for source in sources]
+            return {
+                "sources": [
+                    {name: value for name, value in one.items() if name in of_graph}
+                    for one in whole
+                ]
+            }
+        (source,) = sources
+        matcher = source.association.matcher
+        return {
+            "features": source.features.to_dict(),
+            **({} if matcher == NEAREST else {"matcher": matcher}),
+            **self._how(source.association),
+        }
+
+    def _how(self, association: Association) -> dict[str, Any]:
+        """Arguments of the association: a source of several has at most its own candidates."""
+        several = len(self._matcher.sources) > 1
+        k = min(self._k, association.k) if several else self._k
+        return {"k": k, "operator": association.operator}
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        dataset = self._dataset
+        pair = dataset.pairs[index]
+        view0 = self._views.get(pair.path0, pair.rot0, dataset.longest0)
+        view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
+        camera0, camera1 = view0.camera_in(pair, 0).camera, view1.camera_in(pair, 1).camera
+        graphs = [
+            self._graph(pair, source, first, second)
+            for source, first, second in zip(
+                self._matcher.sources, view0.features, view1.features, strict=True
+            )
+        ]
+        names = [source.config.name for source in self._matcher.sources]
+        features0, features1 = view0.features[0], view1.features[0]
+        return PosedGraph.of_pair(
+            pair,
+            index,
+            graph=graphs[0] if len(graphs) == 1 else merge_graphs(graphs, names),
+            camera0=camera0,
+            camera1=camera1,
+            size0=features0.size,
+            size1=features1.size,
+            working0=features0.working_size,
+            working1=features1.working_size,
+        )
+
+    def _graph(
+        self, pair: Pair, source: Source, features0: Features, features1: Features
+    ) -> AssociationGraph:
+        """Associate, or find the candidates beside the features that they were made of."""
+        how = self._how(source.config.association)
+        key: dict[str, Any] = {
+            "kind": "candidates",
+            "features": [features0.provenance, features1.provenance],
+            "turns": [pair.rot0, pair.rot1],
+            "version": __version__,
+        }
+        cache = source.extractor.cache
+        if source.matcher is None:
+            key |= how
+        elif (settings := source.matcher.settings()) is None:
+            cache = None
+        else:
+            key |= {"matcher": source.matcher.name, "settings": settings}
+        kept = None if cache is None else cache.read(key)
+        if kept is not None:
+            return AssociationGraph(
+                kept.get("points0", features0.points),
+                kept.get("points1", features1.points),
+                *(kept["edges"], kept["similarity"], kept["rank"]),
+                prior=kept.get("prior"),
+            )
+        graph = source.graph(features0, features1, **how)
+        names = ["edges", "similarity", "rank"]
+        if source.matcher is not None:
+            names += ["prior", "points0", "points1"][: 3 if source.config.takes_images else 1]
+        arrays = {name: getattr(graph, name) for name in names}
+        if cache is not None and all(array is not None for array in arrays.values()):
+            cache.write(key, arrays)
+        return graph
+
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names, scene and bin of a pair."""
+        return about_pair(self._dataset.pairs[index])
+
+    def order(self) -> Iterable[int]:
+        """Put pairs of the same images close to each other, as features are kept for a while."""
+        return local_order(self._dataset.pairs)
+
+
+def about_pair(pair: Pair) -> dict[str, str]:
+    """Return the names, scene and bin of a pair of a data set, as `GraphSource.about` does."""
+    values = (pair.name0, pair.name1, pair.scene, str(pair.extra.get("bin", "")))
+    return dict(zip(_ABOUT, values, strict=True))
+
+
+def open_sources(
+    specs: Sequence[str],
+    presets: Sequence[object] = (None,),
+    *,
+    root: object = None,
+    k: int = 5,
+    device: str = "auto",
+    offline: bool = False,
+    cache: object = None,
+    memory_mb: int = 512,
+    longest: tuple[int | None, int | None] = (None, None),
+) -> list[GraphSource]:
+    """Open sets by what a user calls them, image sets once for every preset.
+
+    Parameters
+    ----------
+    specs : sequence of str
+        Each the name of a data set, ``NAME:FOLDER``, a folder with a list of pairs or such a list,
+        a file of settings of a set, a folder of posed graphs (or of folders of them, by set or by
+        representation and set), or ``synthetic:CONFIGURATION``.
+    presets : sequence
+        Presets, configurations or .toml files, as `Matcher` takes them, for sets of images.
+    root : path, optional
+        Folder of data sets that are given by name only: ``root/NAME`` if that exists, else
+        `root` itself.
+    k : int
+        Candidates per keypoint of the raw graphs.
+    device, offline, cache, memory_mb
+        As in `run_batch`.
+    longest : (int or None, int or None)
+        Working size of the first and of the second images, as in `Matcher.match`, instead of what
+        the sets say themselves; None leaves it to them.
+
+    Raises
+    ------
+    ValueError
+        If a text is none of these, or a data set is not complete; the first missing thing is
+        named.
+    """
+    integer(k, "k", 1)
+    if not specs:
+        raise ValueError(f"sets must name at least one set, got none; a set is {_FORMS}")
+    sources: list[GraphSource] = []
+    named: list[SetSettings] = []
+    below: list[SetSettings] = []
+    for spec in dict.fromkeys(specs):
+        if spec.startswith(_SYNTHETIC):
+            sources.append(SyntheticSource(spec.removeprefix(_SYNTHETIC), k))
+        elif folders := FileSource.find(spec):
+            sources += folders
+        else:
+            found = registry.find(spec, root)
+            if found is not None:
+                named.append(found)
+            else:
+                below += _below(spec)
+    # A set that is named itself, maybe with settings, is not also one of those below a folder.
+    places = {_place(one) for one in named}
+    chosen = [one for one in below if _place(one) not in places] + named
+    images = [_resized(one.load(), longest) for one in chosen]
+    for dataset in images:
+        dataset.require_truth()
+    refuse_namesakes([(source.representation, source.name) for source in sources])
+    refuse_namesakes([("", dataset.set_name) for dataset in images])
+    if images:
+        for preset in presets:
+            matcher = Matcher(preset, device=device, offline=offline, cache=cache)
+            # A missing package or missing weights concern all pairs.
+            matcher.load()
+            sources += [ImageSource(dataset, matcher, k, memory_mb) for dataset in images]
+    return sources
+
+
+def open_datasets(
+    spec: str, root: object = None, longest: tuple[int | None, int | None] = (None, None)
+) -> list[Dataset]:
+    """Open what a text names: a data set, or all folders with a list of pairs below a folder.
+
+    Parameters are those of `open_sources`.
+    """
+    found = registry.find(spec, root)
+    return [_resized(one.load(), longest) for one in ([found] if found else _below(spec))]
+
+
+def _resized(dataset: Dataset, longest: tuple[int | None, int | None]) -> Dataset:
+    """Give a set the working sizes that a caller wants; notes say which they replace."""
+    given: dict[str, Any] = {
+        f"longest{side}": value for side, value in enumerate(longest) if value is not None
+    }
+    replaced = [
+        f"{dataset.set_name}: {name} {value} as asked for, instead of the set's own {own}"
+        for name, value in given.items()
+        if (own := getattr(dataset, name)) not in (None, value)
+    ]
+    return dataclasses.replace(dataset, **given, notes=(*dataset.notes, *replaced))
+
+
+def _below(spec: str) -> list[SetSettings]:
+    """Find the sets in a folder of sets; a list of pairs by another name makes it one itself."""
+    folder = Path(spec)
+    if not folder.is_dir():
+        known = [*registry.names(), *(f"{_SYNTHETIC}{name}" for name in CONFIGS)]
+        raise ValueError(f"set must be {_FORMS}, got {spec!r}{suggest(spec, known)}")
+    below = (registry.find(path) for path in sorted(folder.iterdir()) if path.is_dir())
+    if several := [one for one in below if one is not None]:
+        return several
+    try:
+        list_of(folder)
+    except ValueError as error:
+        raise ValueError(f"set must be {_FORMS}, got the folder {spec!r} ({error})") from error
+    return [SetSettings(root=folder)]
+
+
+def _place(found: SetSettings) -> tuple[str, Path]:
+    return found.dataset, Path(str(found.root)).resolve()
+
+
+def refuse_namesakes(keys: Sequence[tuple[str, str]]) -> None:
+    """Refuse two sets whose results would be kept in one folder."""
+    for place, (_, name) in enumerate(keys):
+        if keys[place] in keys[:place]:
+            raise ValueError(
+                "sets must have different names, by which their results are kept, got two called "
+                f"{name!r}; a file {SET_FILE} can give another (docs/datasets.md)"
+            )

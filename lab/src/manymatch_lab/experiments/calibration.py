@@ -1,0 +1,561 @@
+"""Calibration: whether the matches of "auto" hold as often as their probabilities say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from manymatch._validate import integer, real
+from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
+from manymatch.options import Options
+from manymatch_lab.cells import dim, listed, missing_rows
+from manymatch_lab.evaluate.run import RunConfig
+from manymatch_lab.evaluate.tables import Cell, Table, budget_text, seeds_text
+from manymatch_lab.match_runs import run_matches
+from manymatch_lab.measures.reliability import reliability
+from manymatch_lab.pose_runs import PoseSets, TunedOn, left_out, not_run
+from manymatch_lab.style import COLOURS, GREY, INK, LIGHT, PAGE_CM, legend_above, new_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
+    from manymatch._validate import BoolArray
+    from manymatch_lab.evaluate.sources import GraphSource
+    from manymatch_lab.match_runs import SetMatches
+
+    # A set with its matches.
+    Entry = tuple[GraphSource, SetMatches]
+    Rows = list[Sequence[str | Cell]]
+
+QUESTION = "Do matches hold as often as their probabilities say?"
+EXAMPLE = "manymatch-lab calibration synthetic:easy synthetic:ordering --out out/calibration"
+
+# Folder of a set's matches beside the runs of other experiments.
+_FOLDER = "auto-matches"
+# A pose up to this error counts as right, in degrees.
+_POSE_DEG = 5.0
+# Poses count as coarse if matches of right ones are further than this share of the threshold of the
+# epipolar truth from their lines, in the median.
+_COARSE = 0.5
+# Other thresholds of the epipolar truth that are looked at, in pixels at working size.
+_OTHER_PX = (1.0, 2.0, 3.0, 5.0)
+_POOLED, _MEAN = "pooled", "mean of its sets"
+_NUMBERS = ["matches", "mean probability", "share true", "ECE [95 %]", "Brier"]
+# A mean probability and a share of true matches closer than this are called the same.
+_SAME = 0.005
+# Of the figure.
+_COLUMNS = 4
+_PANEL_CM = 4.4
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_FITTED, _UNSEEN = "tuned on", "others"
+_STYLES = {
+    "pooled": {"color": COLOURS[0], "marker": "o"},
+    _UNSEEN: {"color": COLOURS[0], "marker": "o"},
+    _FITTED: {"color": COLOURS[7], "marker": "s"},
+}
+
+
+def run(
+    sets: PoseSets,
+    *,
+    seeds: Seeds = 1,
+    truth_px: Annotated[
+        float,
+        "Where the true matches are not known, a match counts as true if its Sampson distance "
+        "under the true pose is below this, in pixels at working size, and both depths are "
+        "positive.",
+    ] = 3.0,
+    bins: Annotated[int, "Bins of the probability."] = 10,
+    tuned_on: TunedOn = (),
+    options: Options | None = None,
+) -> dict[str, Any]:
+    """Compare the match probabilities of "auto" with what is true: reliability diagram, ECE.
+
+    Several presets, or folders of graphs by representation, become one panel each. The runs do
+    not depend on the threshold of the truth and on the number of bins. The repetitions of a pair
+    have nearly the same matches, so that several seeds hardly add information.
+    """
+    tuned = sets.checked(tuned_on, "tuned_on")
+    truth_px, bins = real(truth_px, "truth_px", 0.0), integer(bins, "bins", 1)
+    options = options or Options()
+    association = Association().for_method("auto")
+    config = RunConfig("auto", association, options, seeds)
+    found: dict[str, list[Entry]] = {}
+    for source in sets.sources:
+        matches = run_matches(
+            source,
+            config,
+            sets.run_folder(source) / _FOLDER,
+            workers=sets.workers,
+            limit=sets.limit,
+            progress=sets.progress,
+            retry_errors=sets.retry_errors,
+        )
+        found.setdefault(source.representation, []).append((source, matches))
+    every = [entry for entries in found.values() for entry in entries]
+    return {
+        "settings": sets.settings(
+            options,
+            seeds,
+            association=association.to_dict(),
+            truth_px=truth_px,
+            bins=bins,
+            tuned_on=tuned,
+            pose_deg=_POSE_DEG,
+            coarse_px=_COARSE * truth_px,
+        ),
+        "runs": [
+            {"representation": representation, **_measured(entries, tuned, truth_px, bins)}
+            for representation, entries in found.items()
+        ],
+        "all": _all(every, tuned, truth_px, bins),
+        "missing": [dict(entry) for entry in sets.missing],
+        "not_run": [
+            one
+            for source, matches in every
+            for one in not_run(source, matches.not_run, matches.pairs)
+        ],
+    }
+
+
+def _measured(
+    entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
+) -> dict[str, Any]:
+    """Judge the sets of one representation, each by itself and together."""
+    sets = []
+    for source, matches in entries:
+        own = [(source, matches)]
+        about: dict[str, Any] = {
+            "name": source.name,
+            "title": source.title,
+            "pairs": matches.pairs,
+            "unreadable": matches.unreadable,
+            "unmatched": matches.unmatched,
+            "truth": _kind(matches),
+            "median_px": _median_px(matches),
+            "coarse": _coarse(matches, truth_px),
+            "reliability": _reliability(own, truth_px, bins),
+        }
+        if matches.known is not None:
+            about["epipolar"] = _reliability(own, truth_px, bins, truth=_epipolar_truth)
+        sets.append(about)
+    return {
+        "sets": sets,
+        **_pooled(entries, tuned, truth_px, bins),
+        "parts": _parts(entries, truth_px, bins),
+    }
+
+
+def _pooled(
+    entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
+) -> dict[str, Any]:
+    """Judge sets together, and apart those that the probabilities were fitted on."""
+    splits = {
+        "tuned on": [entry for entry in entries if entry[0].name in tuned],
+        "others": [entry for entry in entries if entry[0].name not in tuned],
+    }
+    return {
+        "pairs": sum(matches.pairs for _, matches in entries),
+        "pooled": _reliability(entries, truth_px, bins),
+        "splits": [
+            {
+                "label": label,
+                "pairs": sum(matches.pairs for _, matches in members),
+                "reliability": _reliability(members, truth_px, bins),
+            }
+            for label, members in splits.items()
+            if tuned and members
+        ],
+    }
+
+
+def _parts(entries: Sequence[Entry], truth_px: float, bins: int) -> list[dict[str, Any]]:
+    """Judge parts of the matches, and all of them by other thresholds."""
+    below, above = (
+        _reliability(entries, truth_px, bins, part=part)
+        for part in (_right, lambda matches: ~_right(matches))
+    )
+    parts = [
+        (f"pose error below {_POSE_DEG:g}°", below),
+        (f"pose error of {_POSE_DEG:g}° or more", above),
+    ]
+    fine = [entry for entry in entries if not _coarse(entry[1], truth_px)]
+    if 0 < len(fine) < len(entries):
+        parts.append(("sets without coarse poses", _reliability(fine, truth_px, bins)))
+    lined = [entry for entry in entries if entry[1].known is None]
+    for pixels in _OTHER_PX if lined else ():
+        if pixels != truth_px:
+            label = f"epipolar truth at {pixels:g} px"
+            parts.append((label, _reliability(lined, pixels, bins)))
+    return [{"label": label, "reliability": found} for label, found in parts]
+
+
+def _all(
+    entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
+) -> list[dict[str, Any]]:
+    """Judge everything together, exact truth and epipolar truth apart."""
+    result = []
+    for kind in dict.fromkeys(_kind(matches) for _, matches in entries):
+        mine = [entry for entry in entries if _kind(entry[1]) == kind]
+        result.append({"truth": kind, **_pooled(mine, tuned, truth_px, bins)})
+    return result
+
+
+def _truth(matches: SetMatches, pixels: float) -> BoolArray:
+    """Take what is known, else the epipolar truth."""
+    return _epipolar_truth(matches, pixels) if matches.known is None else matches.known
+
+
+def _epipolar_truth(matches: SetMatches, pixels: float) -> BoolArray:
+    return matches.distance_px < pixels
+
+
+def _reliability(
+    entries: Sequence[Entry],
+    pixels: float,
+    bins: int,
+    *,
+    truth: Callable[[SetMatches, float], BoolArray] = _truth,
+    part: Callable[[SetMatches], BoolArray] | None = None,
+) -> dict[str, Any] | None:
+    """Pool matches of sets, or a part of them; None without any.
+
+    All that is said of a pair, by any repetition and representation, is resampled together, within
+    its set.
+    """
+    columns: list[list[Any]] = [[], [], [], []]
+    names = list(dict.fromkeys(source.name for source, _ in entries))
+    for source, matches in entries:
+        kept = np.ones(len(matches), np.bool_) if part is None else part(matches)
+        stratum = np.full(len(matches), names.index(source.name))
+        values = (matches.probability, truth(matches, pixels), matches.pair, stratum)
+        for column, value in zip(columns, values, strict=True):
+            column.append(value[kept])
+    probability, true, groups, strata = (np.concatenate(column) for column in columns)
+    if not len(probability):
+        return None
+    return reliability(probability, true, bins, groups=groups, strata=strata).to_dict()
+
+
+def _kind(matches: SetMatches) -> str:
+    return "epipolar" if matches.known is None else "exact"
+
+
+def _right(matches: SetMatches) -> BoolArray:
+    """Mask of the matches whose pose counts as right."""
+    return matches.error_deg < _POSE_DEG
+
+
+def _median_px(matches: SetMatches) -> float | None:
+    """Median distance of the matches of right poses from their true lines; None without any."""
+    distances = matches.distance_px[_right(matches)]
+    median = float(np.median(distances)) if len(distances) else np.inf
+    return median if np.isfinite(median) else None
+
+
+def _coarse(matches: SetMatches, truth_px: float) -> bool:
+    """Whether the set's own poses are too coarse to judge matches by their lines."""
+    median = _median_px(matches)
+    return matches.known is None and median is not None and median > _COARSE * truth_px
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """Calibration of every set, and of parts of each representation."""
+    return [_set_table(data), _part_table(data)]
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say what was run, what counts as true, and what follows."""
+    settings = data["settings"]
+    kinds = {entry["truth"] for run in data["runs"] for entry in run["sets"]}
+    sentences = [
+        f'Matches of "auto" on the first {settings["association"]["max_edges"]} edges, unfiltered: '
+        f"{budget_text(settings)}, {seeds_text(settings)} a pair."
+    ]
+    if "exact" in kinds:
+        sentences.append(
+            "Exact truth: the two keypoints are images of the same 3D point, which synthetic "
+            "scenes know."
+        )
+    if "epipolar" in kinds:
+        sentences.append(
+            f"Epipolar truth: the Sampson distance under the true pose is below "
+            f"{settings['truth_px']:g} px at working size and both depths are positive. A wrong "
+            "match that lies on the line by chance counts as true, and where the true poses are "
+            "coarse, right matches count as wrong."
+        )
+    sentences += [
+        f"The expected calibration error (ECE) is the mean distance between probability and share "
+        f"true over {settings['bins']} bins of equal width, by their matches. Intervals resample "
+        "pairs of images within their set, as matches of a pair are not independent. Chance makes "
+        "an ECE larger, never smaller: with few pairs it is rather too high.",
+        "In pooled numbers every match has the same weight, so that sets with too high and with "
+        "too low probabilities cancel; in the mean of the sets' own ECE they do not. A constant "
+        "probability equal to the share true s has a Brier score of s (1 - s).",
+        *(_verdict(run) for run in data["runs"]),
+        *_coarse_sets(data),
+        *_not_judged(data),
+    ]
+    if settings["tuned_on"]:
+        sentences.append(
+            f"The probabilities were fitted on {listed(settings['tuned_on'])}; numbers pooled over "
+            '"others" leave these sets out.'
+        )
+    return sentences + left_out(data)
+
+
+def _coarse_sets(data: dict[str, Any]) -> list[str]:
+    """Name the sets whose true poses are too coarse to decide what is true."""
+    names = [
+        f"{entry['title']} ({run['representation']})"
+        for run in data["runs"]
+        for entry in run["sets"]
+        if entry["coarse"]
+    ]
+    if not names:
+        return []
+    settings = data["settings"]
+    return [
+        f"Coarse poses: on {listed(names)} even matches of poses within {settings['pose_deg']:g}° "
+        f"are more than {settings['coarse_px']:g} px from their lines in the median. Their share "
+        "true depends on the true poses more than on the matches; the second table also has the "
+        "numbers pooled without them."
+    ]
+
+
+def _verdict(run: dict[str, Any]) -> str:
+    found = run["pooled"]
+    if found is None:
+        return f"{run['representation']}: no match."
+    gap = found["mean_probability"] - found["mean_truth"]
+    words = "too high" if gap > 0 else "too low"
+    verdict = "calibrated on average" if abs(gap) < _SAME else f"{words} by {abs(gap):.3f}"
+    return (
+        f"{run['representation']}: {found['mean_probability']:.3f} is the mean "
+        f"probability and {found['mean_truth']:.3f} the share true, {verdict}; ECE {_ece(found)}."
+    )
+
+
+def _not_judged(data: dict[str, Any]) -> list[str]:
+    """Count what could not be judged."""
+    entries = [entry for run in data["runs"] for entry in run["sets"]]
+    unmatched = sum(entry["unmatched"] for entry in entries)
+    sentences = []
+    if unmatched:
+        sentences.append(f"Estimates without a match, about which nothing is said: {unmatched}.")
+    return sentences
+
+
+def _set_table(data: dict[str, Any]) -> Table:
+    """One row a set; its epipolar truth beside where the exact one is known."""
+    header = ["Representation", "Set", "pairs", "truth", "median px", *_NUMBERS]
+    rows: Rows = []
+    tuned = data["settings"]["tuned_on"]
+    for run in data["runs"]:
+        name = run["representation"]
+        for entry in run["sets"]:
+            about = [name, entry["title"], str(entry["pairs"]), entry["truth"]]
+            about[1] += "†" if entry["name"] in tuned else ""
+            median = "–" if entry["median_px"] is None else f"{entry['median_px']:.2f}"
+            rows.append([*about, median, *_numbers(entry["reliability"])])
+            if "epipolar" in entry:
+                also = ["", "", "", "epipolar", "", *_numbers(entry["epipolar"])]
+                rows.append(dim(also))
+            name = ""
+        if len(run["sets"]) > 1:
+            rows += _pooled_rows("", run, _kinds(run))
+            rows.append(["", _MEAN, *[""] * 6, *_means(run)])
+    if len(data["runs"]) > 1:
+        for i, entry in enumerate(data["all"]):
+            rows += _pooled_rows("" if i else "all", entry, entry["truth"])
+    rows += missing_rows(data, len(header))
+    about = [
+        "Median px: distance of the matches of poses within "
+        f"{data['settings']['pose_deg']:g}° from their epipolar lines under the true pose."
+    ]
+    about += ["† The probabilities were fitted on this set."] if tuned else []
+    return Table("Calibration of match_probability", header, rows, about)
+
+
+def _pooled_rows(first: str, entry: dict[str, Any], truth: str) -> Rows:
+    """Make the row of what is pooled, and those of the sets fitted on and of the others."""
+    rows: Rows = [[first, _POOLED, str(entry["pairs"]), truth, "", *_numbers(entry["pooled"])]]
+    for split in entry["splits"]:
+        label = f"{_POOLED}, {split['label']}"
+        rows.append(["", label, str(split["pairs"]), truth, "", *_numbers(split["reliability"])])
+    return rows
+
+
+def _part_table(data: dict[str, Any]) -> Table:
+    """Show what the calibration depends on: whether the pose is right, and what counts as true."""
+    header = ["Representation", "part", *_NUMBERS]
+    rows: Rows = []
+    for run in data["runs"]:
+        rows.append([run["representation"], "all matches", *_numbers(run["pooled"])])
+        rows += [["", part["label"], *_numbers(part["reliability"])] for part in run["parts"]]
+    return Table(
+        "Calibration by pose error and by truth",
+        header,
+        rows,
+        [
+            "A probability is that of a match, whether or not the pose is right: what is said of "
+            "the matches of wrong poses counts. One pair alone has no interval, [–]."
+        ],
+    )
+
+
+def _numbers(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return ["0", "–", "–", "–", "–"]
+    return [
+        f"{found['total']:,}",
+        f"{found['mean_probability']:.3f}",
+        f"{found['mean_truth']:.3f}",
+        _ece(found),
+        f"{found['brier']:.3f}",
+    ]
+
+
+def _means(run: dict[str, Any]) -> list[str]:
+    """Mean ECE and Brier score of the sets that have matches."""
+    found = [entry["reliability"] for entry in run["sets"] if entry["reliability"] is not None]
+    if not found:
+        return ["–", "–"]
+    return [f"{sum(one[name] for one in found) / len(found):.3f}" for name in ("ece", "brier")]
+
+
+def _ece(found: dict[str, Any]) -> str:
+    if found["ece_interval"] is None:
+        return f"{found['ece']:.3f} [–]"
+    low, high = found["ece_interval"]
+    return f"{found['ece']:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _kinds(run: dict[str, Any]) -> str:
+    kinds = {entry["truth"] for entry in run["sets"]}
+    return kinds.pop() if len(kinds) == 1 else "each its own"
+
+
+def diagrams(data: dict[str, Any]) -> Figure:
+    """Draw what was said against what is true, one panel a representation, its sets pooled.
+
+    A hollow mark is a bin that only one pair is in. Where some sets were fitted on, they and the
+    others are two lines, and error and histogram are those of the others.
+    """
+    runs = data["runs"]
+    rows = max(1, -(-len(runs) // _COLUMNS))
+    # Five panels are better as three and two.
+    columns = max(1, -(-len(runs) // rows))
+    figure = new_figure(min(PAGE_CM, 2.0 + _PANEL_CM * columns), 6.6 * rows)
+    grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3, 1] * rows)
+    drawn: dict[str, Any] = {}
+    for i, run in enumerate(runs):
+        row, column = 2 * (i // columns), i % columns
+        upper = figure.add_subplot(grid[row, column])
+        lower = figure.add_subplot(grid[row + 1, column], sharex=upper)
+        lines = _lines(run)
+        name = next((name for name in ("pooled", _UNSEEN, _FITTED) if name in lines), "")
+        _frame(upper, _title(run["representation"], name, lines.get(name)))
+        for label, found in lines.items():
+            drawn[label] = _line(upper, label, found)
+        if lines:
+            _histogram(lower, lines[name])
+        else:
+            upper.text(0.5, 0.5, "no match", ha="center", va="center", color=GREY)
+        lower.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        lower.grid(visible=False, axis="x")
+        if column == 0:
+            upper.set_ylabel("share true")
+            lower.set_ylabel("matches")
+    figure.supxlabel("match_probability", fontsize=7.5, color=INK)
+    if set(drawn) & {_FITTED, _UNSEEN}:
+        legend_above(figure, list(drawn.values()))
+    return figure
+
+
+def _lines(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Choose what a panel shows, by name: all sets together, or those fitted on and the others."""
+    found = {split["label"]: split["reliability"] for split in run["splits"]}
+    return {
+        label: one for label, one in (found or {"pooled": run["pooled"]}).items() if one is not None
+    }
+
+
+def _title(representation: str, name: str, found: dict[str, Any] | None) -> str:
+    if found is None:
+        return f"{representation}\n"
+    fitted = ", tuned on" if name == _FITTED else ""
+    ends = ""
+    if found["ece_interval"] is not None:
+        low, high = found["ece_interval"]
+        ends = f" [{low:.3f}, {high:.3f}]"
+    return f"{representation}{fitted}\nECE {found['ece']:.3f}{ends}"
+
+
+def _frame(axis: Any, title: str) -> None:
+    axis.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=0.8, linestyle="--", zorder=1)
+    axis.set_title(title)
+    axis.set_xlim(0.0, 1.0)
+    axis.set_ylim(-0.02, 1.02)
+    axis.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    axis.tick_params(axis="x", labelbottom=False)
+
+
+def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
+    keys = ("probability", "share", "low", "high")
+    bins = [
+        values
+        for values in zip(*(found[key] for key in keys), strict=True)
+        if values[0] is not None
+    ]
+    # A bin of one pair has no interval; a hollow mark keeps it from looking certain.
+    lone = [values for values in bins if values[2] is None]
+    if lone:
+        axis.plot(
+            [values[0] for values in lone],
+            [values[1] for values in lone],
+            linestyle="none",
+            markerfacecolor="white",
+            clip_on=False,
+            zorder=4,
+            **_STYLES[label],
+        )
+    said, share = ([values[i] for values in bins] for i in range(2))
+    low, high = ([values[1] if values[i] is None else values[i] for values in bins] for i in (2, 3))
+    return axis.errorbar(
+        said,
+        share,
+        # A percentile interval need not hold the value.
+        yerr=[
+            [max(0.0, s - end) for s, end in zip(share, low, strict=True)],
+            [max(0.0, end - s) for s, end in zip(share, high, strict=True)],
+        ],
+        linestyle="-",
+        linewidth=0.9,
+        elinewidth=0.9,
+        capsize=1.8,
+        clip_on=False,
+        label=label,
+        **_STYLES[label],
+    )
+
+
+def _histogram(axis: Any, found: dict[str, Any]) -> None:
+    edges = found["edges"]
+    widths = [b - a for a, b in itertools.pairwise(edges)]
+    axis.bar(
+        edges[:-1], found["count"], widths, align="edge", color=LIGHT, edgecolor=GREY, linewidth=0.5
+    )
+    # Most matches are in the last bin; the others would not be seen.
+    axis.set_yscale("log")
+    axis.set_ylim(0.7, 2.0 * max(found["count"]))
+    axis.minorticks_off()
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"calibration_reliability": diagrams}

@@ -1,0 +1,639 @@
+"""Diagnose a representation: recall against number of candidates, by layer and debias rank.
+
+Patches of two views are associated by mutual K-nearest neighbours without a cap; depth and poses
+only judge the edges. How much of the truth is kept, and what does it cost?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from manymatch._validate import integer
+from manymatch_lab.cells import dim
+from manymatch_lab.dense_pairs import (
+    NOTHING,
+    PAPER_BACKBONE,
+    PAPER_RANK,
+    Bins,
+    Choice,
+    DepthSets,
+    PatchSettings,
+    Taus,
+    bin_notes,
+    filled_bins,
+    known_curve,
+    parsed_choice,
+    recall_cells,
+)
+from manymatch_lab.evaluate.protocol import unequal
+from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.measures.recall import (
+    TAUS_CM,
+    descriptor_recall,
+    frontier_regret,
+    interpolated_gap,
+)
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.style import (
+    COLOURS,
+    GREY,
+    INK,
+    LINES,
+    MARKERS,
+    PAGE_CM,
+    legend_line,
+    new_figure,
+    panels,
+    shades,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from manymatch.io.pairs import Pair
+    from manymatch_lab.datasets.dataset import Dataset
+    from manymatch_lab.dense_pairs import PatchSource
+    from manymatch_lab.measures.recall import RecallCurve
+
+QUESTION = "How much of the truth do several candidates keep, by layer and debias rank?"
+EXAMPLE = (
+    "manymatch-lab diagnose folder_with_depth --backbone efficientnet-lite0:5-10:0,10,40 "
+    "--tau 10,20,50 --bins 0,20,40 --limit 4"
+)
+#: What the paper measured: backbone, layers, ranks.
+PAPER = (
+    Choice(PAPER_BACKBONE, tuple(range(16, 25)), tuple(range(0, 601, 100))),
+    Choice("dinov2-vitl14-reg", tuple(range(16, 25)), (0,)),
+)
+
+#: Its set and the number of its pairs, the largest K, the viewpoint bins.
+PAPER_SET, PAPER_PAIRS, PAPER_K = "navi-wild-diagnostic", 1_500, 8
+PAPER_BINS = (0.0, 40.0, 80.0, 120.0)
+
+_SHOWN_KS = (1, 2, 3, 5, 8)
+_ROW_CM = 8.2
+# A curve: numbers of edges and recalls at K = 1, 2, ...
+_Curve = tuple[list[float], list[float]]
+
+
+def run(
+    sets: DepthSets,
+    *,
+    backbone: Annotated[
+        Sequence[str],
+        "NAME, NAME:LAYERS or NAME:LAYERS:RANKS, such as dinov3-vitl16:16-24:0,200; may be "
+        "repeated. By default what the paper measured: DINOv3, and DINOv2 without debiasing.",
+    ] = (),
+    layers: Annotated[
+        tuple[int, ...] | None,
+        "Blocks from 1, such as 16-24, of backbones that say none; by default the paper's, or the "
+        "last one.",
+    ] = None,
+    debias: Annotated[
+        tuple[int, ...] | None,
+        "Ranks of the positional subspace, such as 0,100,200, of backbones that say none; by "
+        "default the paper's, or 0.",
+    ] = None,
+    k: Annotated[int, "Largest number of candidates K."] = PAPER_K,
+    bins: Bins = PAPER_BINS,
+    tau: Taus = TAUS_CM,
+    rank: Annotated[
+        int | None,
+        "Debias rank at which layers are compared; by default 200 where it was tested, else the "
+        "one that gains most over the lowest rank at the same number of edges.",
+    ] = None,
+    settings: PatchSettings | None = None,
+) -> dict[str, Any]:
+    """Measure correspondence recall against association count, by layer, debias rank and K."""
+    integer(k, "k", 1)
+    how = settings or PatchSettings()
+    choices = chosen_backbones(backbone, layers, debias)
+    if how.weights is not None and len(choices) > 1:
+        raise ValueError(
+            f"weights must be left out with several backbones, got them with {len(choices)}"
+        )
+    runs = []
+    for dataset, source in itertools.product(sets.datasets, [how.source(c) for c in choices]):
+        entry = sets.measure(
+            dataset,
+            source,
+            lambda pair, d=dataset, s=source: _measured(d, s, pair, k, tau),  # type: ignore[misc]
+            {"experiment": "diagnose", "k": k, "taus_cm": list(tau)},
+            bins,
+        )
+        for curve in entry["curves"]:
+            curve["layer"], curve["rank"] = curve.pop("key")
+        runs.append(
+            {
+                **entry,
+                "backbone": source.backbone.name,
+                "layers": list(source.layers),
+                "num_layers": source.backbone.num_layers,
+                "strides": [source.backbone.stride_of(layer) for layer in source.layers],
+                "ranks": list(source.ranks),
+                "longest": source.longest,
+                "summary": _summary(entry["curves"], source.ranks, rank),
+            }
+        )
+    return {
+        "differs_from_paper": [
+            *unequal("backbones", list(map(_choice_text, choices)), list(map(_choice_text, PAPER))),
+            *unequal("k", k, PAPER_K),
+            *dense_differences(runs, bins, tau, how),
+        ],
+        "k": k,
+        "taus_cm": list(tau),
+        "bounds_deg": list(bins),
+        "runs": runs,
+    }
+
+
+def _choice_text(choice: Choice) -> str:
+    layers, ranks = (",".join(map(str, part or ())) for part in (choice.layers, choice.ranks))
+    return f"{choice.name}:{layers}:{ranks}"
+
+
+def dense_differences(
+    runs: Sequence[dict[str, Any]],
+    bins: Sequence[float],
+    taus_cm: Sequence[float],
+    settings: PatchSettings,
+) -> list[str]:
+    """Say in which points the measuring of recall differs from the paper's."""
+    names = [entry["set"] for entry in runs]
+    texts = [
+        *unequal("bins", tuple(bins), PAPER_BINS),
+        *unequal("tau", tuple(taus_cm), TAUS_CM),
+    ]
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name == "weights":
+            texts += ["random weights"] if value == "random" else []
+        elif field.name not in ("device", "offline"):
+            texts += unequal(field.name, value, field.default)
+    texts += unequal("sets", sorted(set(names)), [PAPER_SET])
+    for entry in runs:
+        if entry["set"] == PAPER_SET:
+            texts += unequal(f"pairs of {PAPER_SET}", entry["pairs"], PAPER_PAIRS)
+    return list(dict.fromkeys(texts))
+
+
+def chosen_backbones(
+    backbone: Sequence[str], layers: tuple[int, ...] | None, debias: tuple[int, ...] | None
+) -> list[Choice]:
+    """Complete the backbones by the common layers and ranks, then by the paper's."""
+    if not backbone and (layers, debias) != (None, None):
+        raise ValueError("backbone must be given with layers or debias, got none")
+    known = {choice.name: choice for choice in PAPER}
+    result = []
+    for choice in map(parsed_choice, backbone):
+        default = known.get(choice.name, choice)
+        result.append(
+            Choice(
+                choice.name,
+                choice.layers or layers or default.layers,
+                choice.ranks or debias or default.ranks,
+            )
+        )
+    return result or list(PAPER)
+
+
+def _measured(
+    dataset: Dataset, source: PatchSource, pair: Pair, k: int, taus_cm: Sequence[float]
+) -> Iterable[tuple[tuple[int, int], RecallCurve]]:
+    for layer, rank, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
+        yield (layer, rank), descriptor_recall(truth, desc0, desc1, k)
+
+
+def _summary(
+    entries: Sequence[dict[str, Any]], ranks: Sequence[int], rank: int | None
+) -> dict[str, Any]:
+    """Regret of every layer at every rank, gaps between ranks, and what was selected."""
+    curves: dict[tuple[int, int, int], _Curve] = {
+        (entry["layer"], entry["rank"], entry["bin"]): (entry["edges"], entry["recall"])
+        for entry in entries
+        if None not in entry["recall"]
+    }
+    regrets: list[dict[str, Any]] = [
+        {"rank": s, "layer": layer, "regret": float(np.mean(values)), "by_bin": values}
+        for s in ranks
+        for layer, values in _regret(curves, s).items()
+    ]
+    gaps = [_gap(curves, a, b) for a, b in itertools.pairwise(ranks)]
+    shown = _shown_rank(curves, ranks, rank)
+    at_rank = [entry for entry in regrets if entry["rank"] == shown]
+    best = min(at_rank, key=lambda entry: entry["regret"], default=None)
+    return {
+        "rank": shown,
+        "layer": None if best is None else best["layer"],
+        "regrets": regrets,
+        "gaps": [gap for gap in gaps if gap is not None],
+    }
+
+
+def _regret(curves: dict[tuple[int, int, int], _Curve], rank: int) -> dict[int, list[float]]:
+    """Mean regret over K of every layer in every bin, against the frontier at one rank."""
+    result: dict[int, list[float]] = {}
+    for place in sorted({place for _, s, place in curves if s == rank}):
+        layers = {
+            layer: curve for (layer, s, at), curve in curves.items() if (s, at) == (rank, place)
+        }
+        for layer, regret in frontier_regret(layers).items():
+            result.setdefault(layer, []).append(float(regret.mean()))
+    return result
+
+
+def _gap(
+    curves: dict[tuple[int, int, int], _Curve], first: int, second: int
+) -> dict[str, Any] | None:
+    """Compare two ranks at equal numbers of edges, averaged over layers and bins."""
+    found = [
+        interpolated_gap(curve, curves[layer, second, place])
+        for (layer, s, place), curve in curves.items()
+        if s == first and (layer, second, place) in curves
+    ]
+    shared = [gap for gap in found if not np.isnan(gap[0])]
+    if not shared:
+        return None
+    absolute, signed = np.mean(shared, axis=0).tolist()
+    return {
+        "ranks": [first, second],
+        "absolute": absolute,
+        "signed": signed,
+        "curves": len(shared),
+        "without_range": len(found) - len(shared),
+    }
+
+
+def _shown_rank(
+    curves: dict[tuple[int, int, int], _Curve], ranks: Sequence[int], wanted: int | None
+) -> int:
+    """Choose the rank at which layers are compared."""
+    if wanted is not None:
+        if wanted not in ranks:
+            tested = ", ".join(map(str, ranks))
+            raise ValueError(f"rank must be one that is tested ({tested}), got {wanted}")
+        return wanted
+    if PAPER_RANK in ranks:
+        return PAPER_RANK
+    gains = {s: _gap(curves, ranks[0], s) for s in ranks[1:]}
+    known = {s: gap["signed"] for s, gap in gains.items() if gap is not None}
+    best = max(known, key=lambda s: known[s], default=ranks[0])
+    return best if known.get(best, 0.0) > 0.0 else ranks[0]
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """Recall by K, the gain of K = 5, regret by layer and rank, gaps between ranks."""
+    result = []
+    for entry in data["runs"]:
+        where = f"{entry['title']}, {entry['backbone']}"
+        result.append(_recall_table(entry, data["k"], where))
+        result.append(_gain_table(entry, data["k"], where))
+        if len(entry["layers"]) > 1:
+            result.append(_regret_table(entry, where))
+        if entry["summary"]["gaps"]:
+            result.append(_gap_table(entry, where))
+    return result
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say how recall is measured, and what limits the numbers."""
+    taus = ", ".join(f"{tau:g}" for tau in data["taus_cm"])
+    result = [
+        "Recall is the share of patches with a true partner that keep an edge to one, mean of both "
+        f"images, of pairs, of objects and of the thresholds {taus} cm. Association is mutual "
+        "K-nearest neighbours without a cap over all patches; depth only judges."
+    ]
+    for entry in data["runs"]:
+        where = f"{entry['title']}, {entry['backbone']}"
+        result += bin_notes(entry, data["taus_cm"], where)
+        if len(set(entry["strides"])) > 1:
+            result.append(
+                f"{where}: layers differ in stride ({_strides(entry)}), so their patches differ "
+                "in number and their edges compare unequal grids."
+            )
+        result += [f"{where}: {note}" for note in entry["notes"]]
+    return list(dict.fromkeys(result))
+
+
+def shown_layers(entry: dict[str, Any]) -> list[int]:
+    """Return the selected layer and the last one that was tested."""
+    chosen = entry["summary"]["layer"]
+    return list(
+        dict.fromkeys([entry["layers"][-1] if chosen is None else chosen, entry["layers"][-1]])
+    )
+
+
+def gain_k(k: int) -> int:
+    """Return the K to which K = 1 is compared: 5 where it was measured."""
+    return min(5, k)
+
+
+def is_papers(entry: dict[str, Any]) -> bool:
+    """Whether the paper measured the same."""
+    return (entry["set"], entry["backbone"]) == ("navi-wild-diagnostic", PAPER_BACKBONE)
+
+
+def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
+    ks = [n for n in _SHOWN_KS if n <= k]
+    rank = entry["summary"]["rank"]
+    rows: list[list[str | Cell]] = []
+    for layer in shown_layers(entry):
+        for place, info in filled_bins(entry):
+            curve = known_curve(entry, place, layer=layer, rank=rank)
+            rows.append([f"layer {layer}, {info['name']}", *recall_cells(curve, ks)])
+    return Table(
+        f"Recall in percent (edges a pair), {where}, debias {rank}",
+        ["", *(f"K = {n}" for n in ks)],
+        rows,
+    )
+
+
+def _gain_table(entry: dict[str, Any], k: int, where: str) -> Table:
+    paper = paper_numbers("layers")
+    last = gain_k(k)
+    rank, layer = entry["summary"]["rank"], shown_layers(entry)[0]
+    header = [""]
+    ours: list[str | Cell] = [f"layer {layer}, debias {rank}"]
+    for place, info in filled_bins(entry):
+        header.append(info["name"])
+        curve = known_curve(entry, place, layer=layer, rank=rank)
+        ours.append(_pp(curve["recall"][last - 1] - curve["recall"][0]) if curve else NOTHING)
+    rows = [ours]
+    texts = [f"+{gain:.1f}" for gain in paper["gain_pp"]]
+    same = [f"[{a}°, {b}°)" for a, b in paper["bins"]] == header[1:]
+    result_notes = []
+    if same:
+        rows.append([*dim([paper["label"], *texts])])
+    else:
+        bins = ", ".join(
+            f"{text} in [{a}°, {b}°)" for text, (a, b) in zip(texts, paper["bins"], strict=True)
+        )
+        result_notes.append(f"For orientation ({paper['label']}): {bins}.")
+    return Table(
+        f"Gain in recall from K = 1 to K = {last}, points, {where}", header, rows, result_notes
+    )
+
+
+def _regret_table(entry: dict[str, Any], where: str) -> Table:
+    paper = paper_numbers("layers")
+    ranks = entry["ranks"]
+    regret = {(r["layer"], r["rank"]): r["regret"] for r in entry["summary"]["regrets"]}
+    best = {
+        s: min((value for (_, t), value in regret.items() if t == s), default=None) for s in ranks
+    }
+    rows: list[list[str | Cell]] = []
+    for layer, stride in zip(entry["layers"], entry["strides"], strict=True):
+        cells: list[str | Cell] = []
+        for s in ranks:
+            value = regret.get((layer, s))
+            text = NOTHING if value is None else f"{100 * value:.2f}"
+            cells.append(Cell(text, bold=value is not None and value == best[s]))
+        rows.append([f"layer {layer} (stride {stride})", *cells])
+    rank = paper["rank"]
+    if is_papers(entry) and rank in ranks:
+        for layer, value in paper["regret_pp"].items():
+            texts = [f"{value:.2f}" if s == rank else "" for s in ranks]
+            rows.append([*dim([f"paper, layer {layer}", *texts])])
+        remarks = []
+    else:
+        words = " and ".join(f"{v:.2f} for layer {n}" for n, v in paper["regret_pp"].items())
+        remarks = [f"For orientation (paper, DINOv3, s = {rank}, NAVI-Wild): {words}."]
+    return Table(
+        f"Mean frontier regret in points by layer and debias rank, {where}",
+        ["", *(f"s = {s}" for s in ranks)],
+        rows,
+        [
+            "Ranks are not compared with each other: each column has a frontier of its own.",
+            *remarks,
+        ],
+    )
+
+
+def _gap_table(entry: dict[str, Any], where: str) -> Table:
+    paper = paper_numbers("ranks")
+    rows: list[list[str | Cell]] = [
+        [
+            f"s = {gap['ranks'][0]} → {gap['ranks'][1]}",
+            f"{100 * gap['absolute']:.2f}",
+            _pp(gap["signed"], 2),
+            str(gap["curves"]),
+        ]
+        for gap in entry["summary"]["gaps"]
+    ]
+    low, high = paper["later_gap_pp"]
+    label = "paper" if is_papers(entry) else paper["label"]
+    rows += [
+        [Cell(text, dim=True) for text in texts]
+        for texts in (
+            (f"{label}, s = 0 → 100", "", f"+{paper['first_gain_pp']:.2f}", "27"),
+            (f"{label}, adjacent from 100 to 600", f"{low:.2f} to {high:.2f}", "", "27"),
+        )
+    ]
+    return Table(
+        f"Recall between adjacent debias ranks at the same number of edges, points, {where}",
+        ["", "mean absolute gap", "mean gain", "curves"],
+        rows,
+        [
+            "Curves are interpolated at 201 budgets over the counts that both reach, and averaged "
+            "over layers and bins."
+        ],
+    )
+
+
+def _strides(entry: dict[str, Any]) -> str:
+    pairs: dict[int, list[int]] = {}
+    for layer, stride in zip(entry["layers"], entry["strides"], strict=True):
+        pairs.setdefault(stride, []).append(layer)
+    return ", ".join(f"{stride}: {_range(layers)}" for stride, layers in pairs.items())
+
+
+def _range(layers: Sequence[int]) -> str:
+    return f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
+
+
+def _pp(value: float, digits: int = 1) -> str:
+    return f"{100 * value:+.{digits}f}"
+
+
+def layer_selection(data: dict[str, Any]) -> Figure:
+    """Trajectories of K at the compared rank, a panel a set and backbone."""
+    runs = data["runs"]
+    figure, axes = panels(len(runs), 2, PAGE_CM if len(runs) > 1 else 0.7 * PAGE_CM, _ROW_CM)
+    for axis, entry in zip(axes, runs, strict=True):
+        strong = shown_layers(entry)
+        colours = shades(entry["layers"], 0.15, 0.9)
+        colours |= {strong[-1]: COLOURS[1]} | {strong[0]: COLOURS[0]}
+        for layer in sorted(entry["layers"], key=lambda n: n in strong):
+            _trajectories(axis, entry, layer, colours[layer], layer in strong)
+        _arrows(axis, entry, strong[0], data["k"])
+        rank = entry["summary"]["rank"]
+        raw = f"debias {rank}" if rank else "raw"
+        axis.set_title(f"{entry['title']}: {entry['backbone']}, {raw}")
+        axis.set_xlabel("associations a pair")
+        axis.set_ylabel("correspondence recall (%)")
+        axis.margins(y=0.09)
+        axis.set_ylim(bottom=0)
+        counts_on(axis)
+        _legends(axis, entry, colours, strong)
+    return figure
+
+
+def rank_sweep(data: dict[str, Any]) -> Figure:
+    """One panel a layer; colours are ranks, line styles are bins."""
+    runs = [entry for entry in data["runs"] if len(entry["ranks"]) > 1] or data["runs"]
+    columns = 3
+    heights = [-(-len(entry["layers"]) // columns) for entry in runs]
+    figure = new_figure(PAGE_CM, 4.4 * sum(heights) + 1.2 * len(runs))
+    parts = figure.subfigures(
+        len(runs), 1, squeeze=False, height_ratios=[4.4 * rows + 1.2 for rows in heights]
+    ).ravel()
+    for part, rows, entry in zip(parts, heights, runs, strict=True):
+        width = min(columns, len(entry["layers"]))
+        axes = part.subplots(rows, width, squeeze=False, sharey=True).ravel().tolist()
+        for axis in axes[len(entry["layers"]) :]:
+            axis.set_axis_off()
+        colours = {0: COLOURS[1]} | shades([s for s in entry["ranks"] if s], 0.85, 0.0)
+        for place, (axis, layer) in enumerate(zip(axes, entry["layers"], strict=False)):
+            for rank in entry["ranks"]:
+                for curve in _curves(entry, layer, rank):
+                    axis.plot(
+                        curve["edges"],
+                        _percent(curve),
+                        color=colours[rank],
+                        linestyle=LINES[curve["bin"] % len(LINES)],
+                        marker=".",
+                        markersize=2.5,
+                        linewidth=0.9,
+                    )
+            axis.set_title(f"layer {layer}")
+            counts_on(axis)
+            if place % width == 0:
+                axis.set_ylabel("recall (%)")
+            if place >= len(entry["layers"]) - width:
+                axis.set_xlabel("associations a pair")
+        handles = [legend_line(f"s = {s}", color=colours[s]) for s in entry["ranks"]]
+        handles += [
+            legend_line(info["name"], color=INK, linestyle=LINES[i % len(LINES)])
+            for i, info in enumerate(entry["bins"])
+            if info["pairs"]
+        ]
+        part.suptitle(f"{entry['title']}: {entry['backbone']}", fontsize=8.5)
+        part.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=len(handles) if len(handles) <= 8 else -(-len(handles) // 2),
+        )
+    return figure
+
+
+def _trajectories(axis: Axes, entry: dict[str, Any], layer: int, colour: str, strong: bool) -> None:
+    for curve in _curves(entry, layer, entry["summary"]["rank"]):
+        axis.plot(
+            curve["edges"],
+            _percent(curve),
+            color=colour,
+            linestyle="-" if strong else "--",
+            linewidth=1.4 if strong else 0.7,
+            marker=MARKERS[curve["bin"] % len(MARKERS)],
+            markersize=4 if strong else 2.5,
+            markerfacecolor=colour if strong else "white",
+            markeredgewidth=0.6,
+            alpha=1.0 if strong else 0.8,
+            zorder=3 if strong else 2,
+        )
+
+
+def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
+    """Point from K = 1 to K = 5 of the selected layer, with the gain at its end."""
+    last = gain_k(k)
+    if last < 2:
+        return
+    curves = _curves(entry, layer, entry["summary"]["rank"])
+    ends = [100 * curve["recall"][last - 1] for curve in curves]
+    near = 0.1 * max((max(_percent(curve)) for curve in curves), default=0.0)
+    for curve in curves:
+        recall = _percent(curve)
+        # Below the point where another curve runs close above it.
+        below = any(0 < other - recall[last - 1] < near for other in ends)
+        start, end = (curve["edges"][0], recall[0]), (curve["edges"][last - 1], recall[last - 1])
+        axis.annotate(
+            "",
+            end,
+            start,
+            arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 0.9, "shrinkA": 3, "shrinkB": 3},
+            zorder=4,
+        )
+        axis.annotate(
+            f"{end[1] - start[1]:+.1f} pp",
+            end,
+            (0, -6 if below else 6),
+            textcoords="offset points",
+            ha="center",
+            va="top" if below else "bottom",
+            fontsize=7,
+            zorder=5,
+            bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8},
+        )
+
+
+def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong: list[int]) -> None:
+    last = "final" if strong[-1] == entry["num_layers"] else "last tested"
+    names = {strong[-1]: last, strong[0]: "selected"}
+    if strong[0] == strong[-1]:
+        names = {strong[0]: f"selected, {last}"}
+    handles = [
+        legend_line(
+            f"layer {layer}" + (f" ({names[layer]})" if layer in names else ""),
+            color=colours[layer],
+            linestyle="-" if layer in strong else "--",
+        )
+        for layer in entry["layers"]
+    ]
+    handles += [
+        legend_line(info["name"], color=GREY, linestyle="none", marker=MARKERS[i % len(MARKERS)])
+        for i, info in enumerate(entry["bins"])
+        if info["pairs"]
+    ]
+    axis.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=3,
+        fontsize=6.5,
+        handlelength=2.2,
+    )
+
+
+def counts_on(axis: Axes) -> None:
+    """Write numbers of edges along x, few and with separators."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _curves(entry: dict[str, Any], layer: int, rank: int) -> list[dict[str, Any]]:
+    return [
+        curve
+        for curve in entry["curves"]
+        if (curve["layer"], curve["rank"]) == (layer, rank) and None not in curve["recall"]
+    ]
+
+
+def _percent(curve: dict[str, Any]) -> list[float]:
+    return [100 * value for value in curve["recall"]]
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {
+    "layer_selection": layer_selection,
+    "rank_sweep": rank_sweep,
+}

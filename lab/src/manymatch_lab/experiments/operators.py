@@ -1,0 +1,319 @@
+"""Association operators: mutual, one-way and union K-nearest neighbours at equal cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from manymatch._validate import integer
+from manymatch.associate.neighbours import OPERATORS
+from manymatch_lab.cells import dim
+from manymatch_lab.dense_pairs import (
+    NOTHING,
+    PAPER_BACKBONE,
+    PAPER_LAYER,
+    PAPER_RANK,
+    Backbone,
+    Bins,
+    Debias,
+    DepthSets,
+    Layer,
+    PatchSettings,
+    Taus,
+    bin_notes,
+    filled_bins,
+    known_curve,
+    recall_cells,
+)
+from manymatch_lab.evaluate.protocol import unequal
+from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.experiments.diagnose import PAPER_BINS, dense_differences
+from manymatch_lab.measures.recall import TAUS_CM, descriptor_recall
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.style import COLOURS, PAGE_CM, new_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from manymatch.io.pairs import Pair
+    from manymatch_lab.datasets.dataset import Dataset
+    from manymatch_lab.dense_pairs import PatchSource
+    from manymatch_lab.measures.recall import RecallCurve
+
+QUESTION = "Mutual, one-way or union: which association keeps most truth per edge?"
+EXAMPLE = (
+    "manymatch-lab operators folder_with_depth --backbone efficientnet-lite0 --layer 10 "
+    "--tau 10,20,50 --bins 0,20"
+)
+#: Operators as people read them.
+TITLES = {"mutual": "mutual (MKNN)", "oneway": "one-way", "union": "union"}
+
+_PAPER_K = 16
+_SHOWN_KS = (1, 2, 3, 5, 8, 16)
+_STYLES = {
+    "mutual": (COLOURS[0], "o", (-3, 4), "right"),
+    "oneway": (COLOURS[1], "s", (0, 0), ""),
+    "union": (COLOURS[2], "^", (4, -8), "left"),
+}
+_LABELLED = (1, 2, 4, 8, 16)
+
+
+def run(
+    sets: DepthSets,
+    *,
+    backbone: Backbone = PAPER_BACKBONE,
+    layer: Layer = None,
+    debias: Debias = None,
+    k: Annotated[int, "Largest number of candidates K."] = _PAPER_K,
+    bins: Bins = PAPER_BINS,
+    tau: Taus = TAUS_CM,
+    settings: PatchSettings | None = None,
+) -> dict[str, Any]:
+    """Compare mutual, one-way and union K-nearest neighbours: recall against association count."""
+    integer(k, "k", 1)
+    how = settings or PatchSettings()
+    source = how.one_layer(backbone, layer, debias)
+    runs = []
+    for dataset in sets.datasets:
+        entry = sets.measure(
+            dataset,
+            source,
+            lambda pair, d=dataset: _measured(d, source, pair, k, tau),  # type: ignore[misc]
+            {"experiment": "operators", "k": k, "taus_cm": list(tau)},
+            bins,
+        )
+        for curve in entry["curves"]:
+            (curve["operator"],) = curve.pop("key")
+        places = range(len(entry["bins"]))
+        runs.append({**entry, "comparisons": [_comparison(entry, place, k) for place in places]})
+    return {
+        "differs_from_paper": [
+            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
+            *unequal("layer", source.layers[0], PAPER_LAYER),
+            *unequal("debias", source.ranks[0], PAPER_RANK),
+            *unequal("k", k, _PAPER_K),
+            *dense_differences(runs, bins, tau, how),
+        ],
+        "k": k,
+        "taus_cm": list(tau),
+        "bounds_deg": list(bins),
+        "backbone": source.backbone.name,
+        "layer": source.layers[0],
+        "rank": source.ranks[0],
+        "longest": source.longest,
+        "runs": runs,
+    }
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """Recall by K, recall at equal numbers of edges, and the paper's two comparisons."""
+    result = []
+    for entry in data["runs"]:
+        where = f"{entry['title']}, {_representation(data)}"
+        result.append(_recall_table(entry, data["k"], where))
+        result.append(_equal_table(entry, data["k"], where))
+        result += _comparison_tables(entry, data, where)
+    return result
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say how recall is measured, and what limits the numbers."""
+    taus = ", ".join(f"{tau:g}" for tau in data["taus_cm"])
+    result = [
+        "Recall as in the diagnosis, thresholds "
+        f"{taus} cm; no cap. One-way association is made in both directions, and counts and "
+        "recalls of the two graphs are averaged."
+    ]
+    for entry in data["runs"]:
+        result += bin_notes(entry, data["taus_cm"], entry["title"])
+        result += [f"{entry['title']}: {note}" for note in entry["notes"]]
+    return list(dict.fromkeys(result))
+
+
+def _measured(
+    dataset: Dataset, source: PatchSource, pair: Pair, k: int, taus_cm: Sequence[float]
+) -> Iterable[tuple[tuple[str], RecallCurve]]:
+    for _, _, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
+        for operator in OPERATORS:
+            yield (operator,), descriptor_recall(truth, desc0, desc1, k, operator)
+
+
+def _comparison(entry: dict[str, Any], place: int, k: int) -> dict[str, Any] | None:
+    """Compare mutual with one-way association in a bin, in the paper's two ways."""
+    mutual, oneway = (known_curve(entry, place, operator=o) for o in ("mutual", "oneway"))
+    if mutual is None or oneway is None:
+        return None
+    # The largest K that has no more edges than one-way at K = 1.
+    like = int(np.searchsorted(mutual["edges"], oneway["edges"][0], "right"))
+    half = max(1, k // 2)
+    return {
+        "like": None
+        if like == 0
+        else {
+            "mutual_k": like,
+            "mutual_edges": mutual["edges"][like - 1],
+            "oneway_edges": oneway["edges"][0],
+            "gain": mutual["recall"][like - 1] - oneway["recall"][0],
+        },
+        "half": {
+            "mutual_k": k,
+            "oneway_k": half,
+            "edges_ratio": mutual["edges"][-1] / oneway["edges"][half - 1],
+            "gain": mutual["recall"][-1] - oneway["recall"][half - 1],
+        },
+    }
+
+
+def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
+    ks = [n for n in _SHOWN_KS if n <= k]
+    rows: list[list[str | Cell]] = []
+    for place, info in filled_bins(entry):
+        for operator in OPERATORS:
+            curve = known_curve(entry, place, operator=operator)
+            rows.append([f"{info['name']} {TITLES[operator]}", *recall_cells(curve, ks)])
+    header = ["", *(f"K = {n}" for n in ks)]
+    return Table(f"Recall in percent (edges a pair), {where}", header, rows)
+
+
+def _equal_table(entry: dict[str, Any], k: int, where: str) -> Table:
+    """Recall where each operator has as many edges as mutual association has at K."""
+    ks = [n for n in _SHOWN_KS if n <= k]
+    rows: list[list[str | Cell]] = []
+    for place, info in filled_bins(entry):
+        mutual = known_curve(entry, place, operator="mutual")
+        if mutual is None:
+            continue
+        texts = {}
+        for operator in OPERATORS:
+            curve = known_curve(entry, place, operator=operator)
+            texts[operator] = [_at(curve, mutual["edges"][n - 1]) if curve else None for n in ks]
+        best = [
+            max(filter(None, column), default=None) for column in zip(*texts.values(), strict=True)
+        ]
+        for operator, values in texts.items():
+            cells = [
+                Cell(NOTHING if v is None else f"{100 * v:.1f}", bold=v is not None and v == top)
+                for v, top in zip(values, best, strict=True)
+            ]
+            rows.append([f"{info['name']} {TITLES[operator]}", *cells])
+    return Table(
+        f"Recall in percent at the edges that mutual association has, {where}",
+        ["", *(f"as K = {n}" for n in ks)],
+        rows,
+        ["Between two K by linear interpolation; nothing where an operator never has so few."],
+    )
+
+
+def _at(curve: dict[str, Any], count: float) -> float | None:
+    if not curve["edges"][0] <= count <= curve["edges"][-1]:
+        return None
+    return float(np.interp(count, curve["edges"], curve["recall"]))
+
+
+def _comparison_tables(entry: dict[str, Any], data: dict[str, Any], where: str) -> list[Table]:
+    paper = paper_numbers("operators")
+    rows: list[list[list[str | Cell]]] = [[], []]
+    for info, found in zip(entry["bins"], entry["comparisons"], strict=True):
+        if found is None:
+            continue
+        like, half = found["like"], found["half"]
+        texts = [NOTHING] * 4
+        if like is not None:
+            texts = [
+                str(like["mutual_k"]),
+                f"{like['mutual_edges']:,.0f}",
+                f"{like['oneway_edges']:,.0f}",
+                f"{100 * like['gain']:+.2f}",
+            ]
+        rows[0].append([info["name"], *texts])
+        rows[1].append(
+            [info["name"], f"{100 * half['edges_ratio']:.1f} %", f"{100 * half['gain']:+.2f}"]
+        )
+    like, half = paper["like_oneway_1"], paper["mutual_16_oneway_8"]
+    for i, (low, high) in enumerate(paper["bins"]):
+        name = f"{paper['label']}, [{low}°, {high}°)"
+        first = [
+            str(like["mutual_k"][i]),
+            f"{like['mutual_edges'][i]:,}",
+            f"{like['oneway_edges'][i]:,}",
+            f"+{like['gain_pp'][i]:.2f}",
+        ]
+        second = [f"{half['edges_percent'][i]:.1f} %", f"+{half['gain_pp'][i]:.2f}"]
+        rows[0].append([*dim([name, *first])])
+        rows[1].append([*dim([name, *second])])
+    k = data["k"]
+    last = (
+        f"Mutual at K = {k} against one-way at K = {max(1, k // 2)}, {where}",
+        ["", "edges of mutual", "gain, points"],
+    )
+    return [
+        Table(
+            f"Mutual with at most the edges that one-way has at K = 1, {where}",
+            ["", "K of mutual", "edges", "edges of one-way", "gain, points"],
+            rows[0],
+        ),
+        Table(*last, rows[1], ["The paper's rows are mutual K = 16 against one-way K = 8."]),
+    ]
+
+
+def _representation(data: dict[str, Any]) -> str:
+    raw = f"debias {data['rank']}" if data["rank"] else "raw"
+    return f"{data['backbone']}, layer {data['layer']}, {raw}"
+
+
+def operators(data: dict[str, Any]) -> Figure:
+    """Curves of the operators on a logarithmic axis, a row a set."""
+    rows = [filled_bins(entry) for entry in data["runs"]]
+    columns = max(1, *map(len, rows))
+    figure = new_figure(PAGE_CM if columns > 1 else 0.6 * PAGE_CM, 6.2 * len(rows) + 0.8)
+    axes = figure.subplots(len(rows), columns, squeeze=False, sharey="row")
+    for line, places, entry in zip(axes, rows, data["runs"], strict=True):
+        for axis in line[len(places) :]:
+            axis.set_axis_off()
+        for axis, (place, info) in zip(line, places, strict=False):
+            for curve in entry["curves"]:
+                if curve["bin"] == place and None not in curve["recall"]:
+                    _draw(axis, curve)
+            axis.set_xscale("log")
+            axis.margins(x=0.08, y=0.08)
+            axis.set_title(f"{entry['title']}, {info['name']}")
+            axis.set_xlabel("associations a pair")
+        if places:
+            line[0].set_ylabel("correspondence recall (%)")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw(axis: Axes, curve: dict[str, Any]) -> None:
+    colour, marker, offset, side = _STYLES[curve["operator"]]
+    recall = [100 * value for value in curve["recall"]]
+    axis.plot(
+        curve["edges"],
+        recall,
+        color=colour,
+        marker=marker,
+        markersize=3,
+        linewidth=1.1,
+        label=TITLES[curve["operator"]],
+    )
+    # Above the upper curve and below the lower one, where there is room.
+    for k in _LABELLED if side else ():
+        if k <= len(recall):
+            axis.annotate(
+                str(k),
+                (curve["edges"][k - 1], recall[k - 1]),
+                offset,
+                textcoords="offset points",
+                ha=side,
+                fontsize=6,
+                color=colour,
+            )
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"operators": operators}

@@ -1,0 +1,505 @@
+"""Q2: CM, HCM, MCM and the two-stage estimator on the same graphs, and what they cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from manymatch import _core
+from manymatch._files import read_bytes, write_whole
+from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
+from manymatch.estimate.relative_pose import prepare
+from manymatch.options import Options, num_threads
+from manymatch_lab.cells import (
+    DEGREES,
+    MACRO,
+    PAPER_MACRO,
+    auc_texts,
+    dim,
+    interval_header,
+    macro_mean,
+    milliseconds,
+    missing_rows,
+    of_name,
+    sign_counts,
+    signed,
+    signs_text,
+    triplet,
+    with_intervals,
+)
+from manymatch_lab.evaluate.protocol import PAPER
+from manymatch_lab.evaluate.run import PaperRun, RunConfig
+from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
+from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.pose_runs import Gms, PoseSets, about_paper, mean_column
+from manymatch_lab.style import (
+    COLOURS,
+    COLUMN_CM,
+    INK,
+    PAGE_CM,
+    legend_above,
+    legend_line,
+    new_figure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from manymatch._validate import FloatArray
+    from manymatch.estimate.prepare import PreparedPair
+    from manymatch_lab.evaluate.posed_graph import PosedGraph
+    from manymatch_lab.evaluate.run import RunResult
+    from manymatch_lab.evaluate.sources import GraphSource
+
+QUESTION = "Which score is best on the same graphs, and are two stages better than each alone?"
+EXAMPLE = "manymatch-lab q2 synthetic:ordering --no-gms --seeds 2 --out out/q2"
+
+#: What the estimators are called in tables and figures.
+TITLES = {"cm": "CM", "hcm": "HCM", "mcm": "MCM", "hcm-mcm": "HCM→MCM"}
+
+# CM is PoseLib's, as in the paper.
+_ESTIMATORS = {**{name: name for name in TITLES}, "cm": "poselib"}
+_OTHERS = ("cm", "hcm", "mcm")
+# Minimal samples a graph, of which each gives up to ten hypotheses, and rounds over all of them.
+_SAMPLES, _REPEATS = 400, 5
+
+
+def run(
+    sets: PoseSets,
+    *,
+    seeds: Seeds = PAPER.seeds,
+    gms: Gms = True,
+    timed_pairs: Annotated[
+        int, "Pairs of each set on which single evaluations are timed, evenly spread; 0 for none."
+    ] = 20,
+    options: Options | None = None,
+) -> dict[str, Any]:
+    """Compare the scores and the two-stage estimator: pose AUC, paired differences, runtime.
+
+    The scores are consensus maximization (CM), harmonic consensus maximization (HCM) and matching
+    cardinality maximization (MCM).
+    """
+    options = options or PAPER.options
+    association = dataclasses.replace(PAPER.association, gms=gms)
+    configs = _configs(association, options, seeds)
+
+    def of_set(source: GraphSource, results: Mapping[str, RunResult]) -> dict[str, Any]:
+        count = len(results["hcm-mcm"])
+        times = scorer_times(
+            source, association, options, count, timed_pairs, sets.run_folder(source)
+        )
+        return {**_measured(results), "us": times}
+
+    workers = num_threads(sets.workers)
+    settings = sets.settings(options, seeds, association=association.to_dict(), workers=workers)
+    papers = _configs(PAPER.association, PAPER.options, PAPER.seeds)
+    paper = {name: PaperRun(config) for name, config in papers.items()}
+    return sets.run(configs, settings, of_set, _macro, paper)
+
+
+def _configs(association: Association, options: Options, seeds: int) -> dict[str, RunConfig]:
+    """Return the run of every estimator."""
+    return {
+        name: RunConfig(estimator, association, options, seeds)
+        for name, estimator in _ESTIMATORS.items()
+    }
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """AUC, paired differences, and runtimes of every representation."""
+    made = []
+    for measured in data["runs"]:
+        made += [
+            _auc_table(measured, data),
+            _difference_table(measured, data),
+            _runtime_table(measured, data),
+        ]
+    return made
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say what was run and what the paper's numbers are."""
+    settings = data["settings"]
+    return [
+        "All estimators get the same graph of a pair: "
+        f"{association_text(settings['association'])}. They run {budget_text(settings)}. CM is "
+        "PoseLib's LO-RANSAC on the edges as independent correspondences.",
+        *about_paper(data),
+    ]
+
+
+def _measured(results: Mapping[str, RunResult]) -> dict[str, Any]:
+    """AUC by estimator, differences of the two-stage one, and what a pair costs."""
+    errors = {name: result.errors for name, result in results.items()}
+    return {
+        "median_edges": float(np.median(results["hcm-mcm"].num_edges)),
+        "auc": {name: auc_spread(values).to_dict() for name, values in errors.items()},
+        "delta": {
+            other: macro_difference([errors["hcm-mcm"]], [errors[other]]).to_dict()
+            for other in _OTHERS
+        },
+        "over_cm": {
+            name: macro_difference([errors[name]], [errors["cm"]]).to_dict()
+            for name in ("hcm", "mcm")
+        },
+        **{
+            column: {name: mean_column([result], column) for name, result in results.items()}
+            for column in ("seconds", "iterations")
+        },
+    }
+
+
+def _macro(entries: Sequence[tuple[GraphSource, Mapping[str, RunResult]]]) -> dict[str, Any]:
+    errors = {name: [results[name].errors for _, results in entries] for name in _ESTIMATORS}
+    return {
+        "macro_auc": {name: macro_spread(values).to_dict() for name, values in errors.items()},
+        "macro_delta": {
+            other: macro_difference(errors["hcm-mcm"], errors[other]).to_dict() for other in _OTHERS
+        },
+    }
+
+
+def _ordering(measured: dict[str, Any]) -> list[str]:
+    """Sentences on where the paper's ordering holds, from the numbers."""
+    sets = measured["sets"]
+    over_cm = {
+        "hcm": [entry["over_cm"]["hcm"] for entry in sets],
+        "mcm": [entry["over_cm"]["mcm"] for entry in sets],
+        "hcm-mcm": [entry["delta"]["cm"] for entry in sets],
+    }
+    sentences = [
+        signs_text(f"{TITLES[name]} is above CM", sign_counts(spreads))
+        for name, spreads in over_cm.items()
+    ]
+    gains = [gain for entry in sets for gain in complementarity(entry)]
+    sentences.append(
+        "In the paper all three are above CM in 18 of 18. The two-stage estimator is above the "
+        f"better of HCM and MCM in {sum(gain > 0 for gain in gains)} of {len(gains)} cells (paper: "
+        f"16 of 18); its largest deficit is {max(0.0, -min(gains)):.2f} points (paper: within 0.1)."
+    )
+    return sentences
+
+
+def best_cells(auc: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Name of the estimator with the highest unrounded mean, one a threshold."""
+    return [
+        max(auc, key=lambda name: auc[name]["mean"][i])  # the first of equals
+        for i in range(len(THRESHOLDS))
+    ]
+
+
+def complementarity(entry: Mapping[str, Any]) -> list[float]:
+    """Mean AUC of the two-stage estimator minus the larger of HCM's and MCM's, in points."""
+    two, hcm, mcm = (entry["auc"][name]["mean"] for name in ("hcm-mcm", "hcm", "mcm"))
+    return [a - max(b, c) for a, b, c in zip(two, hcm, mcm, strict=True)]
+
+
+def _auc_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
+    """Make the table of AUC by set and estimator; bold is the highest unrounded mean."""
+    paper = paper_numbers("q2_auc")
+    shared = any(entry["name"] in paper["best"] for entry in measured["sets"])
+    header = ["Set", "Estimator", *(f"AUC{degrees}" for degrees in DEGREES)]
+    header += ["paper, DINOv3"] if shared else []
+    rows: list[Sequence[str | Cell]] = []
+    entries = [(entry["title"], entry["name"], entry["auc"]) for entry in measured["sets"]]
+    for title, name, auc in [*entries, (MACRO, "", measured["macro_auc"])]:
+        best = best_cells(auc)
+        for i, (estimator, spread) in enumerate(auc.items()):
+            cells = [
+                Cell(text, bold=estimator == winner)
+                for text, winner in zip(auc_texts(spread), best, strict=True)
+            ]
+            row: list[str | Cell] = ["" if i else title, TITLES[estimator], *cells]
+            if shared:
+                known = paper["auc"][estimator].get(name)
+                row += dim([triplet(known) if known else ""])
+            rows.append(row)
+    for i, (estimator, by_set) in enumerate(paper["auc"].items()):
+        values = [f"{value:.1f}" for value in macro_mean(list(by_set.values()))]
+        rows.append(dim(["" if i else PAPER_MACRO, TITLES[estimator], *values, *[""] * shared]))
+    rows += missing_rows(data, len(header))
+    return Table(
+        of_name(measured, data, "Q2: pose AUC (%) of the estimators on the same graphs"),
+        header,
+        rows,
+        [
+            "Mean ± sd over seeds; bold is the highest unrounded mean of a set and threshold.",
+            *_ordering(measured),
+        ],
+    )
+
+
+def _difference_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
+    """Make the table of what the two-stage estimator gains over each other one."""
+    paper = paper_numbers("q2_auc")["gain"]
+    header = ["Set", "HCM→MCM minus", *interval_header()]
+    rows: list[Sequence[str | Cell]] = []
+    entries = [(entry["title"], entry["delta"]) for entry in measured["sets"]]
+    for title, delta in [*entries, (MACRO, measured["macro_delta"])]:
+        for i, (other, spread) in enumerate(delta.items()):
+            rows.append(["" if i else title, TITLES[other], *with_intervals(spread)])
+    for i, (other, gains) in enumerate(paper.items()):
+        texts = [text for gain in gains for text in (signed(gain), "")]
+        rows.append(dim(["" if i else PAPER_MACRO, TITLES[other], *texts]))
+    rows += missing_rows(data, len(header))
+    return Table(
+        of_name(measured, data, "Q2: paired gain of the two-stage estimator in points"),
+        header,
+        rows,
+        [
+            "Mean ± sample sd [min, max] over seeds. The interval resamples pairs, for the macro "
+            "average within each set."
+        ],
+    )
+
+
+def _runtime_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
+    """Make the table of microseconds per evaluation and milliseconds per pair."""
+    paper = paper_numbers("q2_runtime")
+    header = ["Set", "median edges", "HCM µs", "MCM µs", "MCM / HCM"]
+    header += [f"{TITLES[name]} ms" for name in TITLES]
+    rows: list[Sequence[str | Cell]] = []
+    for entry in measured["sets"]:
+        rows.append([entry["title"], f"{entry['median_edges']:.0f}", *_times(entry)])
+        if entry["name"] in paper["us"]["hcm"]:
+            rows.append(dim(["paper, DINOv3", "", *_paper_times(paper, [entry["name"]])]))
+    names = list(paper["us"]["hcm"])
+    rows.append(dim([PAPER_MACRO, "", *_paper_times(paper, names)]))
+    rows += missing_rows(data, len(header))
+    timed = [entry["us"]["pairs"] for entry in measured["sets"] if entry["us"]]
+    workers = data["settings"]["workers"]
+    how = (
+        f"each on one thread with {workers} pairs side by side (alone it would be faster)"
+        if workers > 1
+        else "one pair after the other, ours on all cores"
+    )
+    sentences = [
+        f"ms: mean time of a complete estimate, {how}. The paper's times are of an "
+        f"{paper['machine']}."
+    ]
+    if timed:
+        sentences.insert(
+            0,
+            "µs: mean time of one evaluation of a sampled hypothesis on one thread, on "
+            f"{min(timed)}{'' if min(timed) == max(timed) else f' to {max(timed)}'} pairs a set.",
+        )
+    return Table(
+        of_name(measured, data, "Q2: runtime"), header, rows, [*sentences, _faster(measured)]
+    )
+
+
+def _times(entry: dict[str, Any]) -> list[str]:
+    us, seconds = entry["us"], entry["seconds"]
+    single = ["", "", ""]
+    if us:
+        single = [f"{us['hcm']:.2f}", f"{us['mcm']:.2f}", f"{us['mcm'] / us['hcm']:.2f}"]
+    return [*single, *(milliseconds(seconds[name]) for name in TITLES)]
+
+
+def _paper_times(paper: dict[str, Any], names: list[str]) -> list[str]:
+    """Average the paper's times over the named sets."""
+
+    def mean(values: dict[str, float]) -> float:
+        return sum(values[name] for name in names) / len(names)
+
+    hcm, mcm = mean(paper["us"]["hcm"]), mean(paper["us"]["mcm"])
+    total = [f"{mean(paper['ms'][name]):.0f}" for name in TITLES]
+    return [f"{hcm:.1f}", f"{mcm:.1f}", f"{mcm / hcm:.2f}", *total]
+
+
+def _faster(measured: dict[str, Any]) -> str:
+    """Say how the two-stage estimator's time stands to the others'."""
+    times = [e["seconds"] for e in measured["sets"] if None not in e["seconds"].values()]
+    if not times:
+        return "No pair could be timed."
+    faster = sum(seconds["hcm-mcm"] < seconds["mcm"] for seconds in times)
+    over = [100.0 * (seconds["hcm-mcm"] / seconds["hcm"] - 1.0) for seconds in times]
+    return (
+        f"The two-stage estimator is faster than MCM alone on {faster} of {len(times)} sets "
+        f"(paper: 6 of 6); against HCM alone its time differs by {min(over):+.0f} "
+        f"to {max(over):+.0f} % (paper: +1 to +6 %)."
+    )
+
+
+def scorer_times(
+    source: GraphSource,
+    association: Association,
+    options: Options,
+    pairs: int,
+    timed: int,
+    folder: Path,
+) -> dict[str, float] | None:
+    """Mean microseconds of an HCM and of an MCM evaluation on sampled hypotheses, one thread.
+
+    Of the first `pairs` pairs of a set `timed` ones are timed, evenly spread. The times are kept in
+    the folder, so that a run that is drawn again shows the same. None if nothing was timed, or no
+    pair has enough candidates.
+    """
+    if timed == 0:
+        return None
+    chosen = sorted(set(np.linspace(0, pairs - 1, min(timed, pairs)).round().astype(int).tolist()))
+    key = {
+        "source": source.identity,
+        "association": association.to_dict(),
+        "options": {name: getattr(options, name) for name in ("threshold_px", "q", "delta")},
+        "pairs": chosen,
+    }
+    path = folder / "scorers.json"
+    kept = _kept(path)
+    # A round trip through JSON, as keys of mappings and tuples change on it.
+    if kept is not None and kept["key"] == json.loads(json.dumps(key)):
+        return kept["times"] or None
+    measured = [pair for i in chosen if (pair := _time_pair(source[i], association, options))]
+    times = (
+        {
+            "hcm": float(np.mean([hcm for hcm, _ in measured])),
+            "mcm": float(np.mean([mcm for _, mcm in measured])),
+            "pairs": len(measured),
+        }
+        if measured
+        else None
+    )
+    text = json.dumps({"key": key, "times": times}, indent=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda file: file.write(text.encode()))
+    return times
+
+
+def _time_pair(
+    posed: PosedGraph, association: Association, options: Options
+) -> tuple[float, float] | None:
+    """Microseconds of both scorers on one pair; None without a hypothesis."""
+    graph = association.apply(posed.graph, **posed.sizes).compact()[0]
+    scaled = options.with_pixels(posed.pixels)
+    pair = prepare(graph, posed.camera0, posed.camera1, scaled)
+    rows = _core.sample(pair.edges, None, 0, _SAMPLES, uniform_edges=False)
+    ends = pair.edges[rows[(rows >= 0).all(axis=1)]]
+    if len(ends) == 0:
+        return None
+    one = np.ones((len(ends), 5, 1))
+    rays0 = np.concatenate([pair.x0[ends[..., 0]], one], axis=2)
+    rays1 = np.concatenate([pair.x1[ends[..., 1]], one], axis=2)
+    _, R, t = _core.five_point(rays0, rays1)
+    if len(R) == 0:
+        return None
+    return _microseconds(pair, R, t, "hcm"), _microseconds(pair, R, t, "mcm")
+
+
+def _microseconds(pair: PreparedPair, R: FloatArray, t: FloatArray, mechanism: str) -> float:
+    """Microseconds of one evaluation as in the search, the least of some repetitions."""
+    points = (pair.x0, pair.x1, pair.edges, pair.eps)
+    prior = (pair.options.q, pair.options.delta)
+
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        _core.screened_scores(*points, *prior, R[:count], t[:count], mechanism)
+        return time.perf_counter() - start
+
+    # The preparation, which a call without poses consists of, is done once in a search.
+    best, preparation = (min(seconds(n) for _ in range(_REPEATS)) for n in (len(R), 0))
+    return 1e6 * max(best - preparation, 0.0) / len(R)
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(read_bytes(path, "a JSON file", "text_mb"))
+    except ValueError:
+        return None
+    known = isinstance(content, dict) and {"key", "times"} <= content.keys()
+    return content if known else None
+
+
+_MARKERS = ("o", "s", "^")
+_ESTIMATOR_COLOURS = {"cm": COLOURS[7], "hcm": COLOURS[4], "mcm": COLOURS[0], "hcm-mcm": COLOURS[1]}
+
+
+def triplets(data: dict[str, Any]) -> Figure:
+    """Draw, for every set and estimator, the mean AUC at the three thresholds on one line."""
+    runs = data["runs"]
+    widest = max(len(run["sets"]) for run in runs)
+    figure = new_figure(min(PAGE_CM, max(COLUMN_CM, 3.0 + 2.1 * widest)), 1.4 + 5.2 * len(runs))
+    axes = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
+    for axis, run in zip(axes, runs, strict=True):
+        for place, entry in enumerate(run["sets"]):
+            for i, (name, colour) in enumerate(_ESTIMATOR_COLOURS.items()):
+                mean = entry["auc"][name]["mean"]
+                x = place + 0.19 * (i - 1.5)
+                axis.plot([x] * len(mean), mean, color=colour, linewidth=1.4)
+                for marker, value in zip(_MARKERS, mean, strict=True):
+                    axis.plot([x], [value], marker=marker, color=colour, linestyle="none")
+        names = [f"{_broken(entry['title'])}\n({entry['pairs']})" for entry in run["sets"]]
+        axis.set_xticks(range(len(names)), names)
+        axis.set_xlim(-0.55, len(names) - 0.45)
+        axis.set_ylim(bottom=0.0)
+        axis.grid(visible=False, axis="x")
+        axis.set_ylabel("pose AUC (%)")
+        axis.set_title(run["representation"], loc="left")
+    lines = [legend_line(TITLES[name], color=c) for name, c in _ESTIMATOR_COLOURS.items()]
+    marks = [
+        legend_line(f"@{threshold}°", color=INK, marker=marker, linestyle="none")
+        for marker, threshold in zip(_MARKERS, THRESHOLDS, strict=True)
+    ]
+    legend_above(figure, [*lines, *marks])
+    return figure
+
+
+def complementarity_map(data: dict[str, Any]) -> Figure:
+    """Draw what two stages gain over the better single one, a cell a set and threshold."""
+    runs = data["runs"]
+    widest = max(len(run["sets"]) for run in runs)
+    figure = new_figure(min(PAGE_CM, max(COLUMN_CM, 3.4 + 1.75 * widest)), 1.0 + 3.1 * len(runs))
+    axes = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
+    gains = [np.array([complementarity(entry) for entry in run["sets"]]).T for run in runs]
+    # One scale for all, even on both sides of zero.
+    limit = max(0.5, *(float(np.abs(values).max()) for values in gains))
+    image: Any = None
+    for axis, run, values in zip(axes, runs, gains, strict=True):
+        image = axis.imshow(values, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
+        for (row, column), value in np.ndenumerate(values):
+            dark = abs(value) > 0.6 * limit
+            axis.text(
+                column,
+                row,
+                signed(value),
+                ha="center",
+                va="center",
+                color="white" if dark else INK,
+                fontsize=7,
+            )
+        names = [_broken(entry["title"]) for entry in run["sets"]]
+        axis.set_xticks(range(len(names)), names)
+        axis.set_yticks(range(len(THRESHOLDS)), [f"@{threshold}°" for threshold in THRESHOLDS])
+        axis.grid(visible=False)
+        axis.tick_params(length=0)
+        axis.set_title(
+            f"{run['representation']}: {int((values > 0).sum())} of {values.size} cells positive",
+            loc="left",
+        )
+    figure.colorbar(image, ax=list(axes), label="gain (points)", pad=0.02)
+    return figure
+
+
+def _broken(title: str) -> str:
+    """Break a long name at one of its joints."""
+    if len(title) <= 11:
+        return title
+    joints = [i for i, character in enumerate(title) if character in "_- "]
+    if not joints:
+        return title
+    middle = min(joints, key=lambda i: abs(i - len(title) / 2))
+    return f"{title[: middle + 1].rstrip()}\n{title[middle + 1 :]}"
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {
+    "q2_estimators": triplets,
+    "q2_complementarity": complementarity_map,
+}

@@ -1,0 +1,246 @@
+"""Q3: rank-one matching with CM against preserve-then-resolve, within each representation."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
+from manymatch.options import Options
+from manymatch_lab.cells import (
+    DEGREES,
+    auc_texts,
+    dim,
+    interval_header,
+    macro_mean,
+    missing_rows,
+    paper_delta_texts,
+    sign_counts,
+    signs_text,
+    triplet,
+    with_intervals,
+)
+from manymatch_lab.evaluate.protocol import PAPER
+from manymatch_lab.evaluate.run import PaperRun, RunConfig
+from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
+from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text, seeds_text
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
+from manymatch_lab.style import gain_panels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.figure import Figure
+
+    from manymatch_lab.evaluate.run import RunResult
+
+QUESTION = "Does preserve-then-resolve beat rank-one matching within each representation?"
+EXAMPLE = "manymatch-lab q3 pairs_folder --preset classic --preset superpoint"
+
+_TITLES = {"rank-one": "MNN + CM", "many": "m-to-m + HCM→MCM"}
+_AVERAGE = "Dataset avg."
+
+
+class RepresentationSets(PoseSets):
+    """Sets of posed graphs, by default of all representations of the paper."""
+
+    presets = PAPER.presets
+
+
+def run(
+    sets: RepresentationSets,
+    *,
+    seeds: Seeds = PAPER.seeds,
+    gms: Gms = True,
+    options: Options | None = None,
+) -> dict[str, Any]:
+    """Run rank-one matching with PoseLib and many candidates with the two-stage estimator.
+
+    Several presets, or folders of graphs by representation, become one panel each.
+    """
+    options = options or PAPER.options
+    association = dataclasses.replace(PAPER.association, gms=gms)
+    configs = pipelines(association, options, seeds)
+    papers = pipelines(PAPER.association, PAPER.options, PAPER.seeds)
+    return sets.run(
+        configs,
+        sets.settings(options, seeds, association=association.to_dict()),
+        lambda _, results: _measured([results]),
+        lambda entries: {"macro": _measured([results for _, results in entries])},
+        {name: PaperRun(config, PAPER.presets) for name, config in papers.items()},
+    )
+
+
+def pipelines(association: Association, options: Options, seeds: int) -> dict[str, RunConfig]:
+    """Return the two pipelines that are compared, by name."""
+    first = Association.rank_one(association.keep)
+    return {
+        "rank-one": RunConfig("poselib", first, options, seeds),
+        "many": RunConfig("hcm-mcm", association, options, seeds),
+    }
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """AUC of both pipelines, and the paired differences."""
+    return [_auc_table(data), _delta_table(data)]
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say what was run, and where the paper's finding holds on it."""
+    seen = data["settings"]["association"]
+    return [
+        f"Rank-one: mutual nearest neighbours, the first {seen['keep']}, PoseLib's LO-RANSAC. "
+        f"Preserve, then resolve: {association_text(seen)}, HCM→MCM. Both run "
+        f"{budget_text(data['settings'])} with the same seeds.",
+        *_ordering(data),
+        *about_paper(data),
+    ]
+
+
+def _measured(results: Sequence[Mapping[str, RunResult]]) -> dict[str, Any]:
+    """AUC of both pipelines and their difference, averaged over sets."""
+    first, second = ([entry[name].errors for entry in results] for name in _TITLES)
+    return {
+        "auc": {"rank-one": macro_spread(first).to_dict(), "many": macro_spread(second).to_dict()},
+        "delta": macro_difference(second, first).to_dict(),
+    }
+
+
+def _ordering(data: dict[str, Any]) -> list[str]:
+    positive = paper_numbers("q3_delta")["positive"]
+    sentences = []
+    for measured in data["runs"]:
+        name = measured["representation"]
+        counts = sign_counts(entry["delta"] for entry in measured["sets"])
+        text = signs_text(f"{name}: preserve-then-resolve is above rank-one", counts)
+        if name in positive:
+            text += f" In the paper, on its six sets: {positive[name]} of 18."
+        lower = [entry["title"] for entry in measured["sets"] if max(entry["delta"]["mean"]) < 0]
+        if lower:
+            text += f" Rank-one is above at all three thresholds on {', '.join(lower)}."
+        sentences.append(text)
+    return sentences
+
+
+def _auc_table(data: dict[str, Any]) -> Table:
+    """Two rows a representation and set; the paper's column where it has the same."""
+    paper = paper_numbers("q3_auc")
+    shared = any(
+        entry["name"] in paper["auc"].get(run["representation"], {}).get("many", {})
+        for run in data["runs"]
+        for entry in run["sets"]
+    )
+    header = ["Representation", "Set", "Pipeline", *(f"AUC{degrees}" for degrees in DEGREES)]
+    header += ["paper"] if shared else []
+    rows: list[Sequence[str | Cell]] = []
+    for measured in data["runs"]:
+        name = measured["representation"]
+        entries = [(e["title"], e["name"], e["auc"]) for e in measured["sets"]]
+        for i, (title, key, auc) in enumerate([*entries, (_AVERAGE, "", measured["macro"]["auc"])]):
+            means = [auc[pipeline]["mean"] for pipeline in _TITLES]
+            for j, pipeline in enumerate(_TITLES):
+                cells = [
+                    Cell(text, bold=mine > other)
+                    for text, mine, other in zip(
+                        auc_texts(auc[pipeline]), means[j], means[1 - j], strict=True
+                    )
+                ]
+                labels = ["" if i or j else name, "" if j else title, _TITLES[pipeline]]
+                row: list[str | Cell] = [*labels, *cells]
+                if shared:
+                    known = paper["auc"].get(name, {}).get(pipeline, {}).get(key)
+                    row += dim([triplet(known) if known else ""])
+                rows.append(row)
+    for title, values in _paper_macro(paper):
+        for j, pipeline in enumerate(_TITLES):
+            labels = [f"paper, {title}", "six datasets"] if j == 0 else ["", ""]
+            texts = [f"{value:.1f}" for value in values[pipeline]]
+            rows.append(dim([*labels, _TITLES[pipeline], *texts, *[""] * shared]))
+    rows += missing_rows(data, len(header))
+    return Table(
+        f"Q3: pose AUC (%) within each representation, {seeds_text(data['settings'])}",
+        header,
+        rows,
+        ["Mean ± sd over seeds; bold is the higher unrounded mean of the two pipelines."],
+    )
+
+
+def _paper_macro(paper: dict[str, Any]) -> list[tuple[str, dict[str, list[float]]]]:
+    """Averages over the paper's six sets by representation and pipeline."""
+    return [
+        (
+            paper["titles"][name],
+            {pipeline: macro_mean(list(values.values())) for pipeline, values in auc.items()},
+        )
+        for name, auc in paper["auc"].items()
+    ]
+
+
+def _delta_table(data: dict[str, Any]) -> Table:
+    paper, titles = paper_numbers("q3_delta"), paper_numbers("q3_auc")["titles"]
+    header = ["Representation", "Set", *interval_header()]
+    rows: list[Sequence[str | Cell]] = []
+    for measured in data["runs"]:
+        name = measured["representation"]
+        entries = [(e["title"], e["name"], e["delta"]) for e in measured["sets"]]
+        for i, (title, key, delta) in enumerate(
+            [*entries, (_AVERAGE, "", measured["macro"]["delta"])]
+        ):
+            rows.append(["" if i else name, title, *with_intervals(delta)])
+            if key in paper.get(name, {}):
+                rows.append(_paper_row("", "paper", paper[name][key]))
+    for name, title in titles.items():
+        rows.append(_paper_row(f"paper, {title}", "six datasets", paper[name]["macro"]))
+    rows += missing_rows(data, len(header))
+    return Table(
+        f"Q3: preserve-then-resolve minus rank-one in points, {seeds_text(data['settings'])}",
+        header,
+        rows,
+        [
+            "Mean ± sample sd [min, max] over seeds, the same seed on both sides. The interval "
+            "resamples pairs, for the average within each set; sets weigh equally."
+        ],
+    )
+
+
+def _paper_row(first: str, second: str, entries: Sequence[Sequence[float]]) -> list[Cell]:
+    row = [first, second]
+    for text in paper_delta_texts(entries):
+        row += [text, ""]
+    return dim(row)
+
+
+def gains(data: dict[str, Any]) -> Figure:
+    """Draw mean and sample standard deviation over seeds by set and threshold."""
+    runs = data["runs"]
+    titles = {e["name"]: e["title"] for run in runs for e in run["sets"]}
+    names = list(titles)
+
+    def points(run: dict[str, Any]) -> list[tuple[int, dict[str, Any], list[list[float]]]]:
+        entries = [(names.index(entry["name"]), entry["delta"]) for entry in run["sets"]]
+        entries.append((len(names), run["macro"]["delta"]))
+        return [
+            (row, d, [[m - s, m + s] for m, s in zip(d["mean"], d["sd"], strict=True)])
+            for row, d in entries
+        ]
+
+    def title(run: dict[str, Any]) -> str:
+        counts = sign_counts(entry["delta"] for entry in run["sets"])
+        return f"{run['representation']}\n{counts['above']}/{counts['cells']} positive"
+
+    return gain_panels(
+        runs,
+        [*titles.values(), _AVERAGE],
+        points,
+        title,
+        text="ΔA, preserve-then-resolve minus rank-one (points)",
+        shaded=(len(names) - 0.5, len(names) + 0.6),
+        columns=5,
+        panel_cm=3.4,
+        head_cm=2.6,
+    )
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"q3_gains": gains}

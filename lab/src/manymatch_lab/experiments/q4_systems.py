@@ -1,0 +1,604 @@
+"""Q4: complete systems on the same pairs, each with its own matches and the same pose protocol.
+
+Matches of a system go to PoseLib's consensus maximisation; ours is the practical pipeline,
+many-to-many graphs and the two-stage estimator. A system whose package or weights are not here has
+a row that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from manymatch import __version__
+from manymatch._validate import count
+from manymatch.associate.candidates import Association
+from manymatch.batch.journal import NAME as JOURNAL
+from manymatch.batch.journal import difference
+from manymatch.batch.runner import num_pairs
+from manymatch.batch.tables import write_json
+from manymatch.cli.flags import (
+    Cache,
+    Device,
+    Limit,
+    Longest0,
+    Longest1,
+    Offline,
+    Precision,
+    RetryErrors,
+    Root,
+    Seeds,
+    Workers,
+)
+from manymatch.matcher.matcher import Matcher
+from manymatch.options import Options
+from manymatch_lab.cells import DEGREES, dim, missing_rows, triplet
+from manymatch_lab.evaluate.protocol import PAPER, differences
+from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, run_header
+from manymatch_lab.evaluate.sources import ImageSource, open_datasets, refuse_namesakes
+from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
+from manymatch_lab.evaluate.tables import Cell, Table, budget_text, seeds_text
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.pose_runs import (
+    Presets,
+    RunSets,
+    left_out,
+    not_run,
+    paper_sets,
+    present,
+    with_precision,
+)
+from manymatch_lab.style import (
+    GREY,
+    INK,
+    MARKERS,
+    PAGE_CM,
+    THRESHOLD_COLOURS,
+    legend_above,
+    legend_line,
+    new_figure,
+    panels,
+    threshold_lines,
+)
+from manymatch_lab.systems import SYSTEMS, load_system
+from manymatch_lab.systems.base import SystemSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
+    from manymatch_lab.datasets.dataset import Dataset
+    from manymatch_lab.evaluate.protocol import RecordedRun
+    from manymatch_lab.evaluate.sources import GraphSource
+    from manymatch_lab.systems.base import System
+
+QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
+EXAMPLE = (
+    "manymatch-lab q4 pairs_folder --system sift-mnn --system aliked-lightglue --preset embedded "
+    "--limit 3"
+)
+
+_OURS = "ours"
+# Beside the journal of a run: in what it was made.
+_ENVIRONMENT = "environment.json"
+_PACKAGES = (
+    "numpy", "torch", "torchvision", "transformers", "timm", "kornia",
+    "opencv-python", "opencv-python-headless", "vismatch", "tensorflow", "poselib",
+)  # fmt: skip
+# Of the identity of a source: other results may stand beside ours all the same.
+_OF_MACHINE = ("versions", "device")
+# Text of a cell where the paper has no number.
+_NOTHING = "–"
+# Of the figure: height of a row and of what is around them, in cm, and the distance between the
+# thresholds of one system, in rows, so that their intervals stay apart.
+_ROW_CM, _EDGE_CM = 0.62, 1.9
+_STEP = 0.22
+
+
+class ImageSets(RunSets):
+    """Sets of images with true poses."""
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        """The sets."""
+        return self.members
+
+    @classmethod
+    def from_flags(
+        cls,
+        sets: Annotated[
+            Sequence[str],
+            typer.Argument(
+                help="Sets of images: data sets by name (see manymatch datasets) or NAME:FOLDER, "
+                "or folders with a list of pairs. By default, with --root, those of the paper.",
+                show_default=False,
+            ),
+        ] = (),
+        folder: Path = Path(),
+        *,
+        root: Root = None,
+        limit: Limit = None,
+        workers: Workers = 0,
+        longest0: Longest0 = None,
+        longest1: Longest1 = None,
+        retry_errors: RetryErrors = False,
+        progress: Any = None,
+    ) -> ImageSets:
+        """Open the sets that are here, and list those that are not."""
+        opened: list[Dataset] = []
+        _, missing = present(
+            paper_sets(sets, root),
+            lambda name: opened.extend(open_datasets(name, root, (longest0, longest1))),
+        )
+        refuse_namesakes([("", dataset.set_name) for dataset in opened])
+        return cls(opened, folder, missing, limit, workers, progress, retry_errors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Systems:
+    """Systems to compare, and presets of preserve-then-resolve, one row each."""
+
+    systems: Sequence[System]
+    matchers: Sequence[Matcher]
+
+    @classmethod
+    def from_flags(
+        cls,
+        *,
+        system: Annotated[
+            Sequence[str], f"One of {', '.join(SYSTEMS)}; may be repeated. By default all."
+        ] = (),
+        preset: Presets = (),
+        precision: Precision = None,
+        device: Device = "auto",
+        offline: Offline = False,
+        cache: Cache = None,
+    ) -> Systems:
+        """Choose systems; nothing is loaded yet."""
+        names = dict.fromkeys(system or SYSTEMS)
+        return cls(
+            [load_system(name, device=device, offline=offline) for name in names],
+            [
+                Matcher(
+                    with_precision(name, precision), device=device, offline=offline, cache=cache
+                )
+                for name in (preset or (PAPER.preset,))
+            ],
+        )
+
+
+def run(
+    sets: ImageSets, systems: Systems, *, seeds: Seeds = PAPER.seeds, options: Options | None = None
+) -> dict[str, Any]:
+    """Match and pose every set with every system, by the same pose protocol.
+
+    Every pair is matched once a system, and the matches are kept; the pose is estimated once a
+    seed. A system whose package or weights are not here has the results that were computed in this
+    folder by another environment, marked as such, or else a row that says how to get it.
+    """
+    options = options or PAPER.options
+    plain, own = _configs(options, seeds)
+    papers = [PaperRun(config) for config in _configs(PAPER.options, PAPER.seeds)]
+    recorded: list[RecordedRun] = []
+    failed: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+
+    def add(row: dict[str, Any], sources: Sequence[Any], why: str | None, kind: int) -> None:
+        """Run a row on every set, or take what is there."""
+        config, lacking = (plain, own)[kind], []
+        for source in sources:
+            result, environment, reason = _result(sets, source, config, papers[kind], why)
+            if result is None:
+                lacking += [why, reason and f"{reason} ({source.title})"]
+                continue
+            recorded.append(result.recorded(papers[kind]))
+            failed.extend(not_run(source, result.not_run, len(result)))
+            row["sets"][source.name] = {
+                "auc": auc_spread(result.errors).to_dict(),
+                "median_matches": float(np.median(result.num_edges)),
+                "pairs": len(result),
+                "environment": environment,
+            }
+        row["missing"] = "; ".join(dict.fromkeys(filter(None, lacking))) or None
+        rows.append(row)
+
+    for system in systems.systems:
+        place = sets.folder / "correspondences" / system.name
+        add(
+            {
+                "name": system.name,
+                "title": system.title,
+                "paper": system.paper,
+                "specialist": system.specialist,
+                "sets": {},
+            },
+            [SystemSource(one, system, place / one.set_name) for one in sets.datasets],
+            _why_not(system),
+            0,
+        )
+    for matcher in systems.matchers:
+        preset = matcher.config.preset
+        add(
+            {
+                "name": f"{_OURS}-{preset}",
+                "title": f"Ours ({preset})",
+                "paper": _OURS,
+                "specialist": False,
+                "sets": {},
+            },
+            [ImageSource(one, matcher) for one in sets.datasets],
+            _why_not_ours(matcher),
+            1,
+        )
+    absent = [
+        title
+        for key, title in paper_numbers("q4")["titles"].items()
+        if not any(row["paper"] == key and row["sets"] for row in rows)
+    ]
+    return {
+        "differs_from_paper": [
+            *differences(recorded, complete=True),
+            *([f"systems without {', '.join(absent)}"] if absent else []),
+        ],
+        "settings": sets.settings(options, seeds),
+        "sets": [
+            {"name": dataset.set_name, "title": dataset.title, "notes": list(dataset.notes)}
+            for dataset in sets.datasets
+        ],
+        "rows": rows,
+        "missing": [dict(entry) for entry in sets.missing],
+        "not_run": failed,
+    }
+
+
+def _configs(options: Options, seeds: int) -> tuple[RunConfig, RunConfig]:
+    """Return how the pose is estimated: of a system, and of our rows."""
+    return (
+        RunConfig("poselib", Association.uncapped(1), options, seeds),
+        RunConfig(PAPER.method, PAPER.association, options, seeds),
+    )
+
+
+def _result(
+    sets: ImageSets,
+    source: SystemSource | ImageSource,
+    config: RunConfig,
+    paper: PaperRun,
+    why: str | None,
+) -> tuple[RunResult | None, dict[str, Any] | None, str]:
+    """Run a row on a set, or read what another environment computed of it.
+
+    `why` says why it cannot be run now. Returns the result, the environment that it comes from
+    (None for this one), and where there is no result why those that are kept, if there are any,
+    do not count.
+    """
+    name = config.estimator
+    folder = sets.run_folder(source) / name
+    total = num_pairs(len(source), sets.limit)
+    kept, reason = _kept(folder, _task(source, known=why is None), config, total)
+    # What this environment computed is read by the run itself, which resumes where pairs lack.
+    if why is None and (kept is None or _is_ours(kept, source, config)):
+        result = sets.run_set(source, {name: config}, {name: paper})[name]
+        if not (folder / _ENVIRONMENT).is_file():
+            write_json(folder / _ENVIRONMENT, environment_now())
+        return result, None, ""
+    if kept is None:
+        return None, None, reason
+    return kept, _environment_of(kept), ""
+
+
+def _is_ours(kept: RunResult, source: GraphSource, config: RunConfig) -> bool:
+    """Whether results were computed with what is installed now."""
+    now = _plain(run_header(source, config))
+    return all(kept.header.get(name) == value for name, value in now.items())
+
+
+def _task(source: SystemSource | ImageSource, *, known: bool) -> dict[str, Any]:
+    """Return what must be the same of a source for its results to stand in the table."""
+    if isinstance(source, SystemSource) and not known:
+        return source.task
+    return {name: value for name, value in source.identity.items() if name not in _OF_MACHINE}
+
+
+def _kept(
+    folder: Path, task: dict[str, Any], config: RunConfig, total: int
+) -> tuple[RunResult | None, str]:
+    """Read the results that are in a folder, or say why they do not belong here."""
+    if not (folder / JOURNAL).is_file():
+        return None, ""
+    try:
+        result = RunResult.load(folder, total)
+    except ValueError as error:
+        return None, f"its kept results cannot be read: {error}"
+    found = {name: result.header["source"].get(name) for name in task}
+    differing = difference(
+        {**found, "config": result.header["config"]}, _plain({**task, "config": config.to_dict()})
+    )
+    if differing is not None:
+        return None, f"its kept results are of another run, where {differing}"
+    if len(result) < total:
+        return None, f"its kept results are of {len(result):,} of {count(total, 'pair')} only"
+    return result, ""
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it is read back from JSON."""
+    return json.loads(json.dumps(value))
+
+
+def environment_now() -> dict[str, Any]:
+    """Record in what the present process runs: date, machine, Python and packages."""
+    packages = {"manymatch": __version__}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": platform.platform(),
+        "python": platform.python_version(),
+        "packages": packages,
+    }
+
+
+def _environment_of(result: RunResult) -> dict[str, Any]:
+    """Read the environment in which a run was made, as far as it was recorded."""
+    header = result.header
+    recorded = {
+        "packages": {**header["source"].get("versions", {}), **header.get("run_versions", {})}
+    }
+    with contextlib.suppress(OSError, ValueError):
+        recorded |= json.loads((result.folder / _ENVIRONMENT).read_text(encoding="utf-8"))
+    return recorded
+
+
+def _environment_text(environment: dict[str, Any]) -> str:
+    packages = [f"{name} {number}" for name, number in environment["packages"].items()]
+    python = f"Python {environment['python']}" if "python" in environment else ""
+    where = ", ".join(filter(None, [environment.get("machine"), python, *packages]))
+    return f"Computed earlier, {environment.get('date', 'at an unknown time')}, with {where}."
+
+
+def _marks(data: dict[str, Any]) -> dict[str, int]:
+    """Give every other environment of a table a number, by what is said of it below."""
+    texts = [
+        _environment_text(found["environment"])
+        for row in data["rows"]
+        for found in row["sets"].values()
+        if found.get("environment")
+    ]
+    return {text: number for number, text in enumerate(dict.fromkeys(texts), 1)}
+
+
+def _footnotes(data: dict[str, Any]) -> list[str]:
+    return [f"[{number}] {text}" for text, number in _marks(data).items()]
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """Show all systems on all sets in the paper's form, what is missing, and each set's ranking."""
+    absent = [[_title(row, {}), row["missing"]] for row in data["rows"] if row["missing"]]
+    return [
+        _overview(data),
+        *(
+            [Table("Q4: systems that are not run", ["Method", "What is missing"], absent)]
+            * bool(absent)
+        ),
+        *(_of_set(data, entry) for entry in data["sets"]),
+    ]
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say what was run and what the paper's numbers are."""
+    settings = data["settings"]
+    sentences = [
+        "Images are matched at working size, the longer edge 1024 pixels unless a set says "
+        "otherwise, by MASt3R at the 512 pixels of its checkpoint; the pose of a system is "
+        "PoseLib's, that of our rows the two-stage "
+        f"estimator's, both with {budget_text(settings)} there and {seeds_text(settings)} a pair.",
+        "The paper's row of our method is with DINOv3 ViT-L/16 at SuperPoint keypoints; ours are "
+        "with the presets that the rows name.",
+    ]
+    if not any(entry["name"] in PAPER.pairs for entry in data["sets"]):
+        sentences.append(
+            "None of the sets here is one of the paper's: orderings can be compared, values cannot."
+        )
+    return sentences + [n for entry in data["sets"] for n in entry["notes"]] + left_out(data)
+
+
+def _why_not(system: System) -> str | None:
+    """Say why a system cannot be run; None if it can."""
+    why = system.missing(fetch=True)
+    if why is None:
+        try:
+            # Loads everything, so that nothing is found missing at the first pair.
+            system.settings()
+        except Exception as error:  # noqa: BLE001 - other people's packages may fail in any way
+            text = " ".join(str(error).split()) or type(error).__name__
+            why = f"{system.title} cannot be loaded: {text}"
+    return why
+
+
+def _why_not_ours(matcher: Matcher) -> str | None:
+    """Say which package or weights a preset lacks; None if it has all."""
+    try:
+        # Attributes that load when they are asked for.
+        matcher.load()
+    except (ValueError, ImportError) as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def ranked(values: Sequence[float | None]) -> list[int | None]:
+    """Place of every value, 1 for the largest; equal values share a place, None has none.
+
+    Parameters
+    ----------
+    values : sequence of float or None
+        None for what does not take part.
+    """
+    taking = sorted({value for value in values if value is not None}, reverse=True)
+    return [None if value is None else taking.index(value) + 1 for value in values]
+
+
+def _overview(data: dict[str, Any]) -> Table:
+    paper = paper_numbers("q4")
+    known = [entry["name"] for entry in data["sets"] if entry["name"] in PAPER.pairs]
+    header = ["Method", *(entry["title"] for entry in data["sets"])]
+    rows: list[Sequence[str | Cell]] = []
+    for row in data["rows"]:
+        cells = [
+            triplet(row["sets"][s["name"]]["auc"]["mean"])
+            if s["name"] in row["sets"]
+            else Cell("not run", dim=True)
+            for s in data["sets"]
+        ]
+        rows.append([_title(row, _marks(data)), *cells])
+        if known and row["paper"]:
+            rows.append(
+                dim(
+                    [
+                        f"  paper, {paper['titles'][row['paper']]}",
+                        *(
+                            triplet(paper["auc"][row["paper"]][entry["name"]])
+                            if entry["name"] in known
+                            else _NOTHING
+                            for entry in data["sets"]
+                        ),
+                    ]
+                )
+            )
+    rows += missing_rows(data, len(header))
+    return Table(
+        f"Q4: complete systems, pose AUC{' / '.join(DEGREES)} (%)",
+        header,
+        rows,
+        [
+            "† trained for pairs of visible and thermal images, and left out of the rankings.",
+            *_footnotes(data),
+        ],
+    )
+
+
+def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
+    paper = paper_numbers("q4")["auc"]
+    known = entry["name"] in PAPER.pairs
+    here = [row for row in data["rows"] if entry["name"] in row["sets"]]
+    means = [row["sets"][entry["name"]]["auc"]["mean"] for row in here]
+    places = [
+        ranked(
+            [None if row["specialist"] else mean[i] for row, mean in zip(here, means, strict=True)]
+        )
+        for i in range(len(THRESHOLDS))
+    ]
+    header = ["Method", *(f"AUC{degrees}" for degrees in DEGREES), f"95 % {DEGREES[-1]}", "matches"]
+    if known:
+        header += [f"paper {degrees}" for degrees in DEGREES]
+    rows: list[list[str | Cell]] = []
+    for number, row in enumerate(here):
+        found = row["sets"][entry["name"]]
+        cells: list[str | Cell] = [_title(row, _marks(data), entry["name"])]
+        for i, value in enumerate(means[number]):
+            place = places[i][number]
+            cells.append(Cell(f"{value:.1f}", bold=place == 1, underline=place == 2))
+        low, high = found["auc"]["interval"][-1]
+        cells += [f"[{low:.1f}, {high:.1f}]", f"{found['median_matches']:.0f}"]
+        if known:
+            of_paper = paper[row["paper"]][entry["name"]] if row["paper"] else None
+            cells += dim([_NOTHING] * 3 if of_paper is None else [f"{v:.1f}" for v in of_paper])
+        rows.append(cells)
+    pairs = next((row["sets"][entry["name"]]["pairs"] for row in here), 0)
+    return Table(
+        f"Q4: {entry['title']}, {count(pairs, 'pair')}",
+        header,
+        rows,
+        [
+            "Bold and underlined: best and second best, † left out. The interval resamples pairs; "
+            "matches are the median number that reached the pose estimator.",
+            *_footnotes(data),
+        ],
+    )
+
+
+def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) -> str:
+    """Name a row, with marks of the environments that its numbers, or those of a set, are of."""
+    found = [row["sets"].get(name)] if name is not None else row["sets"].values()
+    numbers = [
+        marks[_environment_text(one["environment"])]
+        for one in found
+        if marks and one and one.get("environment")
+    ]
+    of_others = "".join(f" [{number}]" for number in dict.fromkeys(numbers))
+    return f"{row['title']}{'†' if row['specialist'] else ''}{of_others}"
+
+
+def systems(data: dict[str, Any]) -> Figure:
+    """Draw the AUC of every system with its interval over pairs; hollow marks are the paper's."""
+    paper = paper_numbers("q4")["auc"]
+    rows = [row for row in data["rows"] if row["sets"]]
+    if not rows:
+        figure = new_figure(PAGE_CM, 2.0)
+        figure.text(0.5, 0.5, "No system could be run.", ha="center", va="center")
+        return figure
+    names = [_title(row, {}) for row in rows]
+    figure, axes = panels(
+        len(data["sets"]), 3, row_cm=_EDGE_CM + _ROW_CM * max(len(rows), 4), sharey=True
+    )
+    hollow = False
+    for axis, entry in zip(axes, data["sets"], strict=True):
+        for i, threshold in enumerate(THRESHOLDS):
+            colour, marker = THRESHOLD_COLOURS[threshold], MARKERS[i]
+            for number, row in enumerate(rows):
+                if entry["name"] not in row["sets"]:
+                    continue
+                place = number + (i - 1) * _STEP
+                auc = row["sets"][entry["name"]]["auc"]
+                low, high = auc["interval"][i]
+                axis.plot([low, high], [place, place], color=colour, linewidth=1.0, alpha=0.6)
+                axis.plot(auc["mean"][i], place, marker, color=colour, markersize=4)
+                theirs = paper.get(row["paper"], {}).get(entry["name"])
+                if theirs is not None:
+                    hollow = True
+                    axis.plot(
+                        theirs[i],
+                        place,
+                        marker,
+                        markerfacecolor="white",
+                        markeredgecolor=colour,
+                        markeredgewidth=0.8,
+                        markersize=3.6,
+                    )
+        axis.set_title(entry["title"], loc="left")
+        axis.set_yticks(range(len(rows)), names, color=INK)
+        axis.set_ylim(len(rows) - 0.4, -0.6)
+        here = [row for row in rows if entry["name"] in row["sets"]]
+        right = 1.05 * max((_largest(row, entry, paper) for row in here), default=0.0) or 1.0
+        axis.set_xlim(-0.02 * right, right)
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.grid(axis="y", visible=False)
+    figure.supxlabel("pose AUC (%), interval over pairs", fontsize=7.5, color=INK)
+    handles = threshold_lines(markers=True)
+    if hollow:
+        edge = {"markerfacecolor": "white", "markeredgecolor": GREY}
+        handles.append(legend_line("paper", linestyle="", marker="o", **edge))
+    legend_above(figure, handles)
+    return figure
+
+
+def _largest(row: dict[str, Any], entry: dict[str, Any], paper: dict[str, Any]) -> float:
+    """Right end of what is drawn of a system."""
+    ends = [high for _, high in row["sets"][entry["name"]]["auc"]["interval"]]
+    return float(max(*ends, *paper.get(row["paper"], {}).get(entry["name"], ())))
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"q4_systems": systems}

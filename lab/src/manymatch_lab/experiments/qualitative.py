@@ -1,0 +1,206 @@
+"""What layer and debias rank do to features, as colours of one PCA a column for both views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from manymatch.io.image import load_image
+from manymatch_lab.dense_pairs import (
+    PAPER_BACKBONE,
+    PAPER_LAYER,
+    PAPER_RANK,
+    Backbone,
+    Choice,
+    OneSet,
+    PatchSettings,
+    angle_deg,
+)
+from manymatch_lab.evaluate.protocol import unequal
+from manymatch_lab.evaluate.tables import Table
+from manymatch_lab.style import INK, PAGE_CM, new_figure, overlays, photograph, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
+    from manymatch.io.pairs import Pair
+    from manymatch_lab.datasets.dataset import Dataset
+
+QUESTION = "What do layer and debias rank do to features, as colours?"
+EXAMPLE = (
+    "manymatch-lab qualitative pairs_folder --pair 0 --pair 1 --backbone efficientnet-lite0 "
+    "--layer 10 --against 7 --debias 10"
+)
+
+# The paper's, the last one of its backbone.
+_AGAINST = 24
+
+
+def run(
+    one: OneSet,
+    *,
+    pair: Annotated[Sequence[int], "Number of a pair, from 0; may be repeated."] = (0,),
+    backbone: Backbone = PAPER_BACKBONE,
+    layer: Annotated[int, "The selected block, from 1."] = PAPER_LAYER,
+    against: Annotated[int, "The block that it is compared with at the same rank."] = _AGAINST,
+    debias: Annotated[
+        int, "Rank of the positional subspace, compared with none at the selected block."
+    ] = PAPER_RANK,
+    settings: PatchSettings | None = None,
+) -> dict[str, Any]:
+    """Colour pairs of images by one PCA of their features: two layers, then two debias ranks."""
+    choice = Choice(backbone, tuple(sorted({layer, against})), (0, debias))
+    source = (settings or PatchSettings()).source(choice)
+    columns = [(against, debias), (layer, debias), (layer, 0), (layer, debias)]
+    examples = []
+    dataset = one.dataset
+    for index in pair:
+        chosen = one.pair(index)
+        images = [
+            np.ascontiguousarray(np.rot90(load_image(path), turns))
+            for path, turns in ((chosen.path0, chosen.rot0), (chosen.path1, chosen.rot1))
+        ]
+        maps = [
+            source.maps(image, longest)
+            for image, longest in zip(images, (dataset.longest0, dataset.longest1), strict=True)
+        ]
+        examples.append(
+            {
+                "title": _title(dataset, chosen),
+                "images": [photograph(image) for image in images],
+                "columns": [
+                    {
+                        "layer": block,
+                        "rank": s,
+                        "overlays": overlays(
+                            *(source.corrected_map(found, block, s) for found in maps)
+                        ),
+                    }
+                    for block, s in columns
+                ],
+            }
+        )
+    return {
+        "differs_from_paper": [
+            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
+            *unequal("layer", layer, PAPER_LAYER),
+            *unequal("against", against, _AGAINST),
+            *unequal("debias", debias, PAPER_RANK),
+            "pairs of your choice",
+        ],
+        "backbone": source.backbone.name,
+        "layer": layer,
+        "against": against,
+        "rank": debias,
+        "examples": examples,
+        "notes": list(source.notes),
+    }
+
+
+def tables(data: dict[str, Any]) -> list[Table]:  # noqa: ARG001 - every experiment has it
+    """Return none: this experiment is a picture."""
+    return []
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say how to read the colours."""
+    return [
+        "One PCA a column and example, fitted to both images; its first three components are "
+        "stretched from the 1st to the 99th percentile. Colours compare within a column, not "
+        "across columns.",
+        f"{data['backbone']}: left bracket layer {data['against']} against {data['layer']} at "
+        f"rank {data['rank']}, right bracket rank 0 against {data['rank']} at layer "
+        f"{data['layer']}.",
+        *data["notes"],
+    ]
+
+
+def _title(dataset: Dataset, pair: Pair) -> str:
+    words = [dataset.title, *([pair.scene] if pair.scene else [])]
+    if "bin" in pair.extra:
+        words.append(f"bin {pair.extra['bin']}")
+    if pair.has_truth or "angle_deg" in pair.extra:
+        words.append(f"{angle_deg(pair):.0f}° apart")
+    return ", ".join(words)
+
+
+# All in centimetres.
+_GAP, _HEAD, _BRACKETS, _WIDE = 0.12, 0.55, 1.25, 0.5
+
+
+def qualitative(data: dict[str, Any]) -> Figure:
+    """Two rows of five pictures an example: the images, two layers, two ranks."""
+    column = (PAGE_CM - 4 * _GAP - 2 * _WIDE) / 5
+    lefts = [_GAP]
+    for gap in (_WIDE, _GAP, _WIDE, _GAP):
+        lefts.append(lefts[-1] + column + gap)
+    heights = [
+        [column * picture["size"][1] / picture["size"][0] for picture in example["images"]]
+        for example in data["examples"]
+    ]
+    height = _BRACKETS + sum(_HEAD + sum(both) + 2 * _GAP for both in heights)
+    figure = new_figure(PAGE_CM, height)
+    figure.set_layout_engine("none")
+    top = height - _BRACKETS
+    _brackets(figure, data, lefts, column, height)
+    for example, both in zip(data["examples"], heights, strict=True):
+        figure.text(
+            _GAP / PAGE_CM,
+            (top - 0.6 * _HEAD) / height,
+            example["title"],
+            fontsize=7.5,
+            va="center",
+        )
+        top -= _HEAD
+        for side, rows in enumerate(both):
+            top -= rows
+            for place, left in enumerate(lefts):
+                axis = figure.add_axes(
+                    (left / PAGE_CM, top / height, column / PAGE_CM, rows / height)
+                )
+                overlay = None if place == 0 else example["columns"][place - 1]["overlays"][side]
+                show(axis, example["images"][side], overlay)
+                width, length = example["images"][side]["size"]
+                axis.set(xlim=(-0.5, width - 0.5), ylim=(length - 0.5, -0.5))
+                axis.set_axis_off()
+            top -= _GAP
+    return figure
+
+
+def _brackets(
+    figure: Figure, data: dict[str, Any], lefts: list[float], column: float, height: float
+) -> None:
+    """Write what is compared above the columns."""
+    from matplotlib.lines import Line2D
+
+    rank, layer = data["rank"], data["layer"]
+    names = [
+        "image",
+        f"layer {data['against']}, s = {rank}",
+        f"layer {layer}, s = {rank}",
+        f"layer {layer}, s = 0",
+        f"layer {layer}, s = {rank}",
+    ]
+    for left, name in zip(lefts, names, strict=True):
+        place = ((left + column / 2) / PAGE_CM, (height - 0.95) / height)
+        figure.text(*place, name, ha="center", va="center", fontsize=7.5)
+    for first, text in ((1, f"layers, {data['backbone']}"), (3, "debiasing")):
+        start, end = lefts[first], lefts[first + 1] + column
+        y, tick = (height - 0.55) / height, 0.12 / height
+        ends = [start / PAGE_CM, start / PAGE_CM, end / PAGE_CM, end / PAGE_CM]
+        figure.add_artist(Line2D(ends, [y - tick, y, y, y - tick], color=INK, linewidth=0.8))
+        figure.text(
+            (start + end) / 2 / PAGE_CM,
+            (height - 0.28) / height,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+        )
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"qualitative": qualitative}

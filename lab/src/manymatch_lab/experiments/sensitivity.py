@@ -1,0 +1,277 @@
+"""Sensitivity: how much the accuracy depends on q and on delta."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from manymatch.associate.candidates import Association
+from manymatch.cli.flags import Seeds
+from manymatch.options import Options
+from manymatch_lab.cells import DEGREES, MACRO, dim, missing_rows, of_name, triplet
+from manymatch_lab.evaluate.protocol import PAPER, unequal
+from manymatch_lab.evaluate.run import PaperRun, RunConfig
+from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_spread
+from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
+from manymatch_lab.style import (
+    INK,
+    THRESHOLD_COLOURS,
+    legend_above,
+    legend_line,
+    panel_rows,
+    panel_title,
+    threshold_lines,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.figure import Figure
+
+    from manymatch._validate import FloatArray
+    from manymatch_lab.evaluate.run import RunResult
+
+QUESTION = "How much do q and δ matter?"
+EXAMPLE = "manymatch-lab sensitivity synthetic:ordering --no-gms --max-iterations 5000 --limit 20"
+
+# The paper's.
+_QS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+_DELTAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+_SEEDS = 1
+
+_SWEPT = {"hcm": "HCM", "hcm-mcm": "HCM→MCM"}
+_LINES: dict[str, tuple[Any, str]] = {
+    "hcm-mcm": ("-", "HCM→MCM"),
+    "hcm": ("--", "HCM"),
+    "mcm": (":", "MCM"),
+}
+
+
+def run(
+    sets: PoseSets,
+    *,
+    qs: Annotated[
+        tuple[float, ...], "Values of q at the default delta; the default q is added."
+    ] = _QS,
+    deltas: Annotated[
+        tuple[float, ...], "Values of delta at the default q; the default delta is added."
+    ] = _DELTAS,
+    seeds: Seeds = _SEEDS,
+    gms: Gms = True,
+    options: Options | None = None,
+) -> dict[str, Any]:
+    """Sweep q and delta of two methods, with a third one that has neither for comparison.
+
+    The two are harmonic consensus maximization (HCM) and the two-stage estimator, the third is
+    matching cardinality maximization (MCM).
+
+    The q and delta of the options are the defaults around which the other one varies. The paper
+    has one seed.
+    """
+    options = options or PAPER.options
+    association = dataclasses.replace(PAPER.association, gms=gms)
+    grid = _settings(qs, deltas, options)
+    configs = _configs(grid, association, options, seeds)
+    papers = _configs(grid, PAPER.association, PAPER.options, _SEEDS)
+    settings = sets.settings(
+        options,
+        seeds,
+        association=association.to_dict(),
+        grid=[{"q": q, "delta": delta} for q, delta in grid],
+        default={"q": options.q, "delta": options.delta},
+    )
+    data = sets.run(
+        configs,
+        settings,
+        lambda _, results: _measured([results], grid),
+        lambda entries: {"macro": _measured([results for _, results in entries], grid)},
+        {name: PaperRun(config) for name, config in papers.items()},
+    )
+    data["differs_from_paper"] += [
+        text
+        for name, given, wanted in (("qs", qs, _QS), ("deltas", deltas, _DELTAS))
+        for text in unequal(name, given, wanted)
+    ]
+    return data
+
+
+def _configs(
+    grid: Sequence[tuple[float, float]], association: Association, options: Options, seeds: int
+) -> dict[str, RunConfig]:
+    """Return the run of MCM, and those of the others at every setting."""
+    swept = {
+        _name(estimator, q, delta): RunConfig(
+            estimator, association, options.replace(q=q, delta=delta), seeds
+        )
+        for q, delta in grid
+        for estimator in _SWEPT
+    }
+    return {"mcm": RunConfig("mcm", association, options, seeds), **swept}
+
+
+def tables(data: dict[str, Any]) -> list[Table]:
+    """Variation by set, and the averages at every setting."""
+    made = []
+    for measured in data["runs"]:
+        made += [_variation_table(measured, data), _grid_table(measured, data)]
+    return made
+
+
+def notes(data: dict[str, Any]) -> list[str]:
+    """Say what was run and what the paper's numbers are."""
+    settings, default = data["settings"], data["settings"]["default"]
+    seeds = settings["seeds"]
+    return [
+        f"q varies at δ = {default['delta']:g}, δ at q = {default['q']:g}; the shared default is "
+        f"run once. Candidates: {association_text(settings['association'])}. Budget: "
+        f"{budget_text(settings)}, "
+        + ("one repetition (b = 0)." if seeds == 1 else f"{seeds} repetitions, averaged."),
+        *about_paper(data),
+    ]
+
+
+def _settings(
+    qs: Sequence[float], deltas: Sequence[float], options: Options
+) -> list[tuple[float, float]]:
+    """Every setting once: those of q, then those of delta."""
+    first = [(q, options.delta) for q in sorted({*qs, options.q})]
+    second = [(options.q, delta) for delta in sorted({*deltas, options.delta})]
+    return list(dict.fromkeys([*first, *second]))
+
+
+def _name(estimator: str, q: float, delta: float) -> str:
+    return f"{estimator}_q{q:g}_delta{delta:g}"
+
+
+def _measured(
+    results: Sequence[Mapping[str, RunResult]], grid: Sequence[tuple[float, float]]
+) -> dict[str, Any]:
+    """Mean AUC (T,) of MCM, and of the others at every setting, averaged over sets."""
+
+    def mean(name: str) -> list[float]:
+        return list(macro_spread([entry[name].errors for entry in results], resamples=1).mean)
+
+    return {
+        "mcm": mean("mcm"),
+        **{name: [mean(_name(name, q, delta)) for q, delta in grid] for name in _SWEPT},
+    }
+
+
+def _sweep(entry: dict[str, Any], data: dict[str, Any], name: str, varied: str) -> FloatArray:
+    """AUC (settings, T) of an estimator while one of q and delta varies."""
+    other = "delta" if varied == "q" else "q"
+    default = data["settings"]["default"][other]
+    kept = [i for i, at in enumerate(data["settings"]["grid"]) if at[other] == default]
+    return np.array(entry[name])[kept]
+
+
+def _variation_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
+    """Peak to peak over q and over delta, by set."""
+    header = ["Set", "Estimator"]
+    header += [f"{axis} {degrees}" for axis in ("q", "δ") for degrees in DEGREES]
+    rows: list[Sequence[str | Cell]] = []
+    largest: dict[str, float] = {"q": 0.0, "delta": 0.0}
+    for entry in measured["sets"]:
+        for i, (name, title) in enumerate(_SWEPT.items()):
+            row = ["" if i else entry["title"], title]
+            for varied in ("q", "delta"):
+                spread = np.ptp(_sweep(entry, data, name, varied), axis=0)
+                row += [f"{value:.2f}" for value in spread]
+                if name == "hcm-mcm":
+                    largest[varied] = max(largest[varied], float(spread.max()))
+            rows.append(row)
+    paper = paper_numbers("sensitivity")
+    peak = paper["peak_to_peak"]
+    counts = [f"at most {peak['q']:.2f}", "", "", f"at most {peak['delta']:.2f}", "", ""]
+    rows.append(dim(["paper, DINOv3, six datasets", _SWEPT["hcm-mcm"], *counts]))
+    rows += missing_rows(data, len(header))
+    return Table(
+        of_name(measured, data, "Sensitivity: peak-to-peak variation of the pose AUC in points"),
+        header,
+        rows,
+        [
+            f"Largest variation of HCM→MCM in any cell: {largest['q']:.2f} points over q and "
+            f"{largest['delta']:.2f} over δ (paper: {peak['q']:.2f} and {peak['delta']:.2f}).",
+            _against_mcm(measured, paper),
+        ],
+    )
+
+
+def _against_mcm(measured: dict[str, Any], paper: dict[str, Any]) -> str:
+    """Say in how many cells the two-stage estimator is at least as good as MCM."""
+    gaps = np.array(
+        [np.array(entry["hcm-mcm"]) - np.array(entry["mcm"]) for entry in measured["sets"]]
+    )
+    return (
+        f"HCM→MCM matches or exceeds MCM in {int((gaps >= 0).sum())} of {gaps.size} cells "
+        f"(settings, sets and thresholds; paper: {paper['matches_or_exceeds']} of "
+        f"{paper['cells']}); the largest deficit is {max(0.0, -float(gaps.min())):.2f} points "
+        f"(paper: {paper['largest_deficit']:.2f})."
+    )
+
+
+def _grid_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
+    """Averages over sets at every setting."""
+    macro, default = measured["macro"], data["settings"]["default"]
+    degrees = "/".join(str(threshold) for threshold in THRESHOLDS)
+    header = ["q", "δ", *(f"{title} AUC@{degrees}" for title in _SWEPT.values())]
+    rows: list[Sequence[str | Cell]] = []
+    for i, at in enumerate(data["settings"]["grid"]):
+        mark = " (default)" if at == default else ""
+        values = [triplet(macro[name][i]) for name in _SWEPT]
+        rows.append([f"{at['q']:g}{mark}", f"{at['delta']:g}", *values])
+    rows.append(["MCM, for comparison", "", "", triplet(macro["mcm"])])
+    title = of_name(measured, data, f"Sensitivity: {MACRO.lower()} of the pose AUC (%)")
+    return Table(title, header, rows)
+
+
+def sweeps(data: dict[str, Any]) -> Figure:
+    """Draw (a) q on a linear and (b) delta on a logarithmic axis; dots mark the defaults."""
+    default = data["settings"]["default"]
+    parts = []
+    for run in data["runs"]:
+        where = f", {run['representation']}" if len(data["runs"]) > 1 else ""
+        a = f"(a) q at δ = {default['delta']:g}{where}"
+        b = f"(b) δ at q = {default['q']:g}{where}"
+        for label, varied in ((a, "q"), (b, "delta")):
+            sets = [{**entry, "varied": varied} for entry in run["sets"]]
+            parts.append({"representation": label, "sets": sets})
+    figure, axes = panel_rows(parts, row_cm=4.4)
+    for axis, entry in axes:
+        _panel(axis, entry, data["settings"])
+    figure.supylabel("pose AUC (%)", fontsize=7.5, color=INK)
+    kinds = [legend_line(title, color=INK, linestyle=style) for style, title in _LINES.values()]
+    legend_above(figure, [*kinds, *threshold_lines()])
+    return figure
+
+
+def _panel(axis: Any, entry: dict[str, Any], settings: dict[str, Any]) -> None:
+    varied = entry["varied"]
+    other = "delta" if varied == "q" else "q"
+    default = settings["default"]
+    kept = [i for i, at in enumerate(settings["grid"]) if at[other] == default[other]]
+    kept.sort(key=lambda i: settings["grid"][i][varied])
+    x = [settings["grid"][i][varied] for i in kept]
+    for i, threshold in enumerate(THRESHOLDS):
+        colour = THRESHOLD_COLOURS[threshold]
+        axis.axhline(entry["mcm"][i], color=colour, linestyle=_LINES["mcm"][0], linewidth=1.1)
+        for name in ("hcm", "hcm-mcm"):
+            y = [entry[name][j][i] for j in kept]
+            axis.plot(x, y, color=colour, linestyle=_LINES[name][0])
+            at = x.index(default[varied])
+            axis.plot([x[at]], [y[at]], color=colour, marker="o", linestyle="none")
+    panel_title(axis, entry["title"])
+    if varied == "q":
+        axis.set_xlim(0.0, 1.0)
+        axis.set_xlabel("q")
+    else:
+        axis.set_xscale("log")
+        axis.set_xlabel("δ")
+        axis.minorticks_off()
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"sensitivity_sweeps": sweeps}

@@ -1,0 +1,225 @@
+"""Matches of every pair of a set with their probabilities and what is true of them, resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch import _core
+from manymatch._validate import BoolArray, FloatArray, checked_method, int_array, within
+from manymatch.batch.journal import Journal
+from manymatch.batch.runner import Run, error_sentence, num_pairs, num_workers
+from manymatch.batch.tables import Reason, count_reasons
+from manymatch.estimate.relative_pose import estimate_relative_pose
+from manymatch.geometry.pose_error import pose_error_deg
+from manymatch_lab.evaluate.run import run_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from manymatch._validate import BoolArray, FloatArray, IndexArray
+    from manymatch.batch.runner import RunProgress
+    from manymatch_lab.evaluate.posed_graph import PosedGraph
+    from manymatch_lab.evaluate.run import RunConfig
+    from manymatch_lab.evaluate.sources import GraphSource
+
+# What a journal keeps: far below anything that is looked at, and a third of the characters.
+_PROBABILITY_DIGITS = 6
+_PIXEL_DIGITS = 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetMatches:
+    """Matches of all pairs and repetitions of a set, one entry a match.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs that were run.
+    not_run : list of Reason
+        Why pairs of them could not be read.
+    unmatched : int
+        Repetitions of the others that have no match.
+    pair : (M,) int64
+        Number of the pair in its set, from 0.
+    error_deg : (M,) float64
+        Pose error of the estimate that the match is of, in degrees.
+    probability : (M,) float64
+        Probability that the estimator gives the match.
+    distance_px : (M,) float64
+        Sampson distance under the true pose, in pixels at working size; infinite where a depth is
+        not positive.
+    known : (M,) bool or None
+        Whether the match is true, where every pair knows it.
+    """
+
+    pairs: int
+    not_run: list[Reason]
+    unmatched: int
+    pair: IndexArray
+    error_deg: FloatArray
+    probability: FloatArray
+    distance_px: FloatArray
+    known: BoolArray | None
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    @property
+    def unreadable(self) -> int:
+        """Number of pairs that could not be read."""
+        return sum(reason.count for reason in self.not_run)
+
+
+def run_matches(
+    source: GraphSource,
+    config: RunConfig,
+    folder: Path,
+    *,
+    workers: int = 0,
+    limit: int | None = None,
+    progress: Callable[[RunProgress], object] | None = None,
+    retry_errors: bool = False,
+) -> SetMatches:
+    """Estimate every pair of a set and keep its matches, or resume where an earlier run ended.
+
+    The estimator must give probabilities. The other arguments, refusals and the end at Ctrl-C are
+    those of `run_set`.
+    """
+    total = num_pairs(len(source), limit)
+    count = num_workers(workers)
+    threads = 1 if count > 1 else 0
+    header = {**run_header(source, config), "kept": "matches"}
+    with Journal(folder, header) as journal:
+        run = Run(
+            {"matches": journal},
+            total,
+            repeat=lambda record: retry_errors and "error" in record,
+            label=f"{source.representation}, {source.title}",
+        )
+        run.execute(
+            lambda index, _: {"matches": _work(source, config, index, threads)},
+            workers=count,
+            order=source.order,
+            progress=progress,
+        )
+        return run.deliver(_collected([r for r in journal.records() if r["index"] < total]))
+
+
+def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> dict[str, Any]:
+    """Run one pair."""
+    try:
+        posed = source[index]
+    except Exception as error:
+        # No fault of the pair: a full disk, a missing package. Unreadable images are values.
+        if isinstance(error, OSError | ImportError) and not isinstance(error, ValueError):
+            raise
+        # One pair must not end a run of thousands.
+        return {"index": index, "error": error_sentence(error), "trials": []}
+    graph = config.association.apply(posed.graph, **posed.sizes)
+    trials = []
+    for repetition in range(config.seeds):
+        seed = posed.seed_index + repetition
+        options = config.options.with_pixels(posed.pixels).replace(seed=seed, threads=threads)
+        estimate = estimate_relative_pose(
+            graph,
+            posed.camera0,
+            posed.camera1,
+            checked_method(config.estimator),
+            options,
+            working_scale=posed.working_scale,
+        )
+        if estimate.match_probability is None:
+            raise ValueError(
+                f"estimator must give probabilities of its matches, got {config.estimator!r}"
+            )
+        trials.append(
+            {
+                "seed": options.seed,
+                "error_deg": pose_error_deg(estimate.pose, posed.R, posed.t),
+                "probability": estimate.match_probability.round(_PROBABILITY_DIGITS).tolist(),
+                **_truth(posed, estimate.matches),
+            }
+        )
+    return {"index": index, "name0": posed.name0, "name1": posed.name1, "trials": trials}
+
+
+def _truth(posed: PosedGraph, matches: IndexArray) -> dict[str, Any]:
+    """Say what is true of matches in JSON types, where infinity is None."""
+    distance = epipolar_distance(posed, matches).round(_PIXEL_DIGITS).tolist()
+    known = known_truth(posed, matches)
+    return {
+        "distance_px": [value if np.isfinite(value) else None for value in distance],
+        "known": None if known is None else known.astype(int).tolist(),
+    }
+
+
+def _collected(records: Sequence[dict[str, Any]]) -> SetMatches:
+    """Put the matches of all records one after the other."""
+    trials = [(record["index"], trial) for record in records for trial in record["trials"]]
+    sizes = [len(trial["probability"]) for _, trial in trials]
+
+    def joined(name: str, kind: type) -> Any:
+        return np.array([value for _, trial in trials for value in trial[name]], dtype=kind)
+
+    distance = joined("distance_px", np.float64)
+    return SetMatches(
+        pairs=len(records),
+        not_run=count_reasons(r["error"] for r in records if "error" in r),
+        unmatched=sizes.count(0),
+        pair=np.repeat(np.array([index for index, _ in trials], dtype=np.int64), sizes),
+        error_deg=np.repeat(np.array([trial["error_deg"] for _, trial in trials]), sizes),
+        probability=joined("probability", np.float64),
+        # None became NaN.
+        distance_px=np.where(np.isnan(distance), np.inf, distance),
+        known=(
+            joined("known", np.bool_)
+            if trials and all(trial["known"] is not None for _, trial in trials)
+            else None
+        ),
+    )
+
+
+def known_truth(posed: PosedGraph, matches: ArrayLike) -> BoolArray | None:
+    """Look up which of (M, 2) matches are true edges of the pair, (M,) bool.
+
+    What is no edge of the pair is not true. None where the pair does not know its true edges.
+    """
+    pairs = _matches(posed, matches)
+    if posed.true_edges is None:
+        return None
+    graph = posed.graph
+    # One number a pair of keypoints; there is no edge without a keypoint in image 1.
+    step = len(graph.points1)
+    true = graph.edges[posed.true_edges]
+    return np.isin(pairs[:, 0] * step + pairs[:, 1], true[:, 0] * step + true[:, 1])
+
+
+def epipolar_distance(posed: PosedGraph, matches: ArrayLike) -> FloatArray:
+    """Sampson distance (M,) of (M, 2) matches under the true pose, in pixels at working size.
+
+    Carried from the normalised plane as the estimator carries its threshold; infinite where a depth
+    is not positive or there is no distance.
+    """
+    pairs = _matches(posed, matches)
+    if not len(pairs):
+        return np.zeros(0)
+    x0 = posed.camera0.unproject(posed.graph.points0[pairs[:, 0]])
+    x1 = posed.camera1.unproject(posed.graph.points1[pairs[:, 1]])
+    pose = posed.pose
+    squared, in_front = _core.sampson(x0, x1, pose.R, pose.t)
+    pixel = 0.5 * (1.0 / posed.camera0.focal + 1.0 / posed.camera1.focal) * posed.pixels
+    # The distance of a point at an epipole is not defined.
+    return np.where(in_front & np.isfinite(squared), np.sqrt(squared) / pixel, np.inf)
+
+
+def _matches(posed: PosedGraph, matches: ArrayLike) -> IndexArray:
+    pairs = int_array(matches, "matches", "whole numbers of shape (M, 2)", (None, 2))
+    for side, points in enumerate((posed.graph.points0, posed.graph.points1)):
+        within(pairs[:, side], 0, len(points) - 1, "matches", f"keypoints of image {side}")
+    return pairs

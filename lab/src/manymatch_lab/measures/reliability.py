@@ -1,0 +1,305 @@
+"""Whether probabilities mean what they say: reliability diagram, calibration error, Brier score."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import (
+    BoolArray,
+    FloatArray,
+    bool_array,
+    float_array,
+    integer,
+    read_only,
+    real,
+    refusal,
+    within,
+)
+from manymatch_lab.evaluate.statistics import Interval
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reliability:
+    """How often what was said to be true with some probability is true.
+
+    Attributes
+    ----------
+    edges : (B + 1,) float64
+        Ends of the bins of the probability, from 0 to 1. A bin has its lower end, the last one
+        both ends.
+    count : (B,) int64
+        Entries in each bin.
+    weight : (B,) float64
+        Share of the whole weight that is in each bin; the sum is 1.
+    probability : (B,) float64
+        Mean probability in each bin; NaN in an empty one.
+    share : (B,) float64
+        Share of true entries in each bin; NaN in an empty one.
+    low, high : (B,) float64 or None
+        Ends of the interval of `share`, NaN in bins with fewer than two groups; None without
+        groups.
+    mean_probability, mean_truth : float
+        Over all entries.
+    ece : float
+        Expected calibration error: the mean over the bins, by `weight`, of
+        ``|probability - share|``. 0 is best.
+    brier : float
+        Mean of ``(probability - truth)**2``. 0 is best; always saying the share of true entries s
+        gives ``s (1 - s)``.
+    ece_interval, brier_interval : Interval or None
+        Their intervals; None without groups, or with nothing to resample.
+    """
+
+    edges: FloatArray
+    count: NDArray[np.int64]
+    weight: FloatArray
+    probability: FloatArray
+    share: FloatArray
+    low: FloatArray | None
+    high: FloatArray | None
+    mean_probability: float
+    mean_truth: float
+    ece: float
+    brier: float
+    ece_interval: Interval | None
+    brier_interval: Interval | None
+
+    @property
+    def total(self) -> int:
+        """Number of entries."""
+        return int(self.count.sum())
+
+    def __repr__(self) -> str:
+        ends = ""
+        if self.ece_interval is not None:
+            ends = f" [{self.ece_interval.low:.3f}, {self.ece_interval.high:.3f}]"
+        return (
+            f"Reliability({self.total} entries in {len(self.count)} bins: mean probability "
+            f"{self.mean_probability:.3f}, share true {self.mean_truth:.3f}, ECE {self.ece:.3f}"
+            f"{ends}, Brier {self.brier:.3f})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON; what is not known is None."""
+        return {
+            "edges": self.edges.tolist(),
+            "count": self.count.tolist(),
+            "weight": self.weight.tolist(),
+            "probability": _plain(self.probability),
+            "share": _plain(self.share),
+            "low": _plain(self.low),
+            "high": _plain(self.high),
+            "total": self.total,
+            "mean_probability": self.mean_probability,
+            "mean_truth": self.mean_truth,
+            "ece": self.ece,
+            "ece_interval": _ends(self.ece_interval),
+            "brier": self.brier,
+            "brier_interval": _ends(self.brier_interval),
+        }
+
+
+def reliability(
+    probability: ArrayLike,
+    truth: ArrayLike,
+    bins: int = 10,
+    weight: ArrayLike | None = None,
+    *,
+    groups: ArrayLike | None = None,
+    strata: ArrayLike | None = None,
+    level: float = 0.95,
+    resamples: int = 2_000,
+    seed: int = 0,
+) -> Reliability:
+    """Compare probabilities with what turned out to be true, in bins of equal width.
+
+    Parameters
+    ----------
+    probability : (M,) array
+        What was said, in [0, 1]; at least one entry.
+    truth : (M,) bool array
+        What is so.
+    bins : int
+        Number of bins.
+    weight : (M,) array, optional
+        Zero or more each, not all zero; by default every entry counts the same.
+    groups : (M,) array of labels, optional
+        Entries that belong together, such as the matches of one pair of images, which are true or
+        false together. Whole groups are resampled, with replacement, for the intervals; without
+        groups there are none, nor with one group only.
+    strata : (M,) array of labels, optional
+        Groups are resampled within their stratum, such as a data set. The same label of a group
+        in two strata means two groups.
+    level : float
+        Coverage of the intervals, between 0 and 1.
+    resamples, seed : int
+        How often to resample, and with which random numbers.
+
+    Notes
+    -----
+    Intervals are percentiles of the resamplings. The ECE is a sum of distances, which chance makes
+    larger and never smaller, in the data as in the resamplings: with few groups both the value
+    and its interval are rather too high.
+
+    Examples
+    --------
+    >>> found = reliability([0.75, 0.75, 0.75, 0.75], [True, True, False, False], bins=2)
+    >>> found.ece
+    0.25
+    """
+    p = float_array(probability, "probability", "numbers in [0, 1], one a match", (None,))
+    if p.size == 0:
+        raise refusal("probability", "at least one number", p)
+    within(p, 0.0, 1.0, "probability", "numbers in [0, 1]")
+    y = bool_array(truth, "truth", f"a boolean array of shape ({p.size},)", (p.size,))
+    w = np.ones(p.size)
+    if weight is not None:
+        w = float_array(weight, "weight", f"numbers of shape ({p.size},)", (p.size,))
+        within(w, 0.0, np.inf, "weight", "numbers of at least 0")
+        if not w.sum() > 0.0:
+            raise ValueError("weight must hold a number above 0, got none")
+    integer(bins, "bins", 1)
+    # The nearest numbers to the decimals, so that 0.3 is in the bin that begins at 0.3.
+    edges = np.arange(bins + 1) / bins
+    place = np.minimum(np.searchsorted(edges, p, side="right") - 1, bins - 1)
+    # Weight, weighted probability, weighted truth and weighted squared error, of every bin. All
+    # that is asked for is made of these sums, of the whole and of a resampling alike.
+    parts = np.stack([w, w * p, w * y, w * (p - y) ** 2])
+    sums = _binned(parts, place, bins)
+    values = _Values(sums[None])
+    low = high = ece_interval = brier_interval = None
+    if groups is not None:
+        # Groups without weight would make resamplings without weight.
+        kept = w > 0.0
+        unit, stratum = _units(groups, strata, kept)
+        count = integer(resamples, "resamples", 1)
+        drawn = _Values(_resampled(parts[:, kept], place[kept], bins, unit, stratum, count, seed))
+        tail = (1.0 - real(level, "level", 0.0, 1.0)) / 2.0
+        ends = (tail, 1.0 - tail)
+        low, high = _quantiles(drawn.share, ends, _several(unit, place[kept], bins))
+        if np.bincount(stratum).max() > 1:
+            ece_interval = _interval(values.ece[0], drawn.ece, ends)
+            brier_interval = _interval(values.brier[0], drawn.brier, ends)
+    elif strata is not None:
+        raise ValueError("strata must be None without groups, got labels")
+    return Reliability(
+        edges=read_only(edges),
+        count=read_only(np.bincount(place, minlength=bins).astype(np.int64)),
+        weight=read_only(values.weight[0]),
+        probability=read_only(values.probability[0]),
+        share=read_only(values.share[0]),
+        low=low,
+        high=high,
+        mean_probability=float(sums[1].sum() / sums[0].sum()),
+        mean_truth=float(sums[2].sum() / sums[0].sum()),
+        ece=float(values.ece[0]),
+        brier=float(values.brier[0]),
+        ece_interval=ece_interval,
+        brier_interval=brier_interval,
+    )
+
+
+def _binned(parts: FloatArray, place: NDArray[Any], count: int) -> FloatArray:
+    """Add up every row of parts (P, M) by place (M,), to (P, count)."""
+    sums = np.empty((len(parts), count))
+    for row, part in enumerate(parts):
+        sums[row] = np.bincount(place, part, count)
+    return sums
+
+
+class _Values:
+    """What follows from the sums (R, 4, B) of R samples; NaN in empty bins."""
+
+    def __init__(self, sums: FloatArray) -> None:
+        inside, said, so, squared = np.moveaxis(sums, 1, 0)
+        whole = inside.sum(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            self.weight = inside / whole
+            self.probability = said / inside
+            self.share = so / inside
+            self.ece = np.abs(said - so).sum(axis=1) / whole[:, 0]
+            self.brier = squared.sum(axis=1) / whole[:, 0]
+
+
+def _units(
+    groups: ArrayLike, strata: ArrayLike | None, kept: BoolArray
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give every kept entry the number of its group, and every group (G,) its stratum."""
+    group = _labels(groups, "groups", kept.size)[kept]
+    layer = np.zeros(group.size, np.int64)
+    if strata is not None:
+        layer = _labels(strata, "strata", kept.size)[kept]
+    both, unit = np.unique(np.stack([layer, group]), axis=1, return_inverse=True)
+    return unit.reshape(-1).astype(np.int64), both[0].astype(np.int64)
+
+
+def _labels(value: ArrayLike, name: str, size: int) -> NDArray[np.int64]:
+    array = np.asarray(value)
+    if array.shape != (size,):
+        raise refusal(name, f"labels of shape ({size},)", array)
+    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
+def _resampled(
+    parts: FloatArray,
+    place: NDArray[np.intp],
+    bins: int,
+    unit: NDArray[np.int64],
+    stratum: NDArray[np.int64],
+    resamples: int,
+    seed: int,
+) -> FloatArray:
+    """Resample groups within their strata; return the sums (R, 4, B) of every resampling."""
+    count = len(stratum)
+    cell = unit * bins + place
+    by_group = _binned(parts, cell, count * bins).reshape(len(parts), count, bins)
+    names = np.unique(stratum)
+    streams = np.random.SeedSequence(integer(seed, "seed", 0)).spawn(len(names))
+    sums = np.zeros((resamples, len(parts), bins))
+    for name, stream in zip(names, streams, strict=True):
+        mine = by_group[:, stratum == name]
+        size = mine.shape[1]
+        times = np.random.default_rng(stream).multinomial(
+            size, np.full(size, 1.0 / size), size=resamples
+        )
+        sums += np.einsum("rg,pgb->rpb", times.astype(np.float64), mine, optimize=True)
+    return sums
+
+
+def _several(unit: NDArray[np.int64], place: NDArray[np.intp], bins: int) -> BoolArray:
+    """Mask (B,) of the bins with entries of two groups or more; one alone does not vary."""
+    cells = np.unique(unit * bins + place)
+    return np.asarray(np.bincount(cells % bins, minlength=bins) > 1)
+
+
+def _quantiles(
+    draws: FloatArray, ends: tuple[float, float], wanted: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Two quantiles of the wanted columns over the rows that have them; NaN elsewhere."""
+    result = np.full((2, draws.shape[1]), np.nan)
+    for column in np.flatnonzero(wanted):
+        known = draws[np.isfinite(draws[:, column]), column]
+        if known.size:
+            result[:, column] = np.quantile(known, ends)
+    return read_only(result[0]), read_only(result[1])
+
+
+def _interval(value: float, draws: FloatArray, ends: tuple[float, float]) -> Interval:
+    low, high = np.quantile(draws, ends)
+    return Interval(float(value), float(low), float(high))
+
+
+def _plain(values: FloatArray | None) -> list[float | None] | None:
+    if values is None:
+        return None
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]

@@ -1,0 +1,46 @@
+"""Complete matchers to compare with, by name: two images in, correspondences out."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from manymatch._validate import suggest
+from manymatch_lab.systems.base import Correspondences, NativeSystem, System
+from manymatch_lab.systems.learned import ImageMatcherSystem, LightGlueSystem
+from manymatch_lab.systems.vismatch import VISMATCH_MODELS, Mast3r, OmniGlue, VismatchSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SYSTEMS", "Correspondences", "System", "load_system"]
+
+# Those that need more than their model's name.
+_VISMATCH = {"omniglue": OmniGlue, "master": Mast3r}
+#: Systems by name: those of the paper in its order, then further ones.
+SYSTEMS: dict[str, Callable[..., System]] = {
+    "superpoint-mnn": functools.partial(NativeSystem, "superpoint", "SuperPoint + MNN", "sp"),
+    "superpoint-lightglue": functools.partial(
+        LightGlueSystem, "superpoint", "SuperPoint + LightGlue", "sp-lg"
+    ),
+    "efficient-loftr": functools.partial(ImageMatcherSystem, "efficient-loftr", "ELoFTR", "eloftr"),
+    **{
+        m.title.lower(): functools.partial(_VISMATCH.get(m.name, VismatchSystem), m)
+        for m in VISMATCH_MODELS
+    },
+    "aliked-lightglue": functools.partial(LightGlueSystem, "aliked-n16", "ALIKED + LightGlue", ""),
+    "disk-lightglue": functools.partial(LightGlueSystem, "disk", "DISK + LightGlue", ""),
+    "aliked-n16-mnn": functools.partial(NativeSystem, "aliked-n16", "ALIKED + MNN", ""),
+    "disk-mnn": functools.partial(NativeSystem, "disk", "DISK + MNN", ""),
+    "xfeat-mnn": functools.partial(NativeSystem, "xfeat", "XFeat + MNN", ""),
+    "sift-mnn": functools.partial(NativeSystem, "sift", "SIFT + MNN", ""),
+}
+
+
+def load_system(name: str, *, device: str = "auto", offline: bool = False) -> System:
+    """Make a system by its name in `SYSTEMS`; nothing is loaded yet."""
+    if name not in SYSTEMS:
+        raise ValueError(
+            f"system must be one of {', '.join(SYSTEMS)}{suggest(name, SYSTEMS)}, got {name!r}"
+        )
+    return SYSTEMS[name](device=device, offline=offline)

@@ -1,0 +1,407 @@
+"""Complete matchers: two images in, correspondences in pixels out; and as a source of graphs."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+import json
+import threading
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._files import as_path, read_bytes, read_npz, write_whole
+from manymatch._validate import FloatArray, float_array, read_only, refusal
+from manymatch.associate.candidates import candidates
+from manymatch.batch.batch import pairs_identity
+from manymatch.features.device import choose_device, to_device, weights_hash
+from manymatch.features.registry import find_model, load_detector
+from manymatch.features.resize import Resize, resize_image, turned_back
+from manymatch.features.weights import WeightsError, find_weights
+from manymatch.graph import AssociationGraph
+from manymatch.io.image import load_image
+from manymatch.matcher.cameras import resolve_camera
+from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch_lab.evaluate.sources import GraphSource, about_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from manymatch._validate import FloatArray
+    from manymatch.features.detectors.base import Detector, Keypoints
+    from manymatch.features.registry import Model
+    from manymatch.io.pairs import Pair
+    from manymatch_lab.datasets.dataset import Dataset
+
+_PIXELS = "an (M, 2) array of pixels"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Correspondences:
+    """Pairs of points, best first.
+
+    Attributes
+    ----------
+    points0, points1 : (M, 2) float64 ndarray
+        Pixels (x, y) of the two images as they were given; the centre of the top-left pixel is
+        (0, 0).
+    scores : (M,) float64 ndarray
+        How sure the matcher is, falling; comparable within one pair only.
+    """
+
+    points0: FloatArray
+    points1: FloatArray
+    scores: FloatArray
+
+    def __post_init__(self) -> None:
+        points0 = float_array(self.points0, "points0", _PIXELS, (None, 2))
+        count = len(points0)
+        points1 = float_array(self.points1, "points1", f"{count} pixels, as points0", (count, 2))
+        scores = float_array(self.scores, "scores", f"{count} numbers, as points0", (count,))
+        order = np.argsort(-scores, kind="stable")
+        for name, array in (("points0", points0), ("points1", points1), ("scores", scores)):
+            object.__setattr__(self, name, read_only(array[order]))
+
+    def __len__(self) -> int:
+        return len(self.points0)
+
+    def head(self, count: int | None) -> Correspondences:
+        """Keep the first ones, all of them if `count` is None."""
+        return Correspondences(self.points0[:count], self.points1[:count], self.scores[:count])
+
+
+class System(abc.ABC):
+    """A matcher with everything it needs, loaded when it is first used.
+
+    Parameters
+    ----------
+    device : str
+        "auto", "cuda", "cuda:<n>", "mps" or "cpu".
+    offline : bool
+        Never download.
+
+    Attributes
+    ----------
+    name, title : str
+        Under which it is chosen, and as tables show it.
+    paper : str
+        Its row in the paper's table; empty where the paper does not have it.
+    specialist : bool
+        Whether it was trained for one kind of pair (visible and thermal) and is therefore left out
+        of a ranking.
+    keep : int or None
+        So many correspondences, the best, go to the pose estimator; None for all.
+    own_size : bool
+        Whether it resizes images by a rule of its own, and gets them as the files have them.
+    """
+
+    name: str
+    title: str
+    paper: str = ""
+    specialist: bool = False
+    keep: int | None = None
+    own_size: bool = False
+    #: Packages that run it, as Python imports them.
+    packages: Sequence[str] = ()
+
+    def __init__(self, device: str = "auto", *, offline: bool = False) -> None:
+        self.device = device
+        self.offline = offline
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """Weights it needs."""
+        return ()
+
+    def missing(self, *, fetch: bool = False) -> str | None:
+        """Say in one sentence what is not here and how to get it; None if all is here.
+
+        Parameters
+        ----------
+        fetch : bool
+            Download weights that are missing, unless the system is offline.
+        """
+        for package in self.packages:
+            if not is_installed(package):
+                return self.without(package)
+        for model in self.models:
+            try:
+                find_weights(model, offline=self.offline or not fetch)
+            except WeightsError as error:
+                return str(error)
+        return None
+
+    def without(self, package: str) -> str:
+        """Say how to install a package that is missing."""
+        extra = "images" if package == "cv2" else "features"
+        return f'{self.title} needs {package}: pip install "manymatch[{extra}]"'
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything that changes a number, apart from the images; JSON types."""
+
+    def match(self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]) -> Correspondences:
+        """Match two images.
+
+        Parameters
+        ----------
+        image0, image1 : (H, W, 3) uint8 ndarray
+            RGB, at the size at which they are to be matched, unless the system has `own_size`.
+
+        Returns
+        -------
+        Correspondences
+            Inside both images.
+        """
+        for name, image in (("image0", image0), ("image1", image1)):
+            shape, kind = np.shape(image), getattr(image, "dtype", None)
+            if len(shape) != 3 or shape[2] != 3 or kind != np.uint8:
+                raise refusal(name, "an (H, W, 3) array of bytes", image)
+        points0, points1, scores = self._match(image0, image1)
+        inside = _inside(points0, image0) & _inside(points1, image1)
+        return Correspondences(
+            np.asarray(points0)[inside], np.asarray(points1)[inside], np.asarray(scores)[inside]
+        )
+
+    @abc.abstractmethod
+    def _match(
+        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
+    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        """Return (M, 2), (M, 2) pixels in this package's convention and (M,) scores."""
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _inside(points: ArrayLike, image: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Whether points lie on the image, whose pixels reach half a pixel beyond their centres."""
+    array = np.asarray(points, dtype=np.float64).reshape(-1, 2)
+    size = np.array([image.shape[1], image.shape[0]])
+    return np.asarray(np.all((array >= -0.5) & (array <= size - 0.5), axis=1))
+
+
+#: The paper's limits: keypoints of an image, and associations that reach the estimator.
+MAX_KEYPOINTS, KEEP = 2048, 1024
+
+
+class NativeSystem(System):
+    """One detector of the catalogue, its descriptors, rank-one mutual neighbours."""
+
+    keep: int | None = KEEP
+
+    def __init__(
+        self,
+        detector: str,
+        title: str,
+        paper: str = "",
+        device: str = "auto",
+        *,
+        offline: bool = False,
+    ) -> None:
+        super().__init__(device, offline=offline)
+        self.name, self.title, self.paper = f"{detector}-mnn", title, paper
+        self.model = find_model(detector)
+        self.packages = self.model.libraries
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """Weights of the detector, where it has any."""
+        return (self.model,) if self.model.needs_weights else ()
+
+    @functools.cached_property
+    def detector(self) -> Detector:
+        """The detector, loaded when first used."""
+        detector = load_detector(self.model.name, max_keypoints=MAX_KEYPOINTS, offline=self.offline)
+        if detector.module is not None:
+            to_device(detector.module, choose_device(self.device))
+        return detector
+
+    def settings(self) -> dict[str, Any]:
+        """Return settings and weights of the detector."""
+        return {
+            "detector": self.detector.settings(),
+            "weights": weights_hash(self.detector.module),
+            "matching": "mutual nearest neighbours",
+        }
+
+    def _match(
+        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
+    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        arguments: dict[str, Any] = {}
+        for side, image in enumerate((image0, image1)):
+            found = self.detector.detect(image)
+            arguments[f"points{side}"] = found.points
+            arguments[f"size{side}"] = (image.shape[1], image.shape[0])
+            arguments[f"desc{side}"], arguments[f"owners{side}"] = _descriptors(found)
+        graph = candidates(**arguments, k=1, max_edges=None, gms=False, keep=None).graph
+        scores = np.zeros(len(graph)) if graph.similarity is None else graph.similarity
+        return graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]], scores
+
+
+def _descriptors(found: Keypoints) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """All descriptors of an image's keypoints and whose they are; SIFT has several of some."""
+    if found.descriptors is None:
+        raise RuntimeError("the detector has no descriptors")
+    own = np.arange(len(found))
+    if found.further is None or found.owners is None:
+        return found.descriptors, own
+    return np.concatenate([found.descriptors, found.further]), np.concatenate([own, found.owners])
+
+
+_ARRAYS = ("points0", "points1", "scores", "sizes")
+_WANT = "kept correspondences"
+
+
+class SystemSource(GraphSource):
+    """A source whose graphs are the correspondences of a system, all of rank one.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Pairs, every one with its true pose.
+    system : System
+        Complete: `missing` returns None.
+    folder : path
+        Where correspondences are kept, so that a resumed run does not match again. Those of
+        other settings have another folder below it.
+    """
+
+    def __init__(self, dataset: Dataset, system: System, folder: object) -> None:
+        dataset.require_truth()
+        self.name, self.title, self.notes = dataset.set_name, dataset.title, dataset.notes
+        self.representation = system.name
+        self._dataset, self._system = dataset, system
+        self._kept = as_path(folder)
+        # Networks take turns; what runs without one takes care of itself.
+        self._turn: Any = (
+            threading.Lock() if "torch" in system.packages else contextlib.nullcontext()
+        )
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """Where the correspondences of these settings are kept."""
+        text = json.dumps(self.identity, sort_keys=True)
+        return self._kept / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @functools.cached_property
+    def task(self) -> dict[str, Any]:
+        """The part of the identity that needs nothing of the system: what is to be matched."""
+        dataset, system = self._dataset, self._system
+        resize = Resize.none() if system.own_size else self._resize()
+        pairs = pairs_identity(dataset.pairs, system.device, network=False)
+        return {
+            "set": self.name,
+            "system": system.name,
+            "keep": system.keep,
+            "resize": resize.to_dict(),
+            "longest": [dataset.longest0, dataset.longest1],
+            **{name: pairs[name] for name in ("pair_count", "pair_list_hash")},
+        }
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the graphs: the system, its settings, pairs and versions."""
+        system = self._system
+        return {
+            **self.task,
+            "settings": system.settings(),
+            **pairs_identity(
+                self._dataset.pairs, system.device, network="torch" in system.packages
+            ),
+        }
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> PosedGraph:
+        dataset = self._dataset
+        pair = dataset.pairs[index]
+        found, sizes = self._correspondences(index, pair)
+        kept = found.head(self._system.keep)
+        camera0 = resolve_camera(pair.camera0, pair.path0, sizes[0], "camera0").camera
+        camera1 = resolve_camera(pair.camera1, pair.path1, sizes[1], "camera1").camera
+        numbers = np.arange(len(kept))
+        return PosedGraph.of_pair(
+            pair,
+            index,
+            graph=AssociationGraph(
+                kept.points0,
+                kept.points1,
+                np.column_stack([numbers, numbers]),
+                kept.scores,
+                np.ones(len(kept), dtype=np.int64),
+            ),
+            camera0=camera0,
+            camera1=camera1,
+            size0=sizes[0],
+            size1=sizes[1],
+            working0=self._resize(dataset.longest0).plan(sizes[0]).content,
+            working1=self._resize(dataset.longest1).plan(sizes[1]).content,
+        )
+
+    def about(self, index: int) -> dict[str, str]:
+        """Return the names, scene and bin of a pair."""
+        return about_pair(self._dataset.pairs[index])
+
+    @staticmethod
+    def _resize(longest: int | None = None) -> Resize:
+        """Return the paper's way of resizing, with another length of the longer edge if given."""
+        return Resize(rule="paper") if longest is None else Resize(longest or None, rule="paper")
+
+    def _correspondences(
+        self, index: int, pair: Pair
+    ) -> tuple[Correspondences, list[tuple[int, int]]]:
+        """Read the correspondences of a pair, in pixels of its files, or compute and keep them."""
+        path = self.folder / f"{index:06d}.npz"
+        if path.is_file():
+            saved = read_npz(read_bytes(path, _WANT), path, _WANT, _ARRAYS)
+            width0, height0, width1, height1 = map(int, saved["sizes"].ravel())
+            kept = Correspondences(*(saved[name] for name in _ARRAYS[:3]))
+            return kept, [(width0, height0), (width1, height1)]
+        found, sizes = self._match(pair)
+        buffer = BytesIO()
+        values = (found.points0, found.points1, found.scores, np.array(sizes))
+        arrays: dict[str, Any] = dict(zip(_ARRAYS, values, strict=True))
+        np.savez_compressed(buffer, **arrays)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda file: file.write(buffer.getvalue()))
+        return found, sizes
+
+    def _match(self, pair: Pair) -> tuple[Correspondences, list[tuple[int, int]]]:
+        """Match at working size, and map back to the pixels of the files."""
+        dataset = self._dataset
+        images, back, sizes = [], [], []
+        for path, turns, longest in (
+            (pair.path0, pair.rot0, dataset.longest0),
+            (pair.path1, pair.rot1, dataset.longest1),
+        ):
+            image = load_image(path)
+            turned = np.rot90(image, turns)
+            resize = Resize.none() if self._system.own_size else self._resize(longest)
+            frame = resize.plan((turned.shape[1], turned.shape[0]))
+            size = (image.shape[1], image.shape[0])
+            images.append(resize_image(np.ascontiguousarray(turned), frame))
+            back.append((frame, turns, size))
+            sizes.append(size)
+        with self._turn:
+            found = self._system.match(images[0], images[1])
+        points: list[FloatArray] = [
+            turned_back(frame.to_original(given), turns, size)
+            for given, (frame, turns, size) in zip(
+                (found.points0, found.points1), back, strict=True
+            )
+        ]
+        return Correspondences(points[0], points[1], found.scores), sizes

@@ -1,0 +1,101 @@
+"""Q1: nested graphs with fixed proposals, and the probe of the true pose."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from manymatch import Options, estimate_relative_pose, score_pose
+from manymatch_lab.experiments import q1_more_candidates as q1
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.pose_runs import PoseSets
+from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_spreads import synthetic_result
+
+
+def test_measured_from_runs():
+    # 180 and 0 degrees: AUC 0 and 100; a probe that is missing counts as outside.
+    first = synthetic_result([[180.0, 180.0], [180.0, 180.0]], [10, 30], enters=[[1, 0], [1, None]])
+    second = synthetic_result([[0.0, 180.0], [0.0, 0.0]], [40, 80], enters=[[1, 1], [1, 0]])
+    found = q1._measured([first, second])
+    assert found["median_edges"] == [20.0, 60.0]
+    assert found["inclusion"] == [50.0, 75.0]
+    assert found["auc"][0]["mean"] == [0.0] * 3
+    # Half of the errors below each threshold: the curve is at one half, then at one.
+    assert found["delta"][1]["min"] == pytest.approx([50.0] * 3)
+    assert found["delta"][1]["max"] == pytest.approx([100.0] * 3)
+    macro = q1._macro([[first, second], [first, first]])
+    assert macro["macro_inclusion"] == [50.0, 62.5]
+    assert macro["macro_delta"][1]["mean"] == pytest.approx([37.5] * 3)
+    assert macro["macro_delta"][1]["sd"] == pytest.approx([625**0.5 / 2**0.5] * 3)
+
+
+class WrongTruth(SmallSource):
+    """Scenes whose alleged pose is turned, the later ones by more, so that some cannot enter."""
+
+    def __getitem__(self, index):
+        posed = super().__getitem__(index)
+        angle = np.radians(0.4 * index)
+        turn = np.array(
+            [[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]]
+        )
+        return dataclasses.replace(posed, R=turn @ posed.R)
+
+
+def test_probe_against_a_slow_twin(tmp_path):
+    source = WrongTruth(3)
+    data = q1.run(PoseSets([source], tmp_path), k=2, seeds=2, iterations=300)
+    inside = []
+    for k in (1, 2):
+        entered = 0
+        for index in range(3):
+            posed = source[index]
+            keep = posed.graph.rank <= k
+            graph = posed.graph.filter(keep)
+            for repetition in range(2):
+                options = Options(
+                    min_iterations=300, max_iterations=300, seed=index + 1 + repetition
+                )
+                estimate = estimate_relative_pose(
+                    graph,
+                    posed.camera0,
+                    posed.camera1,
+                    "hcm-mcm",
+                    options,
+                    proposals=graph.rank == 1,
+                )
+                assert estimate.iterations == 300
+                truth = score_pose(graph, posed.camera0, posed.camera1, posed.pose, options)
+                entered += estimate.pooled < 100 or truth.hcm > estimate.worst_pooled
+        inside.append(100.0 * entered / 6)
+    assert data["runs"][0]["sets"][0]["inclusion"] == pytest.approx(inside)
+    assert 0.0 < inside[1] < 100.0
+
+
+class FirstFails(SmallSource):
+    """Scenes of which the first has too few candidates for any pose."""
+
+    def __getitem__(self, index):
+        posed = super().__getitem__(index)
+        return posed if index else dataclasses.replace(posed, graph=posed.graph.head(4))
+
+
+def test_a_failed_trial_counts_as_one_that_the_true_pose_does_not_enter(tmp_path):
+    data = q1.run(PoseSets([FirstFails(2)], tmp_path), k=2, seeds=2, iterations=300)
+    assert data["runs"][0]["sets"][0]["inclusion"] == [50.0, 50.0]
+
+
+def test_paper_numbers_agree_with_its_text():
+    inclusion = paper_numbers("q1_inclusion")
+    assert len(inclusion["sets"]) == 6
+    for i, macro in enumerate(inclusion["macro"]):
+        average = sum(values[i] for values in inclusion["sets"].values()) / 6
+        assert macro == pytest.approx(average, abs=0.0101)
+    # The text of Section 5 rounds to one digit.
+    assert [round(inclusion["macro"][i], 1) for i in (0, 4)] == [11.2, 15.7]
+    assert inclusion["sets"]["megadepth1500"] == pytest.approx(
+        [55.1, 55.9, 52.1, 47.4, 42.5], abs=0.051
+    )
+    auc = paper_numbers("q1_auc")
+    for before, after, (low, high) in zip(*auc["macro"], auc["macro_range"], strict=True):
+        assert low <= after - before <= high

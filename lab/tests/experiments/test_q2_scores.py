@@ -1,0 +1,102 @@
+"""Q2: four estimators on the same graphs, their differences and their times."""
+
+import pytest
+
+from manymatch.associate.candidates import Association
+from manymatch.options import Options
+from manymatch_lab.experiments import q2_scores as q2
+from manymatch_lab.experiments.q2_scores import best_cells, complementarity, scorer_times
+from manymatch_lab.numbers import paper_numbers
+from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_spreads import (
+    spread,
+    synthetic_result,
+)
+
+NAMES = ("cm", "hcm", "mcm", "hcm-mcm")
+
+
+def test_complementarity_and_best_by_hand():
+    aucs = ([50, 60, 70], [40, 50, 60], [45, 55, 65], [51, 59, 66])
+    auc = {name: spread([values]) for name, values in zip(NAMES, aucs, strict=True)}
+    assert complementarity({"auc": auc}) == pytest.approx([6.0, 4.0, 1.0])
+    assert best_cells(auc) == ["hcm-mcm", "cm", "cm"]
+
+
+def test_measured_from_runs():
+    # With one pair, an error of 0 is an AUC of 100 and one of 180 an AUC of 0.
+    wrong = synthetic_result(
+        [[180.0], [180.0]], [7], seconds=[[1.0], [None]], iterations=[[5], [5]]
+    )
+    right = synthetic_result([[0.0], [180.0]], [9], seconds=[[1.0], [3.0]], iterations=[[1], [3]])
+    results = {"cm": wrong, "hcm": wrong, "mcm": right, "hcm-mcm": right}
+    found = q2._measured(results)
+    assert found["median_edges"] == 9.0
+    assert found["auc"]["mcm"]["mean"] == pytest.approx([50.0] * 3)
+    assert found["delta"]["cm"]["sd"] == pytest.approx([5000**0.5] * 3)
+    assert found["delta"]["mcm"]["max"] == [0.0] * 3
+    assert found["over_cm"]["hcm"]["mean"] == [0.0] * 3
+    assert found["seconds"] == {"cm": 1.0, "hcm": 1.0, "mcm": 2.0, "hcm-mcm": 2.0}
+    macro = q2._macro([(None, results), (None, dict.fromkeys(NAMES, wrong))])
+    assert macro["macro_delta"]["hcm"]["mean"] == pytest.approx([25.0] * 3)
+
+
+def test_times_are_measured_once(tmp_path, monkeypatch):
+    source, seen, options = SmallSource(5), Association.uncapped(3), Options()
+    times = scorer_times(source, seen, options, 5, 3, tmp_path)
+    assert times["pairs"] == 3
+    assert times["hcm"] > 0
+    assert times["mcm"] > 0
+    # First, middle and last pair.
+    assert source.asked == [0, 2, 4]
+    micro = {"hcm": 1.0, "mcm": 2.0}
+    monkeypatch.setattr(q2, "_microseconds", lambda *arguments: micro[arguments[-1]])
+    assert scorer_times(source, seen, options, 5, 3, tmp_path) == times
+    other = scorer_times(source, Association.uncapped(2), options, 5, 3, tmp_path)
+    assert other == pytest.approx({"hcm": 1.0, "mcm": 2.0, "pairs": 3})
+
+
+def test_nothing_to_time(tmp_path):
+    source = SmallSource(2)
+    assert scorer_times(source, Association.paper(), Options(), 2, 0, tmp_path) is None
+    # Four edges are no sample.
+    assert scorer_times(source, Association(gms=True, keep=4), Options(), 2, 2, tmp_path) is None
+    assert scorer_times(source, Association(gms=True, keep=4), Options(), 2, 2, tmp_path) is None
+
+
+def test_paper_numbers_agree_with_its_text():
+    paper = paper_numbers("q2_auc")
+    for other, gains in paper["gain"].items():
+        for i, gain in enumerate(gains):
+            differences = [
+                paper["auc"]["hcm-mcm"][name][i] - values[i]
+                for name, values in paper["auc"][other].items()
+            ]
+            # The table has one digit, the text two.
+            assert gain == pytest.approx(sum(differences) / 6, abs=0.06)
+    for name, winners in paper["best"].items():
+        for i, winner in enumerate(winners):
+            assert paper["auc"][winner][name][i] == max(
+                values[name][i] for values in paper["auc"].values()
+            )
+    wins = [winner for winners in paper["best"].values() for winner in winners]
+    assert wins.count("hcm-mcm") == paper["complementary"]["positive"]
+    assert len(wins) == paper["complementary"]["cells"]
+    for values in (paper["auc"][name] for name in ("hcm", "mcm", "hcm-mcm")):
+        for name, cm in paper["auc"]["cm"].items():
+            assert all(a > b for a, b in zip(values[name], cm, strict=True))
+
+
+def test_paper_runtimes_agree_with_its_text():
+    paper = paper_numbers("q2_runtime")
+    us, ms = paper["us"], paper["ms"]
+    # The extremes of the text were taken before rounding to one digit.
+    ratios = [us["mcm"][name] / us["hcm"][name] for name in us["hcm"]]
+    assert min(ratios) == pytest.approx(1.25, abs=0.02)
+    assert max(ratios) == pytest.approx(1.46, abs=0.02)
+    extra = [ms["hcm-mcm"][name] / ms["hcm"][name] - 1.0 for name in ms["hcm"]]
+    assert min(extra) >= 0.005
+    assert max(extra) <= 0.065
+    assert all(ms["hcm-mcm"][name] < ms["mcm"][name] for name in ms["mcm"])
+    assert all(ms["cm"][name] < ms["hcm"][name] for name in ms["cm"])
+    assert min(ms["hcm"], key=ms["hcm"].get) == max(us["hcm"], key=us["hcm"].get)

@@ -1,0 +1,293 @@
+"""Q4 end to end on synthetic views: native and stand-in systems, resuming, refusing, ranking."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from manymatch.matcher.matcher import Matcher
+from manymatch.options import Options
+from manymatch_lab.command import app
+from manymatch_lab.engine import report_of
+from manymatch_lab.evaluate.estimators import baseline_version
+from manymatch_lab.experiments import q4_systems as q4
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.systems import System, load_system
+from tests.support.oracle_system import TrueMatches, views_of, write_views
+
+SETS = ("scannet1500", "megadepth1500", "navi-multi", "navi-wild", "metu-cc", "metu-cs")
+# Bold and underlined in the paper's table, by set: at 5, 10 and 20 degrees.
+BOLD = {
+    "scannet1500": ("eloftr", "eloftr", "eloftr"),
+    "megadepth1500": ("eloftr", "eloftr", "eloftr"),
+    "navi-multi": ("mast3r", "mast3r", "mast3r"),
+    "navi-wild": ("eloftr", "eloftr", "ours"),
+    "metu-cc": ("ours", "ours", "ours"),
+    "metu-cs": ("eloftr", "ours", "ours"),
+}
+UNDERLINED = {
+    "scannet1500": ("sp-lg", "sp-lg", "sp-lg"),
+    "megadepth1500": ("sp-lg", "sp-lg", "sp-lg"),
+    "navi-multi": ("sp-lg", "sp-lg", "sp-lg"),
+    "navi-wild": ("ours", "ours", "eloftr"),
+    "metu-cc": ("eloftr", "eloftr", "eloftr"),
+    "metu-cs": ("sp-lg", "eloftr", "eloftr"),
+}
+
+
+class Absent(System):
+    name, title, paper = "absent", "Absent", "eloftr"
+
+    def missing(self, *, fetch=False):
+        del fetch
+        return "Absent needs something: pip install something"
+
+    def settings(self):
+        raise AssertionError("a system that is not complete is never asked")
+
+    _match = settings
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_views(tmp_path_factory.mktemp("pairs") / "views", 2)
+
+
+@pytest.fixture(scope="module")
+def views(folder):
+    return views_of(folder)
+
+
+def run(dataset, place, oracle, **settings):
+    systems = q4.Systems(
+        [load_system("sift-mnn", offline=True), Absent(), oracle], [Matcher("classic")]
+    )
+    sets = q4.ImageSets([dataset], place, limit=settings.pop("limit", None), workers=1)
+    options = Options(min_iterations=50, max_iterations=500)
+    return q4.run(sets, systems, seeds=settings.pop("seeds", 2), options=options)
+
+
+def test_rows_say_the_numbers_or_what_is_missing(views, tmp_path):
+    data = run(views, tmp_path, TrueMatches(views))
+    assert [row["name"] for row in data["rows"]] == [
+        "sift-mnn",
+        "absent",
+        "true-matches",
+        "ours-classic",
+    ]
+    assert json.loads(json.dumps(data)) == data
+    sift, absent, oracle, ours = data["rows"]
+    assert absent["missing"] == "Absent needs something: pip install something"
+    assert absent["sets"] == {}
+    # True matches give the true pose, through resizing and back.
+    assert min(oracle["sets"]["synthetic-views"]["auc"]["mean"]) > 98.0
+    for row in (sift, oracle, ours):
+        assert row["sets"]["synthetic-views"]["pairs"] == 2
+    report = report_of("q4", data)
+    by_set = report.tables[2].cells()
+    # The specialist is best and yet not ranked.
+    assert [cell.bold for cell in by_set[1][1:4]] == [False] * 3
+    assert all(by_set[0][i].bold or by_set[2][i].bold for i in (1, 2, 3))
+
+
+class Broken(Absent):
+    name, title = "broken", "Broken"
+
+    def missing(self, *, fetch=False):
+        del fetch
+
+    def settings(self):
+        raise RuntimeError("no such\nkernel")
+
+
+def test_what_cannot_be_loaded_is_a_row_and_no_error(views, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
+    without = Matcher("superpoint", device="cpu", offline=True)
+    data = q4.run(q4.ImageSets([views], tmp_path), q4.Systems([Broken()], [without]), seeds=1)
+    assert data["rows"][0]["missing"] == "Broken cannot be loaded: no such kernel"
+    assert "weights of 'superpoint' must be here" in data["rows"][1]["missing"]
+    assert not (tmp_path / "runs").exists()
+    report = report_of("q4", data)
+    assert len(report.tables[1].rows) == 2
+    assert report.tables[2].rows == []
+    report.write(tmp_path)
+
+
+def test_matching_is_done_once_and_a_run_goes_on(views, tmp_path):
+    oracle = TrueMatches(views)
+    first = run(views, tmp_path, oracle, limit=1)
+    assert oracle.calls == 1
+    assert oracle.shapes == [((180, 240, 3), (180, 240, 3))]
+    again = TrueMatches(views)
+    next(again.pairs)
+    second = run(views, tmp_path, again)
+    assert again.calls == 1
+    assert second["rows"][2]["sets"]["synthetic-views"]["pairs"] == 2
+    third = TrueMatches(views)
+    assert run(views, tmp_path, third) == second
+    assert third.calls == 0
+    assert first["rows"][2]["sets"]["synthetic-views"]["pairs"] == 1
+
+
+def test_results_of_another_configuration_are_refused(views, tmp_path):
+    run(views, tmp_path, TrueMatches(views))
+    with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
+        run(views, tmp_path, TrueMatches(views, noise=0.5))
+    with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
+        run(views, tmp_path, TrueMatches(views), seeds=3)
+
+
+class Gone(TrueMatches):
+    """True matches whose package is not installed."""
+
+    def missing(self, *, fetch=False):
+        del fetch
+        return "True matches need a package: pip install truth"
+
+    def settings(self):
+        raise AssertionError("what is not installed is never asked")
+
+
+def environment_file(place):
+    return place / "runs" / "true-matches" / "synthetic-views" / "poselib" / "environment.json"
+
+
+def test_results_of_another_environment_stay_in_the_table(views, tmp_path):
+    there = run(views, tmp_path, TrueMatches(views))
+    recorded = json.loads(environment_file(tmp_path).read_text())
+    assert recorded["packages"]["poselib"] == baseline_version("poselib")
+    assert recorded["date"].endswith("UTC")
+    recorded |= {"date": "2026-01-02 03:04 UTC", "packages": {"truth": "7.0"}, "machine": "Else"}
+    environment_file(tmp_path).write_text(json.dumps(recorded))
+    data = run(views, tmp_path, Gone(views))
+    row = data["rows"][2]
+    assert row["missing"] is None
+    found = row["sets"]["synthetic-views"]
+    assert found["environment"] == recorded
+    assert {**found, "environment": None} == there["rows"][2]["sets"]["synthetic-views"]
+    # Those that were run here have no mark.
+    assert data["rows"][0] == there["rows"][0]
+    report = report_of("q4", data)
+    python = recorded["python"]
+    note = f"[1] Computed earlier, 2026-01-02 03:04 UTC, with Else, Python {python}, truth 7.0."
+    for table in (report.tables[0], report.tables[2]):
+        assert note in table.notes
+        titles = [row[0].text for row in table.cells()]
+        assert "True matches† [1]" in titles
+        assert "SIFT + MNN" in titles
+    # The absent system is still listed, the one with results is not.
+    assert [row[0] for row in report.tables[1].rows] == ["Absent"]
+    report.write(tmp_path)
+    assert (tmp_path / "q4.tex").read_bytes().isascii()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"seeds": 3}, "its kept results are of another run, where config.seeds was 2 and is 3"),
+        ({"limit": None}, "its kept results are of 1 of 2 pairs only"),
+    ],
+)
+def test_results_that_do_not_belong_here_are_not_shown(views, tmp_path, change, why):
+    first = q4.ImageSets([views], tmp_path, limit=1, workers=1)
+    options = Options(min_iterations=50, max_iterations=500)
+    q4.run(first, q4.Systems([TrueMatches(views)], []), seeds=2, options=options)
+    sets = q4.ImageSets([views], tmp_path, limit=change.get("limit", 1), workers=1)
+    data = q4.run(
+        sets, q4.Systems([Gone(views)], []), seeds=change.get("seeds", 2), options=options
+    )
+    (row,) = data["rows"]
+    assert row["sets"] == {}
+    assert row["missing"].startswith("True matches need a package: pip install truth; ")
+    assert why in row["missing"]
+    assert "not run" in report_of("q4", data).markdown()
+
+
+def test_results_of_other_versions_stay_and_other_weights_are_refused(views, tmp_path, monkeypatch):
+    run(views, tmp_path, TrueMatches(views))
+    versions = {"numpy": "0.0.1"}
+    monkeypatch.setattr("manymatch.batch.batch.library_versions", lambda: versions)
+    system = TrueMatches(views)
+    data = q4.run(
+        q4.ImageSets([views], tmp_path, workers=1),
+        q4.Systems([system], []),
+        seeds=2,
+        options=Options(min_iterations=50, max_iterations=500),
+    )
+    assert data["rows"][0]["sets"]["synthetic-views"]["environment"]["machine"]
+    assert system.calls == 0
+
+
+def test_rows_of_two_environments_meet_by_the_command(folder, tmp_path, monkeypatch):
+    arguments = ["q4", str(folder), "--max-iterations", "200", "--preset", "classic"]
+    arguments += ["--seeds", "1", "--limit", "1", "--offline", "--out", str(tmp_path), "--json"]
+
+    def rows(*systems):
+        chosen = [word for name in systems for word in ("--system", name)]
+        result = CliRunner().invoke(app, [*arguments, *chosen])
+        assert result.exit_code == 0, result.output
+        return {row["name"]: row for row in json.loads(result.stdout)["rows"]}
+
+    first = rows("sift-mnn")["sift-mnn"]["sets"]
+    # In the other environment there is no OpenCV.
+    monkeypatch.setattr(System, "missing", lambda *_, **__: "it is not here")
+    (name,) = first
+    there = rows("sift-mnn", "xfeat-mnn")
+    assert there["sift-mnn"]["sets"][name]["auc"] == first[name]["auc"]
+    assert there["sift-mnn"]["sets"][name]["environment"]["date"]
+    assert there["xfeat-mnn"]["missing"] == "it is not here"
+    assert there["ours-classic"]["sets"][name]["environment"] is None
+
+
+def test_places_are_by_value_and_leave_out_who_does_not_take_part():
+    assert q4.ranked([3.0, None, 5.0, 5.0, 1.0]) == [2, None, 1, 1, 3]
+    assert q4.ranked([]) == []
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_ranking_gives_the_marks_of_the_papers_table(name):
+    paper = paper_numbers("q4")
+    methods = list(paper["auc"])
+    for i in range(3):
+        values = [
+            None if method in paper["specialists"] else paper["auc"][method][name][i]
+            for method in methods
+        ]
+        places = q4.ranked(values)
+        assert [m for m, p in zip(methods, places, strict=True) if p == 1] == [BOLD[name][i]]
+        assert [m for m, p in zip(methods, places, strict=True) if p == 2] == [UNDERLINED[name][i]]
+
+
+def test_the_papers_numbers_agree_with_its_text_and_its_other_tables():
+    auc = paper_numbers("q4")["auc"]
+    assert all(set(rows) == set(SETS) for rows in auc.values())
+    assert auc["mast3r"]["navi-multi"] == [18.7, 40.3, 58.1]
+    assert auc["mast3r"]["navi-wild"] == [4.0, 9.6, 15.9]
+    assert auc["ours"]["navi-multi"] == [11.6, 23.9, 35.4]
+    assert auc["ours"]["navi-wild"] == [6.4, 15.5, 27.1]
+    # The same runs as the two-stage row of Q2.
+    assert auc["ours"] == paper_numbers("q2_auc")["auc"]["hcm-mcm"]
+    for rows in auc.values():
+        assert all(a <= b <= c for a, b, c in rows.values())
+    # "The modality-specialist XoFTR remains substantially stronger" where it was trained.
+    for name in ("metu-cc", "metu-cs"):
+        best = max(rows[name][2] for method, rows in auc.items() if method != "xoftr")
+        assert auc["xoftr"][name][2] > best + 10.0
+
+
+def test_the_command(folder, tmp_path):
+    arguments = ["q4", str(folder), "nowhere", "--max-iterations", "200"]
+    arguments += ["--system", "sift-mnn", "--system", "roma"]
+    arguments += ["--preset", "classic", "--seeds", "1", "--limit", "1", "--offline"]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "SIFT + MNN" in words
+    assert "nowhere was not run" in words
+    data = json.loads((tmp_path / "q4.json").read_text(encoding="utf-8"))
+    assert data["rows"][1]["missing"]
+    again = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path)])
+    assert json.loads(again.stdout)["rows"] == data["rows"]

@@ -1,0 +1,418 @@
+"""Batches: rows, failures, resuming, refusing, order."""
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from manymatch import pose_auc
+from manymatch.batch.batch import run_batch
+from manymatch.batch.rows import COLUMNS, VERDICTS
+from manymatch.batch.tables import csv_text
+from manymatch.geometry.camera import Camera
+from manymatch.io import read_matches_npz
+from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.matcher import Matcher
+from manymatch_lab.datasets import Pair, read_pairs
+from tests.support.small_batch import CONFIG, FOCAL, K, rows
+from tests.support.synthetic_alternatives import with_alternatives
+from tests.support.synthetic_images import make_images
+
+parquet = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("cv2")
+
+
+def test_every_pair_is_a_row(done, pairs):
+    folder, summary = done
+    table = rows(folder, timing=True)
+    assert [(row["name0"], row["name1"]) for row in table] == [(p.name0, p.name1) for p in pairs]
+    assert [row["index"] for row in table] == [str(i) for i in range(len(pairs))]
+    assert list(table[0]) == list(COLUMNS)
+    assert summary.finished == summary.total == summary.computed == len(pairs)
+    assert sum(summary.counts.values()) == len(pairs)
+    assert summary.with_pose == sum(row["success"] == "true" for row in table) > 0
+    assert summary.auc is None
+    assert {row["camera0_source"] for row in table} == {"found"}
+    assert summary.notes[0].startswith("In 21 of 21 pairs a focal length was unknown and is found")
+
+
+def test_rows_are_what_the_matcher_says(done, pairs):
+    row = rows(done[0])[3]
+    result = Matcher(CONFIG).match(pairs[3].path0, pairs[3].path1)
+    assert row["verdict"] == result.confidence.verdict
+    assert row["reason"] == result.confidence.reason
+    assert int(row["candidates"]) == result.graph.num_edges
+    assert int(row["inliers"]) == result.estimate.num_inliers
+    assert int(row["matches"]) == len(result.estimate.matches)
+    assert float(row["hcm"]) == result.estimate.hcm
+    assert float(row["mean_probability"]) == result.estimate.match_probability.mean()
+    R = [float(row[f"R{i}{j}"]) for i in range(3) for j in range(3)]
+    assert result.estimate.pose.R.ravel().tolist() == R
+    assert [float(row[f"t{i}"]) for i in range(3)] == result.estimate.pose.t.tolist()
+
+
+def test_rows_have_the_probabilities_of_the_poses(pairs, monkeypatch, tmp_path):
+    """How many poses there are beside the chosen one, and how probable the second is."""
+    plain = Matcher.match_features
+
+    def several(self, *arguments, **settings):
+        result = plain(self, *arguments, **settings)
+        number = int(result.estimate.success) * 2
+        estimate = with_alternatives(result.estimate, (0.3, 0.125)[:number])
+        estimate = dataclasses.replace(estimate, noise_px=0.25)
+        return dataclasses.replace(result, estimate=estimate)
+
+    run_batch(CONFIG, pairs, tmp_path / "one", limit=1, workers=1)
+    [alone] = rows(tmp_path / "one")
+    result = Matcher(CONFIG).match(pairs[0].path0, pairs[0].path1)
+    assert alone["verdict"] in VERDICTS
+    assert float(alone["pose_probability"]) == result.confidence.pose_probability
+    assert int(alone["alternatives"]) == len(result.estimate.alternatives)
+    assert float(alone["threshold_px"]) == result.estimate.threshold_px
+    monkeypatch.setattr(Matcher, "match_features", several)
+    run_batch(CONFIG, pairs, tmp_path / "two", limit=1, workers=1, formats=["npz"])
+    [row] = rows(tmp_path / "two")
+    assert (row["alternatives"], row["second_probability"]) == ("2", "0.3")
+    assert row["noise_px"] == "0.25"
+    stored = read_matches_npz(next((tmp_path / "two" / "matches").iterdir()))
+    assert [other.probability for other in stored.alternatives] == [0.3, 0.125]
+
+
+def test_parquet_holds_the_same(done):
+    folder, summary = done
+    table = parquet.read_table(folder / "pairs.parquet")
+    assert table.column_names == list(COLUMNS)
+    for row, other in zip(table.to_pylist(), rows(folder, timing=True), strict=True):
+        for name, kind in COLUMNS.items():
+            text = other[name]
+            if text == "":
+                assert row[name] is None
+            elif kind is bool:
+                assert row[name] is (text == "true")
+            else:
+                assert row[name] == kind(text)
+    header = json.loads(table.schema.metadata[b"manymatch"])
+    assert header["config"]["features"]["max_keypoints"] == 150
+    assert header["versions"]["manymatch"]
+    assert summary.files == (folder / "pairs.csv", folder / "pairs.parquet")
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_do_not_matter(done, pairs, tmp_path, workers):
+    run_batch(CONFIG, pairs, tmp_path, workers=workers)
+    assert rows(tmp_path) == rows(done[0])
+
+
+def test_a_batch_in_parts_is_the_same(done, pairs, tmp_path):
+    seen = []
+    for limit in (1, 4, 11, None, None):
+        summary = run_batch(CONFIG, pairs, tmp_path, workers=2, limit=limit, progress=seen.append)
+        assert summary.finished == summary.total == (limit or len(pairs))
+    assert summary.computed == 0
+    assert rows(tmp_path) == rows(done[0])
+    journal = (tmp_path / "journal.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["index"] for line in journal[1:]) == list(range(len(pairs)))
+    assert [p.finished for p in seen if p.seconds_left is None] == [0, 1, 4, 11]
+    assert all(p.seconds_left >= 0 for p in seen if p.seconds_left is not None)
+    assert seen[-1].finished == len(pairs)
+
+
+def test_a_bad_pair_is_a_row(tmp_path):
+    folder = tmp_path / "views"
+    make_images(folder, 2)
+    (folder / "text.png").write_text("no image")
+    (folder / "empty.png").write_bytes(b"")
+    import PIL.Image
+
+    PIL.Image.new("L", (1, 1)).save(folder / "dot.png")
+    (tmp_path / "list.txt").write_text(
+        "view000.png missing.png\ntext.png view000.png\nview000.png empty.png\n"
+        "view000.png dot.png\ndot.png dot.png\nview000.png view001.png\n"
+        f"view000.png view001.png 0 0 {K.replace('59.5', '4000')} {K} "
+        "1 0 0 1 0 1 0 0 0 0 1 0 0 0 0 1\n"
+    )
+    pairs = read_pairs(tmp_path / "list.txt", folder)
+    summary = run_batch(CONFIG, pairs, tmp_path / "out", workers=2, with_rank_one=True)
+    table = rows(tmp_path / "out")
+    assert [row["verdict"] == "error" for row in table] == [1, 1, 1, 0, 0, 0, 1]
+    assert summary.counts["error"] == 4
+    for row, words in zip(
+        table, ["no such file", "no format", "empty", None, None, None, "camera0"], strict=True
+    ):
+        if words is None:
+            assert row["error"] == ""
+        else:
+            assert words in row["error"]
+            assert row["success"] == "false"
+    for row in table[3:5]:
+        assert (row["verdict"], row["success"]) == ("failed", "false")
+        assert row["failure"]
+    # A pair that could not be tried counts as missed where the pose is known.
+    assert float(table[6]["pose_error_deg"]) == 180
+    assert summary.auc == (0, 0, 0)
+
+
+def named(pair, **names):
+    return dataclasses.replace(pair, **names)
+
+
+@pytest.mark.parametrize("letter", ["ä", "語", "𝕏", "a"])
+def test_long_names_do_not_end_a_batch(pairs, tmp_path, letter):
+    """Systems limit names of files in bytes, of which a letter may have four."""
+    long = letter * 136
+    missing = tmp_path / (letter * 300)
+    batch = [
+        named(pairs[0], name0=long, name1=long),
+        dataclasses.replace(pairs[1], name1=missing.name, path1=missing),
+        pairs[2],
+    ]
+    summary = run_batch(CONFIG, batch, tmp_path / "out", workers=1, formats=["npz"])
+    assert summary.finished == 3
+    assert summary.counts["error"] == 1
+    assert "File name too long" in rows(tmp_path / "out")[1]["error"]
+    assert len(list((tmp_path / "out" / "matches").iterdir())) == 2
+
+
+def failing(number, times):
+    """Make a function that fails a few times with an error of the system."""
+    left = [times]
+
+    def fail(*_, **__):
+        if left[0]:
+            left[0] -= 1
+            raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_an_output_that_cannot_be_written_ends_the_batch(pairs, done, tmp_path, monkeypatch):
+    """Every pair would fail; the same call goes on when there is room."""
+    with monkeypatch.context() as patch:
+        patch.setattr("manymatch._files.os.fsync", failing(errno.ENOSPC, 0))
+        run_batch(CONFIG, pairs, tmp_path, limit=2, workers=1, formats=["npz"])
+        patch.setattr("manymatch.io.matches.np.savez_compressed", failing(errno.ENOSPC, 1))
+        with pytest.raises(OSError, match="No space left"):
+            run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
+    run_batch(CONFIG, pairs, tmp_path, workers=2, formats=["npz"])
+    assert rows(tmp_path) == rows(done[0])
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+def test_a_fault_of_the_machine_is_tried_again(pairs, done, tmp_path, monkeypatch, fault):
+    """It says nothing about the pair, so that the same call repairs the row."""
+    from manymatch.io.image import open_regular
+
+    left = [1]
+
+    def opened(path, **how):
+        if left[0]:
+            left[0] -= 1
+            raise fault
+        return open_regular(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("manymatch.io.image.open_regular", opened)
+        first = run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
+    assert first.counts["error"] == 1
+    again = run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
+    assert (again.computed, again.counts["error"]) == (1, 0)
+    assert rows(tmp_path) == rows(done[0])
+
+
+DAMAGE = {
+    "missing": lambda row: row.pop("verdict"),
+    "no names": lambda row: row.pop("name0"),
+    "another name": lambda row: row.update(name1="other"),
+    "no pair": lambda row: row.update(index=999),
+    "no number": lambda row: row.update(inliers="12"),
+    "negative": lambda row: row.update(matches=-3),
+    "nested": lambda row: row.update(hcm=[[1.0]]),
+    "infinite": lambda row: row.update(hcm=float("inf")),
+    "too large": lambda row: row.update(candidates=2**63),
+    "half a letter": lambda row: row.update(reason="\ud800"),
+    "no truth value": lambda row: row.update(success=1),
+    "no such verdict": lambda row: row.update(verdict="splendid"),
+    "an error with a pose": lambda row: row.update(verdict="error", error="x", success=True),
+    "an unknown column": lambda row: row.update(colour="red"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_row_is_done_again(done, pairs, tmp_path, damage):
+    folder = tmp_path / "copy"
+    shutil.copytree(done[0], folder)
+    path = folder / "journal.jsonl"
+    lines = path.read_text().splitlines()
+    row = json.loads(lines[4])
+    index = row["index"]
+    damage(row)
+    lines[4] = json.dumps(row)
+    path.write_text("\n".join([*lines, ""]))
+    summary = run_batch(CONFIG, pairs, folder, workers=1, formats=["npz"])
+    assert summary.computed == 1
+    assert any("(number 5) was damaged" in note for note in summary.notes)
+    assert (folder / "journal.damaged").read_text() == lines[4] + "\n"
+    assert rows(folder) == rows(done[0])
+    assert rows(folder)[index]["index"] == str(index)
+
+
+def test_names_reach_spreadsheets_as_text(pairs, tmp_path):
+    names = ["=1+1", "+1", "-1", "@a", "\ta", "'quoted", "plain=1"]
+    batch = [named(pair, name0=name) for pair, name in zip(pairs, names, strict=False)]
+    run_batch(CONFIG, batch, tmp_path, workers=1)
+    cells = [row["name0"] for row in rows(tmp_path)]
+    assert cells == [*(f"'{name}" for name in names[:-1]), names[-1]]
+    assert [csv_text(cell) for cell in cells] == names
+    table = parquet.read_table(tmp_path / "pairs.parquet").to_pylist()
+    assert [row["name0"] for row in table] == names
+    # Numbers are no texts, however they begin.
+    assert any(row["t0"].startswith("-") for row in rows(tmp_path))
+
+
+def test_a_cache_that_cannot_be_written_does_not_end_a_batch(pairs, done, tmp_path, monkeypatch):
+    monkeypatch.setattr("manymatch.features.extractor.write_whole", failing(errno.EROFS, 1_000_000))
+    with pytest.warns(UserWarning, match="Read-only file system") as warned:
+        run_batch(CONFIG, pairs, tmp_path / "out", workers=1, cache=tmp_path / "cache")
+    assert len([w for w in warned if "cannot be written to" in str(w.message)]) == 1
+    assert rows(tmp_path / "out") == rows(done[0])
+
+
+def test_errors_can_be_tried_again(tmp_path):
+    folder = tmp_path / "views"
+    names = make_images(folder, 3)
+    (tmp_path / "list.txt").write_text(f"{names[0]} {names[1]}\n{names[0]} {names[2]}\n")
+    pairs = read_pairs(tmp_path / "list.txt", folder)
+    content = pairs[0].path1.read_bytes()
+    pairs[0].path1.unlink()
+    out = tmp_path / "out"
+    assert run_batch(CONFIG, pairs, out).counts["error"] == 1
+    pairs[0].path1.write_bytes(content)
+    assert run_batch(CONFIG, pairs, out).computed == 0
+    summary = run_batch(CONFIG, pairs, out, retry_errors=True)
+    assert (summary.computed, summary.counts["error"]) == (1, 0)
+    run_batch(CONFIG, pairs, tmp_path / "fresh")
+    assert rows(out) == rows(tmp_path / "fresh")
+
+
+def test_known_poses_are_compared(images, tmp_path):
+    T = "1 0 0 -1 0 1 0 -0.5 0 0 1 0 0 0 0 1"
+    (tmp_path / "list.txt").write_text(
+        f"view000.png view002.png 0 0 {K} {K} {T}\nview001.png view002.png\n"
+        f"view001.png view003.png 0 0 {K} {K} {T}\n"
+    )
+    pairs = read_pairs(tmp_path / "list.txt", images)
+    summary = run_batch(CONFIG, pairs, tmp_path / "out", with_rank_one=True)
+    table = rows(tmp_path / "out")
+    assert [row["camera0_source"] for row in table] == ["given", "found", "given"]
+    errors = [float(table[i]["pose_error_deg"]) for i in (0, 2)]
+    assert table[1]["pose_error_deg"] == ""
+    assert summary.auc == tuple(pose_auc(errors))
+    assert summary.rank_one_auc is not None
+    for row in (table[0], table[2]):
+        parts = float(row["rotation_error_deg"]), float(row["translation_error_deg"])
+        assert float(row["pose_error_deg"]) == max(parts)
+        assert row["rank_one_matches"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"config": MatcherConfig.of(CONFIG, k=3)}, r"config\.association\.k was 5 and is 3 now"),
+        ({"config": MatcherConfig.of(CONFIG, seed=1)}, r"config\.estimation\.seed was 0 and is 1"),
+        ({"config": MatcherConfig.of(CONFIG, method="cm")}, r'method was "auto" and is "cm" now'),
+        ({"config": MatcherConfig.of(CONFIG, disable=["ranks"])}, r'disable was \[\] and is \["ra'),
+        ({"pairs": slice(0, 5)}, "pair_count was 21 and is 5 now"),
+        ({"pairs": slice(None, None, -1)}, "the pair list was another one"),
+        ({"with_rank_one": True}, "with_rank_one was false and is true now"),
+        ({"formats": []}, "matches was true and is false now"),
+        ({"cameras": "130,130,59.5,44.5"}, "cameras was null"),
+    ],
+)
+def test_another_batch_is_refused(done, pairs, change, says):
+    before = (done[0] / "journal.jsonl").read_bytes()
+    chosen = pairs[change.pop("pairs", slice(None))]
+    config = change.pop("config", CONFIG)
+    with pytest.raises(ValueError, match=says):
+        run_batch(config, chosen, done[0], **{"formats": ["npz"], **change})
+    assert (done[0] / "journal.jsonl").read_bytes() == before
+
+
+def test_an_automatic_threshold_is_part_of_the_header(pairs, tmp_path):
+    config = MatcherConfig.of(CONFIG, threshold_px="auto")
+    summary = run_batch(config, pairs, tmp_path, limit=2, with_rank_one=True)
+    assert summary.with_pose
+    assert run_batch(config, pairs, tmp_path, limit=2, with_rank_one=True).computed == 0
+    record = json.loads((tmp_path / "summary.json").read_text())
+    assert record["config"]["estimation"]["threshold_px"] == "auto"
+    # What was used is a number, and that of the pair.
+    assert all(0.01 < float(row["threshold_px"]) < 100 for row in rows(tmp_path))
+    fixed = MatcherConfig.of(CONFIG, threshold_px=2.0)
+    with pytest.raises(ValueError, match=r'threshold_px was "auto" and is 2\.0 now'):
+        run_batch(fixed, pairs, tmp_path, limit=2, with_rank_one=True)
+
+
+def test_the_same_names_elsewhere_are_refused(done, pairs, tmp_path):
+    moved = [Pair(p.name0, p.name1, tmp_path / p.name0, tmp_path / p.name1) for p in pairs]
+    with pytest.raises(ValueError, match="the image folder was another one"):
+        run_batch(CONFIG, moved, done[0], formats=["npz"])
+
+
+def test_threads_and_labels_are_no_other_batch(done, pairs):
+    import dataclasses
+
+    config = dataclasses.replace(MatcherConfig.of(CONFIG, threads=2), preset="mine")
+    assert run_batch(config, pairs, done[0], formats=["npz"]).computed == 0
+
+
+def test_what_the_method_wants_may_be_said(done, pairs):
+    config = MatcherConfig.of(CONFIG, method="auto", gms=False, keep=None)
+    assert run_batch(config, pairs, done[0], formats=["npz"]).computed == 0
+
+
+def test_cameras_for_all(pairs, tmp_path):
+    run_batch(CONFIG, pairs, tmp_path, limit=2, cameras="130,130,59.5,44.5")
+    for row in rows(tmp_path):
+        assert (row["camera0_source"], row["focal1_px"]) == ("given", "130.0")
+
+
+def test_a_camera_that_does_not_fit_is_a_row(pairs, tmp_path):
+    camera = Camera("PINHOLE", 640, 480, [500, 500, 320, 240])
+    with_own = Pair("a", "b", pairs[0].path0, pairs[0].path1, *[Camera.from_matrix(_matrix())] * 2)
+    run_batch(CONFIG, [*pairs[:1], with_own], tmp_path, cameras=camera)
+    table = rows(tmp_path)
+    assert "640" in table[0]["error"]
+    assert table[1]["error"] == ""
+
+
+def _matrix():
+    return [[FOCAL, 0, 59.5], [0, FOCAL, 44.5], [0, 0, 1]]
+
+
+def test_without_pyarrow_there_is_csv(pairs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    summary = run_batch(CONFIG, pairs, tmp_path, limit=1)
+    assert summary.files == (tmp_path / "pairs.csv",)
+    assert "manymatch[tables]" in summary.notes[0]
+    assert not (tmp_path / "pairs.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pairs": []},
+        {"pairs": ["a"]},
+        {"workers": -1},
+        {"limit": 0},
+        {"memory_mb": -1},
+        {"formats": ["hdf5"]},
+    ],
+)
+def test_bad_arguments(pairs, tmp_path, change):
+    chosen = change.pop("pairs", pairs)
+    with pytest.raises(ValueError, match=r"^(pairs|workers|limit|memory_mb|formats) must be"):
+        run_batch(CONFIG, chosen, tmp_path / "out", **change)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,305 @@
+"""Matches of a batch: one file per pair, and the files of hloc and COLMAP made of them."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from manymatch import Camera
+from manymatch.batch import outputs
+from manymatch.batch.append_log import AppendLog
+from manymatch.batch.batch import run_batch
+from manymatch.batch.match_store import LOG
+from manymatch.batch.outputs import checked_formats
+from manymatch.batch.rows import VERDICTS
+from manymatch.io import load_graph, read_hloc, read_matches_npz
+from manymatch.matcher.matcher import Matcher
+from manymatch_lab.datasets import Pair, exhaustive_pairs
+from tests.support.small_batch import CONFIG, rows
+from tests.support.synthetic_alternatives import with_alternatives
+from tests.support.synthetic_images import HEIGHT, WIDTH, make_images
+
+pytest.importorskip("cv2")
+
+
+def test_matches_are_written(done, pairs, tmp_path):
+    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
+    files = sorted((tmp_path / "matches").iterdir())
+    assert files[0].name == "000000_view000.png_view001.png.npz"
+    for path, row in zip(files, rows(tmp_path), strict=True):
+        graph = load_graph(path)
+        assert graph.num_edges == int(row["matches"])
+        # Single precision is what such files hold.
+        assert graph.similarity.mean() == pytest.approx(float(row["mean_probability"]), rel=1e-5)
+    assert rows(tmp_path) == rows(done[0])[:3]
+
+
+def test_strange_names_make_plain_files(images, tmp_path):
+    pair = Pair("../a b/\u00e4?" + "x" * 300, "c", images / "view000.png", images / "view001.png")
+    run_batch(CONFIG, [pair], tmp_path, formats=["npz"])
+    (path,) = (tmp_path / "matches").iterdir()
+    assert path.parent == tmp_path / "matches"
+    assert path.name.startswith("000000_")
+
+
+def test_names_that_are_no_text(images, tmp_path):
+    """File systems take any bytes; tables do not."""
+    content = (images / "view000.png").read_bytes()
+    for name in (b"\xff.png", b"\xfe.png"):
+        (tmp_path / os.fsdecode(name)).write_bytes(content)
+    summary = run_batch(CONFIG, exhaustive_pairs(tmp_path), tmp_path / "out", formats=["npz"])
+    assert len(summary.files) == 2
+    assert summary.counts["error"] == 0
+    assert rows(tmp_path / "out")[0]["name0"] == "\\udcfe.png"
+
+
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_full_disk_ends_the_run(pairs, tmp_path, monkeypatch, at):
+    """What was finished before stays, and goes on to be counted."""
+    plain, calls = AppendLog.append, []
+
+    def append(log, parts):
+        if log.path.name == LOG:
+            calls.append(1)
+            if len(calls) > at:
+                full()
+        return plain(log, parts)
+
+    monkeypatch.setattr(AppendLog, "append", append)
+    with pytest.raises(OSError, match="No space left"):
+        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], workers=1)
+    monkeypatch.undo()
+    again = run_batch(CONFIG, pairs, tmp_path, formats=["npz"])
+    assert again.computed < len(pairs) if at else again.computed == len(pairs)
+    assert len(list((tmp_path / "matches").iterdir())) == len(pairs)
+
+
+def test_files_that_cannot_be_written_can_be_made_later(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr("manymatch.io.matches.PairMatches.write_npz", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=3)
+    monkeypatch.undo()
+    assert run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=3).computed == 0
+    assert len(list((tmp_path / "matches").iterdir())) == 3
+
+
+def colmap_pairs(path):
+    """Matches of a text for COLMAP's importer, by names; none may be there twice."""
+    found = {}
+    for block in path.read_text().split("\n\n")[:-1]:
+        first, *lines = block.split("\n")
+        names = tuple(first.split(" "))
+        assert names not in found
+        found[names] = [tuple(map(int, line.split())) for line in lines]
+    return found
+
+
+def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    summary = run_batch(CONFIG, pairs, tmp_path, formats=["h5", "colmap", "npz"], workers=2)
+    features, matches = tmp_path / "features.h5", tmp_path / "matches.h5"
+    assert summary.files[-3:] == (features, matches, tmp_path / "colmap" / "matches.txt")
+    text = colmap_pairs(summary.files[-1])
+    assert list(text) == [(pair.name0, pair.name1) for pair in pairs]
+    for index, pair in enumerate(pairs):
+        expected = read_matches_npz(outputs.matches_path(done[0], index, pair.name0, pair.name1))
+        graph = read_hloc(matches, features, pair.name0, pair.name1)
+        assert sorted(map(tuple, graph.edges.tolist())) == sorted(
+            map(tuple, expected.matches.tolist())
+        )
+        assert text[pair.name0, pair.name1] == list(map(tuple, expected.matches.tolist()))
+    with h5py.File(features) as file:
+        assert sorted(file) == sorted({p.name0 for p in pairs} | {p.name1 for p in pairs})
+        assert file["view000.png/image_size"][()].tolist() == [WIDTH, HEIGHT]
+        lines = (tmp_path / "colmap" / "view000.png.txt").read_text().splitlines()
+        points = np.array([line.split()[:2] for line in lines[1:]], dtype=float)
+        np.testing.assert_allclose(points - 0.5, file["view000.png/keypoints"][()], atol=1e-4)
+    assert rows(tmp_path) == rows(done[0])
+
+
+def test_a_batch_in_parts_has_every_pair_once(pairs, tmp_path):
+    """Whatever was written before: the files hold what the journal has, each pair once."""
+    pytest.importorskip("h5py")
+    how = {"formats": ["h5", "colmap"]}
+    run_batch(CONFIG, pairs, tmp_path, limit=2, **how)
+    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 2
+    for name in ("matches.h5", "colmap/matches.txt"):
+        (tmp_path / name).write_bytes(b"half")
+    run_batch(CONFIG, pairs, tmp_path, limit=5, **how)
+    again = run_batch(CONFIG, pairs, tmp_path, limit=5, **how)
+    assert again.computed == 0
+    text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
+    assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:5]]
+    for pair in pairs[:5]:
+        found = read_hloc(tmp_path / "matches.h5", tmp_path / "features.h5", pair.name0, pair.name1)
+        assert found.num_edges == len(text[pair.name0, pair.name1])
+
+
+def test_names_with_folders_and_what_a_killed_run_left_over(pairs, tmp_path):
+    named = [dataclasses.replace(pairs[0], name0="deep/a", name1="b")]
+    left_over = tmp_path / "colmap" / "deep" / f".{'0a' * 16}.tmp"
+    left_over.parent.mkdir(parents=True)
+    left_over.write_bytes(b"half")
+    run_batch(CONFIG, named, tmp_path, formats=["colmap"])
+    found = [str(p.relative_to(tmp_path / "colmap")) for p in (tmp_path / "colmap").rglob("*.*")]
+    assert sorted(found) == ["b.txt", "deep/a.txt", "matches.txt"]
+
+
+def test_pairs_that_could_not_be_tried_are_left_out(tmp_path):
+    make_images(tmp_path / "views", 3)
+    pairs = exhaustive_pairs(tmp_path / "views")
+    (tmp_path / "views" / "view002.png").write_bytes(b"no image")
+    summary = run_batch(CONFIG, pairs, tmp_path / "out", formats=["colmap"])
+    assert summary.counts["error"] == 2
+    text = colmap_pairs(tmp_path / "out" / "colmap" / "matches.txt")
+    assert list(text) == [("view000.png", "view001.png")]
+
+
+def renamed(pair, name):
+    return dataclasses.replace(pair, name0=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda p: [renamed(p[0], "../a")], 'without leading "/", "." and ".."'),
+        (lambda p: [renamed(p[0], "/etc/a")], 'without leading "/", "." and ".."'),
+        (lambda p: [renamed(p[0], "a b")], "have no spaces, which COLMAP splits at, got 'a b'"),
+        (lambda p: [renamed(p[0], "matches")], "leave the file matches.txt to the matches"),
+        (lambda p: [renamed(p[0], "語" * 84)], "leave room for .txt in a file name of 255 bytes"),
+        (lambda p: [renamed(p[0], os.fsdecode(b"\xff"))], "a name that is text"),
+        (lambda p: [p[0], renamed(p[8], "view000.png")], "one file and one quarter turn by the"),
+        (lambda p: [p[0], dataclasses.replace(p[1], rot0=1)], "one file and one quarter turn"),
+        (lambda p: [p[0], renamed(p[0], "view001.png")], "two images to be .*'view001.png' twice"),
+    ],
+)
+def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, says):
+    chosen = change(pairs)
+    with pytest.raises(ValueError, match=f"^pairs must .*{says}"):
+        run_batch(CONFIG, chosen, tmp_path / "out", formats=["npz", "colmap"])
+    assert not (tmp_path / "out").exists()
+    assert checked_formats(["npz"], chosen) == ("npz",)
+
+
+K = Camera("PINHOLE", WIDTH, HEIGHT, [130, 130, 59.5, 44.5])
+SKEWED = Camera("PINHOLE", WIDTH, HEIGHT, [130, 130, 59.5, 44.5], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda p: [dataclasses.replace(p[0], camera0=K), p[1]],
+            "^pairs must have one camera of 'view000.png' to be .*, got None after Camera",
+        ),
+        (
+            lambda p: [dataclasses.replace(p[0], camera0=SKEWED)],
+            "^pairs must have cameras that fit, but of 'view000.png': camera must have no skew",
+        ),
+        (
+            lambda p: [renamed(p[0], "a/b"), renamed(p[0], "a-b")],
+            "^pairs must have names that differ where hloc has - for / .*'a-b' and 'a/b'",
+        ),
+    ],
+)
+def test_pairs_that_a_database_cannot_hold_are_refused(pairs, tmp_path, change, says):
+    for name in ("h5py", "pycolmap"):
+        pytest.importorskip(name)
+    with pytest.raises(ValueError, match=says):
+        run_batch(CONFIG, change(pairs), tmp_path / "out", formats=["h5", "colmap-db"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mirrored_photograph_is_refused_before_work(tmp_path):
+    pytest.importorskip("pycolmap")
+    make_images(tmp_path / "views", 3)
+    exif = Image.Exif()
+    exif[0x0112] = 2
+    with Image.open(tmp_path / "views" / "view001.png") as image:
+        image.save(tmp_path / "views" / "view001.png", exif=exif)
+    pairs = exhaustive_pairs(tmp_path / "views")
+    says = r"^image 'view001.png' must not be stored mirrored \(EXIF orientation 2\) where 'view000"
+    with pytest.raises(ValueError, match=says):
+        run_batch(CONFIG, pairs, tmp_path / "out", formats=["colmap-db"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
+    """The first pair stays, as lists for retrieval have every pair in both orders."""
+    back = dataclasses.replace(
+        pairs[0],
+        name0=pairs[0].name1,
+        name1=pairs[0].name0,
+        path0=pairs[0].path1,
+        path1=pairs[0].path0,
+    )
+    summary = run_batch(
+        CONFIG, [pairs[0], back, pairs[1], pairs[0]], tmp_path, formats=["colmap", "npz"]
+    )
+    assert summary.computed == 4
+    text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
+    assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:2]]
+    first = read_matches_npz(outputs.matches_path(tmp_path, 0, pairs[0].name0, pairs[0].name1))
+    assert text[pairs[0].name0, pairs[0].name1] == list(map(tuple, first.matches.tolist()))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "shared", "trusted"),
+    [
+        ("solved", False, True),
+        ("likely", False, True),
+        ("degenerate", False, True),
+        ("uncertain", True, False),
+        ("ambiguous", False, False),
+        # The second pose of a plane: whichever is right, the matches are.
+        ("ambiguous", True, True),
+    ],
+)
+def test_a_pose_whose_matches_may_be_wrong_is_not_given_to_mappers(
+    tmp_path, monkeypatch, verdict, shared, trusted
+):
+    """Its matches are, as raw ones; by a batch and by a single result."""
+    pycolmap = pytest.importorskip("pycolmap")
+    make_images(tmp_path / "views", 2)
+    [pair] = exhaustive_pairs(tmp_path / "views")
+    plain = Matcher.match_features
+
+    def judged(self, *arguments, **settings):
+        result = plain(self, *arguments, **settings)
+        estimate = with_alternatives(result.estimate, (0.4, 0.01))
+        if shared:
+            first = dataclasses.replace(estimate.alternatives[0], matches=estimate.matches)
+            estimate = dataclasses.replace(
+                estimate, alternatives=(first, *estimate.alternatives[1:])
+            )
+        confidence = dataclasses.replace(result.confidence, verdict=verdict)
+        return dataclasses.replace(result, estimate=estimate, confidence=confidence)
+
+    monkeypatch.setattr(Matcher, "match_features", judged)
+    out = tmp_path / "batch"
+    summary = run_batch(CONFIG, [pair], out, formats=["colmap-db"])
+    assert summary.counts == {name: int(name == verdict) for name in VERDICTS}
+    assert rows(out)[0]["trusted"] == str(trusted).lower()
+    result = Matcher(CONFIG).match(pair.path0, pair.path1)
+    result.save(tmp_path / "one", ["colmap-db"], picture=False, report=False)
+    kinds = pycolmap.TwoViewGeometryConfiguration
+    for folder in (out, tmp_path / "one"):
+        with pycolmap.Database.open(folder / "database.db") as database:
+            geometry = database.read_two_view_geometry(1, 2)
+            assert bool(len(geometry.inlier_matches)) == trusted
+            wanted = kinds.UNCALIBRATED if trusted else kinds.DEGENERATE
+            assert geometry.config == wanted.value
+            assert len(database.read_matches(1, 2)) > 5
+
+
+def test_other_formats_can_be_asked_for_later(pairs, tmp_path):
+    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
+    summary = run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["colmap"])
+    assert summary.computed == 0
+    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 3
