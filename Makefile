@@ -13,12 +13,13 @@ space := $(empty) $(empty)
 PARALLEL := -n auto --dist worksteal
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo street test core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults fuzz soak clean
+.PHONY: help demo street test nightly core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults fuzz soak clean
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
 	@echo "make street     render the photographs of the demo and the examples again"
-	@echo "make test       the core's tests under sanitizers, then the Python tests"
+	@echo "make test       the core's tests under sanitizers, then the Python tests; under 8 minutes"
+	@echo "make nightly    what takes longer: Ray, S3, failing system calls, ARM, sanitizers, fuzzing"
 	@echo "make sanitized-test  the compiled module in Python under AddressSanitizer"
 	@echo "make thread-test     the core's threads under ThreadSanitizer"
 	@echo "make fuzz MINUTES=n  arbitrary input for every reader and function, n minutes each"
@@ -60,10 +61,14 @@ street: $(VENV)/.package
 	$(BIN)/python -m tools.street --demo
 	$(BIN)/python -m tools.street --examples
 
-# Installs Python packages only. Tests that need a browser or a cross compiler are skipped where
-# there is none, and say so.
-test: core-test cross $(VENV)/.package $(VENV)/.lab $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL)
+# Installs Python packages only. Tests that need a browser are skipped where there is none, and say so.
+test: core-test $(VENV)/.package $(VENV)/.lab $(VENV)/.test
+	$(BIN)/python -m pytest $(PARALLEL) -m "not nightly"
+
+# Without a cross compiler, clang or atheris the step that needs it is left out, and says so.
+nightly: cross sanitized-test thread-test $(VENV)/.package $(VENV)/.lab $(VENV)/.test
+	$(BIN)/python -m pytest $(PARALLEL) -m nightly
+	$(MAKE) fuzz MINUTES=0.05
 
 # configure-core(FOLDER, SANITIZERS, with the Python module or not): the core, its tests, and the
 # driver that tests/cross.py compares with.

@@ -14,11 +14,12 @@ PUBLIC = {
     "AbsolutePose", "Alignment", "Alternative", "AssociationGraph", "Camera", "Candidates",
     "Confidence", "Estimate", "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options",
     "RelativePose", "Score", "SourceConfig", "__version__", "align", "assess", "associate",
-    "candidates", "compat", "datasets",
+    "candidates", "compat",
     "estimate_absolute_pose", "estimate_fundamental", "estimate_homography",
     "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
-    "estimate_rigid_transform", "estimate_similarity", "evaluate", "features", "gms_filter", "io",
-    "match", "merge_coincident", "merge_graphs", "read_matches", "score_pose", "viz",
+    "estimate_rigid_transform", "estimate_similarity", "features", "gms_filter", "io",
+    "match", "merge_coincident", "merge_graphs", "pose_auc", "pose_error_deg",
+    "read_matches", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -170,11 +171,11 @@ def test_data_set_names():
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
         "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter",
-        "ImageRecord", "MatchStore",
-        "PairMatches", "camera_of_image",
+        "ImageRecord", "MatchStore", "Pair",
+        "PairMatches", "camera_of_image", "demo_pair", "exhaustive_pairs",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
         "read_cameras", "read_colmap_database", "read_hloc", "read_images", "read_matches_npz",
-        "read_pose_json",
+        "read_pairs", "read_pose_json",
         "read_superglue", "relative_pose", "write_associations_csv", "write_colmap_features",
         "write_matches_npz", "write_pose_json",
     }  # fmt: skip

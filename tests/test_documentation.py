@@ -45,11 +45,11 @@ def commands(text):
     blocks = re.findall(r"^```.*?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    found = re.findall(r"`(manymatch(?:-paper)? [^`]+)`", outside)
+    found = re.findall(r"`(manymatch(?:-lab)? [^`]+)`", outside)
     lines += [" ".join(code.split()) for code in found]
     for line in lines:
         # Wherever it is installed.
-        match = re.match(r"(?:\$ )?(?:\S*/)?(manymatch(?:-paper)?) (.+)", line)
+        match = re.match(r"(?:\$ )?(?:\S*/)?(manymatch(?:-lab)?) (.+)", line)
         if match:
             words = shlex.split(match[2], comments=True)
             end = next((i for i, word in enumerate(words) if word in _ENDS), len(words))
@@ -126,8 +126,8 @@ def texts():
         # Released sections of the changelog stay as they are.
         yield page.name, "\n## ".join(text.split("\n## ")[:2]) if page.stem == "CHANGELOG" else text
     groups = {"manymatch": app}
-    with_paper = pytest.importorskip("manymatch_lab.command", reason="paper/ is not installed")
-    groups["manymatch-lab"] = with_paper.app
+    with_lab = pytest.importorskip("manymatch_lab.command", reason="lab/ is not installed")
+    groups["manymatch-lab"] = with_lab.app
     for program, group in groups.items():
         command = typer.main.get_command(group)
         with command.make_context(program, ["--version"], resilient_parsing=True) as context:
