@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from manymatch._settings import setting, settings
 from manymatch.associate.candidates import Association
 from manymatch.features.config import FeatureConfig
-from manymatch.options import Options
+from manymatch.options import Options, setting, settings
 
 
 @settings

@@ -28,14 +28,6 @@ INT32_MAX = 2**31 - 1
 Method: TypeAlias = Literal["auto", "hcm-mcm", "hcm", "mcm", "cm"]
 METHODS: tuple[str, ...] = get_args(Method)
 
-#: Which images of a run have one focal length where it is unknown: those of a pair, which finds its
-#: own; an image in all of its pairs; the images of one size in a folder; all images of one size.
-CameraPer: TypeAlias = Literal["pair", "image", "folder", "all"]
-CAMERA_PER: tuple[str, ...] = get_args(CameraPer)
-
-#: Where a batch can be worked on.
-ENGINES = ("local", "ray")
-
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun: "1 match", "2,048 matches"."""

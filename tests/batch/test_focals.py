@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import manymatch.matcher.matcher as matcher_module
 from manymatch import Camera
-from manymatch._validate import CAMERA_PER
+from manymatch.batch import CAMERA_PER
 from manymatch.batch.batch import run_batch
 from manymatch.batch.focals import (
     FirstPass,

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from manymatch._validate import ENGINES
-from manymatch.batch import ray_engine
+from manymatch.batch import ENGINES, ray_engine
 from manymatch.batch.batch import JOURNAL, run_batch
 from manymatch.batch.ray_engine import RayCluster
 from manymatch.batch.rows import AGAIN

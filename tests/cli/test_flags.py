@@ -9,13 +9,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from manymatch._settings import setting
 from manymatch.associate.candidates import Association
 from manymatch.cli import batch, demo, match, solve
 from manymatch.cli.flags import setting_flags
 from manymatch.features.config import FeatureConfig
 from manymatch.matcher.config import MatcherConfig
-from manymatch.options import Options
+from manymatch.options import Options, setting
 from manymatch_lab.commands import eval as eval_module
 
 EVERY = (FeatureConfig, Association, Options)

@@ -22,7 +22,6 @@ import numpy as np
 
 import manymatch
 from manymatch._files import safe_name
-from manymatch._settings import setting, settings
 from manymatch._validate import FloatArray, integer, refusal
 from manymatch._validate import choice as checked_choice
 from manymatch.batch.journal import Journal
@@ -41,6 +40,7 @@ from manymatch.features.registry import load_backbone
 from manymatch.features.resize import RULES, Resize, turned_back
 from manymatch.geometry.pose_error import rotation_error_deg
 from manymatch.io.image import load_image
+from manymatch.options import setting, settings
 from manymatch_lab.evaluate.sources import open_datasets
 from manymatch_lab.flags import whole_numbers
 from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from manymatch._settings import setting, settings
 from manymatch._validate import (
     FloatArray,
     IndexArray,
@@ -26,6 +25,7 @@ from manymatch.associate.merge import place_in_group
 from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
 from manymatch.features.registry import NEAREST
 from manymatch.graph import AssociationGraph
+from manymatch.options import setting, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

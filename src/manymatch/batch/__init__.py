@@ -1,1 +1,11 @@
 """Many pairs: the runner with its journals and threads, and batches of image pairs."""
+
+from typing import Literal, TypeAlias, get_args
+
+#: Which images of a run share an unknown focal length: those of a pair ("pair"), an image in all of
+#: its pairs ("image"), images of one size in a folder ("folder"), all images of one size ("all").
+CameraPer: TypeAlias = Literal["pair", "image", "folder", "all"]
+CAMERA_PER: tuple[str, ...] = get_args(CameraPer)
+
+#: Where a batch can be worked on.
+ENGINES = ("local", "ray")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import manymatch
 from manymatch._files import output_folder
 from manymatch._remote import masked
-from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
+from manymatch._validate import choice, count, integer, refusal
+from manymatch.batch import CAMERA_PER, CameraPer
 from manymatch.batch.focals import FirstPass
 from manymatch.batch.journal import NAME, check_folder, stream_journal
 from manymatch.batch.match_store import BatchJournal

@@ -21,7 +21,7 @@ from manymatch.estimate.result import FOCAL_DETERMINED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from manymatch._validate import CameraPer
+    from manymatch.batch import CameraPer
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._files import as_folder, limit, output_folder, reading
-from manymatch._validate import CAMERA_PER, choice, count, flag, integer
+from manymatch._validate import choice, count, flag, integer
+from manymatch.batch import CAMERA_PER
 from manymatch.batch.batch import JOURNAL, BatchSummary, counted, finish
 from manymatch.batch.focals import FirstPass
 from manymatch.batch.journal import FORMAT, NAME, difference, stream_journal

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from manymatch._validate import CameraPer, IndexArray
+    from manymatch._validate import IndexArray
+    from manymatch.batch import CameraPer
     from manymatch.batch.match_store import BatchJournal
     from manymatch.io.matches import PairMatches
     from manymatch.io.pairs import Pair, PairImage

@@ -33,7 +33,8 @@ import numpy as np
 
 import manymatch
 from manymatch._environment import require, share_cores, usable_cores
-from manymatch._validate import ENGINES, choice, refusal
+from manymatch._validate import choice, refusal
+from manymatch.batch import ENGINES
 from manymatch.batch.rows import PACKED
 from manymatch.batch.runner import Engine, Result
 from manymatch.batch.views import ViewError

@@ -18,7 +18,7 @@ from manymatch.matcher.result import mean_probability, trusted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from manymatch._validate import CameraPer
+    from manymatch.batch import CameraPer
     from manymatch.estimate.result import Estimate
     from manymatch.io.pairs import Pair
     from manymatch.matcher.cameras import ResolvedCamera

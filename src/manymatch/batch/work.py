@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from manymatch._validate import CameraPer
+    from manymatch.batch import CameraPer
     from manymatch.batch.focals import FirstPass
     from manymatch.io.pairs import Pair
     from manymatch.matcher.config import MatcherConfig

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._validate import CAMERA_PER, choice, count
+from manymatch._validate import choice, count
 from manymatch.associate.candidates import Association
+from manymatch.batch import CAMERA_PER
 from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, run_batch
 from manymatch.batch.runner import RunInterrupted
 from manymatch.batch.shards import Shard

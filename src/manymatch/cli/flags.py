@@ -21,8 +21,9 @@ from typing import (
 
 import typer
 
-from manymatch._validate import CAMERA_PER, ENGINES, suggest
+from manymatch._validate import suggest
 from manymatch.associate.candidates import Association
+from manymatch.batch import CAMERA_PER, ENGINES
 from manymatch.features.config import FeatureConfig
 from manymatch.features.device import PRECISIONS
 from manymatch.matcher.config import PRESETS, MatcherConfig

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from manymatch._settings import setting, settings
 from manymatch._validate import choice, integer, real, refusal, suggest
 from manymatch.features.device import PRECISIONS
 from manymatch.features.resize import RULES, Resize
+from manymatch.options import setting, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

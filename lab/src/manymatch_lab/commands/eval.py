@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
-from manymatch._validate import CAMERA_PER, choice, count
+from manymatch._validate import choice, count
 from manymatch.associate.candidates import Association
+from manymatch.batch import CAMERA_PER
 from manymatch.cli import flags
 from manymatch.cli.console import (
     OK,

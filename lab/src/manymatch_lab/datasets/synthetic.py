@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._settings import setting, settings
 from manymatch._validate import BoolArray, FloatArray, IndexArray, integer, real, refusal
 from manymatch.associate.neighbours import associate
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
+from manymatch.options import setting, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

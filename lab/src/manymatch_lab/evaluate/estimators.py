@@ -30,7 +30,8 @@ from manymatch.options import checked_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from manymatch._validate import CameraPer, FloatArray
+    from manymatch._validate import FloatArray
+    from manymatch.batch import CameraPer
     from manymatch.graph import AssociationGraph
     from manymatch.options import Options
     from manymatch_lab.evaluate.posed_graph import PosedGraph

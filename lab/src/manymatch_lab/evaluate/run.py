@@ -12,8 +12,9 @@ import numpy as np
 
 import manymatch
 from manymatch._files import local_path
-from manymatch._validate import CAMERA_PER, CameraPer, choice, count, integer, refusal
+from manymatch._validate import choice, count, integer, refusal
 from manymatch.associate.candidates import Association
+from manymatch.batch import CAMERA_PER, CameraPer
 from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass
 from manymatch.batch.journal import NAME, Journal, check_folder, read_journal
 from manymatch.batch.rows import check_value, machine_fault
