@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.speed import build
 from manymatch import Options, _core
-from manymatch._environment import require
+from manymatch.io.files import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,6 +6,7 @@ argument, says what is wanted and what was given.
 
 from __future__ import annotations
 
+import importlib
 import math
 import numbers
 import operator
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
@@ -206,3 +207,22 @@ def real(
     if not (math.isfinite(number) and inside):
         raise refusal(name, want, number)
     return number
+
+
+def require(module: str, what: str, extra: str, otherwise: Callable[[], str] = str) -> Any:
+    """Import a package, or say in one sentence what needs it and how to get it.
+
+    `what` is the subject of the sentence, `extra` the extra of this package that brings the
+    module, and `otherwise` makes the end of the sentence: what one can do without it.
+    """
+    top = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # Something that an installed package lacks is another matter.
+        if error.name is not None and error.name.partition(".")[0] != top:
+            raise
+        name = "Pillow" if top == "PIL" else top
+        raise ModuleNotFoundError(
+            f'{what} needs {name}: pip install "manymatch[{extra}]"{otherwise()}', name=top
+        ) from error

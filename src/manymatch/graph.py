@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from manymatch import _files
 from manymatch._validate import (
     INT32_MAX,
     BoolArray,
@@ -281,7 +280,9 @@ class AssociationGraph:
             for name, value in {"format": _FORMAT, "version": 1 + new, **fields}.items()
             if value is not None
         }
-        _files.write_npz(path, content)
+        from manymatch.io import files
+
+        files.write_npz(path, content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AssociationGraph:
@@ -292,16 +293,18 @@ class AssociationGraph:
         ValueError
             If the file does not exist, is damaged or is something else.
         """
-        data = _files.read_bytes(path, _FILE)
-        present = _files.npz_names(data, path, _FILE)
+        from manymatch.io import files
+
+        data = files.read_bytes(path, _FILE)
+        present = files.npz_names(data, path, _FILE)
         names = ("format", "version", *_REQUIRED, *(n for n in _OPTIONAL if n in present))
         if "format" not in present:
-            raise _files.unreadable(path, _FILE, _OTHER_FILE)
-        fields = _files.read_npz(data, path, _FILE, names)
+            raise files.unreadable(path, _FILE, _OTHER_FILE)
+        fields = files.read_npz(data, path, _FILE, names)
         try:
             return _of_file(fields)
         except ValueError as error:
-            raise _files.unreadable(path, _FILE, str(error)) from error
+            raise files.unreadable(path, _FILE, str(error)) from error
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AssociationGraph):

@@ -15,13 +15,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
 import re
 import textwrap
+import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from manymatch import _core
-from manymatch._environment import usable_cores
 from manymatch._validate import INT32_MAX, describe, integer, real, refusal, suggest
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DOC_WIDTH = 96
+_current = threading.local()
 
 
 def setting(
@@ -362,3 +364,15 @@ def num_threads(wanted: int) -> int:
     if wanted > 0:
         return min(wanted, _MOST_THREADS)
     return usable_cores()
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this thread may use: all of the process, or its share."""
+    several = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if several else os.cpu_count() or 1
+    return max(1, cores // getattr(_current, "workers", 1))
+
+
+def share_cores(workers: int) -> None:
+    """Divide the cores of the process by the number of workers that compute at once."""
+    _current.workers = workers

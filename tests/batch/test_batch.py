@@ -192,7 +192,7 @@ def failing(number, times):
 def test_an_output_that_cannot_be_written_ends_the_batch(pairs, done, tmp_path, monkeypatch):
     """Every pair would fail; the same call goes on when there is room."""
     with monkeypatch.context() as patch:
-        patch.setattr("manymatch._files.os.fsync", failing(errno.ENOSPC, 0))
+        patch.setattr("manymatch.io.files.os.fsync", failing(errno.ENOSPC, 0))
         run_batch(CONFIG, pairs, tmp_path, limit=2, workers=1, formats=["npz"])
         patch.setattr("manymatch.io.matches.np.savez_compressed", failing(errno.ENOSPC, 1))
         with pytest.raises(OSError, match="No space left"):

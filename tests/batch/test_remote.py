@@ -15,8 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manymatch._files import as_path
-from manymatch._remote import RemotePath
 from manymatch.batch import append_log, runner
 from manymatch.batch.append_log import AppendLog
 from manymatch.batch.batch import run_batch
@@ -25,6 +23,8 @@ from manymatch.batch.match_store import LOG, read_matches
 from manymatch.batch.merge import merge_batch
 from manymatch.batch.rows import STORED
 from manymatch.features.extractor import FeatureCache
+from manymatch.io.files import as_path
+from manymatch.io.remote import RemotePath
 from manymatch_lab.datasets import exhaustive_pairs, read_pairs
 from tests.support.command import one_sentence, run
 from tests.support.small_batch import CONFIG, FLAGS, TIMING_COLUMNS

@@ -8,11 +8,10 @@ import threading
 import pytest
 import threadpoolctl
 
-from manymatch._environment import usable_cores
 from manymatch.associate import neighbours
 from manymatch.batch.journal import Journal
 from manymatch.batch.runner import Run, RunInterrupted, error_sentence, num_pairs, num_workers
-from manymatch.options import num_threads
+from manymatch.options import num_threads, usable_cores
 
 
 @pytest.fixture

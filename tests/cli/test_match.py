@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manymatch import _files
 from manymatch.cli.match import pair_folder
-from manymatch.io import load_graph, read_matches_npz
+from manymatch.io import files, load_graph, read_matches_npz
 from manymatch.matcher.matcher import Matcher
 from tests.support import command
 from tests.support.command import one_sentence
@@ -149,7 +148,7 @@ def test_a_result_that_cannot_be_written_is_printed(photos, tmp_path, monkeypatc
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(_files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     out = tmp_path / "out"
     out.mkdir()
     flags = ("--out", out, *QUICK, *(["--json"] if as_json else []))

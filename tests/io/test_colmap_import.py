@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manymatch import _files
-from manymatch.io import ColmapWriter, PairMatches, colmap_import, write_colmap_features
+from manymatch.io import ColmapWriter, PairMatches, colmap_import, files, write_colmap_features
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -87,7 +86,7 @@ def test_colmap_a_pair_costs_the_same_however_many_there_are(tmp_path, monkeypat
 
     monkeypatch.setattr(colmap_import, "write_colmap_features", write)
     monkeypatch.setattr(Path, "exists", None)
-    monkeypatch.setattr(_files, "open_regular", None)
+    monkeypatch.setattr(files, "open_regular", None)
     size = [0]
     with ColmapWriter(tmp_path) as writer:
         for i in range(12):

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manymatch._files import limit, name_end, read_bytes, read_npy
 from manymatch.features.extractor import Extractor
 from manymatch.graph import AssociationGraph
 from manymatch.io import (
@@ -25,6 +24,7 @@ from manymatch.io import (
     read_pose_json,
     read_superglue,
 )
+from manymatch.io.files import limit, name_end, read_bytes, read_npy
 from manymatch.io.image import image_size
 from manymatch.io.pairs import exhaustive_pairs, read_pairs
 from manymatch.matcher.cameras import resolve_camera

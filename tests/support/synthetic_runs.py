@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from manymatch._files import MissingFileError
+from manymatch.io.files import MissingFileError
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch_lab.evaluate.posed_graph import PosedGraph
 

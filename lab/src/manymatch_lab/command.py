@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import output_folder
 from manymatch.cli.console import (
     UNSOLVED,
     Json,
@@ -18,6 +17,7 @@ from manymatch.cli.console import (
     print_plain,
     working,
 )
+from manymatch.io.files import output_folder
 from manymatch.viz import require_matplotlib
 from manymatch_lab.datasets.navi_split import make_navi_split
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report, report_of

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import numpy as np
 
 import manymatch
-from manymatch._files import safe_name
 from manymatch._validate import FloatArray, integer, refusal
 from manymatch._validate import choice as checked_choice
 from manymatch.batch.journal import Journal
@@ -39,6 +38,7 @@ from manymatch.features.maps import checked_layers, dense_maps, module_device
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import RULES, Resize, turned_back
 from manymatch.geometry.pose_error import rotation_error_deg
+from manymatch.io.files import safe_name
 from manymatch.io.image import load_image
 from manymatch.options import setting, settings
 from manymatch_lab.evaluate.sources import open_datasets

@@ -17,8 +17,8 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import suggest
+from manymatch.io.files import as_path, read_bytes, unreadable, write_whole
 from manymatch_lab.evaluate.protocol import protocol_sentence
 from manymatch_lab.style import styled
 

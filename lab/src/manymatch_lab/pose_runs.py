@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 from manymatch import __version__
-from manymatch._files import safe_name
 from manymatch._validate import count, suggest
 from manymatch.batch.tables import reasons_sentence
 from manymatch.cli.flags import (
@@ -27,6 +26,7 @@ from manymatch.cli.flags import (
     Root,
     Workers,
 )
+from manymatch.io.files import safe_name
 from manymatch.matcher.config import MatcherConfig
 from manymatch_lab.evaluate.protocol import PAPER, differences
 from manymatch_lab.evaluate.run import check_runs, run_set

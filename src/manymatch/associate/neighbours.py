@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch import _core
-from manymatch._environment import usable_cores
 from manymatch._validate import INT32_MAX, IndexArray, choice, int_array, integer, refusal, within
 from manymatch.associate.merge import place_in_group
+from manymatch.options import usable_cores
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from manymatch._files import MissingFileError, open_regular, whole_file
-from manymatch._remote import RemotePath, is_remote
+from manymatch.io.files import MissingFileError, open_regular, whole_file
+from manymatch.io.remote import RemotePath, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,8 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import manymatch
-from manymatch._files import output_folder
-from manymatch._remote import masked
 from manymatch._validate import choice, count, integer, refusal
 from manymatch.batch import CAMERA_PER, CameraPer
 from manymatch.batch.focals import FirstPass
@@ -27,7 +25,9 @@ from manymatch.batch.tables import Reason, count_reasons, write_json, write_tabl
 from manymatch.batch.work import PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
 from manymatch.geometry.pose_error import pose_auc
+from manymatch.io.files import output_folder
 from manymatch.io.pairs import Pair, PairList, numbered, posed
+from manymatch.io.remote import masked
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
 

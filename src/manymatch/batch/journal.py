@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import (
+from manymatch._validate import count, integer
+from manymatch.batch.append_log import AppendLog, LogParts, in_use
+from manymatch.io.colmap_database import SIDE_FILES
+from manymatch.io.files import (
     make_folder,
     open_regular,
     sync_folder,
     write_whole,
 )
-from manymatch._remote import is_remote
-from manymatch._validate import count, integer
-from manymatch.batch.append_log import AppendLog, LogParts, in_use
-from manymatch.io.colmap_database import SIDE_FILES
+from manymatch.io.remote import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping

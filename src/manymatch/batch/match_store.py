@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_path, limit, open_regular, reading
-from manymatch._remote import is_remote
 from manymatch._validate import count, integer, refusal
 from manymatch.batch.append_log import AppendLog
 from manymatch.batch.journal import FORMAT, NAME, Journal, difference, stream_journal
 from manymatch.batch.rows import ERROR, PACKED, STORED, check_row
+from manymatch.io.files import as_path, limit, open_regular, reading
 from manymatch.io.match_log import LogReader, LogWriter, MatchStore
 from manymatch.io.match_parquet import MATCHES_PARQUET, ParquetMatches
+from manymatch.io.remote import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

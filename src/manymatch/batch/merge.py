@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_folder, limit, output_folder, reading
 from manymatch._validate import choice, count, flag, integer
 from manymatch.batch import CAMERA_PER
 from manymatch.batch.batch import JOURNAL, BatchSummary, counted, finish
@@ -24,6 +23,7 @@ from manymatch.batch.outputs import check_batch_formats, write_outputs
 from manymatch.batch.rows import ERROR, PACKED, STORED, check_row, columns
 from manymatch.batch.runner import Run
 from manymatch.batch.shards import FOLDER, Shard
+from manymatch.io.files import as_folder, limit, output_folder, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-from manymatch._environment import require, share_cores, usable_cores
-from manymatch._validate import choice, refusal
+from manymatch._validate import choice, refusal, require
 from manymatch.batch import ENGINES
 from manymatch.batch.rows import PACKED
 from manymatch.batch.runner import Engine, Result
@@ -45,6 +44,7 @@ from manymatch.features.device import (
     take_turns,
 )
 from manymatch.io.pairs import numbered
+from manymatch.options import share_cores, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,13 +6,13 @@ import errno
 import math
 from typing import TYPE_CHECKING, Any, get_args
 
-from manymatch._environment import out_of_memory
 from manymatch._validate import integer, real
 from manymatch.batch.focals import FOCAL_COLUMNS, focal_row
 from manymatch.batch.runner import error_sentence
 from manymatch.batch.views import ViewError
 from manymatch.estimate.confidence import Verdict
 from manymatch.geometry import pose_error
+from manymatch.io.files import out_of_memory
 from manymatch.matcher.result import mean_probability, trusted
 
 if TYPE_CHECKING:

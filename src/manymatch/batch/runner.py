@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from manymatch._environment import share_cores, usable_cores
 from manymatch._validate import integer
-from manymatch.options import num_threads
+from manymatch.options import num_threads, share_cores, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

@@ -10,9 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from manymatch._environment import require
-from manymatch._files import write_whole
-from manymatch._validate import count
+from manymatch._validate import count, require
+from manymatch.io.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

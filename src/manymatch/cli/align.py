@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch._files import output_folder
 from manymatch._validate import choice
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
@@ -25,6 +24,7 @@ from manymatch.cli.console import (
 from manymatch.cli.match import pair_folder
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.features.config import FeatureConfig
+from manymatch.io.files import output_folder
 from manymatch.matcher.align import align
 from manymatch.options import Options
 

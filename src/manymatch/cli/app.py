@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperGroup
 
-from manymatch._remote import located
 from manymatch._validate import suggest
 from manymatch.cli.console import UsageError, clean_exit, print_plain
+from manymatch.io.remote import located
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from manymatch._environment import out_of_memory
-from manymatch._files import MissingFileError
-from manymatch._remote import masked
 from manymatch._validate import count, suggest
+from manymatch.io.files import MissingFileError, out_of_memory
+from manymatch.io.remote import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import local_path, output_folder
 from manymatch._validate import count
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
@@ -18,6 +17,7 @@ from manymatch.features.config import FeatureConfig
 from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.io.files import local_path, output_folder
 from manymatch.io.pairs import demo_pair
 from manymatch.matcher.matcher import Matcher
 from manymatch.matcher.result import RANK_ONE

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import name_end
 from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -27,6 +26,7 @@ from manymatch.cli.console import (
 )
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
 from manymatch.features.config import FeatureConfig
+from manymatch.io.files import name_end
 from manymatch.matcher.matcher import Matcher, image_names
 from manymatch.matcher.result import FORMATS, check_output, earlier_result
 from manymatch.options import Options

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch._files import output_folder, whole_files, write_text
 from manymatch._validate import choice, count
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_json, print_plain
@@ -18,6 +17,7 @@ from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import load_graph, write_matches_npz
+from manymatch.io.files import output_folder, whole_files, write_text
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
-from manymatch._validate import float_array, int_array, refusal
+from manymatch._validate import float_array, int_array, refusal, require
 from manymatch.compat.rows import Rows, Solved, as_rows, make_options, original, rotation_vector
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.fundamental import estimate_fundamental

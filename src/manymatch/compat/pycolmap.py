@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
-from manymatch._validate import float_array, refusal
+from manymatch._validate import float_array, refusal, require
 from manymatch.compat.rows import (
     Info,
     Rows,

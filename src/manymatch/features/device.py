@@ -13,8 +13,7 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from manymatch._environment import require
-from manymatch._validate import refusal
+from manymatch._validate import refusal, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

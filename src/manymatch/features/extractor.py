@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from manymatch._environment import require
-from manymatch._files import Sizes, as_path, h5_item, read_bytes, read_h5, write_whole
-from manymatch._validate import count, integer, refusal
+from manymatch._validate import count, integer, refusal, require
 from manymatch.features.config import NATIVE, NO_DETECTOR, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors.base import Keypoints
@@ -30,6 +28,7 @@ from manymatch.features.device import choose_device, library_versions, to_device
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
+from manymatch.io.files import Sizes, as_path, h5_item, read_bytes, read_h5, write_whole
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
-from manymatch._validate import FloatArray, choice, integer, refusal
+from manymatch._validate import FloatArray, choice, integer, refusal, require
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

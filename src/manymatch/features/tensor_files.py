@@ -16,10 +16,10 @@ import struct
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from manymatch._environment import require
-from manymatch._files import MissingFileError, open_regular
 from manymatch._pickles import LARGEST_PICKLE, Machine, Token
+from manymatch._validate import require
 from manymatch.features.device import require_torch
+from manymatch.io.files import MissingFileError, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from manymatch._files import as_path, read_text
 from manymatch.features import tensor_files
 from manymatch.features.device import require_torch, works_now
 from manymatch.features.downloads import CONNECT_S, DownloadError, download, sha256_of
 from manymatch.features.registry import models
 from manymatch.features.tensor_files import SUFFIXES, first_line, read_tensors, unreadable
+from manymatch.io.files import as_path, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

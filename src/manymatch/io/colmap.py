@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from manymatch import _files
 from manymatch._validate import FloatArray, read_only, suggest
 from manymatch.geometry.camera import MODELS, Camera
 from manymatch.geometry.pose import RelativePose
+from manymatch.io import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -129,7 +129,7 @@ def check_cameras(path: str | os.PathLike[str]) -> None:
     """Check that cameras of a COLMAP model can be looked up; those that are not used may be any."""
     source = model_file(path, "cameras", CAMERAS)
     if not _camera_records(source):
-        raise _files.unreadable(source, CAMERAS, "it holds no camera")
+        raise files.unreadable(source, CAMERAS, "it holds no camera")
 
 
 def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
@@ -192,16 +192,16 @@ def find_camera(
         ((camera_id, record),) = records.items()
         return FoundCamera(_to_camera(record, source), camera_id, None)
     if not records:
-        raise _files.unreadable(source, CAMERAS, "it holds no camera")
+        raise files.unreadable(source, CAMERAS, "it holds no camera")
     if image_name is None:
         reason = f"it holds {len(records)} cameras, and the image has no file name to choose by"
-        raise _files.unreadable(source, CAMERAS, reason)
+        raise files.unreadable(source, CAMERAS, reason)
     return _camera_by_name(source, records, str(image_name))
 
 
 def is_cameras_text(path: Path) -> bool:
     """Tell COLMAP's ``cameras.txt`` from other text: a number, then the name of a model."""
-    with contextlib.suppress(OSError, ValueError), _files.open_regular(path) as file:
+    with contextlib.suppress(OSError, ValueError), files.open_regular(path) as file:
         for _, line in _lines(file):
             if line and not line.startswith("#"):
                 words = line.split(maxsplit=4)
@@ -211,8 +211,8 @@ def is_cameras_text(path: Path) -> bool:
 
 def model_file(path: object, kind: str, want: str) -> Path:
     """Find the file of a kind in a model folder; a file is taken as it is."""
-    source = _files.as_path(path)
-    with _files.reading(source, want, OSError, ValueError):
+    source = files.as_path(path)
+    with files.reading(source, want, OSError, ValueError):
         if not source.is_dir():
             if not source.is_file():
                 raise FileNotFoundError("there is no such file or folder")
@@ -242,10 +242,10 @@ def _camera_by_name(source: Path, records: dict[int, CameraRecord], image_name: 
     beside = source.with_name(f"images{source.suffix}").absolute()
     if not beside.is_file():
         reason = f"there is no {beside.name} beside it to look up {image_name!r}"
-        raise _files.unreadable(source, CAMERAS, reason)
+        raise files.unreadable(source, CAMERAS, reason)
     status = beside.stat()
     images = _images_once(beside, status.st_mtime_ns, status.st_size)
-    with _files.reading(source, f"{CAMERAS} with this image", ValueError):
+    with files.reading(source, f"{CAMERAS} with this image", ValueError):
         name = _find_name(images, image_name)
         camera_id = images[name].camera_id
         if camera_id not in records:
@@ -274,15 +274,15 @@ def _records(
     source: Path, want: str, reader: Callable[[BinaryIO], Iterator[_Record]]
 ) -> list[_Record]:
     """Read all records of a file."""
-    most = _files.limit("records")
+    most = files.limit("records")
     records: list[_Record] = []
     with (
-        _files.reading(source, want, OSError, ValueError, MemoryError),
-        _files.open_regular(source) as file,
+        files.reading(source, want, OSError, ValueError, MemoryError),
+        files.open_regular(source) as file,
     ):
         for record in reader(file):
             if len(records) == most:
-                raise _files.too_large("it has more entries", "records")
+                raise files.too_large("it has more entries", "records")
             records.append(record)
     return records
 
@@ -293,7 +293,7 @@ def _camera_records(source: Path) -> dict[int, CameraRecord]:
     records: dict[int, CameraRecord] = {}
     for record in _records(source, CAMERAS, reader):
         if record.camera_id in records:
-            raise _files.unreadable(source, CAMERAS, f"camera {record.camera_id} appears twice")
+            raise files.unreadable(source, CAMERAS, f"camera {record.camera_id} appears twice")
         records[record.camera_id] = record
     return records
 
@@ -306,7 +306,7 @@ def _images_of_file(source: Path) -> dict[str, ColmapImage]:
         if not image.name or image.name in images:
             fault = "appears twice" if image.name else "is empty"
             reason = f"the image name {image.name!r:.80} {fault}"
-            raise _files.unreadable(source, IMAGES, reason)
+            raise files.unreadable(source, IMAGES, reason)
         images[image.name] = image
     return images
 
@@ -316,7 +316,7 @@ def _to_camera(record: CameraRecord, source: Path) -> Camera:
     if record.model not in MODELS:
         known = f"of a supported model ({', '.join(MODELS)})"
         reason = f"camera {record.camera_id} is of model {record.model:.60}"
-        raise _files.unreadable(source, f"{CAMERAS} with cameras {known}", reason)
+        raise files.unreadable(source, f"{CAMERAS} with cameras {known}", reason)
     values = {
         "model": record.model,
         "width": record.width or None,
@@ -327,7 +327,7 @@ def _to_camera(record: CameraRecord, source: Path) -> Camera:
         return Camera.from_colmap(values)
     except ValueError as error:
         reason = f"camera {record.camera_id}: {error}"
-        raise _files.unreadable(source, CAMERAS, reason) from error
+        raise files.unreadable(source, CAMERAS, reason) from error
 
 
 def _image(name: str, camera_id: int, pose: Sequence[float]) -> ColmapImage:
@@ -459,9 +459,9 @@ def _num_words(line: str) -> int:
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
     """Lines from number 1 without the space around them; what is no text raises."""
-    for number, line in enumerate(iter(lambda: file.readline(_files.LONGEST_LINE), b""), 1):
-        if len(line) == _files.LONGEST_LINE:
-            raise ValueError(f"line {number} is longer than {_files.LONGEST_LINE} bytes")
+    for number, line in enumerate(iter(lambda: file.readline(files.LONGEST_LINE), b""), 1):
+        if len(line) == files.LONGEST_LINE:
+            raise ValueError(f"line {number} is longer than {files.LONGEST_LINE} bytes")
         if b"\0" in line:
             raise ValueError(f"line {number} is no text")
         text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch import _files
-from manymatch._environment import require
+from manymatch._validate import require
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
+from manymatch.io import files
 from manymatch.io.matches import ImageRecord, PairMatches, PairWriter, graph_from_matches
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ColmapDatabaseWriter(PairWriter):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._path = _files.as_path(path)
+        self._path = files.as_path(path)
         self._colmap = require_pycolmap()
         self._images: dict[str, tuple[int, Any]] = {}
         self._shown: dict[str, tuple[Camera | None, bool, int]] = {}
@@ -85,7 +85,7 @@ class ColmapDatabaseWriter(PairWriter):
         return {"colmap-db": self._path}
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        temporary = stack.enter_context(_files.whole_file(self._path))
+        temporary = stack.enter_context(files.whole_file(self._path))
         stack.enter_context(_closed(temporary, self._path))
         # Not in one transaction: pycolmap ends the process where that cannot be completed.
         with self._writing():
@@ -240,9 +240,9 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
     """
     import sqlite3
 
-    source = _files.local_path(path)
-    with _files.reading(source, DATABASE, ValueError, OSError, sqlite3.Error, OverflowError):
-        with _files.open_regular(source) as file:
+    source = files.local_path(path)
+    with files.reading(source, DATABASE, ValueError, OSError, sqlite3.Error, OverflowError):
+        with files.open_regular(source) as file:
             if not file.read(len(MAGIC)) == MAGIC:
                 raise ValueError("it is something else")
             size = os.fstat(file.fileno()).st_size
@@ -267,7 +267,7 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
 
 def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
     numbers, points = [], []
-    sizes = _files.Sizes()
+    sizes = files.Sizes()
     for name in (name0, name1):
         number = _row(connection, "images", "image_id", "name", name)
         if number is None or not isinstance(number[0], int) or not 0 < number[0] < _MOST_IMAGES:
@@ -296,7 +296,7 @@ def _row(connection: Any, table: str, columns: str, key: str, value: object) -> 
 
 
 def _matrix(
-    connection: Any, table: str, key: str, value: int, dtype: str, counted: _files.Sizes
+    connection: Any, table: str, key: str, value: int, dtype: str, counted: files.Sizes
 ) -> NDArray[Any] | None:
     """Read a matrix of at least two columns; None where there is no row, or one without numbers."""
     row = _row(connection, table, "rows, cols, data", key, value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from manymatch import _files
 from manymatch._validate import FloatArray, float_array
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE
+from manymatch.io import files
 from manymatch.io.matches import ImageRecord, PairMatches, PairWriter, image_name
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ColmapWriter(PairWriter):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._folder = _files.as_folder(folder, output=True)
+        self._folder = files.as_folder(folder, output=True)
 
     @property
     def path(self) -> Path:
@@ -60,7 +60,7 @@ class ColmapWriter(PairWriter):
         return {"colmap": self.path}
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        temporary = stack.enter_context(_files.whole_file(self.path))
+        temporary = stack.enter_context(files.whole_file(self.path))
         self._file = stack.enter_context(temporary.open("xb"))
 
     def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
@@ -78,9 +78,9 @@ class ColmapWriter(PairWriter):
             raise ValueError(
                 f"{argument} must have no spaces, which COLMAP splits at, got {name!r}"
             )
-        if any(len(os.fsencode(part)) > _files.LONGEST_NAME for part in f"{name}.txt".split("/")):
+        if any(len(os.fsencode(part)) > files.LONGEST_NAME for part in f"{name}.txt".split("/")):
             raise ValueError(
-                f"{argument} must leave room for .txt in a file name of {_files.LONGEST_NAME} "
+                f"{argument} must leave room for .txt in a file name of {files.LONGEST_NAME} "
                 f"bytes, got {name!r}"
             )
         if f"{name}.txt" == _MATCHES:
@@ -113,9 +113,9 @@ def write_colmap_features(folder: str | os.PathLike[str], name: str, points: Arr
         The file, which appears under its name only when it is complete.
     """
     text = _text(float_array(points, "points", "an (N, 2) array of pixels", (None, 2)))
-    target = _files.as_folder(folder, output=True) / f"{image_name(name, 'name')}.txt"
+    target = files.as_folder(folder, output=True) / f"{image_name(name, 'name')}.txt"
     target.parent.mkdir(parents=True, exist_ok=True)
-    _files.write_whole(target, lambda file: file.write(text))
+    files.write_whole(target, lambda file: file.write(text))
     return target
 
 

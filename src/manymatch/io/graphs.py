@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from manymatch import _files
 from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph, further_of
+from manymatch.io import files
 from manymatch.io.colmap_database import MAGIC, read_colmap_database
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
@@ -117,8 +117,8 @@ def load_graph(
 
 def _kind(path: object) -> str:
     """Tell what a file is by its first bytes and, in an archive, by its members."""
-    source = _files.as_path(path)
-    with _files.reading(source, _WANT, OSError, ValueError), _files.open_regular(source) as file:
+    source = files.as_path(path)
+    with files.reading(source, _WANT, OSError, ValueError), files.open_regular(source) as file:
         data = file.read(_MAGIC_BYTES)
         if not data:
             raise ValueError("it is empty")
@@ -131,7 +131,7 @@ def _kind(path: object) -> str:
     if data.removeprefix(b"\xef\xbb\xbf").startswith(HEADER.split(",", 1)[0].encode()):
         return "CSV"
     if data.startswith(b"PK"):
-        names = _files.npz_names(_files.read_bytes(path, _WANT), path, _WANT)
+        names = files.npz_names(files.read_bytes(path, _WANT), path, _WANT)
         if "format" in names:
             return "graph"
         if set(MATCHES_ARRAYS) <= names:
@@ -140,8 +140,8 @@ def _kind(path: object) -> str:
             return "SuperGlue .npz"
         if any({*points, "edges"} <= names for points in _PLAIN_POINTS):
             return "plain .npz"
-        raise _files.unreadable(path, _WANT, "it is an .npz file of something else")
-    raise _files.unreadable(path, _WANT, "it is something else")
+        raise files.unreadable(path, _WANT, "it is an .npz file of something else")
+    raise files.unreadable(path, _WANT, "it is something else")
 
 
 def _read_plain(path: object) -> AssociationGraph:
@@ -149,12 +149,12 @@ def _read_plain(path: object) -> AssociationGraph:
 
     Without ranks the order is that of the file.
     """
-    data = _files.read_bytes(path, _PLAIN)
-    names = _files.npz_names(data, path, _PLAIN)
+    data = files.read_bytes(path, _PLAIN)
+    names = files.npz_names(data, path, _PLAIN)
     points = next(points for points in _PLAIN_POINTS if set(points) <= names)
     optional = (*PER_EDGE, "source_names")
-    arrays = _files.read_npz(data, path, _PLAIN, (*points, "edges"), optional)
-    with _files.reading(path, _PLAIN, ValueError):
+    arrays = files.read_npz(data, path, _PLAIN, (*points, "edges"), optional)
+    with files.reading(path, _PLAIN, ValueError):
         first, second = (arrays.pop(name) for name in points)
         graph = AssociationGraph(first, second, **further_of(arrays))
         if graph.rank is None or np.all(np.diff(graph.rank) >= 0):
@@ -164,15 +164,15 @@ def _read_plain(path: object) -> AssociationGraph:
 
 def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
     """Make a graph of the matches in an .npy file and of given keypoints."""
-    data = _files.read_bytes(path, _ARRAY)
-    with _files.reading(path, _ARRAY, ValueError):
-        matches = _files.read_npy(data)
+    data = files.read_bytes(path, _ARRAY)
+    with files.reading(path, _ARRAY, ValueError):
+        matches = files.read_npy(data)
     try:
         return graph_from_matches(points0, points1, matches)
     except ValueError as error:
         if not str(error).startswith(("matches", "edges")):
             raise
-        raise _files.unreadable(path, _ARRAY, str(error)) from error
+        raise files.unreadable(path, _ARRAY, str(error)) from error
 
 
 @overload
@@ -200,14 +200,14 @@ def read_associations_csv(
     with_ids
         Return ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
     """
-    rows = _parse(_files.read_bytes(path, CSV, "text_mb"), path)
+    rows = _parse(files.read_bytes(path, CSV, "text_mb"), path)
     found = dict.fromkeys(row[8] for row in rows if row[8])
     number = {name: k for k, name in enumerate(found)}
     if not number:
         rows.sort(key=lambda row: (row[7], -row[6], row[0], row[1]))
     else:
         rows.sort(key=lambda row: row[7])
-    with _files.reading(path, CSV, ValueError, OverflowError):
+    with files.reading(path, CSV, ValueError, OverflowError):
         ids0, points0, left = _vertices([(row[0], row[2], row[3]) for row in rows])
         ids1, points1, right = _vertices([(row[1], row[4], row[5]) for row in rows])
         edges = np.stack([left, right], axis=1)
@@ -256,7 +256,7 @@ def write_associations_csv(graph: GraphLike, path: str | os.PathLike[str]) -> No
     )
     header = HEADER if graph.source is None else _SOURCED
     text = "\n".join([header, *(",".join(map(str, row)) for row in columns), ""]).encode()
-    _files.write_whole(path, lambda file: file.write(text))
+    files.write_whole(path, lambda file: file.write(text))
 
 
 def _parse(data: bytes, path: object) -> list[_Row]:
@@ -264,12 +264,12 @@ def _parse(data: bytes, path: object) -> list[_Row]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise _files.unreadable(path, CSV, "it is no text") from error
+        raise files.unreadable(path, CSV, "it is no text") from error
     header = lines[0].replace(" ", "") if lines else ""
     if header not in (HEADER, _SOURCED):
-        raise _files.unreadable(path, CSV, "it has another header")
+        raise files.unreadable(path, CSV, "it has another header")
     if not data.endswith((b"\n", b"\r")) and len(lines) > 1:
-        raise _files.unreadable(path, CSV, "its last line is cut off: it has no line end")
+        raise files.unreadable(path, CSV, "its last line is cut off: it has no line end")
     rows: list[_Row] = []
     for number, line in enumerate(lines[1:], 2):
         try:
@@ -278,7 +278,7 @@ def _parse(data: bytes, path: object) -> list[_Row]:
             point0, point1 = (float(x1), float(y1)), (float(x2), float(y2))
             row = (_id(i), _id(j), *point0, *point1, float(similarity), int(k), source)
         except ValueError as error:
-            raise _files.unreadable(path, CSV, f"line {number}: {error}") from error
+            raise files.unreadable(path, CSV, f"line {number}: {error}") from error
         rows.append(row)
     return rows
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch import _files
-from manymatch._environment import require
-from manymatch._validate import FloatArray, refusal
+from manymatch._validate import FloatArray, refusal, require
+from manymatch.io import files
 from manymatch.io.matches import (
     UNMATCHED,
     ImageRecord,
@@ -77,7 +76,7 @@ def read_hloc(
     second = features if features1 is None else features1
     points = [_keypoints(f, n) for f, n in ((features, name0), (second, name1))]
     of_points, swapped = _matches(path, name0, name1)
-    with _files.reading(path, MATCHES, ValueError):
+    with files.reading(path, MATCHES, ValueError):
         if not swapped:
             return graph_from_partners(points[0], points[1], *of_points)
         return _swap(graph_from_partners(points[1], points[0], *of_points))
@@ -108,10 +107,10 @@ def _h5py() -> Any:
 def _open(path: object, want: str) -> Iterator[Any]:
     """Open an .h5 file for reading; a `ValueError` of the block is about the file as well."""
     h5py = _h5py()
-    source = _files.as_path(path)
+    source = files.as_path(path)
     with (
-        _files.reading(source, want, OSError, ValueError),
-        _files.open_regular(source) as content,
+        files.reading(source, want, OSError, ValueError),
+        files.open_regular(source) as content,
         h5py.File(content, "r") as file,
     ):
         yield file
@@ -119,10 +118,10 @@ def _open(path: object, want: str) -> Iterator[Any]:
 
 def _dataset(file: Any, group: str, name: str) -> NDArray[Any] | None:
     """Read one dataset of a group, None if it has none; a damaged one is a `ValueError`."""
-    found = _files.h5_item(file, f"{group}/{name}")
+    found = files.h5_item(file, f"{group}/{name}")
     if not isinstance(found, _h5py().Dataset):
         return None
-    return _files.read_h5(found, name, _files.Sizes())
+    return files.read_h5(found, name, files.Sizes())
 
 
 def _keypoints(path: object, name: str) -> NDArray[Any]:
@@ -201,8 +200,8 @@ class HlocWriter(PairWriter):
         self, features_path: str | os.PathLike[str], matches_path: str | os.PathLike[str]
     ) -> None:
         super().__init__()
-        self._features_path = _files.as_path(features_path, "features_path")
-        self._matches_path = _files.as_path(matches_path, "matches_path")
+        self._features_path = files.as_path(features_path, "features_path")
+        self._matches_path = files.as_path(matches_path, "matches_path")
         self._groups: dict[str, str] = {}
         if self._features_path.resolve() == self._matches_path.resolve():
             raise refusal("matches_path", "another file than features_path", str(matches_path))
@@ -217,7 +216,7 @@ class HlocWriter(PairWriter):
         # Closed from the last to the first: both files are complete before one gets its name, and
         # the matches get theirs after the keypoints.
         paths = self._matches_path, self._features_path
-        beside = [stack.enter_context(_files.whole_file(path)) for path in paths]
+        beside = [stack.enter_context(files.whole_file(path)) for path in paths]
         self._matches_file, self._features_file = (
             stack.enter_context(
                 _PatientFile(stack.enter_context(temporary.open("x+b", buffering=0)), path)

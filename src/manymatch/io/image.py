@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
-from manymatch._files import (
+from manymatch._validate import describe, integer, refusal, require
+from manymatch.io.files import (
     LIMITS,
     MissingFileError,
     as_path,
@@ -23,7 +23,6 @@ from manymatch._files import (
     limit,
     open_regular,
 )
-from manymatch._validate import describe, integer, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from manymatch._files import Sizes, limit, too_large
 from manymatch._validate import count
 from manymatch.geometry.pose import RelativePose
+from manymatch.io.files import Sizes, limit, too_large
 from manymatch.io.matches import (
     ALTERNATIVE_ARRAYS,
     PairMatches,

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
-from manymatch._files import as_path, limit, open_regular, reading, too_large, whole_file
-from manymatch._remote import is_remote
-from manymatch._validate import integer
+from manymatch._validate import integer, require
 from manymatch.geometry.pose import RelativePose
+from manymatch.io.files import as_path, limit, open_regular, reading, too_large, whole_file
 from manymatch.io.match_log import MatchStore, Recent, join_config, unpack_own, unpack_points
 from manymatch.io.matches import ALTERNATIVE_ARRAYS, AlternativePose, PairMatches, to_json
+from manymatch.io.remote import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from manymatch import _files
 from manymatch._validate import (
     FloatArray,
     IndexArray,
@@ -36,6 +35,7 @@ from manymatch.graph import (
     checked_source,
     further_of,
 )
+from manymatch.io import files
 from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class PairMatches:
             **source_arrays(self),
         }
         content = {name: value for name, value in content.items() if value is not None}
-        _files.write_npz(path, content)
+        files.write_npz(path, content)
 
     def graph(self) -> AssociationGraph:
         """Make a graph of the matches; the confidence, if there is any, is its similarity."""
@@ -509,9 +509,9 @@ def write_matches_npz(
 
 def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
     """Read a file of `write_matches_npz`."""
-    data = _files.read_bytes(path, MATCHES_NPZ)
-    arrays = _files.read_npz(data, path, MATCHES_NPZ, MATCHES_ARRAYS, _OPTIONAL_ARRAYS)
-    with _files.reading(path, MATCHES_NPZ, ValueError, RecursionError):
+    data = files.read_bytes(path, MATCHES_NPZ)
+    arrays = files.read_npz(data, path, MATCHES_NPZ, MATCHES_ARRAYS, _OPTIONAL_ARRAYS)
+    with files.reading(path, MATCHES_NPZ, ValueError, RecursionError):
         points = arrays["keypoints0"], arrays["keypoints1"]
         matches = PairMatches(*points, arrays["matches"])
         if not np.array_equal(matches.partners(), arrays["matches0"]):
@@ -526,7 +526,7 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
         if "pose" in arrays:
             matrix = float_array(arrays["pose"], "pose", "a 4x4 matrix", (4, 4))
             pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
-        config = json.loads(_files.as_text(arrays["config"])) if "config" in arrays else None
+        config = json.loads(files.as_text(arrays["config"])) if "config" in arrays else None
         others = alternatives_of(arrays)
         return PairMatches(
             *(*points, matches.matches, confidence, pose, arrays.get("inliers"), config, others),
@@ -648,9 +648,9 @@ def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
     The confidence becomes ``similarity``. SuperGlue's keypoints have the centre of the top-left
     pixel at (0, 0), like ours, in pixels of the resized image it worked on.
     """
-    data = _files.read_bytes(path, SUPERGLUE)
-    arrays = _files.read_npz(data, path, SUPERGLUE, SUPERGLUE_ARRAYS)
-    with _files.reading(path, SUPERGLUE, ValueError):
+    data = files.read_bytes(path, SUPERGLUE)
+    arrays = files.read_npz(data, path, SUPERGLUE, SUPERGLUE_ARRAYS)
+    with files.reading(path, SUPERGLUE, ValueError):
         first, second = (
             float_array(arrays[f"keypoints{k}"], f"points{k}", "an (N, 2) array", (None, 2))
             for k in (0, 1)
@@ -697,13 +697,13 @@ def write_pose_json(
             raise ValueError(f"extra must leave the key {key!r} to this function, got one")
     record = {"pose": pose, "convention": _CONVENTION, **(extra or {})}
     text = to_json(record, "extra", indent=2) + "\n"
-    _files.write_whole(path, lambda file: file.write(text.encode("utf-8")))
+    files.write_whole(path, lambda file: file.write(text.encode("utf-8")))
 
 
 def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:
     """Read the pose of a file of `write_pose_json`; None where there was none."""
-    data = _files.read_bytes(path, POSE_JSON, "text_mb")
-    with _files.reading(path, POSE_JSON, ValueError, RecursionError):
+    data = files.read_bytes(path, POSE_JSON, "text_mb")
+    with files.reading(path, POSE_JSON, ValueError, RecursionError):
         record = json.loads(data)
         if not isinstance(record, dict) or "pose" not in record:
             raise ValueError("it has no pose")

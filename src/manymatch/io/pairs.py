@@ -13,16 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from manymatch._files import (
-    LONGEST_LINE,
-    as_folder,
-    as_path,
-    limit,
-    open_regular,
-    reading,
-    too_large,
-)
-from manymatch._remote import RemotePath, is_remote
 from manymatch._validate import (
     FloatArray,
     IndexArray,
@@ -33,6 +23,16 @@ from manymatch._validate import (
     refusal,
 )
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.files import (
+    LONGEST_LINE,
+    as_folder,
+    as_path,
+    limit,
+    open_regular,
+    reading,
+    too_large,
+)
+from manymatch.io.remote import RemotePath, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import output_folder, whole_files, write_text, write_whole
 from manymatch._validate import choice, count
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS, PlanarModel, estimate_homography
 from manymatch.estimate.words import RELIABLE, estimate_sentences, verdict_sentence
+from manymatch.io.files import output_folder, whole_files, write_text, write_whole
 from manymatch.io.image import load_image
 from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from manymatch._files import error_type, read_text
-from manymatch._remote import located, masked
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.colmap import FoundCamera, check_cameras, find_camera, is_cameras_text
+from manymatch.io.files import error_type, read_text
 from manymatch.io.image import exif_focal, orientation_axes, stored_orientation
+from manymatch.io.remote import located, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_folder
-from manymatch._remote import located
 from manymatch._validate import refusal
 from manymatch.associate.candidates import Association, Candidates, candidates, matcher_graph
 from manymatch.associate.merge import merge_graphs
@@ -21,7 +19,9 @@ from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
 from manymatch.geometry.camera import working_pixel
+from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
+from manymatch.io.remote import located
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.matcher.result import MatchResult, RankOneResult

@@ -8,9 +8,7 @@ import math
 import platform
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manymatch._environment import require
-from manymatch._files import output_folder, read_text, whole_files
-from manymatch._validate import count, refusal, suggest
+from manymatch._validate import count, refusal, require, suggest
 from manymatch.estimate.words import RELIABLE, estimate_sentences
 from manymatch.geometry.pose import AbsolutePose, RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
@@ -24,6 +22,7 @@ from manymatch.io import (
     write_pose_json,
 )
 from manymatch.io.colmap_database import require_pycolmap
+from manymatch.io.files import output_folder, read_text, whole_files
 from manymatch.io.matches import image_name
 
 if TYPE_CHECKING:

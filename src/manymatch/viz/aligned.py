@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-from manymatch._files import as_path, write_whole
+from manymatch.io.files import as_path, write_whole
 from manymatch.io.image import require_pillow
 from manymatch.viz.report import embedded_jpeg, page_template, script_policy, template_file
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
-from manymatch._files import output_file, write_whole
-from manymatch._validate import refusal
+from manymatch._validate import refusal, require
+from manymatch.io.files import output_file, write_whole
 from manymatch.io.image import load_image, require_pillow
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-from manymatch._files import as_path, write_whole
 from manymatch._validate import count, real, refusal
 from manymatch.estimate import words
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.result import Estimate
 from manymatch.geometry.camera import as_camera
 from manymatch.graph import AssociationGraph
+from manymatch.io.files import as_path, write_whole
 from manymatch.io.image import load_image, require_pillow
 from manymatch.io.matches import to_json
 from manymatch.viz import overlay

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from manymatch._files import make_folder, output_file, write_text
 from manymatch.cli.console import Json, print_json, print_plain
+from manymatch.io.files import make_folder, output_file, write_text
 from manymatch_lab.evaluate.compare import compare_runs
 from manymatch_lab.evaluate.tables import comparison_table, show_table
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import as_folder
 from manymatch._validate import count
 from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, print_table, working
+from manymatch.io.files import as_folder
 from manymatch_lab.datasets import registry
 from manymatch_lab.datasets.synthetic import CONFIGS
 

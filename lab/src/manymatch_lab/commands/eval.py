@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
 from manymatch._validate import choice, count
 from manymatch.associate.candidates import Association
 from manymatch.batch import CAMERA_PER
@@ -25,6 +24,7 @@ from manymatch.cli.console import (
 )
 from manymatch.features.config import FeatureConfig
 from manymatch.features.registry import NEAREST
+from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
 from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
 from manymatch_lab.commands import protocol_flag

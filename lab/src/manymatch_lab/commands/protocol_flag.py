@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch._remote import RemotePath
 from manymatch.cli.flags import COMMON
+from manymatch.io.remote import RemotePath
 from manymatch_lab.evaluate.protocol import PAPER, PAPER_NAME, Protocol, checked_protocol
 
 ProtocolName = Annotated[

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._files import read_bytes
 from manymatch._validate import FloatArray, float_array
+from manymatch.io.files import read_bytes
 from manymatch_lab.datasets.loading import rigid_inverse, spread
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_path, read_bytes, safe_name, unreadable
 from manymatch._validate import FloatArray, count, real, refusal
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.files import as_path, read_bytes, safe_name, unreadable
 from manymatch.io.image import image_size
 from manymatch.io.pairs import read_pairs
 from manymatch_lab.datasets import loading

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_folder, unreadable
+from manymatch.io.files import as_folder, unreadable
 from manymatch.io.image import open_image
 
 if TYPE_CHECKING:

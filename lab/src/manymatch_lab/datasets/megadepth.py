@@ -6,9 +6,9 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from manymatch._files import reading, unreadable
 from manymatch._validate import count, integer
 from manymatch.geometry.camera import as_camera
+from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.datasets import _lists, loading
 from manymatch_lab.datasets.dataset import Dataset

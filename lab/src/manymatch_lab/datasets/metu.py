@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._files import reading, unreadable
 from manymatch._validate import count, float_array, integer
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair
 from manymatch_lab.datasets import _lists, loading
 from manymatch_lab.datasets.dataset import Dataset

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_path, read_bytes, unreadable
 from manymatch._validate import FloatArray, float_array, integer, real
 from manymatch.geometry.camera import Camera
+from manymatch.io.files import as_path, read_bytes, unreadable
 from manymatch.io.pairs import Pair
 from manymatch_lab.datasets import _lists, loading
 from manymatch_lab.datasets.dataset import Dataset, DepthView

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch._files import as_path, read_bytes, unreadable, write_whole
 from manymatch._validate import integer, real
+from manymatch.io.files import as_path, read_bytes, unreadable, write_whole
 from manymatch.io.image import image_size
 from manymatch_lab.datasets import _lists
 from manymatch_lab.datasets.navi import BINS, COLUMNS, Annotation, Annotations, layout

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import read_bytes, read_npz, reading
 from manymatch._pickles import PROTO, Machine, Token, allowance
+from manymatch.io.files import read_bytes, read_npz, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

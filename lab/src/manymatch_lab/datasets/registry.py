@@ -9,8 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch._files import as_path, read_text, reading
 from manymatch._validate import integer, refusal, suggest
+from manymatch.io.files import as_path, read_text, reading
 from manymatch_lab.datasets import folder
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._files import npz_names, read_bytes, read_npz, reading, unreadable
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.files import npz_names, read_bytes, read_npz, reading, unreadable
 from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.datasets import _lists, loading

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import local_path
 from manymatch._validate import choice, count
 from manymatch.batch.journal import NAME
+from manymatch.io.files import local_path
 from manymatch_lab.evaluate.run import RunResult
 from manymatch_lab.evaluate.statistics import (
     THRESHOLDS,

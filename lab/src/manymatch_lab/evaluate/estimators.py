@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
 from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.batch.focals import focal_row, is_shared
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
@@ -25,6 +24,7 @@ from manymatch.geometry.pose_error import (
     rotation_error_deg,
     translation_error_deg,
 )
+from manymatch.io.files import require
 from manymatch.options import checked_options
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import npz_names, read_bytes, read_npz, unreadable, write_npz
 from manymatch._validate import bool_array, read_only
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph, further_of
+from manymatch.io.files import npz_names, read_bytes, read_npz, unreadable, write_npz
 from manymatch.io.pairs import Pair
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-from manymatch._files import local_path
 from manymatch._validate import choice, count, integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.batch import CAMERA_PER, CameraPer
@@ -22,6 +21,7 @@ from manymatch.batch.runner import Run, error_sentence, num_pairs, num_workers
 from manymatch.batch.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose_error import FAILURE_DEG
+from manymatch.io.files import local_path
 from manymatch.options import Options
 from manymatch_lab.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
 from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manymatch import __version__
-from manymatch._files import read_bytes
 from manymatch._validate import integer, suggest
 from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import pairs_identity
@@ -20,6 +19,7 @@ from manymatch.features.config import FeatureConfig
 from manymatch.features.device import PRECISIONS
 from manymatch.features.registry import NEAREST
 from manymatch.graph import AssociationGraph
+from manymatch.io.files import read_bytes
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab.datasets import registry
 from manymatch_lab.datasets.folder import SET_FILE, list_of

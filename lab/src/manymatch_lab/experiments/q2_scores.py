@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch import _core
-from manymatch._files import read_bytes, write_whole
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.estimate.relative_pose import prepare
+from manymatch.io.files import read_bytes, write_whole
 from manymatch.options import Options, num_threads
 from manymatch_lab.cells import (
     DEGREES,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._files import as_path, read_bytes, read_npz, write_whole
 from manymatch._validate import FloatArray, float_array, read_only, refusal
 from manymatch.associate.candidates import candidates
 from manymatch.batch.batch import pairs_identity
@@ -24,6 +23,7 @@ from manymatch.features.registry import find_model, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.weights import WeightsError, find_weights
 from manymatch.graph import AssociationGraph
+from manymatch.io.files import as_path, read_bytes, read_npz, write_whole
 from manymatch.io.image import load_image
 from manymatch.matcher.cameras import resolve_camera
 from manymatch_lab.evaluate.posed_graph import PosedGraph

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import Model
 from manymatch.features.weights import WeightsError
+from manymatch.io.files import require
 from manymatch_lab.systems.base import MAX_KEYPOINTS, NativeSystem, System, is_installed
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch._files import read_text
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD
 from manymatch.features.backbones.transformers import (
     TokenBackbone,
@@ -19,6 +18,7 @@ from manymatch.features.backbones.transformers import (
 from manymatch.features.device import require_torch
 from manymatch.features.registry import Model, register_backbone
 from manymatch.features.weights import RANDOM, WeightsError, find_weights
+from manymatch.io.files import read_text
 
 if TYPE_CHECKING:
     from typing import Literal

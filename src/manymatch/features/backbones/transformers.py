@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from manymatch._environment import require
+from manymatch._validate import require
 from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from manymatch.features.device import require_torch, works_now
 from manymatch.features.registry import Model, megabytes, register_backbone

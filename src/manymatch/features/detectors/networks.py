@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from manymatch._environment import require
+from manymatch._validate import require
 from manymatch.features.detectors.base import Detector, Keypoints
 from manymatch.features.device import inference, require_torch, works_now
 from manymatch.features.registry import Model, megabytes, register_detector

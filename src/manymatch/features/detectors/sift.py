@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._environment import require
+from manymatch._validate import require
 from manymatch.features.detectors.base import (
     Detector,
     Keypoints,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from manymatch._environment import require
+from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
 from manymatch.features.matchers.base import PairMatcher, Takes
 from manymatch.features.registry import Model, register_matcher

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._remote import RemotePath, is_remote, located
-from manymatch._validate import refusal
+from manymatch._validate import refusal, require
+from manymatch.io.remote import RemotePath, is_remote, located
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+# For packages that build on this one.
+__all__ = ["require"]
 
 #: What a file may make a reader hold. The environment variable ``MANYMATCH_MAX_<NAME>``, in upper
 #: case, sets another number.
@@ -83,6 +85,10 @@ def too_large(what: str, name: str) -> ValueError:
     """Make the error of what is beyond a limit; `what` is the subject of the sentence."""
     more = f"MANYMATCH_MAX_{name.upper()}"
     return ValueError(f"{what} than {limit(name):,}, the limit that {more} sets")
+
+
+# Error code of OpenCV.
+_OPENCV_NO_MEMORY = -4
 
 
 class MissingFileError(FileNotFoundError, ValueError):
@@ -628,3 +634,13 @@ def read_h5(dataset: Any, name: str, sizes: Sizes) -> NDArray[Any]:
     except (TypeError, MemoryError, RuntimeError, KeyError, OSError) as error:
         # h5py raises TypeError for a damaged type of numbers.
         raise ValueError(f"{what} cannot be read: {error}") from error
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error is a lack of memory, for which OpenCV and torch have their own."""
+    kind = type(error)
+    if kind is SystemError and error.__cause__ is not None:
+        # Of a function in C that does not see the lack and returns a result.
+        return out_of_memory(error.__cause__)
+    opencv = kind.__module__ == "cv2" and getattr(error, "code", None) == _OPENCV_NO_MEMORY
+    return isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError" or opencv

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import quote, unquote
 
-from manymatch._environment import require
+from manymatch._validate import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
