@@ -16,14 +16,11 @@ from manymatch._validate import (
     count,
     flag,
     float_array,
-    int_array,
     integer,
     refusal,
 )
 from manymatch.associate.gms import GmsResult, at_working_size, checked_size, gms_filter
-from manymatch.associate.merge import place_in_group
 from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
-from manymatch.features.registry import NEAREST
 from manymatch.graph import AssociationGraph
 from manymatch.options import setting, settings
 
@@ -32,10 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from manymatch.features.extractor import Features
-    from manymatch.features.matchers.base import PairMatcher
-
 _PANEL = "Association"
+#: Name of what finds candidates where no pair matcher does: nearest neighbours of descriptors.
+NEAREST = "nearest"
 
 
 @settings
@@ -80,9 +76,8 @@ class Association:
     )
     matcher: str = setting(
         NEAREST,
-        "What finds the candidates: nearest neighbours of the descriptors (nearest), or a matcher: "
-        "lightglue, loftr, efficient-loftr or another that is registered. A matcher has no use for "
-        "k and operator.",
+        "What finds the candidates: nearest neighbours of the descriptors (nearest), or a "
+        "registered pair matcher by its name, which does not use k and operator.",
         panel=_PANEL,
     )
 
@@ -361,67 +356,6 @@ def _cut(
     }
     places = np.flatnonzero(found.mask) if association.gms else np.arange(capped.num_edges)
     return Candidates(kept, counts, found if association.gms else None, places[: association.keep])
-
-
-def matcher_graph(
-    matcher: PairMatcher, features0: Features, features1: Features
-) -> AssociationGraph:
-    """Return what a matcher finds between two images as a graph, best first.
-
-    Its keypoints are those of the features or, where the matcher takes images, the places that it
-    found, equal ones once. Scores become similarities and priors. A match has rank 1, unless a
-    better one has one of its keypoints.
-
-    Raises
-    ------
-    ValueError
-        If the matcher returns something else than `PairMatcher.match` says.
-    """
-    seen = (features0.as_seen(), features1.as_seen())
-    label = f"the matcher {matcher.name!r}"
-    if matcher.takes == "features":
-        index0, index1, scores = matcher.match(*seen)
-        columns = [
-            int_array(index, f"{label}: indices{side}", "an (M,) array of keypoints", (None,))
-            for side, index in enumerate((index0, index1))
-        ]
-        points = [features0.points, features1.points]
-    else:
-        found0, found1, scores = matcher.match(*(features.image for features in seen))
-        pixels = [
-            float_array(found, f"{label}: points{side}", "an (M, 2) array of pixels", (None, 2))
-            for side, found in enumerate((found0, found1))
-        ]
-        points, columns = [], []
-        for features, found in zip((features0, features1), pixels, strict=True):
-            places, index = np.unique(found, axis=0, return_inverse=True)
-            points.append(features.from_seen(places))
-            columns.append(index.reshape(-1).astype(np.int64))
-    num = len(columns[0])
-    if len(columns[1]) != num:
-        raise ValueError(f"{label} must return pairs, got {num} and {len(columns[1])}")
-    inside = np.ones(num, dtype=bool)
-    if matcher.takes == "images":
-        # Pixels reach half a pixel beyond their centres.
-        for features, found in zip(seen, pixels, strict=True):
-            limit = np.array(features.size) - 0.5
-            inside &= np.all((found >= -0.5) & (found <= limit), axis=1)
-    prior = None
-    if scores is not None:
-        prior = float_array(scores, f"{label}: scores", f"{num} numbers", (num,))[inside]
-    edges = np.column_stack(columns)[inside]
-    # Of equal scores, the first in the matcher's order.
-    order = np.arange(len(edges)) if prior is None else np.argsort(-prior, kind="stable")
-    edges = edges[order]
-    rank = 1 + np.maximum(place_in_group(edges[:, 0]), place_in_group(edges[:, 1]))
-    by_rank = np.argsort(rank, kind="stable")
-    edges, rank = edges[by_rank], rank[by_rank]
-    values = None if prior is None else prior[order][by_rank]
-    try:
-        graph = AssociationGraph(points[0], points[1], edges, values, rank, prior=values)
-    except ValueError as error:
-        raise ValueError(f"{label} must return what a graph takes: {error}") from error
-    return graph.compact()[0] if matcher.takes == "images" else graph
 
 
 def _keypoints(

@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal
 
 from manymatch._validate import choice, refusal, suggest
+from manymatch.associate.candidates import NEAREST
 from manymatch.features.detectors.base import Selection
 from manymatch.features.matchers.base import TAKES, FunctionMatcher, PairMatcher
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "manymatch.backbones"
 #: Other packages name their matchers in this group.
 MATCHER_ENTRY_POINTS = "manymatch.matchers"
-#: Not a matcher by name: nearest neighbours of descriptors.
-NEAREST = "nearest"
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
 

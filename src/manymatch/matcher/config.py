@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from manymatch._validate import METHODS, checked_method, refusal, suggest
-from manymatch.associate.candidates import Association
+from manymatch.associate.candidates import NEAREST, Association
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
 from manymatch.features.device import default_preset
 from manymatch.features.matchers.base import FunctionMatcher
-from manymatch.features.registry import NEAREST, find_matcher, load_matcher, matcher_names
+from manymatch.features.registry import find_matcher, load_matcher, matcher_names
 from manymatch.io.files import as_path, read_text, reading, write_text
 from manymatch.options import Options, setting, settings
 

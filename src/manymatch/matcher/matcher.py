@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import refusal
-from manymatch.associate.candidates import Association, Candidates, candidates, matcher_graph
+from manymatch.associate.candidates import Association, Candidates, candidates
 from manymatch.associate.merge import merge_graphs
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
+from manymatch.features.matchers.base import matcher_graph
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation

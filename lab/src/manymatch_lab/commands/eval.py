@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._validate import choice, count
-from manymatch.associate.candidates import Association
+from manymatch.associate.candidates import NEAREST, Association
 from manymatch.batch import CAMERA_PER
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -23,7 +23,6 @@ from manymatch.cli.console import (
     working,
 )
 from manymatch.features.config import FeatureConfig
-from manymatch.features.registry import NEAREST
 from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
 from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options

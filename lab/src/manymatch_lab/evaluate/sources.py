@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch import __version__
 from manymatch._validate import integer, suggest
+from manymatch.associate.candidates import NEAREST
 from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import pairs_identity
 from manymatch.batch.shards import local_order
 from manymatch.batch.views import Views
 from manymatch.features.config import FeatureConfig
 from manymatch.features.device import PRECISIONS
-from manymatch.features.registry import NEAREST
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import read_bytes
 from manymatch.matcher.matcher import Matcher

@@ -5,7 +5,11 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from manymatch._validate import refusal
+import numpy as np
+
+from manymatch._validate import float_array, int_array, refusal
+from manymatch.associate.merge import place_in_group
+from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from manymatch.features.extractor import Features
     from manymatch.features.registry import Model
 
 #: What a matcher gets of either image.
@@ -115,3 +120,64 @@ class FunctionMatcher(PairMatcher):
         if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
             raise refusal(f"the matcher {self.name!r}", "returning two or three arrays", answer)
         return (*answer, None) if len(answer) == 2 else tuple(answer)
+
+
+def matcher_graph(
+    matcher: PairMatcher, features0: Features, features1: Features
+) -> AssociationGraph:
+    """Return what a matcher finds between two images as a graph, best first.
+
+    Its keypoints are those of the features or, where the matcher takes images, the places that it
+    found, equal ones once. Scores become similarities and priors. A match has rank 1, unless a
+    better one has one of its keypoints.
+
+    Raises
+    ------
+    ValueError
+        If the matcher returns something else than `PairMatcher.match` says.
+    """
+    seen = (features0.as_seen(), features1.as_seen())
+    label = f"the matcher {matcher.name!r}"
+    if matcher.takes == "features":
+        index0, index1, scores = matcher.match(*seen)
+        columns = [
+            int_array(index, f"{label}: indices{side}", "an (M,) array of keypoints", (None,))
+            for side, index in enumerate((index0, index1))
+        ]
+        points = [features0.points, features1.points]
+    else:
+        found0, found1, scores = matcher.match(*(features.image for features in seen))
+        pixels = [
+            float_array(found, f"{label}: points{side}", "an (M, 2) array of pixels", (None, 2))
+            for side, found in enumerate((found0, found1))
+        ]
+        points, columns = [], []
+        for features, found in zip((features0, features1), pixels, strict=True):
+            places, index = np.unique(found, axis=0, return_inverse=True)
+            points.append(features.from_seen(places))
+            columns.append(index.reshape(-1).astype(np.int64))
+    num = len(columns[0])
+    if len(columns[1]) != num:
+        raise ValueError(f"{label} must return pairs, got {num} and {len(columns[1])}")
+    inside = np.ones(num, dtype=bool)
+    if matcher.takes == "images":
+        # Pixels reach half a pixel beyond their centres.
+        for features, found in zip(seen, pixels, strict=True):
+            limit = np.array(features.size) - 0.5
+            inside &= np.all((found >= -0.5) & (found <= limit), axis=1)
+    prior = None
+    if scores is not None:
+        prior = float_array(scores, f"{label}: scores", f"{num} numbers", (num,))[inside]
+    edges = np.column_stack(columns)[inside]
+    # Of equal scores, the first in the matcher's order.
+    order = np.arange(len(edges)) if prior is None else np.argsort(-prior, kind="stable")
+    edges = edges[order]
+    rank = 1 + np.maximum(place_in_group(edges[:, 0]), place_in_group(edges[:, 1]))
+    by_rank = np.argsort(rank, kind="stable")
+    edges, rank = edges[by_rank], rank[by_rank]
+    values = None if prior is None else prior[order][by_rank]
+    try:
+        graph = AssociationGraph(points[0], points[1], edges, values, rank, prior=values)
+    except ValueError as error:
+        raise ValueError(f"{label} must return what a graph takes: {error}") from error
+    return graph.compact()[0] if matcher.takes == "images" else graph
