@@ -16,8 +16,14 @@ cv2 = pytest.importorskip("cv2")
 torch = pytest.importorskip("torch")
 tiny = pytest.importorskip("tests.support.tiny_networks")
 
+from manymatch.features import device  # noqa: E402
 from manymatch.features.debias import positional_bases  # noqa: E402
-from manymatch.features.device import PRECISIONS, inference, to_device  # noqa: E402
+from manymatch.features.device import (  # noqa: E402
+    PRECISIONS,
+    cpu_fault,
+    inference,
+    to_device,
+)
 from manymatch.features.extractor import Extractor  # noqa: E402
 from manymatch.features.maps import dense_maps  # noqa: E402
 from manymatch.features.registry import _backbones, register_backbone  # noqa: E402
@@ -212,7 +218,31 @@ def test_features_equal_a_slow_twin(image, family, prefix, probe, longest):
 # --- precision ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "died of SIGILL"),
+        ("raise RuntimeError('no such product')", "failed: RuntimeError: no such product"),
+    ],
+)
+def test_a_precision_in_which_the_cpu_fails_is_refused(image, monkeypatch, code, reason):
+    monkeypatch.setattr(device, "PROBE_COMMAND", (sys.executable, "-c", code))
+    device.cpu_fault.cache_clear()
+    words = f"precision must be float32 on this CPU, got 'bfloat16' .*{reason}"
+    try:
+        with pytest.raises(ValueError, match=words):
+            dense_maps([image], tiny.backbone("dinov2"), precision="bfloat16")
+        monkeypatch.setattr(device, "PROBE_COMMAND", ("not-tried-again",))
+        with pytest.raises(ValueError, match=words):
+            Extractor(FeatureConfig("sift", "tiny", precision="bfloat16"), device="cpu")
+        dense_maps([image], tiny.backbone("dinov2"))
+    finally:
+        device.cpu_fault.cache_clear()
+
+
 def test_a_lower_precision_changes_features_and_key_and_no_basis(image):
+    if cpu_fault("bfloat16"):
+        pytest.skip(cpu_fault("bfloat16"))
     assert FeatureConfig().precision == PRECISIONS[0] == "float32"
     assert all(config.precision == "float32" for config in FEATURE_PRESETS.values())
     backbone = tiny.backbone("dinov2")
@@ -330,9 +360,9 @@ def test_networks_on_the_cpu_take_turns_and_keep_the_users_threads(image):
 def test_kernels_are_channels_last_on_the_cpu_only():
     network = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3, bias=False), torch.nn.BatchNorm2d(8))
     kernel = for_inference(network.eval())[0].weight
-    for device, last in (("cpu", True), ("meta", False)):
-        moved = to_device(network, torch.device(device))[0].weight
-        assert moved.device.type == device
+    for place, last in (("cpu", True), ("meta", False)):
+        moved = to_device(network, torch.device(place))[0].weight
+        assert moved.device.type == place
         assert moved.is_contiguous(memory_format=torch.channels_last) == last
         assert moved.is_contiguous() != last
     assert kernel.shape == (8, 4, 3, 3)

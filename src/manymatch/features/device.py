@@ -8,6 +8,9 @@ import functools
 import hashlib
 import importlib.util
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from importlib.metadata import PackageNotFoundError, version
@@ -82,6 +85,56 @@ def choose_device(device: object = "auto") -> torch.device:
     return chosen
 
 
+# Products and convolutions in a lower precision, as backbones compute them.
+_PROBE = """
+import sys, torch
+x = torch.ones(1, 64, 32, 32)
+with torch.inference_mode(), torch.autocast("cpu", dtype=getattr(torch, sys.argv[1])):
+    y = torch.nn.functional.conv2d(x, torch.ones(64, 64, 3, 3), padding=1).flatten(2)
+    y = torch.nn.functional.linear(y, torch.ones(64, 1024), torch.ones(64)) @ y[:, :, :64].mT
+assert y.dtype == getattr(torch, sys.argv[1])
+"""
+PROBE_COMMAND = (sys.executable, "-c", _PROBE)
+_PROBE_S = 300.0
+
+
+@functools.cache
+def cpu_fault(precision: str) -> str:
+    """Say why networks cannot run on this CPU in a precision; empty if they can.
+
+    Some virtual machines advertise instructions (AMX) that they do not have: the first product in
+    bfloat16 then kills the process. So a lower precision is tried in a child process, once.
+    """
+    if precision == "float32":
+        return ""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    try:
+        done = subprocess.run(  # noqa: S603
+            [*PROBE_COMMAND, precision],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=_PROBE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"a trial in a child process failed: {error}"
+    if done.returncode >= 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return f"a trial in a child process failed: {lines[-1]}" if done.returncode else ""
+    return f"a trial in a child process died of {signal.Signals(-done.returncode).name}"
+
+
+def check_precision(precision: object, device: torch.device | None) -> None:
+    """Refuse an unknown precision, and one in which networks cannot run on this CPU."""
+    if precision not in PRECISIONS:
+        raise refusal("precision", f"one of {', '.join(PRECISIONS)}", precision)
+    fault = cpu_fault(str(precision)) if device is not None and device.type == "cpu" else ""
+    if fault:
+        raise ValueError(f"precision must be float32 on this CPU, got {precision!r} ({fault})")
+
+
 @contextlib.contextmanager
 def inference(device: torch.device, precision: str = "float32") -> Iterator[None]:
     """Run without gradients, in exactly the precision asked for.
@@ -96,8 +149,7 @@ def inference(device: torch.device, precision: str = "float32") -> Iterator[None
     settings of threads are left as they are. `take_turns` extends this to several processes.
     """
     torch = require_torch()
-    if precision not in PRECISIONS:
-        raise refusal("precision", f"one of {', '.join(PRECISIONS)}", precision)
+    check_precision(precision, device)
     turn = _cpu if device.type == "cpu" else contextlib.nullcontext()
     with turn, torch.inference_mode(), _full_float32:
         if precision == "float32":

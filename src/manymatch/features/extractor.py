@@ -24,7 +24,13 @@ from manymatch._validate import count, integer, refusal, require
 from manymatch.features.config import NATIVE, NO_DETECTOR, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors.base import Keypoints
-from manymatch.features.device import choose_device, library_versions, to_device, weights_hash
+from manymatch.features.device import (
+    check_precision,
+    choose_device,
+    library_versions,
+    to_device,
+    weights_hash,
+)
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
@@ -304,6 +310,7 @@ class Extractor:
     ) -> None:
         self.config = config if isinstance(config, FeatureConfig) else feature_config(config)
         self.device = choose_device(device) if self.config.needs_torch else None
+        check_precision(self.config.precision, self.device)
         self.offline = offline
         self.batch_size = integer(batch_size, "batch_size", 1)
         self.cache = (
