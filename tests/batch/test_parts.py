@@ -1,0 +1,186 @@
+"""Runs made of parts: what exists is finished, what is damaged is done again."""
+
+import os
+import signal
+import threading
+
+import pyarrow as pa
+import pytest
+
+from manymatch.batch.parts import (
+    DamagedPart,
+    RunInterrupted,
+    cut,
+    deliver,
+    open_run,
+    read_run,
+    run_blocks,
+    stop_point,
+)
+
+HEADER = {"config": {"power": 2, "names": ["a"]}, "pair_list_hash": "0" * 64}
+SCHEMA = pa.schema({"index": "int64", "value": "float64", "points": "binary"})
+
+
+def squares(folder, size=4, schema=None, **header):
+    """Open a run of ten numbers, and the function that computes a block."""
+    run = open_run(folder, HEADER | header, cut(range(10), size), schema=schema)
+
+    def do_block(block):
+        rows = [{"index": int(i), "value": float(i) ** 2} for i in run.blocks[block]]
+        run.write(block, rows)
+        return {"even": sum(row["index"] % 2 == 0 for row in rows)}
+
+    return run, do_block
+
+
+def finished(folder, **more):
+    run, do_block = squares(folder, **more)
+    run_blocks(run, run.missing(), do_block, workers=2)
+    return run
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["json", "columns"])
+def test_missing_blocks_are_done_and_rows_come_in_order(tmp_path, schema):
+    run, do_block = squares(tmp_path, schema=schema)
+    assert run.missing() == [0, 1, 2]
+    do_block(1)
+    assert [row["value"] for row in run.rows()] == [16.0, 25.0, 36.0, 49.0]
+    seen = []
+    outcome = run_blocks(run, run.missing(), do_block, workers=2, progress=seen.append, earlier=4)
+    assert run.missing() == []
+    assert (outcome.computed, outcome.counts["even"], outcome.interrupted) == (6, 3, False)
+    assert (seen[0].finished, seen[0].total, seen[0].seconds_left) == (4, 10, None)
+    assert (seen[-1].finished, seen[-1].seconds_left) == (10, 0.0)
+    assert [row["value"] for row in run.rows()] == [float(i) ** 2 for i in range(10)]
+
+
+def test_parts_are_the_same_bytes_whoever_computes_them(tmp_path):
+    first, second = finished(tmp_path / "a"), finished(tmp_path / "b")
+    for block in range(3):
+        assert first.path(block).read_bytes() == second.path(block).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"pair_list_hash": "1" * 64}, "the folder holds results for a different pair list"),
+        (
+            {"config": {"power": 3, "names": ["a"]}},
+            "the folder holds results with config.power 2, and config.power is 3 now",
+        ),
+        (
+            {"config": {"power": 2, "names": []}},
+            r"config.names \[\"a\"\], and config.names is \[\]",
+        ),
+    ],
+)
+def test_folder_of_other_settings_is_refused(tmp_path, changed, sentence):
+    finished(tmp_path)
+    with pytest.raises(ValueError, match=f"{sentence}.*; choose another --out"):
+        squares(tmp_path, **changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("run.json", b"{", "out must have a whole run.json"),
+        ("run.json", b"[]", "there is no format"),
+        ("journal.jsonl", b"", "the folder holds results of an earlier version"),
+    ],
+)
+def test_folder_that_is_no_run_is_refused(tmp_path, name, content, sentence):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        squares(tmp_path)
+    assert read_run(tmp_path / "empty") is None
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["json", "columns"])
+def test_every_flipped_bit_is_noticed_and_its_block_done_again(tmp_path, schema):
+    run, do_block = squares(tmp_path, schema=schema)
+    run_blocks(run, run.missing(), do_block)
+    whole = run.path(1).read_bytes()
+    for bit in range(0, 8 * len(whole), 37):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        run.path(1).write_bytes(damaged)
+        with pytest.raises(DamagedPart):
+            run.read(1)
+    assert len(list(run.rows())) == 6
+    assert run.missing() == [1]
+    (note,) = run.notes
+    assert "parts/000001.parquet: its checksum does not fit" in note
+    assert (run.parts / "000001.damaged").read_bytes() == bytes(damaged)
+    run_blocks(run, run.missing(), do_block)
+    assert run.path(1).read_bytes() == whole
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, -1])
+def test_truncated_part_is_done_again(tmp_path, length):
+    run = finished(tmp_path)
+    run.path(0).write_bytes(run.path(0).read_bytes()[:length])
+    assert len(list(run.rows())) == 6
+    assert run.missing() == [0]
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [({"seed": 1}, "a run with other settings"), ({"size": 3}, "other items than its block")],
+)
+def test_part_of_another_run_is_done_again(tmp_path, other, sentence):
+    run, foreign = finished(tmp_path / "a"), finished(tmp_path / "b", **other)
+    run.path(0).write_bytes(foreign.path(0).read_bytes())
+    list(run.rows())
+    assert run.missing() == [0]
+    assert sentence in run.notes[0]
+
+
+def test_block_without_enough_memory_is_tried_again_at_the_end(tmp_path):
+    run, do_block = squares(tmp_path)
+    tried = []
+
+    def fail_once(block):
+        tried.append(block)
+        if tried.count(0) == 1 and block == 0:
+            raise MemoryError
+        return do_block(block)
+
+    assert run_blocks(run, run.missing(), fail_once).computed == 10
+    assert tried == [0, 1, 2, 0]
+    with pytest.raises(MemoryError):
+        run_blocks(run, [0], lambda _: (_ for _ in ()).throw(MemoryError))
+
+
+def test_error_ends_the_run_and_finished_blocks_stay(tmp_path):
+    run, do_block = squares(tmp_path)
+
+    def full_disk(block):
+        if block == 1:
+            raise OSError(28, "No space left on device")
+        return do_block(block)
+
+    with pytest.raises(OSError, match="No space left"):
+        run_blocks(run, run.missing(), full_disk)
+    assert run.missing() == [1, 2]
+
+
+def test_ctrl_c_ends_blocks_between_items_and_keeps_finished_ones(tmp_path):
+    run, do_block = squares(tmp_path)
+    threads = threading.active_count()
+
+    def do(block):
+        if block == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                stop_point()
+        return do_block(block)
+
+    outcome = run_blocks(run, run.missing(), do)
+    assert (outcome.interrupted, outcome.busy, outcome.computed) == (True, False, 4)
+    assert run.missing() == [1, 2]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert threading.active_count() <= threads + 1
+    with pytest.raises(RunInterrupted) as stop:
+        deliver("so far", outcome, 4, 10)
+    assert (stop.value.finished, stop.value.total, stop.value.result) == (4, 10, "so far")
