@@ -655,7 +655,7 @@ def test_names_of_sources_in_a_file_are_text(tmp_path, names):
     make(**SOURCES).save(path)
     with np.load(path) as data:
         np.savez(path, **dict(data) | {"source_names": names})
-    with pytest.raises(ValueError, match="source_names must be a list of text"):
+    with pytest.raises(ValueError, match=r"source_names must be from 2 to 64 different names"):
         AssociationGraph.load(path)
 
 

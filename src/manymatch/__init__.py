@@ -47,6 +47,8 @@ from manymatch.graph import AssociationGraph
 from manymatch.options import Options
 
 if TYPE_CHECKING:
+    import os
+
     from manymatch import compat, features, io, viz
     from manymatch.batch.match_store import read_matches
     from manymatch.matcher.align import Alignment, align
@@ -115,6 +117,35 @@ _LAZY = {
     "read_matches": "batch.match_store",
     "viz": "viz",
 }
+
+
+def _save(graph: AssociationGraph, path: str | os.PathLike[str]) -> None:
+    """Write the graph to one .npz file, exactly under this name, without pickled objects.
+
+    The file appears under its name only when it is complete, so a reader never sees half of it and
+    an older file survives a failed write.
+    """
+    from manymatch.io.graphs import save_graph
+
+    save_graph(graph, path)
+
+
+def _load(path: str | os.PathLike[str]) -> AssociationGraph:
+    """Read a graph that `save` wrote, checking it like any other input.
+
+    Raises
+    ------
+    ValueError
+        If the file does not exist, is damaged or is something else.
+    """
+    from manymatch.io.graphs import load_saved_graph
+
+    return load_saved_graph(path)
+
+
+# The core does not touch files, so the graph's two methods for them are attached here.
+AssociationGraph.save = _save  # type: ignore[method-assign,assignment]
+AssociationGraph.load = staticmethod(_load)  # type: ignore[method-assign]
 
 
 def __getattr__(name: str) -> Any:

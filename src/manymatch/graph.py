@@ -30,17 +30,8 @@ if TYPE_CHECKING:
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _POINTS = "an (N, 2) array of pixels or an (N, 3) array of points in space"
-
-# The .npz file of a graph.
-_FORMAT = "manymatch.AssociationGraph"
-# A graph with sources or priors is a file of version 2, any other one of version 1.
-_VERSION = 2
-_FILE = "a graph file written by AssociationGraph.save"
-_OTHER_FILE = "it is an .npz file of something else"
-_REQUIRED = ("points0", "points1", "edges", "num_duplicates")
 # What an edge may have besides its ends.
 PER_EDGE = ("similarity", "rank", "source", "prior")
-_OPTIONAL = (*PER_EDGE, "source_names")
 # Sources are what keypoints or matches were made with: a few, and each has a name.
 MOST_SOURCES = 64
 
@@ -266,45 +257,14 @@ class AssociationGraph:
         graph = _make(points0, points1, edges, *further, 0)
         return graph, index0.astype(np.int64), index1.astype(np.int64)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to one .npz file, exactly under this name, without pickled objects.
+    if TYPE_CHECKING:  # manymatch/__init__.py attaches these two, which io implements
 
-        The file appears under its name only when it is complete, so a reader never sees half of
-        it and an older file survives a failed write.
-        """
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        new = self.source is not None or self.prior is not None
-        fields["source_names"] = self.source_names or None
-        content: dict[str, Any] = {
-            name: np.asarray(value)
-            for name, value in {"format": _FORMAT, "version": 1 + new, **fields}.items()
-            if value is not None
-        }
-        from manymatch.io import files
+        def save(self, path: str | os.PathLike[str]) -> None:
+            """Write the graph to one .npz file."""
 
-        files.write_npz(path, content)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> AssociationGraph:
-        """Read a graph written by `save`, checking it like any other input.
-
-        Raises
-        ------
-        ValueError
-            If the file does not exist, is damaged or is something else.
-        """
-        from manymatch.io import files
-
-        data = files.read_bytes(path, _FILE)
-        present = files.npz_names(data, path, _FILE)
-        names = ("format", "version", *_REQUIRED, *(n for n in _OPTIONAL if n in present))
-        if "format" not in present:
-            raise files.unreadable(path, _FILE, _OTHER_FILE)
-        fields = files.read_npz(data, path, _FILE, names)
-        try:
-            return _of_file(fields)
-        except ValueError as error:
-            raise files.unreadable(path, _FILE, str(error)) from error
+        @staticmethod
+        def load(path: str | os.PathLike[str]) -> AssociationGraph:
+            """Read a graph that `save` wrote."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AssociationGraph):
@@ -401,19 +361,6 @@ def _make(*fields: Any) -> AssociationGraph:
     return graph
 
 
-def _of_file(fields: dict[str, NDArray[Any]]) -> AssociationGraph:
-    """Make a graph of the arrays of a file, checking them like any other input."""
-    if fields.pop("format").tolist() != _FORMAT:
-        raise ValueError(_OTHER_FILE)
-    version = integer(fields.pop("version").tolist(), "version", 1)
-    if version > _VERSION:
-        raise ValueError(f"it has version {version}, and up to {_VERSION} can be read")
-    removed = integer(fields.pop("num_duplicates").tolist(), "num_duplicates", 0)
-    graph = AssociationGraph(**further_of(fields))
-    object.__setattr__(graph, "num_duplicates", removed + graph.num_duplicates)
-    return graph
-
-
 def _similarity(value: ArrayLike, count: int) -> NDArray[np.float32]:
     """Check similarities, (count,) finite numbers that single precision can hold."""
     want = f"an array of shape ({count},), one number per edge"
@@ -446,9 +393,11 @@ def checked_names(value: object, source: NDArray[np.int32] | None) -> tuple[str,
     if source is None:
         raise ValueError(f"source must be given with source_names, got None and {value!r:.60}")
     want = f"from {least} to {MOST_SOURCES} different names, one per source"
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     names = tuple(value) if isinstance(value, list | tuple) else ()
-    fits = least <= len(set(names)) == len(names) <= MOST_SOURCES
-    if not fits or not all(isinstance(name, str) and name.isprintable() and name for name in names):
+    text = all(isinstance(name, str) and name.isprintable() and name for name in names)
+    if not text or not least <= len(set(names)) == len(names) <= MOST_SOURCES:
         raise ValueError(f"source_names must be {want}, got {value!r:.200}")
     return names
 
@@ -460,16 +409,6 @@ def _prior(value: ArrayLike, count: int) -> FloatArray:
     least = float(np.finfo(np.float64).tiny)
     within(array, least, 1.0, "prior", "numbers above 0 and at most 1")
     return array
-
-
-def further_of(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return arrays of a file as keywords of a graph: names of sources are a list of text."""
-    if "source_names" not in arrays:
-        return dict(arrays)
-    names = arrays["source_names"]
-    if names.ndim != 1 or names.dtype.kind != "U":
-        raise refusal("source_names", "a list of text", names)
-    return {**arrays, "source_names": names.tolist()}
 
 
 def _take(array: NDArray[Any] | None, kept: slice | NDArray[Any]) -> NDArray[Any] | None:

@@ -1,12 +1,13 @@
 """Association operators: candidates between two images from their descriptors.
 
-Arrays are associated by the compiled core. Tensors on a GPU are associated there by torch, which is
-imported only then; the results are equal.
+Arrays are associated by the compiled core. Tensors on a GPU are associated there by torch, which
+their owner has imported; the results are equal.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,6 @@ from manymatch.associate.merge import place_in_group
 from manymatch.options import usable_cores
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import ArrayLike
 
 #: How an edge is chosen from the positions it has in the lists of its two ends.
@@ -258,27 +258,11 @@ def _associate_tensors(
     desc0: Any, desc1: Any, k: int, operator: str, max_edges: int | None
 ) -> _Edges:
     """Associate torch tensors where they are."""
-    x0, x1 = _checked_tensors(desc0, desc1)
-    _check_dimensions(tuple(x0.shape), tuple(x1.shape))
-    # The host does the work where the tensors are there or their device lacks float64.
-    if x0.device.type in ("cpu", "mps"):
-        host0, host1 = (np.ascontiguousarray(_to_host(x)) for x in (x0, x1))
-        return _associate_arrays(host0, host1, k, operator, max_edges)
-    k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
-    lists0, lists1 = _device_lists(x0, x1, k0, k1)
-    return _core.edges_of_lists(*lists0, *lists1, operator, max_edges)
-
-
-def _checked_tensors(desc0: Any, desc1: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Check two descriptor tensors and detach them; nothing is copied."""
-    import torch
-
+    # Whoever made a tensor has imported torch.
+    torch: Any = sys.modules["torch"]
     for name, value in (("desc0", desc0), ("desc1", desc1)):
         if not isinstance(value, torch.Tensor):
-            raise ValueError(  # noqa: TRY004 (the package refuses input by ValueError)
-                f"{name} must be a torch tensor like the other descriptors, "
-                f"got a value of type {type(value).__name__}"
-            )
+            raise refusal(name, "a torch tensor like the other descriptors", value)
         wrong = value.dtype.is_complex or value.dtype == torch.bool
         if value.ndim != 2 or wrong or (value.shape[1] == 0 and len(value)):
             raise ValueError(
@@ -289,21 +273,59 @@ def _checked_tensors(desc0: Any, desc1: Any) -> tuple[torch.Tensor, torch.Tensor
         raise ValueError(
             f"desc1 must be on the device of desc0, {desc0.device}, got {desc1.device}"
         )
-    return desc0.detach(), desc1.detach()
+    x0, x1 = desc0.detach(), desc1.detach()
+    _check_dimensions(tuple(x0.shape), tuple(x1.shape))
+    # The host does the work where the tensors are there or their device lacks float64.
+    if x0.device.type in ("cpu", "mps"):
+        exact = (torch.float64, torch.int32, torch.int64)
+        kinds = (torch.float64 if x.dtype in exact else torch.float32 for x in (x0, x1))
+        hosts = (x.cpu().to(kind).numpy() for x, kind in zip((x0, x1), kinds, strict=True))
+        return _associate_arrays(*map(np.ascontiguousarray, hosts), k, operator, max_edges)
+    k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
+    lists0, lists1 = _device_lists(x0, x1, k0, k1)
+    return _core.edges_of_lists(*lists0, *lists1, operator, max_edges)
 
 
-def _to_host(x: torch.Tensor) -> NDArray[Any]:
-    """Return a float32 or float64 array, sharing the memory of a tensor that is already one."""
-    import torch
+def _device_lists(x0: Any, x1: Any, k0: int, k1: int) -> tuple[_Lists, _Lists]:
+    """Find lists of the best ``k0`` neighbours of rows of ``x0`` and ``k1`` of rows of ``x1``.
 
-    wide = x.dtype in (torch.float64, torch.int32, torch.int64)
-    return np.asarray(x.cpu().to(torch.float64 if wide else torch.float32).numpy())
+    The product is float64, rounded to float32: its own rounding is far below that, so that the
+    order in which the device adds does not matter, and ties stay ties. Candidates are sorted by
+    keys of int64: the similarity in the upper half, below it a number that falls with the index.
+    """
+    torch: Any = sys.modules["torch"]
+
+    def index_part(start: int, stop: int) -> Any:
+        return 2**_INDEX_BITS - 1 - torch.arange(start, stop, device=x0.device)
+
+    count0, count1 = len(x0), len(x1)
+    keys0 = torch.full((count0, k0), _NO_KEY, dtype=torch.int64, device=x0.device)
+    keys1 = torch.full((count1, k1), _NO_KEY, dtype=torch.int64, device=x0.device)
+    if count0 and count1:
+        (unit0, valid0), (unit1, valid1) = _unit_rows(x0), _unit_rows(x1)
+        right = unit1.to(torch.float64).T
+        rows = max(1, _DEVICE_TILE_ENTRIES // count1)
+        for row in range(0, count0, rows):
+            part = slice(row, row + rows)
+            similarity = (unit0[part].to(torch.float64) @ right).to(torch.float32)
+            bits = (similarity + 0.0).view(torch.int32)  # -0 becomes +0: they are equal
+            order = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+            value = order.to(torch.int64) << _INDEX_BITS
+            valid = valid0[part, None] & valid1[None, :]
+            if k0:
+                keys = torch.where(valid, value + index_part(0, count1), _NO_KEY)
+                keys0[part] = keys.topk(k0, dim=1).values
+            if k1:
+                places = index_part(row, row + len(value))
+                keys = torch.where(valid, value + places[:, None], _NO_KEY).T
+                best = keys.topk(min(k1, keys.shape[1]), dim=1).values
+                keys1 = torch.cat((keys1, best), dim=1).topk(k1, dim=1).values
+    return _lists_of_keys(keys0.cpu().numpy()), _lists_of_keys(keys1.cpu().numpy())
 
 
-def _unit_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _unit_rows(x: Any) -> tuple[Any, Any]:
     """Rows ``x / max(|x|, 1e-12)`` in float32, and which are finite and not all zero."""
-    import torch
-
+    torch: Any = sys.modules["torch"]
     wide = x.to(torch.float64)
     finite = torch.isfinite(wide).all(dim=1)
     wide = torch.where(finite[:, None], wide, 0.0)
@@ -316,62 +338,14 @@ def _unit_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return unit, (unit != 0).any(dim=1)
 
 
-def _device_lists(x0: torch.Tensor, x1: torch.Tensor, k0: int, k1: int) -> tuple[_Lists, _Lists]:
-    """Find lists of the best ``k0`` neighbours of rows of ``x0`` and ``k1`` of rows of ``x1``.
-
-    The product is float64, rounded to float32: its own rounding is far below that, so ties are ties
-    whatever order the device adds in.
-    """
-    import torch
-
-    count0, count1 = len(x0), len(x1)
-    keys0 = torch.full((count0, k0), _NO_KEY, dtype=torch.int64, device=x0.device)
-    keys1 = torch.full((count1, k1), _NO_KEY, dtype=torch.int64, device=x0.device)
-    if count0 and count1:
-        (unit0, valid0), (unit1, valid1) = _unit_rows(x0), _unit_rows(x1)
-        right = unit1.to(torch.float64).T
-        rows = max(1, _DEVICE_TILE_ENTRIES // count1)
-        for row in range(0, count0, rows):
-            part = slice(row, row + rows)
-            value = _ordered((unit0[part].to(torch.float64) @ right).to(torch.float32))
-            valid = valid0[part, None] & valid1[None, :]
-            if k0:
-                keys = torch.where(valid, value + _index_part(0, count1, x0.device), _NO_KEY)
-                keys0[part] = keys.topk(k0, dim=1).values
-            if k1:
-                places = _index_part(row, row + len(value), x0.device)
-                keys = torch.where(valid, value + places[:, None], _NO_KEY).T
-                best = keys.topk(min(k1, keys.shape[1]), dim=1).values
-                keys1 = torch.cat((keys1, best), dim=1).topk(k1, dim=1).values
-    return _lists_of_keys(keys0), _lists_of_keys(keys1)
-
-
-def _ordered(similarity: torch.Tensor) -> torch.Tensor:
-    """Integers in the order of float32 numbers, in the upper half of int64."""
-    import torch
-
-    bits = (similarity + 0.0).view(torch.int32)  # -0 becomes +0: they are equal
-    order = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return order.to(torch.int64) << _INDEX_BITS
-
-
-def _index_part(start: int, stop: int, device: torch.device) -> torch.Tensor:
-    """Lower half of a key: larger for a smaller index."""
-    import torch
-
-    return 2**_INDEX_BITS - 1 - torch.arange(start, stop, device=device)
-
-
-def _lists_of_keys(keys: torch.Tensor) -> _Lists:
-    """Take keys, best first, apart on the host."""
-    host = keys.cpu().numpy()
-    index = (2**_INDEX_BITS - 1 - (host & (2**_INDEX_BITS - 1))).astype(np.int32)
-    order = (host >> _INDEX_BITS).astype(np.int32)
+def _lists_of_keys(keys: NDArray[np.int64]) -> _Lists:
+    """Take keys, best first, apart into indices and similarities."""
+    index = (2**_INDEX_BITS - 1 - (keys & (2**_INDEX_BITS - 1))).astype(np.int32)
+    order = (keys >> _INDEX_BITS).astype(np.int32)
     bits = np.where(order < 0, order ^ np.int32(0x7FFFFFFF), order).astype(np.int32)
-    none = host == _NO_KEY
-    return np.where(none, np.int32(-1), index), np.where(none, 0, bits.view(np.float32)).astype(
-        np.float32
-    )
+    none = keys == _NO_KEY
+    similarity = np.where(none, 0, bits.view(np.float32)).astype(np.float32)
+    return np.where(none, np.int32(-1), index), similarity
 
 
 def _owners(owners: ArrayLike, desc: ArrayLike, image: str) -> IndexArray:

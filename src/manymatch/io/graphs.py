@@ -6,11 +6,13 @@ several sources, ``source``.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph, further_of
+from manymatch._validate import integer
+from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph
 from manymatch.io import files
 from manymatch.io.colmap_database import MAGIC, read_colmap_database
 from manymatch.io.hloc import read_hloc
@@ -37,6 +39,10 @@ _Row = tuple[int, int, float, float, float, float, float, int, str]
 _PLAIN = "an .npz file with points0, points1 (or points2D, points3D) and edges"
 # Names of the points of a file of arrays: of two images or clouds, or of an image and a map.
 _PLAIN_POINTS = (("points0", "points1"), ("points2D", "points3D"))
+# The .npz file of a graph. With sources or priors its version is 2, otherwise 1.
+_FORMAT, _VERSION = "manymatch.AssociationGraph", 2
+_FILE = "a graph file written by AssociationGraph.save"
+_OTHER_FILE = "it is an .npz file of something else"
 _WANT = (
     "a graph file (.npz), an .npz with points0, points1 and edges, an association CSV, an .npz of "
     "matches (ours or SuperGlue's), an hloc "
@@ -51,6 +57,35 @@ _NEEDS = {
     "hloc .h5": ("features", "name0", "name1"),
     "COLMAP database": ("name0", "name1"),
 }
+
+
+def save_graph(graph: AssociationGraph, path: str | os.PathLike[str]) -> None:
+    """Write a graph to one .npz file, see `AssociationGraph.save`."""
+    new = graph.source is not None or graph.prior is not None
+    fields = {field.name: getattr(graph, field.name) for field in dataclasses.fields(graph)}
+    fields["source_names"] = graph.source_names or None
+    content = {"format": _FORMAT, "version": 1 + new, **fields}
+    arrays = {name: np.asarray(value) for name, value in content.items() if value is not None}
+    files.write_npz(path, arrays)
+
+
+def load_saved_graph(path: str | os.PathLike[str]) -> AssociationGraph:
+    """Read a graph that `save_graph` wrote, see `AssociationGraph.load`."""
+    data = files.read_bytes(path, _FILE)
+    if "format" not in files.npz_names(data, path, _FILE):
+        raise files.unreadable(path, _FILE, _OTHER_FILE)
+    required = ("format", "version", "points0", "points1", "edges", "num_duplicates")
+    arrays = files.read_npz(data, path, _FILE, required, (*PER_EDGE, "source_names"))
+    with files.reading(path, _FILE, ValueError):
+        if arrays.pop("format").tolist() != _FORMAT:
+            raise ValueError(_OTHER_FILE)
+        version = integer(arrays.pop("version").tolist(), "version", 1)
+        if version > _VERSION:
+            raise ValueError(f"it has version {version}, and up to {_VERSION} can be read")
+        removed = integer(arrays.pop("num_duplicates").tolist(), "num_duplicates", 0)
+        graph = AssociationGraph(**arrays)
+        object.__setattr__(graph, "num_duplicates", removed + graph.num_duplicates)
+        return graph
 
 
 def load_graph(
@@ -105,7 +140,7 @@ def load_graph(
     if kind == "matches .npz":
         return read_matches_npz(path).graph()
     if kind == "graph":
-        return AssociationGraph.load(path)
+        return load_saved_graph(path)
     if kind == "plain .npz":
         return _read_plain(path)
     if kind == "COLMAP database":
@@ -140,7 +175,7 @@ def _kind(path: object) -> str:
             return "SuperGlue .npz"
         if any({*points, "edges"} <= names for points in _PLAIN_POINTS):
             return "plain .npz"
-        raise files.unreadable(path, _WANT, "it is an .npz file of something else")
+        raise files.unreadable(path, _WANT, _OTHER_FILE)
     raise files.unreadable(path, _WANT, "it is something else")
 
 
@@ -156,7 +191,7 @@ def _read_plain(path: object) -> AssociationGraph:
     arrays = files.read_npz(data, path, _PLAIN, (*points, "edges"), optional)
     with files.reading(path, _PLAIN, ValueError):
         first, second = (arrays.pop(name) for name in points)
-        graph = AssociationGraph(first, second, **further_of(arrays))
+        graph = AssociationGraph(first, second, **arrays)
         if graph.rank is None or np.all(np.diff(graph.rank) >= 0):
             return graph
         return graph.best_first()

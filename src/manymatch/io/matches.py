@@ -33,7 +33,6 @@ from manymatch.graph import (
     checked_names,
     checked_points,
     checked_source,
-    further_of,
 )
 from manymatch.io import files
 from manymatch.io.image import orientation_axes
@@ -543,8 +542,10 @@ def source_arrays(pair: PairMatches) -> dict[str, Any]:
 
 def sources_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Read what `source_arrays` returns, maybe among others, as keywords of `PairMatches`."""
-    found = further_of({name: arrays[name] for name in SOURCE_ARRAYS if name in arrays})
-    return {name.removeprefix("match_"): value for name, value in found.items()}
+    found = {name.removeprefix("match_"): arrays[name] for name in SOURCE_ARRAYS if name in arrays}
+    if "source_names" in found:
+        found["source_names"] = np.asarray(found["source_names"]).tolist()
+    return found
 
 
 def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from manymatch._validate import bool_array, read_only
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose import RelativePose
-from manymatch.graph import AssociationGraph, further_of
+from manymatch.graph import AssociationGraph
 from manymatch.io.files import npz_names, read_bytes, read_npz, unreadable, write_npz
 from manymatch.io.pairs import Pair
 
@@ -159,7 +159,7 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
             arrays["edges"].astype(np.int64),
             None if similarity is None else similarity.astype(np.float32),
             arrays["rank"].astype(np.int32),
-            **further_of({name: arrays[name] for name in _SOURCES if name in arrays}),
+            **{name: arrays[name] for name in _SOURCES if name in arrays},
         )
         stem = Path(str(path)).stem
         name0, name1 = (
