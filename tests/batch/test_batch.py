@@ -96,7 +96,7 @@ def test_parquet_holds_the_same(done):
             else:
                 assert row[name] == kind(text)
     header = json.loads(table.schema.metadata[b"manymatch"])
-    assert header["config"]["features"]["max_keypoints"] == 150
+    assert header["config"]["sources"]["classic"]["max_keypoints"] == 150
     assert header["versions"]["manymatch"]
     assert summary.files == (folder / "pairs.csv", folder / "pairs.parquet")
 
@@ -321,7 +321,10 @@ def test_known_poses_are_compared(images, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"config": MatcherConfig.of(CONFIG, k=3)}, r"config\.association\.k was 5 and is 3 now"),
+        (
+            {"config": MatcherConfig.of(CONFIG, k=3)},
+            r"config\.sources\.classic\.k was 5 and is 3 now",
+        ),
         ({"config": MatcherConfig.of(CONFIG, seed=1)}, r"config\.estimation\.seed was 0 and is 1"),
         ({"config": MatcherConfig.of(CONFIG, method="cm")}, r'method was "auto" and is "cm" now'),
         ({"config": MatcherConfig.of(CONFIG, disable=["ranks"])}, r'disable was \[\] and is \["ra'),

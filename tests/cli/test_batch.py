@@ -39,7 +39,9 @@ def test_over_a_folder(images, tmp_path):
     again = run("batch", images, "--out", tmp_path, *FLAGS, "--limit", 6, "--json")
     record = json.loads(again.stdout)
     assert (record["finished"], record["computed"], record["interrupted"]) == (6, 1, False)
-    assert json.loads((tmp_path / "summary.json").read_text())["config"]["features"]["longest"]
+    assert json.loads((tmp_path / "summary.json").read_text())["config"]["sources"]["classic"][
+        "longest"
+    ]
 
 
 def test_shards(images, tmp_path):

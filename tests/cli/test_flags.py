@@ -111,15 +111,15 @@ def test_what_is_given_overrides_the_preset_and_nothing_else_does(given, preset)
     base = MatcherConfig.of(preset)
     assert MatcherConfig.of(**given("--preset", preset)) == base
     config = MatcherConfig.of(**given("--preset", preset, "--border", 9, "--keep", 7, "--q", 0.4))
-    assert config.features == base.features.replace(border=9)
-    assert config.association == dataclasses.replace(base.association, keep=7)
+    assert config.sources[0].features == base.sources[0].features.replace(border=9)
+    assert config.sources[0].association == dataclasses.replace(base.sources[0].association, keep=7)
     assert config.options == base.options.replace(q=0.4)
 
 
 def test_what_is_given_overrides_a_file(given, tmp_path):
     MatcherConfig.of("classic", k=3, seed=5).save(tmp_path / "a.toml")
     config = MatcherConfig.of(**given("--config", tmp_path / "a.toml", "--seed", 6))
-    assert (config.association.k, config.options.seed) == (3, 6)
+    assert (config.sources[0].association.k, config.options.seed) == (3, 6)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_pair_is_printed_and_written(photos, tmp_path):
                 "--no-picture", "--no-report")  # fmt: skip
     record = json.loads(again.stdout)
     assert record["pose"] == json.loads((out / "result.json").read_text())["pose"]
-    assert record["config"]["features"]["max_keypoints"] == 300
+    assert record["config"]["sources"][0]["max_keypoints"] == 300
     assert set(record["files"]) == {"json", "config", "npz"}
 
 

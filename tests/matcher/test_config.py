@@ -52,7 +52,14 @@ def test_the_presets_of_the_paper():
     assert not FEATURE_PRESETS["classic"].needs_torch
     assert FEATURE_PRESETS["superpoint"].needs_torch
     common = MatcherConfig.of("dinov2")
-    assert dataclasses.astuple(common.association) == (5, "mutual", 2048, None, 1024, "nearest")
+    assert dataclasses.astuple(common.sources[0].association) == (
+        5,
+        "mutual",
+        2048,
+        None,
+        1024,
+        "nearest",
+    )
     assert common.options == Options()
     assert common.method == MatcherConfig().method == "auto"
 
@@ -76,8 +83,8 @@ def test_files_of_before_there_was_auto_still_load(tmp_path):
     path.write_text(OLD_FILE)
     config = MatcherConfig.load(path)
     assert config.method == "hcm-mcm"
-    assert config.association == Association(gms=True)
-    assert config.association.for_method("auto") == config.association
+    assert config.sources[0].association == Association(gms=True)
+    assert config.sources[0].association.for_method("auto") == config.sources[0].association
     assert config.options == Options(seed=3, guidance=0.5)
     # Whoever named no method gets the one of today.
     path.write_text("[features]\nmax_keypoints = 100\n")
@@ -90,7 +97,7 @@ def test_written_and_read_back(tmp_path, preset):
     config.save(tmp_path / "a.toml")
     assert MatcherConfig.load(tmp_path / "a.toml") == config
     assert MatcherConfig.of(str(tmp_path / "a.toml")) == config
-    assert MatcherConfig.of(tmp_path / "a.toml", k=2).association.k == 2
+    assert MatcherConfig.of(tmp_path / "a.toml", k=2).sources[0].association.k == 2
     assert str(config) == (tmp_path / "a.toml").read_text()
     assert MatcherConfig.from_dict(config.to_dict()) == config
 
@@ -123,8 +130,12 @@ def test_any_part_by_keyword():
     config = MatcherConfig.of(
         "dinov3", layer=12, debias=0, k=3, options=Options(seed=4), threshold_px=2, method="mcm"
     )
-    assert (config.features.layer, config.features.debias) == (12, 0)
-    assert (config.association.k, config.options.seed, config.options.threshold_px) == (3, 4, 2.0)
+    assert (config.sources[0].features.layer, config.sources[0].features.debias) == (12, 0)
+    assert (config.sources[0].association.k, config.options.seed, config.options.threshold_px) == (
+        3,
+        4,
+        2.0,
+    )
     assert config.method == "mcm"
     assert MatcherConfig.of(config) == config
     assert MatcherConfig.of("classic", options={"seed": 9}).options.seed == 9
@@ -206,7 +217,7 @@ def test_what_a_preset_has_for_another_choice_is_left_out(
 ):
     config = MatcherConfig.of(preset, **changes)
     plain = FEATURE_PRESETS[preset].to_dict()
-    assert config.features.to_dict() == {**plain, **left_out, **changes}
+    assert config.sources[0].features.to_dict() == {**plain, **left_out, **changes}
     (note,) = config.notes
     assert note.startswith(says)
     assert Matcher(config).notes == [note]
@@ -227,11 +238,17 @@ def test_settings_of_a_detector_leave_with_it():
     own = MatcherConfig.of("embedded", nms_radius=3, threshold=0.5, precision="float16")
     assert own.notes == ()
     config = MatcherConfig.of(own, detector="sift")
-    assert (config.features.nms_radius, config.features.threshold) == (None, None)
-    assert config.features.precision == "float16"
+    assert (config.sources[0].features.nms_radius, config.sources[0].features.threshold) == (
+        None,
+        None,
+    )
+    assert config.sources[0].features.precision == "float16"
     assert config.notes[0].startswith("nms_radius=3, threshold=0.5 of the preset")
     config = MatcherConfig.of(own, descriptor="native", threshold=0.2)
-    assert (config.features.threshold, config.features.precision) == (0.2, "float32")
+    assert (config.sources[0].features.threshold, config.sources[0].features.precision) == (
+        0.2,
+        "float32",
+    )
     assert MatcherConfig.of(own, detector="xfeat", descriptor="efficientnet-lite0") == own
 
 

@@ -63,17 +63,19 @@ def test_presets_of_several_sources():
         "xfeat + efficientnet-lite0",
     ]
     assert fused.sources[2].features == best.sources[1].features == FEATURE_PRESETS["embedded"]
-    assert (fused.preset, fused.features.detector) == ("fused", "sift")
+    assert (fused.preset, fused.sources[0].features.detector) == ("fused", "sift")
     assert fused.needs_torch
     assert set(SOURCE_PRESETS) < set(PRESETS)
 
 
 def test_one_source_is_the_usual_configuration():
     config = MatcherConfig.of("classic", k=3)
-    assert config.sources == (SourceConfig("classic", config.features, config.association),)
+    assert config.sources == (
+        SourceConfig("classic", config.sources[0].features, config.sources[0].association),
+    )
     assert MatcherConfig.of(sources=["classic"]) == MatcherConfig.of("classic")
-    assert set(config.to_dict()) == {"preset", "features", "association", "estimation"}
-    assert "matcher" not in config.to_dict()["association"]
+    assert set(config.to_dict()) == {"preset", "sources", "estimation"}
+    assert "matcher" not in config.to_dict()["sources"][0]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_sources_of_a_file(tmp_path):
     assert (second.name, second.features.longest) == ("own", 0)
     # What a preset has for another detector is left out, with a note.
     changed = MatcherConfig.of(sources=[{"preset": "embedded", "descriptor": "native"}])
-    assert changed.features.layer is None
+    assert changed.sources[0].features.layer is None
     assert "layer=10" in changed.notes[0]
 
 
@@ -120,7 +122,7 @@ def test_settings_hold_for_every_source_where_they_have_a_meaning():
         assert (source.features.max_keypoints, source.features.longest) == (99, 512)
     precisions = [source.features.precision for source in config.sources]
     assert precisions == ["float32", "float32", "bfloat16"]
-    assert MatcherConfig.of(config, k=4).further[0].association.k == 4
+    assert MatcherConfig.of(config, k=4).sources[1].association.k == 4
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,10 @@ def test_a_fault_of_a_file_is_one_sentence(tmp_path, text, words):
 
 def test_a_matcher_of_images_needs_no_detector():
     config = MatcherConfig.of("embedded", matcher="efficient-loftr")
-    assert (config.features.detector, config.features.descriptor) == ("images", "native")
+    assert (config.sources[0].features.detector, config.sources[0].features.descriptor) == (
+        "images",
+        "native",
+    )
     assert config.title == "efficient-loftr"
     assert config.sources[0].takes_images
     assert MatcherConfig.from_dict(config.to_dict()) == config
@@ -410,8 +415,8 @@ def test_a_source_without_keypoints_in_a_batch(photos, tmp_path):
     assert summary.finished == 3
     assert not summary.reasons
     header = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert [source["name"] for source in header["config"]["sources"]] == ["sift", "own"]
-    other = dataclasses.replace(config, further=())
+    assert list(header["config"]["sources"]) == ["sift", "own"]
+    other = dataclasses.replace(config, sources=config.sources[:1])
     with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
         run_batch(other, pairs, tmp_path / "out", formats=["npz"])
 

@@ -424,8 +424,12 @@ def opened_with(monkeypatch, *arguments):
 def test_protocol_paper_sets_everything(monkeypatch, tmp_path):
     assert opened_with(monkeypatch, "--protocol", "paper") == PAPER.matcher()
     config = opened_with(monkeypatch, "--protocol", "paper", "--preset", "classic", "--k", 3)
-    assert (config.preset, config.method, config.association.k) == ("classic", "hcm-mcm", 3)
-    assert config.association.gms is True
+    assert (config.preset, config.method, config.sources[0].association.k) == (
+        "classic",
+        "hcm-mcm",
+        3,
+    )
+    assert config.sources[0].association.gms is True
     monkeypatch.undo()
     arguments = ["eval", "synthetic:easy", "--protocol", "paper", "--limit", 1, "--out", tmp_path]
     (name, method), *_ = json.loads(run(*arguments, "--json").stdout)["methods"].items()

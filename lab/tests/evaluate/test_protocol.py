@@ -34,7 +34,11 @@ def recorded(name="scannet1500", pairs=1_500, preset="dinov3", config=None, pape
 
 def test_the_numbers_are_those_of_the_paper():
     config = PAPER.matcher()
-    features, association, options = config.features, config.association, config.options
+    features, association, options = (
+        config.sources[0].features,
+        config.sources[0].association,
+        config.options,
+    )
     assert (config.preset, config.method, PAPER.seeds) == ("dinov3", "hcm-mcm", 5)
     assert (features.detector, features.descriptor) == ("superpoint", "dinov3-vitl16")
     assert (features.layer, features.debias, features.max_keypoints) == (19, 200, 2048)

@@ -408,15 +408,14 @@ def _header(
     del whole["estimation"]["threads"]  # changes nothing
     # The first difference to another batch is reported, so what decides most stands first. The
     # association is resolved for the method: giving its defaults explicitly is the same batch.
-    settings = {"estimation": whole["estimation"]}
     resolved = [association.to_dict() for association in config.for_method()]
-    if "sources" in whole:
-        settings["sources"] = [
-            {**source, **association}
+    settings = {
+        "estimation": whole["estimation"],
+        "sources": {
+            source["name"]: {**source, **association}
             for source, association in zip(whole["sources"], resolved, strict=True)
-        ]
-    else:
-        settings |= {"features": whole["features"], "association": resolved[0]}
+        },
+    }
     return {
         "config": settings,
         "config_hash": _hash([settings]),

@@ -169,7 +169,7 @@ def _announce(pairs: PairList, config: MatcherConfig) -> None:
     truth = len(pairs.posed)
     known = f", the true pose of {truth} is known" if truth else ""
     print_plain(
-        f"{count(len(pairs), 'pair')}{known}; {config.title}, k={config.association.k}, "
+        f"{count(len(pairs), 'pair')}{known}; {config.title}, k={config.sources[0].association.k}, "
         f"{config.method}."
     )
 

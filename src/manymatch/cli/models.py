@@ -128,13 +128,13 @@ def _parts(source: SourceConfig) -> list[Model]:
 
 def _preset_record(name: str, statuses: dict[str, _Status]) -> dict[str, Any]:
     config = MatcherConfig.of(name)
+    settings = [source.to_dict() for source in config.sources]
     names = dict.fromkeys(model.name for source in config.sources for model in _parts(source))
     parts = [statuses[model] for model in names]
-    whole = config.to_dict()
     return {
         "name": name,
         "sources": [source.title for source in config.sources],
-        "settings": whole["sources"] if config.further else whole["features"],
+        "settings": settings if len(settings) > 1 else settings[0],
         "models": list(names),
         "ready": all(part.ready for part in parts),
         "commands": list(dict.fromkeys(command for part in parts for command in part.commands)),

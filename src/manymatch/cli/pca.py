@@ -60,7 +60,7 @@ def run(
     settings: dict[str, Any],
 ) -> None:
     """Colour two images by the first principal components of their feature maps."""
-    config = MatcherConfig.of(settings.pop("preset", "embedded")).features
+    config = MatcherConfig.of(settings.pop("preset", "embedded")).sources[0].features
     if "descriptor" in settings:
         # The layer and the rank of the preset are those of its own network.
         config = config.replace(layer=None, debias=0)

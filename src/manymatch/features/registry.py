@@ -282,17 +282,20 @@ def matcher_names() -> list[str]:
     return sorted(_matchers)
 
 
-def find_matcher(name: object) -> type[PairMatcher] | FunctionMatcher:
-    """Return the class of a matcher, or the matcher of a function, by name."""
-    _find_all()
+def _registered_matcher(name: object) -> type[PairMatcher] | FunctionMatcher | EntryPoint:
     known = [NEAREST, *matcher_names()]
     if not isinstance(name, str) or name not in _matchers:
         raise ValueError(
             f"matcher must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
         )
-    found = _matchers[name]
+    return _matchers[name]
+
+
+def find_matcher(name: object) -> type[PairMatcher] | FunctionMatcher:
+    """Return the class of a matcher, or the matcher of a function, by name."""
+    found = _registered_matcher(name)
     if isinstance(found, EntryPoint):
-        found = _matchers[name] = _checked_matcher(name, found.load())
+        found = _matchers[found.name] = _checked_matcher(found.name, found.load())
     return found
 
 
@@ -318,13 +321,30 @@ def load_matcher(
     found = find_matcher(name)
     if not isinstance(found, type):
         return found
-    full = ALIASES.get(detector, detector) if found.takes == TAKES[0] else ""
-    if found.takes == TAKES[0] and found.weights and full not in found.weights:
+    full = ALIASES.get(detector, detector) if found.takes == "features" else ""
+    check_matcher(name, full)
+    return found(full, device=device, offline=offline)
+
+
+def check_matcher(name: object, detector: str) -> None:
+    """Check that a matcher is registered and fits a detector, which is empty if it gets images.
+
+    Nothing is loaded: a matcher of another package is checked once it is.
+    """
+    found = None if name == NEAREST else _registered_matcher(name)
+    if isinstance(found, EntryPoint):
+        return
+    takes_images = found is not None and found.takes == "images"
+    if takes_images and detector:
+        raise ValueError(f"detector must be left out with the matcher {name!r}, got {detector!r}")
+    if not takes_images and not detector:
+        raise ValueError(f"detector must be one that finds keypoints with the matcher {name!r}")
+    weights = {} if found is None or takes_images else found.weights
+    if weights and ALIASES.get(detector, detector) not in weights:
         raise ValueError(
-            f"matcher {name!r} must have the features of one of {', '.join(found.weights)}, got "
+            f"matcher {name!r} must have the features of one of {', '.join(weights)}, got "
             f"those of {detector!r}"
         )
-    return found(full, device=device, offline=offline)
 
 
 def backbone_names() -> list[str]:

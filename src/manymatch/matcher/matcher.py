@@ -24,7 +24,7 @@ from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.remote import located
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
-from manymatch.matcher.config import PRESETS, MatcherConfig
+from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig
 from manymatch.matcher.result import MatchResult, RankOneResult
 from manymatch.options import OptionKeywords, checked_options
 
@@ -150,7 +150,7 @@ class Matcher:
 
     def __repr__(self) -> str:
         config = self.config
-        k = "" if config.further else f"k={config.association.k}, "
+        k = "" if len(config.sources) > 1 else f"k={config.sources[0].association.k}, "
         return f"Matcher({config.preset!r}: {config.title}, {k}{config.method})"
 
     @property
@@ -247,7 +247,7 @@ class Matcher:
             ``result.estimate.success`` is False.
         """
         for name in settings:
-            if name in MatcherConfig.field_names() and name not in OptionKeywords.__annotations__:
+            if name in SETTINGS and name not in OptionKeywords.__annotations__:
                 raise ValueError(f"{name} must be given to Matcher, as in Matcher({name}=...)")
         options = checked_options(self.config.options if options is None else options, settings)
         start = time.perf_counter()

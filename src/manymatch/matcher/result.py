@@ -201,7 +201,7 @@ class MatchResult:
 
     def systems(self) -> list[tuple[str, Estimate]]:
         """Return name and estimate of this result and, where there is one, of rank-one matches."""
-        own = (f"k = {self.config.association.k}, {self.config.method}", self.estimate)
+        own = (f"k = {self.config.sources[0].association.k}, {self.config.method}", self.estimate)
         return [own] if self.rank_one is None else [own, (RANK_ONE, self.rank_one.estimate)]
 
     def plot(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> Any:

@@ -16,7 +16,7 @@ from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import pairs_identity
 from manymatch.batch.shards import local_order
 from manymatch.batch.views import Views
-from manymatch.features.config import FeatureConfig
+from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.device import PRECISIONS
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import read_bytes
@@ -222,7 +222,7 @@ class ImageSource(GraphSource):
         """Features and association of the source, or of each one."""
         config = self._matcher.config
         sources = config.sources
-        if config.source:  # not a preset of one source
+        if len(sources) > 1 or sources[0].name not in FEATURE_PRESETS:
             of_graph = ("name", "k", "operator", "matcher", *FeatureConfig.__dataclass_fields__)
             whole = [source.to_dict() | self._how(source.association) for source in sources]
             return {
