@@ -21,7 +21,7 @@ for pair in pairs:
     found = mm.candidates(f0.points, f1.points, f0.descriptors, f1.descriptors, f0.size, f1.size)
     problems.append((found.graph, pair.camera0, pair.camera1))
 
-for pair, estimate in zip(pairs, mm.estimate_relative_poses(problems), strict=True):
+for pair, estimate in zip(pairs, mm.estimate_many(problems), strict=True):
     error = mm.pose_error_deg(estimate.pose, pair.R, pair.t)
     sure = mm.assess(estimate)
     print(

@@ -149,13 +149,9 @@ def _check(result: object) -> None:
             assert found.cardinality == len(found.matches) <= found.num_inliers
             assert found.success or not found.num_inliers
             assert np.isfinite([found.hcm, found.worst_pooled]).all()
-            for array in (
-                found.homography,
-                found.fundamental,
-                found.transform,
-                found.match_probability,
-            ):
-                assert array is None or np.isfinite(array).all()
+            for array in (found.model, found.match_probability):
+                assert not isinstance(array, np.ndarray) or np.isfinite(array).all()
+            json.dumps([found.to_dict(), found.to_row()], allow_nan=False)
         if isinstance(found, manymatch.Score):
             assert np.isfinite(found.hcm)
 
@@ -263,9 +259,6 @@ FUNCTIONS: dict[str, Target] = {
     "gms_filter": _call(manymatch.gms_filter, "graph", "size0", "size1"),
     "merge_coincident": _call(manymatch.merge_coincident, "graph", "tolerance_px"),
     "estimate_relative_pose": _call(manymatch.estimate_relative_pose, *_PAIR),
-    "estimate_relative_poses": _call(
-        manymatch.estimate_relative_poses, "problems", "method", "options"
-    ),
     "estimate_many": _call(manymatch.estimate_many, "problems", "method", "options"),
     "estimate_points": _call(
         lambda points0, points1, K, method: manymatch.estimate_relative_pose(

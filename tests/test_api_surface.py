@@ -11,15 +11,15 @@ import manymatch
 import manymatch_lab.datasets
 
 PUBLIC = {
-    "AbsolutePose", "Alignment", "Alternative", "AssociationGraph", "Camera", "Candidates",
-    "Confidence", "Estimate", "GmsResult", "MatchResult", "Matcher", "MatcherConfig", "Options",
-    "RelativePose", "Score", "SourceConfig", "__version__", "align", "assess", "associate",
-    "candidates", "compat",
-    "estimate_absolute_pose", "estimate_fundamental", "estimate_homography",
-    "estimate_many", "estimate_relative_pose", "estimate_relative_poses",
-    "estimate_rigid_transform", "estimate_similarity", "features", "gms_filter", "io",
-    "match", "merge_coincident", "merge_graphs", "pose_auc", "pose_error_deg",
-    "read_matches", "score_pose", "viz",
+    "AbsolutePose", "AbsolutePoseEstimate", "Alignment", "Alternative", "AssociationGraph",
+    "Camera", "Candidates", "Confidence", "Estimate", "FundamentalEstimate", "GmsResult",
+    "HomographyEstimate", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose",
+    "RelativePoseEstimate", "RigidEstimate", "Score", "SimilarityEstimate", "SourceConfig",
+    "__version__", "align", "assess", "associate", "candidates", "compat",
+    "estimate_absolute_pose", "estimate_fundamental", "estimate_homography", "estimate_many",
+    "estimate_relative_pose", "estimate_rigid_transform", "estimate_similarity", "features",
+    "gms_filter", "io", "match", "merge_coincident", "merge_graphs", "pose_auc",
+    "pose_error_deg", "read_matches", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -51,7 +51,6 @@ SIGNATURES = {
         "graph, camera0, camera1, method='auto', options=None, proposals=None, "
         "working_scale=None, shared_focal=None, settings"
     ),
-    "estimate_relative_poses": "problems, method='auto', options=None, threads=0, settings",
     "estimate_rigid_transform": (
         "graph, threshold, method='auto', options=None, proposals=None, settings"
     ),
@@ -80,10 +79,18 @@ MEMBERS = {
     "AbsolutePose": "R center inverse matrix t",
     "RelativePose": "R essential inverse matrix t",
     "Estimate": (
-        "cardinality failure hcm inliers iterations low_parallax match_probability "
-        "matches num_inliers parallax_deg pooled pose refinements success timing "
-        "worst_pooled"
+        "cardinality failure hcm inliers iterations match_probability matches model num_inliers "
+        "pooled refinements success timing to_dict to_row worst_pooled"
     ),
+    "AbsolutePoseEstimate": "camera0 focal_determined focal_sd_px noise_px pose threshold_px",
+    "FundamentalEstimate": "fundamental noise_px noise_sd_px threshold_px",
+    "HomographyEstimate": "homography noise_px noise_sd_px threshold_px",
+    "RelativePoseEstimate": (
+        "camera0 camera1 focal_determined focal_sd_px low_parallax noise_px noise_sd_px "
+        "parallax_deg pose threshold_px"
+    ),
+    "RigidEstimate": "noise noise_sd threshold transform",
+    "SimilarityEstimate": "noise noise_sd scale threshold transform",
     "Score": "cardinality hcm inliers num_inliers",
 }
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.accuracy import protocol
 from manymatch.associate.merge import merge_graphs
-from manymatch.estimate.many import estimate_relative_poses
+from manymatch.estimate.many import estimate_many
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.graph import AssociationGraph
 from manymatch_lab.evaluate.posed_graph import read_posed_graph
@@ -63,7 +63,7 @@ def errors_of(method: str, pairs: Sequence[Mapping[str, PosedGraph]], seeds: int
     options = protocol.OPTIONS.replace(disable=("trust",) if method == NO_TRUST else ())
     rows = []
     for seed in range(seeds):
-        found = estimate_relative_poses(problems, options=options.replace(seed=seed))
+        found = estimate_many(problems, options=options.replace(seed=seed))
         rows.append(
             [pose_error_deg(e.pose, one.R, one.t) for e, one in zip(found, first, strict=True)]
         )

@@ -126,7 +126,7 @@ def registrations(data: Path) -> Iterator[Case]:
         def error(found: Any, R: Any = R, t: Any = t, used: Any = used) -> float:
             transform = found.transform
             gap = used @ (transform[:3, :3] - R).T + transform[:3, 3] - t
-            return float(np.sqrt(np.mean(np.sum(gap**2, axis=1))) / (3.0 * found.threshold_px))
+            return float(np.sqrt(np.mean(np.sum(gap**2, axis=1))) / (3.0 * found.threshold))
 
         for problem, function in (
             ("rigid", manymatch.estimate_rigid_transform),

@@ -40,7 +40,7 @@ def measure(
     errors = {method: np.empty((pairs, seeds)) for method in METHODS}
     for method in METHODS:
         for repetition in range(seeds):
-            estimates = manymatch.estimate_relative_poses(
+            estimates = manymatch.estimate_many(
                 problems, method=method, options=dataclasses.replace(options, seed=repetition)
             )
             errors[method][:, repetition] = [

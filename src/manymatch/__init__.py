@@ -32,14 +32,23 @@ from manymatch.associate.candidates import Candidates, candidates
 from manymatch.associate.gms import GmsResult, gms_filter
 from manymatch.associate.merge import merge_coincident, merge_graphs
 from manymatch.associate.neighbours import associate
-from manymatch.estimate.absolute_pose import estimate_absolute_pose
+from manymatch.estimate.absolute_pose import AbsolutePoseEstimate, estimate_absolute_pose
 from manymatch.estimate.confidence import Confidence, assess
-from manymatch.estimate.fundamental import estimate_fundamental
-from manymatch.estimate.homography import estimate_homography
-from manymatch.estimate.many import estimate_many, estimate_relative_poses
-from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
+from manymatch.estimate.fundamental import FundamentalEstimate, estimate_fundamental
+from manymatch.estimate.homography import HomographyEstimate, estimate_homography
+from manymatch.estimate.many import estimate_many
+from manymatch.estimate.relative_pose import (
+    RelativePoseEstimate,
+    estimate_relative_pose,
+    score_pose,
+)
 from manymatch.estimate.result import Alternative, Estimate, Score
-from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similarity
+from manymatch.estimate.rigid import (
+    RigidEstimate,
+    SimilarityEstimate,
+    estimate_rigid_transform,
+    estimate_similarity,
+)
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import AbsolutePose, RelativePose
 from manymatch.geometry.pose_error import pose_auc, pose_error_deg
@@ -60,6 +69,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AbsolutePose",
+    "AbsolutePoseEstimate",
     "Alignment",
     "Alternative",
     "AssociationGraph",
@@ -67,13 +77,18 @@ __all__ = [
     "Candidates",
     "Confidence",
     "Estimate",
+    "FundamentalEstimate",
     "GmsResult",
+    "HomographyEstimate",
     "MatchResult",
     "Matcher",
     "MatcherConfig",
     "Options",
     "RelativePose",
+    "RelativePoseEstimate",
+    "RigidEstimate",
     "Score",
+    "SimilarityEstimate",
     "SourceConfig",
     "__version__",
     "align",
@@ -86,7 +101,6 @@ __all__ = [
     "estimate_homography",
     "estimate_many",
     "estimate_relative_pose",
-    "estimate_relative_poses",
     "estimate_rigid_transform",
     "estimate_similarity",
     "features",

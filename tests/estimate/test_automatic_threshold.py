@@ -103,7 +103,7 @@ def test_pixels_of_another_size(method):
 
 def test_many_pairs_have_thresholds_of_their_own():
     graphs = [noisy(seed, noise).graph for seed, noise in ((30, 0.3), (31, 2.5), (32, 0.3))]
-    together = manymatch.estimate_relative_poses([(graph, K, K) for graph in graphs], options=AUTO)
+    together = manymatch.estimate_many([(graph, K, K) for graph in graphs], options=AUTO)
     alone = [manymatch.estimate_relative_pose(graph, K, K, options=AUTO) for graph in graphs]
     assert [e.threshold_px for e in together] == [e.threshold_px for e in alone]
     assert [e.pose for e in together] == [e.pose for e in alone]

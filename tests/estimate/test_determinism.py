@@ -85,7 +85,7 @@ def test_many_at_once_equal_one_at_a_time(method):
     graphs = [make_graph(seed, n=30 + 25 * seed) for seed in range(7)]
     single = [run(graph, method, OPTIONS) for graph in graphs]
     for threads in (1, 2, 8, 0):
-        together = manymatch.estimate_relative_poses(
+        together = manymatch.estimate_many(
             [(graph, K, K) for graph in graphs], method=method, options=OPTIONS, threads=threads
         )
         assert [fingerprint(estimate) for estimate in together] == single
@@ -94,7 +94,7 @@ def test_many_at_once_equal_one_at_a_time(method):
 def test_the_seed_matters():
     graph = make_graph(0)
     options = OPTIONS.replace(max_iterations=500)
-    poses = {run(graph, "hcm", options.replace(seed=seed))["pose"] for seed in range(6)}
+    poses = {run(graph, "hcm", options.replace(seed=seed))["model"] for seed in range(6)}
     assert len(poses) > 1
 
 

@@ -30,10 +30,9 @@ CALLS = {
 
 def models(estimate):
     """The numbers of an estimate that depend on everything that was computed."""
-    pose = estimate.pose
-    parts = [estimate.homography, estimate.fundamental, estimate.transform]
-    parts += [] if pose is None else [pose.R, pose.t]
-    flat = [np.ravel(part) for part in parts if part is not None]
+    model = estimate.model
+    parts = [model] if isinstance(model, np.ndarray) else [model.R, model.t]
+    flat = [np.ravel(part) for part in parts]
     return np.concatenate([*flat, estimate.match_probability, np.ravel(estimate.matches)])
 
 

@@ -102,10 +102,10 @@ def test_score_pose_names_the_pose(pose):
     ("argument", "value"),
     cases(problems=BAD_PROBLEMS, method=BAD_METHODS, options=BAD_OPTIONS, threads=BAD_THREADS),
 )
-def test_estimate_relative_poses_names_the_argument(argument, value):
+def test_estimate_many_names_the_argument(argument, value):
     arguments = {"problems": [(GRAPH, K, K)], "options": QUICK, argument: value}
     with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-        manymatch.estimate_relative_poses(**arguments)
+        manymatch.estimate_many(**arguments)
 
 
 def test_guidance_needs_ranks():
@@ -133,7 +133,7 @@ def test_what_holds_a_graph_is_taken_for_it():
     found = manymatch.Candidates(RANKED, {})
     estimate = manymatch.estimate_relative_pose(RANKED, K, K, options=QUICK)
     assert same(manymatch.estimate_relative_pose(found, K, K, options=QUICK), estimate)
-    assert same(manymatch.estimate_relative_poses([(found, K, K)], options=QUICK)[0], estimate)
+    assert same(manymatch.estimate_many([(found, K, K)], options=QUICK)[0], estimate)
     assert manymatch.score_pose(found, K, K, POSE).hcm == (
         manymatch.score_pose(RANKED, K, K, POSE).hcm
     )
@@ -152,8 +152,8 @@ def test_fields_of_options_are_keywords():
     wanted = Options(seed=3, min_iterations=40, max_iterations=40, threshold_px=2.0)
     for estimate in (
         manymatch.estimate_relative_pose(*problem, **budget),
-        *manymatch.estimate_relative_poses([problem], **budget),
-        *manymatch.estimate_relative_poses([problem], options=[Options(seed=9)], **budget),
+        *manymatch.estimate_many([problem], **budget),
+        *manymatch.estimate_many([problem], options=[Options(seed=9)], **budget),
         manymatch.estimate_homography(RANKED, **budget),
         manymatch.estimate_relative_pose(*problem, options=Options(seed=9), **budget),
     ):
@@ -172,7 +172,7 @@ def test_fields_of_options_are_keywords():
 def test_a_misspelt_keyword_is_one_sentence(keyword, meant):
     for call in (
         lambda **given: manymatch.estimate_relative_pose(GRAPH, K, K, **given),
-        lambda **given: manymatch.estimate_relative_poses([(GRAPH, K, K)], **given),
+        lambda **given: manymatch.estimate_many([(GRAPH, K, K)], **given),
         lambda **given: manymatch.estimate_homography(GRAPH, **given),
         lambda **given: manymatch.score_pose(GRAPH, K, K, POSE, **given),
     ):
@@ -253,9 +253,9 @@ def test_too_few_proposals_fail_with_a_reason():
 
 def test_unsolvable_graphs_among_others():
     problems = [(graph, K, K) for graph in UNSOLVABLE.values()]
-    estimates = manymatch.estimate_relative_poses(problems, options=QUICK)
+    estimates = manymatch.estimate_many(problems, options=QUICK)
     assert [e.success for e in estimates] == [False] * len(problems)
-    assert manymatch.estimate_relative_poses([]) == []
+    assert manymatch.estimate_many([]) == []
 
 
 def test_scores_of_unsolvable_graphs_are_zero_or_finite():
@@ -452,7 +452,7 @@ print("ready", flush=True)
 try:
     if sys.argv[1] == "many":
         problems = [(graph, K, K)] * 4
-        manymatch.estimate_relative_poses(problems, "hcm-mcm", options=options, threads=2)
+        manymatch.estimate_many(problems, "hcm-mcm", options=options, threads=2)
     else:
         manymatch.estimate_relative_pose(graph, K, K, sys.argv[1], options)
 except KeyboardInterrupt:
@@ -498,7 +498,7 @@ def solved(config):
     problems = [(scene.graph, scene.camera0, scene.camera1) for scene in scenes]
     result = {}
     for method in COMPARED:
-        estimates = manymatch.estimate_relative_poses(problems, method=method, options=OPTIONS)
+        estimates = manymatch.estimate_many(problems, method=method, options=OPTIONS)
         errors = [
             pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
             for estimate, scene in zip(estimates, scenes, strict=True)

@@ -270,7 +270,7 @@ def test_many_at_once_are_those_one_at_a_time():
     problems = [(graph, UNKNOWN, UNKNOWN), (graph, known, known), (graph, known, UNKNOWN)]
     for one, together in zip(
         [manymatch.estimate_relative_pose(*problem) for problem in problems],
-        manymatch.estimate_relative_poses(problems),
+        manymatch.estimate_many(problems),
         strict=True,
     ):
         assert fingerprint(one) == fingerprint(together)

@@ -21,6 +21,7 @@ from manymatch import (
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
 from manymatch.estimate.confidence import Probability, Rival, Verdict
+from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.result import Alternative
 from manymatch.estimate.uncertainty import Planarity, PoseCovariance
 from manymatch.estimate.words import (
@@ -66,7 +67,19 @@ def test_a_solved_pair(scene, estimate, confidence):
     assert words.estimate_sentences(estimate, scene.graph) == [pose, numbers]
 
 
-def with_focals(estimate, focals, deviations, determined=True, problem="relative"):
+def as_problem(estimate, problem, model, **fields):
+    """The estimate as one of another problem, with a noise of 0.25."""
+    cls = PROBLEMS[problem].geometric.result
+    lengths = {"threshold": 1.0, "noise": 0.25, "noise_sd": 0.01}
+    fields |= {f"{name}{cls.length_suffix}": value for name, value in lengths.items()}
+    known = {f.name for f in dataclasses.fields(cls)} & {
+        f.name for f in dataclasses.fields(estimate)
+    }
+    same = {name: getattr(estimate, name) for name in known}
+    return cls(**{**same, **fields, "problem": problem, "model": model})
+
+
+def with_focals(estimate, focals, deviations, determined=True):
     """The estimate with focal lengths as if they had been found."""
     cameras = [Camera("SIMPLE_PINHOLE", 640, 480, [f, 319.5, 239.5]) for f in focals]
     return dataclasses.replace(
@@ -74,7 +87,6 @@ def with_focals(estimate, focals, deviations, determined=True, problem="relative
         **{f"camera{side}": camera for side, camera in enumerate(cameras)},
         focal_sd_px=tuple(deviations),
         focal_determined=determined,
-        problem=problem,
     )
 
 
@@ -132,9 +144,10 @@ def test_focal_lengths_that_were_found(
 
 
 def test_focal_lengths_of_an_absolute_pose_and_known_ones(estimate):
-    found = with_focals(estimate, (800,), (9,), problem="absolute")
+    found = as_problem(with_focals(estimate, (800, 1), (9,)), "absolute", estimate.pose)
     assert words.focal_sentences(found) == ["Focal length found: 800 ± 9 px (from the image)."]
-    found = with_focals(estimate, (800,), (300,), determined=False, problem="absolute")
+    found = with_focals(estimate, (800, 1), (300,), determined=False)
+    found = as_problem(found, "absolute", estimate.pose)
     assert words.focal_sentences(found)[0].startswith(
         "Focal length assumed: 800 ± 300 px. The image does not determine it, and"
     )
@@ -414,13 +427,14 @@ def test_every_estimate_reads_well(
         estimate,
         success=model != "nothing",
         failure="" if model != "nothing" else "the graph has 1 edge, five are needed",
-        pose=estimate.pose if model == "pose" else None,
-        homography=np.eye(3) if model == "homography" else None,
+        model=estimate.pose if model == "pose" else None,
         matches=graph.edges,
         match_probability=None if probability is None else np.full(count, probability),
         num_inliers=inliers,
         low_parallax=low,
     )
+    if model == "homography":
+        found = as_problem(found, "homography", np.eye(3))
     for sentence in words.estimate_sentences(found, graph):
         assert_sentence(sentence)
     for verdict in ("solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"):
@@ -577,14 +591,7 @@ def test_every_problem_is_said(estimate, confidence, problem):
     dimensions = {"absolute": (2, 3), "rigid": (3, 3), "similarity": (3, 3)}.get(problem, (2, 2))
     sides = [np.zeros((2, size)) for size in dimensions]
     graph = AssociationGraph(*sides, [[0, 0], [1, 1]])
-    found = dataclasses.replace(
-        estimate,
-        **{"pose": None, **fields},
-        problem=problem,
-        alternatives=(alternative,),
-        noise_px=0.25,
-        noise_sd_px=0.01,
-    )
+    found = as_problem(estimate, problem, model, alternatives=(alternative,))
     judged = dataclasses.replace(confidence, verdict="ambiguous", problem=problem)
     _, said, also, numbers = words.estimate_sentences(found, graph, judged)
     assert (said, also) == (sentence, other)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from manymatch.batch import CameraPer
-    from manymatch.estimate.result import Estimate
+    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.geometry.camera import Camera
 
 #: Columns of a row about focal lengths that were unknown. `own_focal` is what the pair says by
@@ -98,7 +98,7 @@ def focal_row(
     camera_per: CameraPer,
     names: tuple[str, str],
     priors: Sequence[Camera],
-    estimate: Estimate,
+    estimate: RelativePoseEstimate,
     *,
     trusted: bool = True,
 ) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def focal_row(
         row[f"focal{side}_sd_px"] = deviations[side]
         row[f"prior_focal{side}_px"] = prior.focal
         row[f"prior_sigma{side}"] = prior.focal_sigma
-        own, deviation = (estimate.camera0, estimate.camera1)[side], deviations[side]
-        if not trusted or own is None or deviation is None:
+        own, deviation = estimate.cameras[side], deviations[side]
+        if not trusted or deviation is None:
             continue
         if deviation <= FOCAL_DETERMINED * (prior.focal_sigma or 0.0) * own.focal:
             row[f"own_focal{side}_px"], row[f"own_focal{side}_sd_px"] = own.focal, deviation

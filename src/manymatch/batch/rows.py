@@ -13,13 +13,13 @@ from manymatch.batch.views import ViewError
 from manymatch.estimate.confidence import Verdict
 from manymatch.geometry import pose_error
 from manymatch.io.files import out_of_memory
-from manymatch.matcher.result import mean_probability, trusted
+from manymatch.matcher.result import trusted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch.batch import CameraPer
-    from manymatch.estimate.result import Estimate
+    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.io.pairs import Pair
     from manymatch.matcher.cameras import ResolvedCamera
     from manymatch.matcher.result import MatchResult
@@ -145,50 +145,32 @@ def result_row(
     estimate, confidence = result.estimate, result.confidence
     priors = (cameras[0].camera, cameras[1].camera)
     usable = trusted(estimate, confidence)
-    by_source = result.graph.count_by_source(estimate.matches)
     row: dict[str, Any] = {
         "index": index,
         "name0": pair.name0,
         "name1": pair.name1,
-        "success": estimate.success,
+        **{name: value for name, value in estimate.to_row().items() if name in COLUMNS},
         "verdict": confidence.verdict,
         "reason": confidence.reason,
-        "failure": estimate.failure or None,
         "keypoints0": len(result.keypoints0),
         "keypoints1": len(result.keypoints1),
-        "candidates": result.graph.num_edges,
-        "inliers": int(estimate.num_inliers),
-        "matches": len(estimate.matches),
-        "matches_by_source": ";".join(f"{name}:{n}" for name, n in by_source.items()) or None,
-        "mean_probability": mean_probability(estimate),
-        "hcm": float(estimate.hcm),
         "pose_probability": float(confidence.pose_probability),
-        "alternatives": len(estimate.alternatives),
-        "second_probability": max((a.probability for a in estimate.alternatives), default=None),
         "trusted": usable,
-        "noise_px": float(estimate.noise_px),
-        "threshold_px": float(estimate.threshold_px),
-        "parallax_deg": float(confidence.parallax_deg),
         "rotation_sd_deg": float(confidence.rotation_sd_deg),
         "translation_sd_deg": float(confidence.translation_sd_deg),
-        "iterations": int(estimate.iterations),
         "pose_error_deg": _error_deg(estimate, pair),
         "camera0_source": cameras[0].source,
         "camera1_source": cameras[1].source,
         "focal0_px": result.camera0.focal,
         "focal1_px": result.camera1.focal,
         **focal_row(camera_per, (pair.name0, pair.name1), priors, estimate, trusted=usable),
-        "seed": estimate.options.seed,
         "seconds": seconds,
         "estimate_seconds": result.timing["estimate"],
     }
     pose = estimate.pose
-    if pose is not None:
-        row.update(zip(_ROTATION, pose.R.ravel().tolist(), strict=True))
-        row.update(zip(_TRANSLATION, pose.t.tolist(), strict=True))
-        if pair.R is not None and pair.t is not None:
-            row["rotation_error_deg"] = pose_error.rotation_error_deg(pose.R, pair.R)
-            row["translation_error_deg"] = pose_error.translation_error_deg(pose.t, pair.t)
+    if pose is not None and pair.R is not None and pair.t is not None:
+        row["rotation_error_deg"] = pose_error.rotation_error_deg(pose.R, pair.R)
+        row["translation_error_deg"] = pose_error.translation_error_deg(pose.t, pair.t)
     if result.rank_one is not None:
         plain = result.rank_one
         row["rank_one_success"] = plain.estimate.success
@@ -242,7 +224,7 @@ def machine_fault(error: BaseException | None) -> bool:
     return False
 
 
-def _error_deg(estimate: Estimate, pair: Pair) -> float | None:
+def _error_deg(estimate: RelativePoseEstimate, pair: Pair) -> float | None:
     if pair.R is None or pair.t is None:
         return None
     return pose_error.pose_error_deg(estimate.pose, pair.R, pair.t)

@@ -13,15 +13,15 @@ from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
+from manymatch.estimate.result import PoseEstimate
 from manymatch.estimate.words import estimate_sentences
-from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import load_graph, write_matches_npz
 from manymatch.io.files import output_folder, whole_files, write_text
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.result import earlier_result, estimate_record, other_poses
+from manymatch.matcher.result import earlier_result, other_poses
 from manymatch.options import Options
 
 EXAMPLE = (
@@ -117,16 +117,17 @@ def run(
     function = PROBLEMS[problem].estimate
     estimate = function(candidates, *arguments, method, config.options, **further)
     confidence = assess(estimate)
-    found = [estimate.camera0, estimate.camera1] if estimate.success else arguments
+    found = estimate.cameras if isinstance(estimate, PoseEstimate) else ()
     how = {
         "problem": problem,
         **({"model": model} if model else {}),
         "method": method,
         "options": config.options.to_dict(),
-        "cameras": [value.to_dict() for value in found if isinstance(value, Camera)],
+        "cameras": [camera.to_dict() for camera in found],
     }
     record = {
-        **estimate_record(estimate, candidates),
+        "pose": None,
+        **estimate.to_dict(),
         **how,
         "confidence": confidence.to_dict(),
     }
@@ -137,14 +138,13 @@ def run(
         files = {"json": "result.json", "npz": "matches.npz"}
         with whole_files(out_folder, earlier_result(out_folder).files) as place:
             content = {
-                "pose": None,
                 "convention": _KINDS[problem][1],
                 **record,
                 "files": list(files.values()),
             }
             text = to_json(content, "result", indent=2)
             write_text(place / files["json"], f"{text}\n")
-            pose = estimate.pose if isinstance(estimate.pose, RelativePose) else None
+            pose = estimate.model if isinstance(estimate.model, RelativePose) else None
             write_matches_npz(
                 place / files["npz"],
                 candidates.points0,

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from manymatch._validate import FloatArray
-    from manymatch.estimate.result import Estimate
     from manymatch.options import Options
 
 _TWO_VIEWS = ("points2D_1", "points2D_2")
@@ -299,10 +298,10 @@ def _info(solved: Solved) -> Info:
     return info
 
 
-def _camera_pose(estimate: Estimate) -> Any:
+def _camera_pose(estimate: Any) -> Any:
     """Return the pose of an estimate as PoseLib has it, the identity if there is none."""
     R, t = np.eye(3), np.zeros(3)
-    if estimate.pose is not None:
+    if estimate.success:
         R, t = np.array(estimate.pose.R), np.array(estimate.pose.t)
     package = installed("poselib")
     if package is None:

@@ -34,7 +34,7 @@ _NEARLY_AS_MANY, _DEVIATIONS = 0.9, 3.0
 class Solved(NamedTuple):
     """An estimate, and which of the rows (N,) that were given agree with its model."""
 
-    estimate: Estimate
+    estimate: Any  # the `Estimate` of the problem
     mask: BoolArray
 
 
@@ -256,7 +256,7 @@ def rotation_vector(R: FloatArray) -> FloatArray:
 class Info(dict[str, Any]):
     """A dict as the original returns it; `estimate` is the whole result of this package."""
 
-    estimate: Estimate
+    estimate: Any  # the `Estimate` of the problem
 
 
 def installed(module: str) -> Any:

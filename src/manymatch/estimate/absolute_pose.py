@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
     FOCAL_DETERMINED,
-    Estimate,
     GeometricProblem,
+    PoseEstimate,
     common_fields,
     without_model,
 )
@@ -39,6 +40,32 @@ _OPEN_ROTATION, _OPEN_CENTRE = 0.5, 1.0
 _LINE = 0.01
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class AbsolutePoseEstimate(PoseEstimate):
+    """Estimate of an absolute pose: that of `Estimate`, and the following.
+
+    Attributes
+    ----------
+    pose : AbsolutePose or None
+        Maps world to camera coordinates, ``x_cam = R @ X + t``.
+    camera0 : Camera
+        The camera, with the focal length found if it was unknown; as given without a pose.
+    focal_sd_px : tuple of float
+        Standard deviation in pixels of an unknown focal length. Empty if it is known, or without
+        a pose.
+    focal_determined : bool
+        Whether the matches determine an unknown focal length; if not, it is mostly that of the
+        prior. True if it is known.
+    """
+
+    model: AbsolutePose | None = None
+
+    @property
+    def pose(self) -> AbsolutePose | None:
+        """The pose, ``x_cam = R @ X + t``, or None."""
+        return self.model
+
+
 def estimate_absolute_pose(
     graph: GraphLike,
     camera: CameraLike,
@@ -46,7 +73,7 @@ def estimate_absolute_pose(
     options: Options | None = None,
     proposals: ArrayLike | None = None,
     **settings: Unpack[OptionKeywords],
-) -> Estimate:
+) -> AbsolutePoseEstimate:
     """Estimate the pose of a camera from candidates between its pixels and points of the world.
 
     Parameters
@@ -72,7 +99,7 @@ def estimate_absolute_pose(
 
     Returns
     -------
-    Estimate
+    AbsolutePoseEstimate
         ``pose`` is an `AbsolutePose`, ``x_cam = R @ X + t`` in the unit of the world, with all
         matches in front of the camera. ``camera0`` is the camera, with the focal length found if it
         was unknown; then ``focal_sd_px`` has its standard deviation, and ``focal_determined`` says
@@ -150,7 +177,9 @@ class Frame:
         return AbsolutePose(R, self.unit * t - R @ self.centre)
 
 
-def _finish(pair: PreparedPair, result: _core.AbsolutePoseEstimate, method: str) -> Estimate:
+def _finish(
+    pair: PreparedPair, result: _core.AbsolutePoseEstimate, method: str
+) -> AbsolutePoseEstimate:
     """Turn the core's result into the public one."""
     pair.take_threshold(result.threshold)
     common = common_fields(
@@ -165,9 +194,9 @@ def _finish(pair: PreparedPair, result: _core.AbsolutePoseEstimate, method: str)
         probability = read_only(_match_probability(pair, result) if success else np.zeros(0))
     if success and pair.parameters is not None:
         common |= _found_focal(pair, result)
-    return Estimate(
+    return AbsolutePoseEstimate(
         **common,
-        pose=pair.frame.pose(*result.model[:2]) if success else None,
+        model=pair.frame.pose(*result.model[:2]) if success else None,
         camera0=pair.cameras[0],
         match_probability=probability,
     )
@@ -253,4 +282,6 @@ def _match_probability(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -
     return probabilities.probability_of(pair, result, distances, probabilities.ABSOLUTE_POSE)
 
 
-ABSOLUTE_POSE = GeometricProblem("absolute", "estimate_absolute_pose", prepare, _finish)
+ABSOLUTE_POSE = GeometricProblem(
+    "absolute", AbsolutePoseEstimate, "estimate_absolute_pose", prepare, _finish
+)

@@ -18,7 +18,7 @@ import numpy as np
 from manymatch import _core
 from manymatch._validate import FloatArray, checked_method, count, read_only, refusal
 from manymatch.estimate.charts import chart_of
-from manymatch.estimate.relative_pose import sampson_distances
+from manymatch.estimate.relative_pose import RelativePoseEstimate, sampson_distances
 from manymatch.estimate.result import Estimate
 from manymatch.estimate.uncertainty import (
     ModelCovariance,
@@ -201,7 +201,7 @@ def assess(estimate: Estimate) -> Confidence:
     """
     if not isinstance(estimate, Estimate):
         raise refusal("estimate", "an Estimate", estimate)
-    if estimate.problem != "relative":
+    if not isinstance(estimate, RelativePoseEstimate):
         return _assess_model(estimate)
     shape, probability = (
         Planarity(math.nan, math.nan, math.nan),
@@ -256,7 +256,7 @@ def _assess_model(estimate: Estimate) -> Confidence:
         translation_basis=read_only(np.full((2, 3), math.nan)),
         rotation_sd_deg=math.nan,
         translation_sd_deg=math.nan,
-        noise_px=estimate.noise_px,
+        noise_px=estimate.length("noise"),
         problem=estimate.problem,
         error_sd=spread.error_sd,
     )
@@ -342,10 +342,10 @@ class Evidence:
         return Probability(geometry, self.rival, self.accurate)
 
 
-def evidence(estimate: Estimate) -> Evidence | None:
+def evidence(estimate: RelativePoseEstimate) -> Evidence | None:
     """Collect what the probability of the pose follows from; None if there is no pose."""
     pose, matches, pair = estimate.pose, estimate.matches, estimate._pair  # noqa: SLF001
-    if not isinstance(pose, RelativePose):
+    if pose is None:
         return None
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     distances = sampson_distances(pair, pose.R, pose.t)
@@ -370,7 +370,7 @@ def evidence(estimate: Estimate) -> Evidence | None:
     return Evidence(len(x0), shape, spread, features, rival, accuracy(spread))
 
 
-def _focal_steps(estimate: Estimate) -> FloatArray | None:
+def _focal_steps(estimate: RelativePoseEstimate) -> FloatArray | None:
     """Errors of the logarithms of the focal lengths, as in `pose_covariance`; None if known."""
     if not any(estimate.focal_sd_px):
         return None
@@ -387,7 +387,7 @@ def model_evidence(estimate: Estimate) -> Evidence | None:
     chart, pair, model = chart_of(estimate), estimate._pair, estimate._model  # noqa: SLF001
     edges = _numbers_of(pair.edges, estimate.matches)
     distinct = _distinct(pair.x0[pair.edges[edges, 0]], pair.x1[pair.edges[edges, 1]])[0]
-    noise = estimate.noise_px * pair.eps / estimate.threshold_px
+    noise = estimate.length("noise") * pair.eps / estimate.length("threshold")
     spread = model_covariance(chart, pair, model, edges, noise)
     second = second_search(pair, estimate)
     apart = 0.0
@@ -415,7 +415,7 @@ def second_search(pair: PreparedPair, estimate: Estimate) -> Any:
     iterations = max(1, min(SECOND_ITERATIONS, estimate.iterations // 2))
     state = np.random.SeedSequence([options.seed, _STREAM]).generate_state(1, np.uint64)
     if options.threshold_px == AUTO:
-        options = options.replace(threshold_px=estimate.threshold_px)
+        options = options.replace(threshold_px=estimate.length("threshold"))
     settings = options.replace(
         min_iterations=iterations,
         max_iterations=iterations,
@@ -531,7 +531,7 @@ def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _judge(
-    estimate: Estimate,
+    estimate: RelativePoseEstimate,
     places: int,
     probability: Probability,
     shape: Planarity,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.homography import Frame
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
-    Estimate,
     GeometricProblem,
+    PixelEstimate,
     common_fields,
     without_model,
 )
@@ -36,13 +37,32 @@ if TYPE_CHECKING:
 _PLANE_REACH, _FREE_OFF_PLANE, _RING = 3.0, 3, (6.0, 16.0)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FundamentalEstimate(PixelEstimate):
+    """Estimate of a fundamental matrix: that of `Estimate`, and the following.
+
+    Attributes
+    ----------
+    fundamental : (3, 3) float64 ndarray or None
+        ``x1^T F x0 = 0`` in pixels, with Frobenius norm one.
+    """
+
+    model: FloatArray | None = None
+    model_name: ClassVar[str] = "fundamental"
+
+    @property
+    def fundamental(self) -> FloatArray | None:
+        """The matrix (3, 3), ``x1^T F x0 = 0``, or None."""
+        return self.model
+
+
 def estimate_fundamental(
     graph: GraphLike,
     method: Method = "auto",
     options: Options | None = None,
     proposals: ArrayLike | None = None,
     **settings: Unpack[OptionKeywords],
-) -> Estimate:
+) -> FundamentalEstimate:
     """Estimate the fundamental matrix of two images from candidate correspondences.
 
     For pinhole cameras of which nothing is known. With known cameras, or where only the focal
@@ -64,7 +84,7 @@ def estimate_fundamental(
 
     Returns
     -------
-    Estimate
+    FundamentalEstimate
         ``fundamental`` (3, 3) has ``x1^T F x0 = 0`` for pixels x0 of image 0 and x1 of image 1,
         rank two, Frobenius norm one, and a positive entry of largest magnitude. All its matches
         are on one side of their epipoles, as points that both cameras see are. The result is a
@@ -103,7 +123,9 @@ def prepare(
     return PreparedPair(checked, x0, x1, 1.0 / frame.unit, options, proposals, where, frame=frame)
 
 
-def _finish(pair: PreparedPair, result: _core.FundamentalEstimate, method: str) -> Estimate:
+def _finish(
+    pair: PreparedPair, result: _core.FundamentalEstimate, method: str
+) -> FundamentalEstimate:
     """Turn the core's result into the public one."""
     pair.take_threshold(result.threshold)
 
@@ -119,9 +141,9 @@ def _finish(pair: PreparedPair, result: _core.FundamentalEstimate, method: str) 
             common |= without_model(pair, wanting)
     success = common["success"]
     probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
-    return Estimate(
+    return FundamentalEstimate(
         **common,
-        fundamental=public(result.model) if success else None,
+        model=public(result.model) if success else None,
         match_probability=probability if method == "auto" else None,
     )
 
@@ -168,4 +190,6 @@ def _match_probability(pair: PreparedPair, result: _core.FundamentalEstimate) ->
     )
 
 
-FUNDAMENTAL = GeometricProblem("fundamental", "estimate_fundamental", prepare, _finish)
+FUNDAMENTAL = GeometricProblem(
+    "fundamental", FundamentalEstimate, "estimate_fundamental", prepare, _finish
+)

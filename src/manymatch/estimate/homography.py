@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from manymatch._validate import FloatArray, Method, checked_method, choice, read
 from manymatch.estimate import match_probability as probabilities
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
-    Estimate,
     GeometricProblem,
+    PixelEstimate,
     common_fields,
     without_model,
 )
@@ -35,6 +36,25 @@ PLANAR_MODELS = ("homography", "affine")
 _ZERO = 1e-12
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class HomographyEstimate(PixelEstimate):
+    """Estimate of a homography: that of `Estimate`, and the following.
+
+    Attributes
+    ----------
+    homography : (3, 3) float64 ndarray or None
+        Maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0`` with ``H[2, 2] = 1``.
+    """
+
+    model: FloatArray | None = None
+    model_name: ClassVar[str] = "homography"
+
+    @property
+    def homography(self) -> FloatArray | None:
+        """The homography (3, 3), ``x1 ~ H x0``, or None."""
+        return self.model
+
+
 def estimate_homography(
     graph: GraphLike,
     method: Method = "auto",
@@ -42,7 +62,7 @@ def estimate_homography(
     proposals: ArrayLike | None = None,
     model: PlanarModel = "homography",
     **settings: Unpack[OptionKeywords],
-) -> Estimate:
+) -> HomographyEstimate:
     """Estimate the homography between two images from candidate correspondences.
 
     The images show a plane, or anything from one place, or anything far away.
@@ -68,7 +88,7 @@ def estimate_homography(
 
     Returns
     -------
-    Estimate
+    HomographyEstimate
         ``homography`` (3, 3) maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0``, with
         ``H[2, 2] = 1`` (or norm one where pixel (0, 0) is mapped to infinity). It never mirrors,
         and all its matches lie on one side of the line that it maps to infinity. The result is a
@@ -119,7 +139,9 @@ def prepare(
     )
 
 
-def _finish(pair: PreparedPair, result: _core.HomographyEstimate, method: str) -> Estimate:
+def _finish(
+    pair: PreparedPair, result: _core.HomographyEstimate, method: str
+) -> HomographyEstimate:
     """Turn the core's result into the public one."""
     pair.take_threshold(result.threshold)
 
@@ -133,9 +155,9 @@ def _finish(pair: PreparedPair, result: _core.HomographyEstimate, method: str) -
         common |= without_model(pair, "the matches lie on a line in one of the images")
     success = common["success"]
     probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
-    return Estimate(
+    return HomographyEstimate(
         **common,
-        homography=public(result.model) if success else None,
+        model=public(result.model) if success else None,
         match_probability=probability if method == "auto" else None,
     )
 
@@ -207,4 +229,6 @@ def _match_probability(pair: PreparedPair, result: _core.HomographyEstimate) -> 
     )
 
 
-HOMOGRAPHY = GeometricProblem("homography", "estimate_homography", prepare, _finish)
+HOMOGRAPHY = GeometricProblem(
+    "homography", HomographyEstimate, "estimate_homography", prepare, _finish
+)

@@ -45,7 +45,7 @@ class Problem:
     """
 
     estimate: Callable[..., Estimate]
-    geometric: GeometricProblem
+    geometric: GeometricProblem[Estimate]
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -125,54 +125,11 @@ def estimate_many(
     >>> pose.problem, plane.problem
     ('relative', 'homography')
     """
-    listed = [
-        _listed(problem, f"problems[{i}]")
-        for i, problem in enumerate(_iterated(problems, "tuples (kind, graph, ...)"))
-    ]
-    return _run(listed, method, options, threads, settings)
-
-
-def estimate_relative_poses(
-    problems: Iterable[Sequence[Any]],
-    method: Method = "auto",
-    options: Options | Sequence[Options] | None = None,
-    threads: int = 0,
-    **settings: Unpack[OptionChanges],
-) -> list[Estimate]:
-    """Estimate many relative poses at once, one pair per thread.
-
-    Parameters
-    ----------
-    problems : iterable of tuples
-        ``(graph, camera0, camera1)``, ``(graph, camera0, camera1, proposals)`` or, with further
-        keywords of `estimate_relative_pose`, ``(graph, camera0, camera1, dict)`` for each pair.
-    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
-        As in `estimate_relative_pose`.
-    options : Options or sequence of Options, optional
-        One for all pairs, or one for each.
-    threads : int
-        Pairs worked on at the same time, 0 for all cores (`options.threads` is not used).
-    **settings
-        Other fields of `Options` by keyword, for all pairs.
-
-    Returns
-    -------
-    list of Estimate
-        In the order of the problems; each is what `estimate_relative_pose` returns for that pair.
-    """
-    listed = [
-        _with_keywords("relative", problem, f"problems[{i}]")
-        for i, problem in enumerate(_iterated(problems, _wanted("relative")))
-    ]
-    return _run(listed, method, options, threads, settings)
-
-
-def _iterated(problems: object, wanted: str) -> Iterable[object]:
-    """Check that problems can be listed."""
     single = isinstance(problems, str | Mapping | AssociationGraph)
     if single or not isinstance(problems, Iterable):
-        raise refusal("problems", f"an iterable of {wanted}", problems)
-    return problems
+        raise refusal("problems", "an iterable of tuples (kind, graph, ...)", problems)
+    listed = [_listed(problem, f"problems[{i}]") for i, problem in enumerate(problems)]
+    return _run(listed, method, options, threads, settings)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,8 +21,8 @@ from manymatch.estimate.match_probability import probability_of
 from manymatch.estimate.prepare import PreparedPair, checked_graph
 from manymatch.estimate.result import (
     FOCAL_DETERMINED,
-    Estimate,
     GeometricProblem,
+    PoseEstimate,
     Score,
     common_fields,
 )
@@ -53,6 +54,52 @@ _LOW_PARALLAX = 4.0
 _NATS_PER_ODDS = 16.0
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class RelativePoseEstimate(PoseEstimate):
+    """Estimate of a relative pose: that of `Estimate`, and the following.
+
+    Attributes
+    ----------
+    pose : RelativePose or None
+        Maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with ``|t| = 1``.
+    camera0, camera1 : Camera
+        The cameras, with the focal lengths found where they were unknown; as given without a pose.
+    focal_sd_px : tuple of float
+        With an unknown focal length: standard deviation in pixels of the focal length of each
+        camera, 0 for a known one. Empty if both are known, or without a pose.
+    focal_determined : bool
+        Whether the images determine all unknown focal lengths; if not, those found are mostly
+        those of the priors. True if both are known.
+    parallax_deg : float
+        Median angle between the two rays of a resolved match, in degrees; NaN without a pose.
+    low_parallax : bool
+        Whether that angle is so small against the threshold (below four times its angle) that the
+        direction of `pose.t` means little. The rotation can still be good.
+    """
+
+    model: RelativePose | None = None
+    camera1: Camera
+    parallax_deg: float = math.nan
+    low_parallax: bool = False
+
+    @property
+    def pose(self) -> RelativePose | None:
+        """The pose, ``x1 = R @ x0 + t``, or None."""
+        return self.model
+
+    @property
+    def cameras(self) -> tuple[Camera, ...]:
+        """Both cameras."""
+        return self.camera0, self.camera1
+
+    def _remark(self) -> str:
+        return f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
+
+    def _own(self) -> dict[str, Any]:
+        parallax = {"parallax_deg": self.parallax_deg, "low_parallax": self.low_parallax}
+        return {**super()._own(), **parallax}
+
+
 def estimate_relative_pose(
     graph: GraphLike,
     camera0: CameraLike,
@@ -64,7 +111,7 @@ def estimate_relative_pose(
     working_scale: WorkingScale | None = None,
     shared_focal: bool | None = None,
     **settings: Unpack[OptionKeywords],
-) -> Estimate:
+) -> RelativePoseEstimate:
     """Estimate the relative pose of two cameras from candidate correspondences.
 
     Parameters
@@ -102,7 +149,7 @@ def estimate_relative_pose(
 
     Returns
     -------
-    Estimate
+    RelativePoseEstimate
         A function of the arguments alone: not of `options.threads`, not of earlier calls. A pair
         that cannot be solved has ``success=False`` and says why in ``failure``.
 
@@ -237,7 +284,7 @@ def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> Float
     return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
 
 
-def _finish(pair: PreparedPair, result: Any, method: str) -> Estimate:
+def _finish(pair: PreparedPair, result: Any, method: str) -> RelativePoseEstimate:
     """Turn the core's result into the public one."""
     pair.take_threshold(result.threshold)
     pose = RelativePose(*result.model[:2]) if result.success else None
@@ -251,9 +298,9 @@ def _finish(pair: PreparedPair, result: Any, method: str) -> Estimate:
     probability = None
     if method == "auto":
         probability = read_only(np.zeros(0) if pose is None else _match_probability(pair, result))
-    return Estimate(
+    return RelativePoseEstimate(
         **common,
-        pose=pose,
+        model=pose,
         camera0=pair.cameras[0],
         camera1=pair.cameras[1],
         match_probability=probability,
@@ -339,5 +386,6 @@ def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | No
 
 
 RELATIVE_POSE = GeometricProblem(
-    "relative", ("estimate_relative_pose", "estimate_unknown_focal"), prepare, _finish
+    *("relative", RelativePoseEstimate, ("estimate_relative_pose", "estimate_unknown_focal")),
+    *(prepare, _finish),
 )

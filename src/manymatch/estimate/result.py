@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from manymatch.options import Options
 
     Model = RelativePose | AbsolutePose | FloatArray
+
+E_co = TypeVar("E_co", bound="Estimate", covariant=True)
 
 #: Images determine a focal length if they leave this share of the prior's standard deviation.
 FOCAL_DETERMINED = 0.5
@@ -74,9 +76,11 @@ class Alternative:
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Estimate:
     """What an estimator found: a model of the geometry, and the matches that agree with it.
+
+    Every problem has a subclass with fields of its own, such as `RelativePoseEstimate.pose`.
 
     Attributes
     ----------
@@ -86,29 +90,8 @@ class Estimate:
         Why there is none; empty on success.
     problem : str
         What was estimated: "relative", "homography", ...
-    pose : RelativePose, AbsolutePose or None
-        Of `estimate_relative_pose`: maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with
-        ``|t| = 1``. Of `estimate_absolute_pose`: maps world to camera coordinates,
-        ``x_cam = R @ X + t``.
-    homography : (3, 3) float64 ndarray or None
-        Of `estimate_homography`: maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0`` with
-        ``H[2, 2] = 1``.
-    fundamental : (3, 3) float64 ndarray or None
-        Of `estimate_fundamental`: ``x1^T F x0 = 0`` in pixels, with Frobenius norm one.
-    transform : (4, 4) float64 ndarray or None
-        Of `estimate_rigid_transform` and `estimate_similarity`: ``x1 = transform @ x0`` in
-        homogeneous coordinates.
-    scale : float
-        Of `estimate_similarity`: that of the transform. NaN for other problems.
-    camera0, camera1 : Camera or None
-        Cameras of a pose, with the focal lengths found where they were unknown; an absolute pose
-        has one, `camera0`. Without a pose they are as given.
-    focal_sd_px : tuple of float
-        Of a pose with an unknown focal length: standard deviation in pixels of the focal length
-        of each camera, 0 for a known one. Empty if all are known, or without a pose.
-    focal_determined : bool
-        Whether the images say what the unknown focal lengths are, all of them; if not, they are
-        those of their priors for the most part. True if all are known.
+    model : RelativePose, AbsolutePose, float64 ndarray or None
+        The pose, matrix or transform that was estimated; None without success.
     inliers : (E,) bool ndarray
         Edges consistent with the model: error below the threshold and, for a pose, both depths
         positive.
@@ -126,12 +109,6 @@ class Estimate:
         Size of the maximum matching, the score of matching cardinality maximization (MCM).
     num_inliers : int
         Number of inlier edges.
-    threshold_px : float
-        Inlier threshold that was used: that of the options, or the one chosen for this pair.
-    noise_px, noise_sd_px : float
-        Of method "auto": standard deviation of a coordinate of a keypoint in pixels, estimated from
-        the residuals around the model, and the standard deviation of that estimate. It is at most
-        three thresholds. NaN if unknown.
     support : float
         Of method "auto": logarithm of the likelihood that the residuals of the best matching have
         under this model and noise, over that by chance; NaN for other methods.
@@ -141,11 +118,6 @@ class Estimate:
     source_trust : (S,) float64 ndarray
         Of method "auto" on a graph with several sources: how far each of them was trusted, relative
         to the best (1), as a factor on the priors of its edges. Empty otherwise.
-    parallax_deg : float
-        Median angle between the two rays of a resolved match, in degrees; NaN without a pose.
-    low_parallax : bool
-        Of a pose, whether that angle is so small against the threshold (below four times its
-        angle) that the direction of `pose.t` means little. The rotation can still be good.
     iterations : int
         Minimal samples drawn.
     refinements : int
@@ -161,31 +133,27 @@ class Estimate:
         Options that were used.
     timing : dict of str to float
         Seconds by stage: setup, search, local_refine, select, polish, resolve, total.
+
+    Notes
+    -----
+    Estimates from keypoints of images have `threshold_px`, `noise_px` and `noise_sd_px`, those from
+    points in space `threshold`, `noise` and `noise_sd` in the unit of the points: the inlier
+    threshold that was used (that of the options, or the one chosen for this pair), and with method
+    "auto" the standard deviation of a coordinate of a point, estimated from the residuals around
+    the model, with the standard deviation of that estimate. The noise is at most three thresholds,
+    and NaN if unknown.
     """
 
     success: bool
     failure: str
     problem: str
-    pose: RelativePose | None = None
-    homography: FloatArray | None = None
-    fundamental: FloatArray | None = None
-    transform: FloatArray | None = None
-    scale: float = math.nan
-    camera0: Camera | None = None
-    camera1: Camera | None = None
-    focal_sd_px: tuple[float, ...] = ()
-    focal_determined: bool = True
+    model: Model | None = None
     inliers: BoolArray
     matches: IndexArray
     match_probability: FloatArray | None = None
     hcm: float
     cardinality: int
     num_inliers: int
-    parallax_deg: float = math.nan
-    low_parallax: bool = False
-    threshold_px: float
-    noise_px: float = math.nan
-    noise_sd_px: float = math.nan
     support: float = math.nan
     alternatives: tuple[Alternative, ...] = ()
     source_trust: FloatArray = dataclasses.field(default_factory=lambda: read_only(np.zeros(0)))
@@ -196,7 +164,7 @@ class Estimate:
     method: str
     options: Options
     timing: dict[str, float]
-    # What it was made from and the model of the core, for `assess`.
+    # The prepared pair and the model in coordinates of the core, for `assess`.
     _pair: PreparedPair
     _model: Any
     # The function of the core that found it.
@@ -208,17 +176,187 @@ class Estimate:
     _second_support: float = 0.0
     _pool_agreement: float = 0.0
 
+    # Name of the model in files, and what names of lengths end with.
+    model_name: ClassVar[str] = "model"
+    length_suffix: ClassVar[str] = "_px"
+
     def __repr__(self) -> str:
         effort = f"{count(self.iterations, 'iteration')}, {1e3 * self.timing['total']:.1f} ms"
+        name = type(self).__name__
         if not self.success:
-            return f"Estimate({self.method}: failed, {self.failure}; {effort})"
-        model = self.problem if self.pose is None else repr(self.pose)
-        weak = f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
+            return f"{name}({self.method}: failed, {self.failure}; {effort})"
+        model = self.problem if isinstance(self.model, np.ndarray) else repr(self.model)
         return (
-            f"Estimate({self.method}: {model}; {count(self.inliers.size, 'candidate')} -> "
+            f"{name}({self.method}: {model}; {count(self.inliers.size, 'candidate')} -> "
             f"{count(self.num_inliers, 'inlier')} -> "
-            f"{count(self.cardinality, 'match', 'matches')}{weak}; {effort})"
+            f"{count(self.cardinality, 'match', 'matches')}{self._remark()}; {effort})"
         )
+
+    def _remark(self) -> str:
+        """Return what `repr` adds for a problem."""
+        return ""
+
+    def length(self, name: str) -> float:
+        """Return "threshold", "noise" or "noise_sd" in pixels, or in the unit of the points."""
+        return float(getattr(self, f"{name}{self.length_suffix}"))
+
+    @property
+    def mean_probability(self) -> float | None:
+        """Mean probability that a match is right; None if unknown or without matches."""
+        probability = self.match_probability
+        return None if probability is None or probability.size == 0 else float(probability.mean())
+
+    def by_source(self) -> dict[str, dict[str, Any]]:
+        """Return candidates, inliers, matches and trust of every source; empty without sources."""
+        graph = self._pair.graph
+        edges = {
+            "candidates": graph.edges,
+            "inliers": graph.edges[self.inliers],
+            "matches": self.matches,
+        }
+        counts = {kind: graph.count_by_source(pairs) for kind, pairs in edges.items()}
+        trust = dict(zip(graph.source_names, self.source_trust.tolist(), strict=False))
+        return {
+            name: {
+                **{kind: column[name] for kind, column in counts.items()},
+                **({"trust": trust[name]} if name in trust else {}),
+            }
+            for name in graph.source_names
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the arrays of edges and matches as values for JSON.
+
+        Numbers that are not finite are None. Matches and inliers are counted.
+        """
+        sources = self.by_source()
+        return {
+            "problem": self.problem,
+            "success": self.success,
+            "failure": self.failure or None,
+            self.model_name: plain(self.model),
+            **plain(self._own()),
+            "alternatives": [
+                {
+                    self.model_name: plain(other.model),
+                    "probability": float(other.probability),
+                    "cardinality": int(other.cardinality),
+                    "matches": len(other.matches),
+                    "support": plain(other.support),
+                }
+                for other in self.alternatives
+            ],
+            "candidates": self.inliers.size,
+            "inliers": int(self.num_inliers),
+            "matches": len(self.matches),
+            **({"sources": sources} if sources else {}),
+            "mean_probability": self.mean_probability,
+            **plain(self._lengths()),
+            "support": plain(self.support),
+            "hcm": float(self.hcm),
+            "cardinality": int(self.cardinality),
+            "iterations": int(self.iterations),
+            "refinements": int(self.refinements),
+            "timing_s": plain(self.timing),
+        }
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the scalars of the estimate, flat, for a row of a table; None where unknown.
+
+        A pose has the columns R00 to R22 and t0 to t2, a matrix its name with row and column.
+        """
+        by_source = self._pair.graph.count_by_source(self.matches)
+        return {
+            "success": self.success,
+            "failure": self.failure or None,
+            **_entries(self.model_name, self.model),
+            "candidates": self.inliers.size,
+            "inliers": int(self.num_inliers),
+            "matches": len(self.matches),
+            "cardinality": int(self.cardinality),
+            "mean_probability": self.mean_probability,
+            "hcm": float(self.hcm),
+            "matches_by_source": ";".join(f"{name}:{n}" for name, n in by_source.items()) or None,
+            "alternatives": len(self.alternatives),
+            "second_probability": max((a.probability for a in self.alternatives), default=None),
+            **plain(self._lengths()),
+            "support": plain(self.support),
+            **{
+                name: value
+                for name, value in plain(self._own()).items()
+                if not isinstance(value, list)
+            },
+            "iterations": int(self.iterations),
+            "refinements": int(self.refinements),
+            "method": self.method,
+            "seed": self.options.seed,
+            "estimate_seconds": self.timing["total"],
+        }
+
+    def _own(self) -> dict[str, Any]:
+        """Return the fields of the problem beside its model, for `to_dict` and `to_row`."""
+        return {}
+
+    def _lengths(self) -> dict[str, float]:
+        names = (f"{name}{self.length_suffix}" for name in ("noise", "noise_sd", "threshold"))
+        return {name: getattr(self, name) for name in names}
+
+
+def plain(value: Any) -> Any:
+    """Turn poses, arrays and numbers into values for JSON; what is not finite becomes None."""
+    if hasattr(value, "R"):
+        return {"R": value.R.tolist(), "t": value.t.tolist()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _entries(name: str, model: Model | None) -> dict[str, float]:
+    """Return the numbers of a model by the names of their columns."""
+    if model is None:
+        return {}
+    if isinstance(model, np.ndarray):
+        return {f"{name}{i}{j}": float(value) for (i, j), value in np.ndenumerate(model)}
+    R = {f"R{i}{j}": float(value) for (i, j), value in np.ndenumerate(model.R)}
+    return {**R, **{f"t{i}": float(value) for i, value in enumerate(model.t)}}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PixelEstimate(Estimate):
+    """An estimate whose threshold and noise are in pixels."""
+
+    threshold_px: float
+    noise_px: float = math.nan
+    noise_sd_px: float = math.nan
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PoseEstimate(PixelEstimate):
+    """An estimate of a pose, whose cameras may have had unknown focal lengths."""
+
+    camera0: Camera
+    focal_sd_px: tuple[float, ...] = ()
+    focal_determined: bool = True
+
+    model_name: ClassVar[str] = "pose"
+
+    @property
+    def cameras(self) -> tuple[Camera, ...]:
+        """The cameras of the pose, with the focal lengths found where they were unknown."""
+        return (self.camera0,)
+
+    def _own(self) -> dict[str, Any]:
+        if not self.focal_sd_px:
+            return {}
+        return {
+            "focal_px": [camera.focal for camera in self.cameras],
+            "focal_sd_px": self.focal_sd_px,
+            "focal_determined": self.focal_determined,
+        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -251,13 +389,15 @@ class Score:
 
 
 @dataclasses.dataclass(frozen=True)
-class GeometricProblem:
+class GeometricProblem(Generic[E_co]):
     """What the functions for all problems need to know of one.
 
     Attributes
     ----------
     name : str
         As in `Estimate.problem`.
+    result : type
+        The subclass of `Estimate` that it returns.
     core : str or pair of str
         Name of the core's function: (pairs, method, options, threads) to results. Of two, the
         second is for pairs with parameters.
@@ -268,18 +408,19 @@ class GeometricProblem:
     """
 
     name: str
+    result: type[E_co]
     core: str | tuple[str, str]
     prepare: Callable[..., PreparedPair]
-    finish: Callable[[PreparedPair, Any, str], Estimate]
+    finish: Callable[[PreparedPair, Any, str], E_co]
 
     def core_of(self, pair: PreparedPair) -> str:
         """Name of the core's function for a pair."""
         return self.core if isinstance(self.core, str) else self.core[pair.parameters is not None]
 
-    def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[Estimate]:
+    def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[E_co]:
         """Estimate all pairs; one pair uses the threads within, several use one each."""
         names = [self.core_of(pair) for pair in pairs]
-        estimates: list[Estimate | None] = [None] * len(pairs)
+        estimates: list[E_co | None] = [None] * len(pairs)
         for name in dict.fromkeys(names):
             chosen = [i for i, other in enumerate(names) if other == name]
             results = getattr(_core, name)(
@@ -294,7 +435,7 @@ class GeometricProblem:
 
 
 def common_fields(
-    problem: GeometricProblem,
+    problem: GeometricProblem[Estimate],
     prepared: PreparedPair,
     result: Any,
     public_model: Callable[[Any], Model],
@@ -306,16 +447,19 @@ def common_fields(
     """
     edges = prepared.graph.edges
     known = method == "auto" and result.success and result.noise > 0.0
-    pixels = prepared.threshold_px / prepared.eps if known else math.nan
+    unit = prepared.threshold_px / prepared.eps if known else math.nan
+    lengths = {
+        "threshold": prepared.threshold_px,
+        "noise": unit * result.noise,
+        "noise_sd": unit * result.noise_deviation,
+    }
     return {
         "problem": problem.name,
         **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
         "failure": nothing_to_match(prepared.graph) or result.failure,
         "inliers": read_only(result.inliers),
         "matches": read_only(edges[result.matched]),
-        "threshold_px": prepared.threshold_px,
-        "noise_px": pixels * result.noise,
-        "noise_sd_px": pixels * result.noise_deviation,
+        **{f"{name}{problem.result.length_suffix}": value for name, value in lengths.items()},
         "support": result.support if known else math.nan,
         "alternatives": tuple(
             Alternative(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,11 +26,64 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from manymatch.estimate.result import E_co
     from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
 
 # The threshold in the unit of the core, whose square is an ordinary number.
 _THRESHOLDS = (1e-100, 1e100)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class TransformEstimate(Estimate):
+    """Estimate of a transform in space: that of `Estimate`, and the following.
+
+    Attributes
+    ----------
+    transform : (4, 4) float64 ndarray or None
+        ``x1 = transform @ x0`` in homogeneous coordinates.
+    threshold, noise, noise_sd : float
+        As in the notes of `Estimate`, in the unit of the points.
+    """
+
+    model: FloatArray | None = None
+    threshold: float
+    noise: float = math.nan
+    noise_sd: float = math.nan
+
+    model_name: ClassVar[str] = "transform"
+    length_suffix: ClassVar[str] = ""
+
+    @property
+    def transform(self) -> FloatArray | None:
+        """The transform (4, 4), ``x1 = transform @ x0``, or None."""
+        return self.model
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class RigidEstimate(TransformEstimate):
+    """Estimate of a rigid transform, with the fields of `Estimate` and `TransformEstimate`."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SimilarityEstimate(TransformEstimate):
+    """Estimate of a similarity: that of `TransformEstimate`, and the following.
+
+    Attributes
+    ----------
+    scale : float
+        Scale s of the transform, ``x1 = s R @ x0 + t``; NaN without one.
+    """
+
+    @property
+    def scale(self) -> float:
+        """Scale of the transform; NaN without one."""
+        if self.model is None:
+            return math.nan
+        return float(np.linalg.norm(self.model[:3, :3]) / math.sqrt(3.0))
+
+    def _own(self) -> dict[str, Any]:
+        return {"scale": self.scale} if self.success else {}
 
 
 def estimate_rigid_transform(
@@ -39,7 +93,7 @@ def estimate_rigid_transform(
     options: Options | None = None,
     proposals: ArrayLike | None = None,
     **settings: Unpack[OptionKeywords],
-) -> Estimate:
+) -> RigidEstimate:
     """Estimate the rotation and translation between two clouds from candidate correspondences.
 
     Parameters
@@ -61,10 +115,10 @@ def estimate_rigid_transform(
 
     Returns
     -------
-    Estimate
-        ``transform`` (4, 4) maps points0 to points1, ``x1 = R @ x0 + t`` with a proper rotation R,
-        and ``scale`` is 1. Its `threshold_px` and `noise_px` are in the unit of the points. The
-        result is a function of the arguments alone: not of `options.threads`, not of earlier calls.
+    RigidEstimate
+        ``transform`` (4, 4) maps points0 to points1, ``x1 = R @ x0 + t`` with a proper rotation R;
+        `threshold` and `noise` are in the unit of the points. The result is a function of the
+        arguments alone: not of `options.threads`, not of earlier calls.
         A pair that cannot be solved, also for matches on a line, has ``success=False`` and says why
         in ``failure``.
 
@@ -93,7 +147,7 @@ def estimate_similarity(
     options: Options | None = None,
     proposals: ArrayLike | None = None,
     **settings: Unpack[OptionKeywords],
-) -> Estimate:
+) -> SimilarityEstimate:
     """Estimate scale, rotation and translation between two clouds from candidates.
 
     Parameters
@@ -110,7 +164,7 @@ def estimate_similarity(
 
     Returns
     -------
-    Estimate
+    SimilarityEstimate
         ``transform`` (4, 4) maps points0 to points1, ``x1 = s R @ x0 + t``, and ``scale`` is s;
         everything else as in `estimate_rigid_transform`.
 
@@ -132,14 +186,14 @@ def estimate_similarity(
 
 
 def _estimate(
-    problem: GeometricProblem,
+    problem: GeometricProblem[E_co],
     graph: object,
     threshold: object,
     method: object,
     options: object,
     proposals: object,
     settings: Any,
-) -> Estimate:
+) -> E_co:
     if "threshold_px" in settings:
         raise ValueError(
             "threshold_px must be left out for points in space, whose threshold is the argument "
@@ -176,31 +230,26 @@ def _prepare(
     )
 
 
-def _finish(pair: PreparedPair, result: Any, method: str, *, free_scale: bool) -> Estimate:
+def _finish(pair: PreparedPair, result: Any, method: str, *, free_scale: bool) -> Any:
     """Turn the core's result into the public one."""
 
     def public(model: FloatArray) -> FloatArray:
         return read_only(pair.frame.out_of(model))
 
-    problem = SIMILARITY if free_scale else RIGID
+    problem: GeometricProblem[TransformEstimate] = SIMILARITY if free_scale else RIGID
     common = common_fields(problem, pair, result, public, method)
     # A distance has the noise of both points, which are taken to be alike.
-    common |= {name: common[name] / math.sqrt(2.0) for name in ("noise_px", "noise_sd_px")}
+    common |= {name: common[name] / math.sqrt(2.0) for name in ("noise", "noise_sd")}
     if result.success and _on_a_line(pair, common["matches"]):
         common |= without_model(pair, "the matches lie on a line in one of the clouds")
     success = common["success"]
     transform = public(result.model) if success else None
     probability = _match_probability(pair, result, free_scale) if success else np.zeros(0)
-    return Estimate(
+    return problem.result(
         **common,
-        transform=transform,
-        scale=math.nan if transform is None else _scale(transform) if free_scale else 1.0,
+        model=transform,
         match_probability=read_only(probability) if method == "auto" else None,
     )
-
-
-def _scale(transform: FloatArray) -> float:
-    return float(np.linalg.norm(transform[:3, :3]) / math.sqrt(3.0))
 
 
 class Frame:
@@ -266,12 +315,12 @@ def _match_probability(pair: PreparedPair, result: Any, free_scale: bool) -> Flo
 
 
 RIGID = GeometricProblem(
-    *("rigid", "estimate_rigid"),
+    *("rigid", RigidEstimate, "estimate_rigid"),
     functools.partial(_prepare, free_scale=False),
     functools.partial(_finish, free_scale=False),
 )
 SIMILARITY = GeometricProblem(
-    *("similarity", "estimate_similarity"),
+    *("similarity", SimilarityEstimate, "estimate_similarity"),
     functools.partial(_prepare, free_scale=True),
     functools.partial(_finish, free_scale=True),
 )

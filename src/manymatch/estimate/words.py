@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import count
+from manymatch.estimate.result import PoseEstimate
 from manymatch.geometry.pose import AbsolutePose, RelativePose
 
 if TYPE_CHECKING:
@@ -74,20 +75,19 @@ def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> 
     """
     if not estimate.success:
         return f"No solution was found: {estimate.failure.rstrip('.')}."
-    pose: Any = estimate.pose
-    if isinstance(pose, RelativePose):
-        if estimate.low_parallax and (confidence is None or confidence.verdict not in RELIABLE):
-            turned = describe_rotation(pose)
+    model: Any = estimate.model
+    if isinstance(model, RelativePose):
+        low_parallax = getattr(estimate, "low_parallax", False)
+        if low_parallax and (confidence is None or confidence.verdict not in RELIABLE):
+            turned = describe_rotation(model)
             return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
-        return pose_sentence(pose)
-    if pose is not None:
-        said = describe_place(pose)
-    elif estimate.transform is not None:
-        said = describe_transform(estimate.transform)
-    elif estimate.fundamental is not None:
+        return pose_sentence(model)
+    if estimate.problem == "fundamental":
         return "A fundamental matrix relates image 0 and image 1."
-    else:
+    if estimate.problem == "homography":
         return "A homography maps image 0 to image 1."
+    absolute = isinstance(model, AbsolutePose)
+    said = describe_place(model) if absolute else describe_transform(model)
     return f"{said[0].upper()}{said[1:]}."
 
 
@@ -96,10 +96,14 @@ def focal_texts(estimate: Estimate) -> dict[int, str]:
 
     One that both images share is that of image 0.
     """
+    if not isinstance(estimate, PoseEstimate):
+        return {}
     found = {}
-    for side, deviation in enumerate(estimate.focal_sd_px):
-        camera = (estimate.camera0, estimate.camera1)[side]
-        if camera is not None and deviation > 0.0:
+    # Without a focal length to find there are no deviations.
+    for side, (camera, deviation) in enumerate(
+        zip(estimate.cameras, estimate.focal_sd_px, strict=False)
+    ):
+        if deviation > 0.0:
             found[side] = f"{camera.focal:.0f} ± {deviation:.{0 if deviation >= 1.0 else 1}f} px"
     if found.get(0) == found.get(1):
         found.pop(1, None)
@@ -112,7 +116,7 @@ def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) ->
     With another pose they are others, so that they are found only if the pose can be relied on.
     """
     found = focal_texts(estimate)
-    if not found:
+    if not found or not isinstance(estimate, PoseEstimate):
         return []
     name, it = ("Focal lengths", "them") if len(found) > 1 else ("Focal length", "it")
     if 0.0 in estimate.focal_sd_px:
@@ -124,8 +128,8 @@ def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) ->
     if estimate.focal_determined:
         return [f"{name} found: {values} (from the {images.rsplit(' ', 1)[0]})."]
     # One from EXIF is good without the images.
-    focals = [camera.focal for camera in (estimate.camera0, estimate.camera1) if camera is not None]
-    vague = any(sd > _VAGUE * f for sd, f in zip(estimate.focal_sd_px, focals, strict=False))
+    deviations = zip(estimate.focal_sd_px, estimate.cameras, strict=True)
+    vague = any(sd > _VAGUE * camera.focal for sd, camera in deviations)
     only = ", and the pose is only as good as that" if vague else ""
     return [f"{name} assumed: {values}. The {images} not determine {it}{only}."]
 
@@ -169,7 +173,7 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     The pose is said first only if it can be relied on; of any other its shortcoming is.
     """
     said = model_sentence(estimate, confidence)
-    if not isinstance(estimate.pose, RelativePose):
+    if not isinstance(estimate.model, RelativePose):
         return said, []
     focal = focal_sentences(estimate, confidence)
     if confidence.verdict in RELIABLE:
@@ -321,7 +325,8 @@ def estimate_sentences(
 
 def noise_text(estimate: Estimate) -> str:
     """Return the noise of a keypoint with its uncertainty, "0.31 ± 0.05 px"; empty if unknown."""
-    noise, deviation, unit = estimate.noise_px, estimate.noise_sd_px, _unit(estimate.problem)
+    noise, deviation = estimate.length("noise"), estimate.length("noise_sd")
+    unit = _unit(estimate.problem)
     if not math.isfinite(noise):
         return ""
     if not (math.isfinite(deviation) and deviation > 0.0):
@@ -341,7 +346,9 @@ def threshold_text(estimate: Estimate) -> str:
     noise = noise_text(estimate)
     parts = [f"noise {noise}"] if noise else []
     if estimate.success and isinstance(estimate.options.threshold_px, str):
-        parts.append(f"threshold {_two_digits(estimate.threshold_px)}{_unit(estimate.problem)}")
+        parts.append(
+            f"threshold {_two_digits(estimate.length('threshold'))}{_unit(estimate.problem)}"
+        )
     return ", ".join(parts)
 
 
@@ -373,14 +380,14 @@ def confidence_rows(
         rows += _pose_rows(confidence)
     if estimate is not None and (focal := focal_texts(estimate)):
         explained = "assumed, not known"
-        if estimate.focal_determined:
+        if getattr(estimate, "focal_determined", False):
             explained = "found from the images" if _relied_on(confidence) else "with this pose"
         rows.append(("Focal length", " and ".join(focal.values()), explained))
     noise = "" if estimate is None else noise_text(estimate)
     noise = noise or _number(confidence.noise_px, ".2f", _unit(confidence.problem))
     rows.append(("Noise", noise, "of a keypoint, estimated"))
     if estimate is not None and isinstance(estimate.options.threshold_px, str):
-        used = f"{_two_digits(estimate.threshold_px)} px"
+        used = f"{_two_digits(estimate.length('threshold'))} px"
         rows.append(("Threshold", used, "chosen automatically"))
     return rows
 
@@ -413,7 +420,8 @@ def comparison_rows(
     """
     rows = []
     for name, estimate in systems:
-        turned = "-" if estimate.pose is None else f"{estimate.pose.angle_deg:.2f}"
+        pose = estimate.model
+        turned = f"{pose.angle_deg:.2f}" if isinstance(pose, RelativePose) else "-"
         counts = estimate.inliers.size, estimate.num_inliers, len(estimate.matches)
         rows.append([name, *(f"{number:,}" for number in counts), turned])
     if errors_deg is not None:

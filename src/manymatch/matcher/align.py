@@ -17,7 +17,6 @@ from manymatch.io.image import load_image
 from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
 from manymatch.matcher.matcher import Matcher, image_names
-from manymatch.matcher.result import estimate_record
 
 if TYPE_CHECKING:
     import os
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray
     from manymatch.estimate.confidence import Confidence
-    from manymatch.estimate.result import Estimate
+    from manymatch.estimate.homography import HomographyEstimate
     from manymatch.graph import AssociationGraph
     from manymatch.matcher.config import MatcherConfig
 
@@ -48,7 +47,7 @@ class Alignment:
     ----------
     graph : AssociationGraph
         Keypoints, in pixels of the images as given, and the candidates that were kept.
-    estimate : Estimate
+    estimate : HomographyEstimate
         ``estimate.homography`` (3, 3) maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0``.
     confidence : Confidence
         How far the estimate can be trusted.
@@ -67,7 +66,7 @@ class Alignment:
     """
 
     graph: AssociationGraph
-    estimate: Estimate
+    estimate: HomographyEstimate
     confidence: Confidence
     model: PlanarModel
     images: tuple[NDArray[np.uint8], NDArray[np.uint8]]
@@ -166,7 +165,7 @@ class Alignment:
             "images": list(self.names),
             "sizes": [list(image.shape[1::-1]) for image in self.images],
             "homography": None,
-            **estimate_record(self.estimate, self.graph),
+            **self.estimate.to_dict(),
             "covered": self.covered() if self.success else None,
             "confidence": self.confidence.to_dict(),
             "notes": list(self.notes),

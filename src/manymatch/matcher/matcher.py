@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from manymatch.estimate.result import Estimate
+    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.features.matchers.base import PairMatcher
     from manymatch.graph import AssociationGraph
     from manymatch.matcher.config import SourceConfig
@@ -312,7 +312,7 @@ class Matcher:
         pixels = working_pixel(*cameras, *scale)
         settings = chosen.with_pixels(pixels)
 
-        def estimated(graph: AssociationGraph, method: Any) -> Estimate:
+        def estimated(graph: AssociationGraph, method: Any) -> RelativePoseEstimate:
             return estimate_relative_pose(
                 graph,
                 *cameras,
@@ -344,8 +344,8 @@ class Matcher:
             confidence=confidence,
             counts=found.counts,
             source_counts=by_source,
-            camera0=estimate.camera0 or first.camera,
-            camera1=estimate.camera1 or second.camera,
+            camera0=estimate.camera0,
+            camera1=estimate.camera1,
             size0=features0.size,
             size1=features1.size,
             config=config,

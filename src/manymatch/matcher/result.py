@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import platform
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manymatch._validate import count, refusal, require, suggest
 from manymatch.estimate.words import RELIABLE, estimate_sentences
-from manymatch.geometry.pose import AbsolutePose, RelativePose
+from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
 from manymatch.io import (
     AlternativePose,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray, IndexArray
     from manymatch.estimate.confidence import Confidence
+    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
@@ -59,8 +59,6 @@ _FILES = frozenset(
 # Poses with this share of the matches in common have the same matches; less probable ones than the
 # second number do not matter.
 _SAME_MATCHES, _POSSIBLE = 0.8, 0.05
-# What is counted of every source.
-_COUNTED = ("candidates", "inliers", "matches")
 #: Name of the rank-one result in tables.
 RANK_ONE = "rank-one, plain consensus"
 
@@ -70,7 +68,7 @@ class RankOneResult:
     """The same pair matched with mutual nearest neighbours and plain consensus, to compare with."""
 
     graph: AssociationGraph
-    estimate: Estimate
+    estimate: RelativePoseEstimate
 
 
 @dataclasses.dataclass(eq=False)
@@ -81,7 +79,7 @@ class MatchResult:
     ----------
     graph : AssociationGraph
         Keypoints, in pixels of the images as given, and the candidates that were kept.
-    estimate : Estimate
+    estimate : RelativePoseEstimate
         Pose, inliers, 1-to-1 matches. ``estimate.threshold_px`` is in pixels of the images
         as given, so that ``score_pose`` with it and ``graph`` reproduces the scores.
     confidence : Confidence
@@ -107,7 +105,7 @@ class MatchResult:
         Their names: paths below the folder of images.
     camera_sources : (str, str)
         Where the cameras are from: "given", "colmap", "exif", or "found" where the focal length
-        was unknown; `Estimate.focal_determined` says whether the images determine it.
+        was unknown; `RelativePoseEstimate.focal_determined` says whether the images determine it.
     orientations : (int, int)
         EXIF orientations of the files, 1 to 8, by which the images were turned.
     camera_priors : (Camera, Camera) or None
@@ -119,7 +117,7 @@ class MatchResult:
     """
 
     graph: AssociationGraph
-    estimate: Estimate
+    estimate: RelativePoseEstimate
     confidence: Confidence
     counts: dict[str, int]
     camera0: Camera
@@ -199,7 +197,7 @@ class MatchResult:
         sentences = estimate_sentences(self.estimate, self.graph, self.confidence)
         return [*sentences, *sources, *self.notes]
 
-    def systems(self) -> list[tuple[str, Estimate]]:
+    def systems(self) -> list[tuple[str, RelativePoseEstimate]]:
         """Return name and estimate of this result and, where there is one, of rank-one matches."""
         own = (f"k = {self.config.sources[0].association.k}, {self.config.method}", self.estimate)
         return [own] if self.rank_one is None else [own, (RANK_ONE, self.rank_one.estimate)]
@@ -402,7 +400,7 @@ class MatchResult:
 
     def _sources(self) -> dict[str, Any]:
         """Return what every source has and what came of it; empty if there is one."""
-        own = _source_record(self.estimate, self.graph)
+        own = self.estimate.by_source()
         if not own or not self.source_counts:
             return {}
         return {"sources": {name: {**self.source_counts[name], **own[name]} for name in own}}
@@ -413,12 +411,12 @@ class MatchResult:
         return {
             "images": list(self.names),
             "sizes": [list(self.size0), list(self.size1)],
-            **estimate_record(self.estimate, self.graph),
+            **self.estimate.to_dict(),
             "counts": dict(self.counts),
             **self._sources(),
             "confidence": self.confidence.to_dict(),
             "notes": list(self.notes),
-            "rank_one": rank_one and estimate_record(rank_one.estimate, rank_one.graph),
+            "rank_one": rank_one and rank_one.estimate.to_dict(),
             "timing_s": {stage: float(value) for stage, value in self.timing.items()},
             "config": self.provenance(),
         }
@@ -528,93 +526,5 @@ def other_poses(estimate: Estimate) -> list[AlternativePose]:
     ]
 
 
-def mean_probability(estimate: Estimate) -> float | None:
-    """Mean probability that a match is right; None where it is unknown or there is no match."""
-    probability = estimate.match_probability
-    return None if probability is None or probability.size == 0 else float(probability.mean())
-
-
-def estimate_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, Any]:
-    """Everything about an estimate that fits into JSON."""
-    models = (estimate.pose, estimate.homography, estimate.fundamental, estimate.transform)
-    found: dict[str, Any] = {}
-    for model in models:
-        if model is not None:
-            found |= _model_record(model, estimate.problem)
-    sources = _source_record(estimate, graph)
-    return {
-        "success": estimate.success,
-        "failure": estimate.failure or None,
-        "pose": None,
-        **found,
-        **({} if math.isnan(estimate.scale) else {"scale": float(estimate.scale)}),
-        "alternatives": [
-            {
-                **_model_record(other.model, estimate.problem),
-                "probability": float(other.probability),
-                "cardinality": int(other.cardinality),
-                "matches": len(other.matches),
-                "support": _finite(other.support),
-            }
-            for other in estimate.alternatives
-        ],
-        "candidates": graph.num_edges,
-        "inliers": int(estimate.num_inliers),
-        "matches": len(estimate.matches),
-        **({"sources": sources} if sources else {}),
-        "mean_probability": mean_probability(estimate),
-        "noise_px": _finite(estimate.noise_px),
-        "noise_sd_px": _finite(estimate.noise_sd_px),
-        "threshold_px": _finite(estimate.threshold_px),
-        "support": _finite(estimate.support),
-        **_focal_record(estimate),
-        "parallax_deg": _finite(estimate.parallax_deg),
-        "low_parallax": estimate.low_parallax,
-        "hcm": float(estimate.hcm),
-        "cardinality": int(estimate.cardinality),
-        "iterations": int(estimate.iterations),
-        "refinements": int(estimate.refinements),
-        "timing_s": {stage: float(value) for stage, value in estimate.timing.items()},
-    }
-
-
-def _source_record(estimate: Estimate, graph: AssociationGraph) -> dict[str, dict[str, Any]]:
-    """Return candidates, inliers, matches and trust of every source; empty without sources."""
-    edges = graph.edges, graph.edges[estimate.inliers], estimate.matches
-    columns = [graph.count_by_source(pairs) for pairs in edges]
-    trust = dict(zip(graph.source_names, estimate.source_trust, strict=False))
-    return {
-        name: {
-            **{kind: column[name] for kind, column in zip(_COUNTED, columns, strict=True)},
-            **({"trust": float(trust[name])} if name in trust else {}),
-        }
-        for name in graph.source_names
-    }
-
-
-def _focal_record(estimate: Estimate) -> dict[str, Any]:
-    """Return the focal lengths of a pose in pixels where one was unknown, with deviations."""
-    if not estimate.focal_sd_px:
-        return {}
-    cameras = (estimate.camera0, estimate.camera1)
-    return {
-        "focal_px": [camera.focal for camera in cameras if camera is not None],
-        "focal_sd_px": [_finite(deviation) for deviation in estimate.focal_sd_px],
-        "focal_determined": estimate.focal_determined,
-    }
-
-
-def _model_record(model: RelativePose | AbsolutePose | FloatArray, problem: str) -> dict[str, Any]:
-    """Return a model under the name that it has in the record of an estimate."""
-    if isinstance(model, RelativePose | AbsolutePose):
-        return {"pose": {"R": model.R.tolist(), "t": model.t.tolist()}}
-    name = problem if problem in ("homography", "fundamental") else "transform"
-    return {name: model.tolist()}
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _error_deg(estimate: Estimate, true: RelativePose | None) -> float | None:
+def _error_deg(estimate: RelativePoseEstimate, true: RelativePose | None) -> float | None:
     return None if true is None else pose_error_deg(estimate.pose, true.R, true.t)

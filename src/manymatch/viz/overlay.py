@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import BoolArray, FloatArray, IndexArray
+    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
@@ -54,8 +55,11 @@ def _distances(
 
 
 def each_pose(
-    graph: AssociationGraph, estimate: Estimate, cameras: tuple[Camera, Camera], most: int
-) -> list[Estimate]:
+    graph: AssociationGraph,
+    estimate: RelativePoseEstimate,
+    cameras: tuple[Camera, Camera],
+    most: int,
+) -> list[RelativePoseEstimate]:
     """Return the estimate and what it would be with each of its alternatives, `most` of these."""
     found = [estimate]
     for other in estimate.alternatives[:most]:
@@ -64,7 +68,7 @@ def each_pose(
         distance, in_front = _distances(graph, other.model, *cameras)
         inliers = in_front & (distance <= estimate.threshold_px)
         changes: dict[str, Any] = {
-            "pose": other.model,
+            "model": other.model,
             "inliers": inliers,
             "num_inliers": int(inliers.sum()),
             "matches": other.matches,
@@ -163,10 +167,10 @@ def _view_radius(camera: Camera, size: tuple[int, int]) -> float:
 
 def payload(
     graph: AssociationGraph,
-    estimates: Sequence[Estimate],
+    estimates: Sequence[RelativePoseEstimate],
     cameras: tuple[Camera, Camera],
     sizes: tuple[tuple[int, int], tuple[int, int]],
-    others: list[tuple[str, Estimate]],
+    others: list[tuple[str, RelativePoseEstimate]],
     most: int,
 ) -> dict[str, Any]:
     """Return what the page's script draws, of plain lists and numbers only.
@@ -192,7 +196,7 @@ def payload(
     def local(pairs: IndexArray) -> list[list[int]]:
         return [np.searchsorted(ids[side], pairs[:, side]).tolist() for side in (0, 1)]
 
-    def own(state: NDArray[np.int64], estimate: Estimate) -> dict[str, Any]:
+    def own(state: NDArray[np.int64], estimate: RelativePoseEstimate) -> dict[str, Any]:
         """Return what depends on the pose."""
         lines: list[list[list[float]]] = [[], []]
         if estimate.pose is not None:
@@ -229,7 +233,7 @@ def payload(
 
 
 def _probabilities(
-    graph: AssociationGraph, estimate: Estimate, shown: IndexArray
+    graph: AssociationGraph, estimate: RelativePoseEstimate, shown: IndexArray
 ) -> list[float | None] | None:
     """Probability of each shown edge that is a match to be right; None where it is unknown."""
     if estimate.match_probability is None:

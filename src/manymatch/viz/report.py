@@ -18,7 +18,7 @@ import manymatch
 from manymatch._validate import count, real, refusal
 from manymatch.estimate import words
 from manymatch.estimate.confidence import assess
-from manymatch.estimate.result import Estimate
+from manymatch.estimate.relative_pose import RelativePoseEstimate
 from manymatch.geometry.camera import as_camera
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import as_path, write_whole
@@ -86,7 +86,7 @@ def write_report(
     *,
     images: tuple[object, object],
     graph: AssociationGraph,
-    estimate: Estimate,
+    estimate: RelativePoseEstimate,
     camera0: object,
     camera1: object,
     config: Mapping[str, Any],
@@ -96,7 +96,7 @@ def write_report(
     names: tuple[str, str] = ("a.jpg", "b.jpg"),
     notes: Sequence[str] = (),
     command: str | None = None,
-    others: Sequence[tuple[str, Estimate, float | None]] = (),
+    others: Sequence[tuple[str, RelativePoseEstimate, float | None]] = (),
     error_deg: float | None = None,
     camera_priors: tuple[Camera, Camera] | None = None,
     shared_focal: bool | None = None,
@@ -112,7 +112,7 @@ def write_report(
         keypoints are. They are embedded small; None gives a plain panel.
     graph : AssociationGraph
         Candidates, in pixels.
-    estimate : Estimate
+    estimate : RelativePoseEstimate
         What was found on this graph, a failure included.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         The cameras of the estimate, with the focal lengths found.
@@ -130,7 +130,7 @@ def write_report(
         Sentences the reader should know, such as where the cameras are from.
     command : str, optional
         The command line that gives the same report again.
-    others : sequence of (str, Estimate, float or None)
+    others : sequence of (str, RelativePoseEstimate, float or None)
         Other results between the same keypoints: name, estimate, and the error of its pose in
         degrees where the true pose is known.
     error_deg : float, optional
@@ -182,13 +182,13 @@ def notebook_view(
     *,
     images: tuple[object, object],
     graph: AssociationGraph,
-    estimate: Estimate,
+    estimate: RelativePoseEstimate,
     camera0: object,
     camera1: object,
     confidence: Confidence | None = None,
     title: str | None = None,
     names: tuple[str, str] = ("a.jpg", "b.jpg"),
-    others: Sequence[tuple[str, Estimate, float | None]] = (),
+    others: Sequence[tuple[str, RelativePoseEstimate, float | None]] = (),
 ) -> str:
     """Return the verdict and the images of the report as HTML for the output of a notebook's cell.
 
@@ -225,10 +225,10 @@ def _frame_height(aspect0: float, aspect1: float) -> int:
 
 def _systems(
     graph: AssociationGraph,
-    estimate: Estimate,
-    others: Sequence[tuple[str, Estimate, float | None]],
+    estimate: RelativePoseEstimate,
+    others: Sequence[tuple[str, RelativePoseEstimate, float | None]],
     error_deg: float | None,
-) -> list[tuple[str, Estimate, float | None]]:
+) -> list[tuple[str, RelativePoseEstimate, float | None]]:
     """Return name, estimate and error of this result and of the others, checked."""
     _check_estimate(graph, estimate, "estimate", same_edges=True)
     systems = [("this result", estimate, _checked_error(error_deg, "error_deg"))]
@@ -242,7 +242,7 @@ def _stage(
     images: object,
     graph: AssociationGraph,
     cameras: tuple[Camera, Camera],
-    systems: list[tuple[str, Estimate, float | None]],
+    systems: list[tuple[str, RelativePoseEstimate, float | None]],
     confidence: Confidence,
     title: str | None,
     names: object,
@@ -342,9 +342,7 @@ def _check_estimate(graph: object, estimate: object, name: str, *, same_edges: b
     """Check that an estimate is between the graph's keypoints and, if wanted, on its edges."""
     if not isinstance(graph, AssociationGraph):
         raise refusal("graph", "an AssociationGraph", graph)
-    if not isinstance(estimate, Estimate):
-        raise refusal(name, "an Estimate", estimate)
-    if estimate.success and estimate.pose is None:
+    if not isinstance(estimate, RelativePoseEstimate):
         raise refusal(name, "an Estimate of a relative pose", estimate)
     if same_edges and len(estimate.inliers) != graph.num_edges:
         raise ValueError(
@@ -359,7 +357,7 @@ def _check_estimate(graph: object, estimate: object, name: str, *, same_edges: b
         )
 
 
-def _choices(poses: list[Estimate], confidence: Confidence) -> list[dict[str, Any]]:
+def _choices(poses: list[RelativePoseEstimate], confidence: Confidence) -> list[dict[str, Any]]:
     """Return the buttons that choose among several poses; of one pose its sentence only."""
     shares = [words.chosen_share(poses[0]), *(a.probability for a in poses[0].alternatives)]
     choices = []
@@ -379,7 +377,10 @@ def _choices(poses: list[Estimate], confidence: Confidence) -> list[dict[str, An
 
 
 def _details(
-    graph: AssociationGraph, estimate: Estimate, cameras: tuple[Camera, Camera], drawn: int
+    graph: AssociationGraph,
+    estimate: RelativePoseEstimate,
+    cameras: tuple[Camera, Camera],
+    drawn: int,
 ) -> dict[str, Any]:
     """Return what the cards say of one pose."""
     states = overlay.edge_states(graph, estimate)
@@ -394,7 +395,7 @@ def _details(
 
 
 def _layers(
-    systems: list[tuple[str, Estimate, float | None]], *, several: bool
+    systems: list[tuple[str, RelativePoseEstimate, float | None]], *, several: bool
 ) -> list[dict[str, Any]]:
     """Return the radio buttons that choose what is drawn over the images."""
     (_, own, _), *others = systems
@@ -410,7 +411,7 @@ def _layers(
 
 
 def _funnel(
-    graph: AssociationGraph, estimate: Estimate, states: NDArray[np.int64], drawn: int
+    graph: AssociationGraph, estimate: RelativePoseEstimate, states: NDArray[np.int64], drawn: int
 ) -> dict[str, Any]:
     """Return the counts from candidates to matches as bars."""
     active = max(int(np.count_nonzero(graph.degrees()[0])), 1)
@@ -446,7 +447,7 @@ def _ranks(graph: AssociationGraph, states: NDArray[np.int64]) -> dict[str, Any]
 
 
 def _sources(
-    graph: AssociationGraph, states: NDArray[np.int64], estimate: Estimate
+    graph: AssociationGraph, states: NDArray[np.int64], estimate: RelativePoseEstimate
 ) -> list[tuple[str, str, int, int, int, str]]:
     """Return name, colour, counts by state and trust of every source, if there are several."""
     if graph.source is None or len(graph.source_names) < 2:
@@ -462,7 +463,7 @@ def _sources(
 
 
 def _residuals(
-    residual: FloatArray, states: NDArray[np.int64], estimate: Estimate
+    residual: FloatArray, states: NDArray[np.int64], estimate: RelativePoseEstimate
 ) -> dict[str, Any] | None:
     """Return the histogram of the Sampson distances of all, consistent and chosen candidates."""
     known = np.isfinite(residual)
@@ -570,7 +571,9 @@ def _times(timing: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"total": sum(known.values()) if total is None else total, "bars": bars}
 
 
-def _comparison(systems: list[tuple[str, Estimate, float | None]]) -> dict[str, Any] | None:
+def _comparison(
+    systems: list[tuple[str, RelativePoseEstimate, float | None]],
+) -> dict[str, Any] | None:
     """Return the table of this result and the others, one row each."""
     if len(systems) == 1:
         return None
@@ -583,7 +586,7 @@ def _comparison(systems: list[tuple[str, Estimate, float | None]]) -> dict[str, 
 
 
 def _python_code(
-    estimate: Estimate, cameras: tuple[Camera, Camera], shared_focal: bool | None
+    estimate: RelativePoseEstimate, cameras: tuple[Camera, Camera], shared_focal: bool | None
 ) -> str:
     """Return the lines of Python that repeat the estimate."""
     lines = ["import manymatch as mm", ""]

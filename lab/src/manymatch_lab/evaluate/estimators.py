@@ -331,19 +331,16 @@ def trial(
         shared_focal=is_shared(camera_per, names, seen),
         working_scale=posed.working_scale,
     )
+    found_row = estimate.to_row()
     row = {
         **_errors(estimate.pose, posed),
-        "failure": estimate.failure or None,
-        "iterations": int(estimate.iterations),
+        **{name: found_row[name] for name in ("failure", "iterations", "cardinality", "hcm")},
         "seconds": estimate.timing["total"],
         "num_inliers": int(estimate.num_inliers),
-        "cardinality": int(estimate.cardinality),
-        "hcm": float(estimate.hcm),
         **focal_row(camera_per, names, seen, estimate),
     }
-    used = [camera for camera in (estimate.camera0, estimate.camera1) if camera is not None]
-    if cameras is not None and all(camera.known_focal for camera in used):
-        row |= _focal_errors(used, true)
+    if cameras is not None and all(camera.known_focal for camera in estimate.cameras):
+        row |= _focal_errors(estimate.cameras, true)
     if probe:
         truth = score_pose(graph, posed.camera0, posed.camera1, posed.pose, options).hcm
         full = estimate.pooled >= options.pool_size
