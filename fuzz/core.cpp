@@ -16,9 +16,10 @@
 #include <string>
 
 #include "manymatch/associate/neighbours.h"
+#include "manymatch/estimate.h"
 #include "manymatch/filter/gms.h"
-#include "manymatch/problems/homography/estimate.h"
-#include "manymatch/problems/relative_pose/estimate.h"
+#include "manymatch/problems/homography/problem.h"
+#include "manymatch/problems/relative_pose/problem.h"
 
 using namespace manymatch;
 

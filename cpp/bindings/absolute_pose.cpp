@@ -1,6 +1,6 @@
 // Absolute pose: the estimator, the exact score, the minimal solver and the derivatives.
 #include "estimate.h"
-#include "manymatch/problems/absolute_pose/estimate.h"
+#include "manymatch/problems/absolute_pose/problem.h"
 
 namespace manymatch {
 

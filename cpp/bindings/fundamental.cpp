@@ -1,6 +1,6 @@
 // Fundamental matrix: the estimator, the exact score, the minimal solver, and planes.
 #include "estimate.h"
-#include "manymatch/problems/fundamental/estimate.h"
+#include "manymatch/problems/fundamental/problem.h"
 
 namespace manymatch {
 

@@ -1,6 +1,6 @@
 // Homography: the estimator, the exact score, and the minimal solver.
 #include "estimate.h"
-#include "manymatch/problems/homography/estimate.h"
+#include "manymatch/problems/homography/problem.h"
 
 namespace manymatch {
 

@@ -2,7 +2,9 @@
 #include <limits>
 
 #include "estimate.h"
-#include "manymatch/problems/relative_pose/estimate.h"
+#include "manymatch/problems/relative_pose/problem.h"
+#include "manymatch/refine/refiner.h"
+#include "manymatch/score/scorers.h"
 #include "poses.h"
 
 namespace manymatch {

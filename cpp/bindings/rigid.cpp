@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "estimate.h"
-#include "manymatch/problems/rigid/estimate.h"
+#include "manymatch/problems/rigid/problem.h"
 
 namespace manymatch {
 

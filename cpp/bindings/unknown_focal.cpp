@@ -1,6 +1,6 @@
 // Relative pose with unknown focal lengths: the estimator, the exact score, and its parts.
 #include "estimate.h"
-#include "manymatch/problems/unknown_focal/estimate.h"
+#include "manymatch/problems/unknown_focal/problem.h"
 #include "poses.h"
 
 namespace manymatch {

@@ -322,7 +322,7 @@ void test_focal_lengths_of_samples() {
   }
   CHECK(below / total > 0.3 && below / total < 0.7 && last > 1.5);
   AbsolutePose best = truth;
-  const AbsolutePoseProblem near(scene.graph, data.near(best, 0));
+  const AbsolutePoseProblem near(scene.graph, AbsolutePoseProblem::data_near(data, best, 0));
   near.solve(samples, space, second);
   for (const AbsolutePose& pose : second.models) CHECK(std::abs(std::log(pose.f / 1.3)) < 0.2);
   CHECK_NEAR(problem.log_prior(best), -0.5 * std::pow(std::log(1.3) / sigma, 2), 1e-12);

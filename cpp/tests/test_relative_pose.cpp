@@ -290,7 +290,7 @@ void test_focal_refinement(Source& random) {
 
 // Focal lengths that are held go through the prior in equal steps, and leave known ones alone.
 void test_held() {
-  constexpr int kLast = UnknownFocalProblem::kRivals - 1;
+  constexpr int kLast = FocalPoints::kHeld - 1;
   const FocalPose model{{}, {0.8, 1.2}};
   for (int kind = 0; kind < 3; ++kind) {  // shared, the second unknown, both unknown
     const double parameters[] = {1.5, kind == 1 ? 0.0 : 0.5, 1.5, 0.5, kind == 0 ? 1.0 : 0.0};
@@ -306,7 +306,7 @@ void test_held() {
       CHECK_NEAR(moved.f[kind == 1 ? 1 : 0], expected, 1e-12);
       CHECK_NEAR(moved.f[0], kind == 1 ? 1.5 : expected, 1e-12);
       if (kind == 2) CHECK_NEAR(moved.f[1] / moved.f[0], 1.5, 1e-12);
-      CHECK_NEAR(held.way(moved), 0.0, 1e-9);
+      CHECK_NEAR(held.cost_of_holding(moved), 0.0, 1e-9);
       CHECK(moved.f[1] > before);
       before = moved.f[1];
     }

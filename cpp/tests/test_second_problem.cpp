@@ -4,7 +4,7 @@
 #include <set>
 
 #include "check.h"
-#include "manymatch/estimate.h"
+#include "manymatch/estimator.h"
 #include "translation.h"
 
 using namespace manymatch;

@@ -14,7 +14,7 @@ struct Named {
 };
 
 // Model m has the inliers of its row and is refined into `leads_to[m]`.
-class TableProblem {
+class TableProblem : public ProblemDefaults<TableProblem> {
  public:
   using Model = Named;
   struct Data {};

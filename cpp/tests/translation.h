@@ -23,7 +23,7 @@ struct TranslationData {
   double spoil = 0.0, spoil_polish = 0.0;
 };
 
-class TranslationProblem {
+class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem> {
  public:
   using Model = Shift;
   using Data = TranslationData;

@@ -3,7 +3,8 @@
 
 #include <set>
 
-#include "manymatch/problems/relative_pose/estimate.h"
+#include "manymatch/estimate.h"
+#include "manymatch/problems/relative_pose/problem.h"
 #include "two_view.h"
 
 struct Pair {

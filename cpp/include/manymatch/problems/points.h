@@ -1,4 +1,5 @@
-// Points of the two sides of a graph, two or three coordinates each.
+// Points of the two sides of a graph, with two or three coordinates each, and the base class of the
+// problems that are about points.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +11,22 @@
 
 #include "manymatch/aligned.h"
 #include "manymatch/graph.h"
+#include "manymatch/ransac/problem.h"
 #include "manymatch/refine/gathered_edges.h"
 #include "manymatch/refine/refine_arrays.h"
 
 namespace manymatch {
 
-// Points of the vertices of each side, by rows, and the inlier threshold in their unit. A problem
-// says how many coordinates they have (kDimension0, kDimension1). The arrays belong to the caller.
+// Points of the vertices of each side, by rows, and the inlier threshold in the same unit. The
+// problem defines how many coordinates a point has (kDimension0, kDimension1). The arrays belong to
+// the caller.
 struct VertexPoints {
   std::span<const double> x0, x1;
   double eps;
 };
 
-// The column in float32. Numbers beyond its range are clamped, which keeps the conversion defined;
-// problems do not screen in float32 then.
+// The column in float32. Numbers beyond the range of float32 are clamped, since converting them is
+// undefined; problems do not screen in float32 if there are such numbers.
 inline AlignedVector<float> to_float(const AlignedVector<double>& column) {
   static constexpr double kLimit = std::numeric_limits<float>::max();
   AlignedVector<float> out(column.size());
@@ -33,12 +36,12 @@ inline AlignedVector<float> to_float(const AlignedVector<double>& column) {
   return out;
 }
 
-// Points of all edges by columns, padded with NaN to a whole number of 64-edge words: an edge
-// without finite points, as the padding, is an outlier of every model.
+// Points of all edges by columns, padded with NaN to a whole number of 64-edge words. Edges without
+// finite points become NaN too. NaN makes an edge an outlier of every model.
 struct EdgePoints {
   AlignedVector<double> x0, y0, z0, x1, y1, z1;
   AlignedVector<float> x0f, y0f, z0f, x1f, y1f, z1f;
-  double largest0 = 1.0, largest1 = 1.0;  // bounds of the coordinates of each side, at least 1
+  double largest0 = 1.0, largest1 = 1.0;  // largest |coordinate| of each side, at least 1
 
   EdgePoints(const Graph& graph, const VertexPoints& points, int dimension0, int dimension1) {
     largest0 = take(graph.left, points.x0, dimension0, graph.words() * 64, {&x0, &y0, &z0});
@@ -63,7 +66,7 @@ struct EdgePoints {
 
   std::array<AlignedVector<double>*, 6> columns() { return {&x0, &y0, &z0, &x1, &y1, &z1}; }
 
-  // Fills the columns of one side; returns the largest coordinate.
+  // Fills the columns of one side; returns the largest |coordinate|, at least 1.
   static double take(const std::vector<int>& vertex, std::span<const double> points, int dimension,
                      std::size_t padded, const std::array<AlignedVector<double>*, 3>& columns) {
     double largest = 1.0;
@@ -88,14 +91,14 @@ struct RefineColumns {
   AlignedVector<double> x0, y0, z0, x1, y1, z1;  // z is empty where points have no third coordinate
   AlignedVector<double> r2;                      // room for the residuals
 
-  // Room for `padded` edges, of which `count` are to be set; the rest is zero.
+  // Makes room for `padded` edges. The caller sets the first `count`; the others are zero.
   void resize(std::size_t count, std::size_t padded, int dimension0 = 2, int dimension1 = 2) {
     for (auto* column : {&x0, &y0, &x1, &y1}) resize(*column, count, padded);
     if (dimension0 == 3) resize(z0, count, padded);
     if (dimension1 == 3) resize(z1, count, padded);
     if (r2.size() < padded) r2.resize(padded);
   }
-  // Takes the gathered edges, given the points of all edges.
+  // Copies the points of the gathered edges.
   void gather(const GatheredEdges& edges, const EdgePoints& all) {
     resize(edges.edges().size(), edges.padded(), all.z0.empty() ? 2 : 3, all.z1.empty() ? 2 : 3);
     for (std::size_t i = 0; i < edges.edges().size(); ++i) {
@@ -121,5 +124,38 @@ struct RefineColumns {
 };
 
 static_assert(kRefineLanes == GatheredEdges::kPadding, "weights are padded to whole vectors");
+
+// Base of a problem about points. P has the member
+//   int inliers_below(const Model&, double limit2, uint64_t* mask, double* r2) const
+// which finds the inliers whose squared residuals are below a limit, and writes all squared
+// residuals unless r2 is null.
+template <class P>
+class PointProblem : public ProblemDefaults<P> {
+ public:
+  // Kernels get pointers into the members.
+  PointProblem(const PointProblem&) = delete;
+  PointProblem& operator=(const PointProblem&) = delete;
+
+  const Graph& graph() const { return graph_; }
+  double eps() const { return eps_; }
+
+  int inliers(const auto& model, std::span<uint64_t> mask, std::span<double> r2) const {
+    return self().inliers_below(model, eps_ * eps_, mask.data(), r2.empty() ? nullptr : r2.data());
+  }
+  int within(const auto& model, double limit2, std::span<uint64_t> mask) const {
+    return self().inliers_below(model, limit2, mask.data(), nullptr);
+  }
+
+ protected:
+  PointProblem(const Graph& graph, const VertexPoints& points)
+      : graph_(graph), eps_(points.eps), points_(graph, points, P::kDimension0, P::kDimension1) {}
+
+  const Graph& graph_;
+  double eps_;
+  EdgePoints points_;
+
+ private:
+  const P& self() const { return static_cast<const P&>(*this); }
+};
 
 }  // namespace manymatch

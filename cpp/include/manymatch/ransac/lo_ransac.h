@@ -1,10 +1,11 @@
 // The robust loop: LO-RANSAC over a problem and a scorer (Algorithm 3; with a pool, stage 1 of
 // Algorithm 1).
 //
-// Iterations are sampled, solved and screened in batches, on all threads; what can matter is then
-// taken in iteration order by one thread, exactly as a plain loop would. A screened score is an
-// upper bound and thresholds only rise, so a hypothesis that is dropped early would have changed
-// nothing: the result is that of the plain loop in float64, for any number of threads.
+// All threads sample, solve and screen batches of iterations. The calling thread then takes the
+// surviving hypotheses in the order of their iterations, exactly as a plain loop would. Screening
+// computes an upper bound of the score, and the scores to beat only rise, so a hypothesis that is
+// dropped early would not have changed anything. The result is that of a plain loop in float64, for
+// any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -41,10 +42,10 @@ class LoRansac {
  public:
   using Model = typename P::Model;
 
-  // Draws that fail cost time; when they have cost this many steps in all, the search ends.
+  // The search ends when failed draws have cost this many steps in total.
   static constexpr int64_t kMaxWastedSteps = 20'000'000;
 
-  // `weighting` is that of local refinement.
+  // `weighting`: of the edges in local refinement.
   LoRansac(const P& problem, const Proposals& proposals, const Options& options,
            Weighting weighting, const std::function<S()>& make_scorer, Workers& workers,
            Interrupt& interrupt)
@@ -59,13 +60,13 @@ class LoRansac {
     bound_ = options.max_iterations;
   }
 
-  // Ends the search by the chance that a sample is clean, given the inliers of the best model,
-  // instead of the paper's rule.
+  // Replaces the paper's stopping rule: `clean_chance` gives the probability that a sample has no
+  // outlier, for the inliers of the best model.
   void stop_by(std::function<double(MaskView)> clean_chance) {
     clean_chance_ = std::move(clean_chance);
   }
 
-  // With a pool, every raw model is offered to it.
+  // Every raw model is offered to the pool, if there is one.
   SearchResult<Model> run(Pool<Model>* pool) {
     pool_ = pool;
     for (int64_t first = 0; !finished_;) {
@@ -77,7 +78,7 @@ class LoRansac {
       workers_.run(count, [&](int worker, int i) {
         explore(lanes_[at(worker)], first + i, batches_[at(i)]);
       });
-      if (interrupt_.poll()) {  // batches may be incomplete: take none of them
+      if (interrupt_.poll()) {  // batches may be incomplete: use none of them
         result_.interrupted = true;
         break;
       }
@@ -99,7 +100,7 @@ class LoRansac {
     std::vector<RawModel> raw_models;
     int64_t wasted;
   };
-  // What one thread works with.
+  // Scorer and buffers of one thread.
   struct Lane {
     Lane(const P& problem, const Proposals& proposals, S s)
         : scorer(std::move(s)),
@@ -122,9 +123,10 @@ class LoRansac {
     return std::min(options_.max_iterations, std::max(options_.min_iterations, bound_) + 1);
   }
 
-  // Batches that the threads take before their thresholds are renewed, from batch `first` on. One
-  // thread takes a single one. Several have to wait for each other at the end of a round, so they
-  // take more, and the more the less a threshold still moves; but never past the end of the loop.
+  // Number of batches, from batch `first` on, that run before the scores to beat are updated. A
+  // single thread takes one batch. Several threads wait for each other at the end of a round, so
+  // they take more: the more, the later in the search, since the scores to beat then hardly change.
+  // A round never runs past the end of the loop.
   int batches_of_round(int64_t first) const {
     const int64_t left = (end_of_loop() + kBatch - 1) / kBatch - first;
     if (workers_.size() == 1) return 1;
@@ -132,7 +134,8 @@ class LoRansac {
     return static_cast<int>(std::clamp<int64_t>(left, 1, std::clamp(first / 4, few, many)));
   }
 
-  // Whether a raw model of (at most) this value could enter the pool or pass the gate.
+  // Whether a raw model with this value, or an upper bound of it, can enter the pool or pass the
+  // gate.
   bool matters(const Value& value) const {
     return (pool_ && pool_->admits(value.score)) || S::gate(value, raw_best_);
   }
@@ -149,7 +152,8 @@ class LoRansac {
     return matters({lane.scorer.bound(lane.mask, needs_.score), count});
   }
 
-  // What a raw model needs to matter now. It only grows, so it may be a little old.
+  // Lowest score and fewest inliers with which a raw model can still matter. They only rise, so a
+  // stale value merely costs time.
   void update_needs() {
     needs_.score = raw_best_.score;
     if (pool_) needs_.score = std::min(needs_.score, pool_->full() ? pool_->worst_score() : -1.0);
@@ -163,7 +167,7 @@ class LoRansac {
     batch.raw_models.clear();
     batch.wasted = 0;
     if (&lane == &lanes_[0]) interrupt_.poll();
-    // An earlier batch has wasted too many steps: the search ends there.
+    // The search ends at an earlier batch, which has wasted too many steps.
     if (index > last_batch_) return;
     const int64_t first = index * kBatch;
     const int64_t last = std::min(first + kBatch, options_.max_iterations);
@@ -204,12 +208,12 @@ class LoRansac {
     }
   }
 
-  // Takes a batch in order; `next` is the iteration after it.
+  // Takes the raw models of a batch in order; `next` is the first iteration after the batch.
   void reduce(const Batch& batch, int64_t next) {
     for (const RawModel& raw : batch.raw_models) {
       if (raw.iteration >= end_of_loop()) break;
       take(raw);
-      result_.iterations = raw.iteration + 1;  // the bound may fall below what has run
+      result_.iterations = raw.iteration + 1;  // the bound may drop below the current iteration
     }
     wasted_ += batch.wasted;
     result_.iterations = std::max(result_.iterations, std::min(next, end_of_loop()));
@@ -243,7 +247,7 @@ class LoRansac {
     }
   }
 
-  // What the best model asks for.
+  // Number of iterations that the best model asks for.
   int64_t wanted_iterations() {
     if (!clean_chance_) {
       return iteration_bound(result_.value.inliers, static_cast<int64_t>(edges_), P::kSampleSize,
@@ -264,12 +268,12 @@ class LoRansac {
   std::function<double(MaskView)> clean_chance_;
   Pool<Model>* pool_ = nullptr;
   std::vector<Lane> lanes_;
-  Refiner<P> refiner_;  // of the calling thread
+  Refiner<P> refiner_;  // used by the calling thread only
   std::vector<Batch> batches_;
   RawBest raw_best_;
   Value needs_{-1.0, 0};
   int64_t bound_ = 0, wasted_ = 0;
-  std::atomic<int64_t> last_batch_{INT64_MAX};  // no later batch can count
+  std::atomic<int64_t> last_batch_{INT64_MAX};  // later batches are ignored
   bool finished_ = false;
   SearchResult<Model> result_;
 };

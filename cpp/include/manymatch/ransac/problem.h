@@ -1,13 +1,15 @@
-// What the estimator calls of a geometric problem, and nothing else. A type with these members can
-// be estimated by every method (estimate.h) without a change to the loop.
+// What the estimator needs from a geometric problem. Any type that derives from ProblemDefaults and
+// satisfies the concept Problem works with every method (estimator.h).
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "manymatch/graph.h"
+#include "manymatch/ransac/sampler.h"
 #include "manymatch/refine/gathered_edges.h"
 #include "manymatch/refine/levenberg_marquardt.h"
 #include "manymatch/refine/refine_arrays.h"
@@ -26,28 +28,57 @@ struct Solutions {
   }
 };
 
-// Samples that are drawn, solved and screened together.
+// Number of samples that are drawn, solved and screened together.
 constexpr int kBatch = 64;
+
+// The default of everything that a problem may change. Problem P derives from ProblemDefaults<P>
+// and redefines the members that differ.
+template <class P>
+struct ProblemDefaults {
+  // Method "auto" first looks at the best kConsideredEdges edges of each source, and searches with
+  // the kSearchedEdges of them that have the largest priors.
+  static constexpr std::size_t kConsideredEdges = 2048, kSearchedEdges = 384;
+  // If true, priors fall with the square root of the rank, since ranks say little.
+  static constexpr bool kWeakRanks = false;
+  // Share of the samples without outliers that give a model close to the right one. It is below 1
+  // if the problem draws parameters that the sample does not determine, such as a focal length.
+  static constexpr double kSampleChance = 1.0;
+
+  // The remaining members concern the last stage of "auto" (settle.h), except leads_elsewhere().
+  // Rounds of new samples, and samples per round.
+  static constexpr int kSettleRounds = 2, kSettleSamples = 128;
+  // Models from stage 2 that are measured, and those that are polished.
+  static constexpr std::size_t kSettleMeasured = 10, kSettleRefined = 5;
+  // Models per round that are polished although they are far from the best model.
+  static constexpr std::size_t kOtherPolished = 2;
+
+  // Prior of an edge as the last polish uses it.
+  static double polish_prior(double prior) { return prior; }
+  // Logarithm of the prior probability of a model, up to a constant.
+  double log_prior(const auto&) const { return 0.0; }
+  // Probability that a wrong edge is an inlier of a model, given the squared residuals of all edges
+  // in squared thresholds. `delta` is the option of that name.
+  static double chance_of_wrong_inlier(std::span<const double>, double delta) { return delta; }
+  // Data that draw the samples of a round of settling, given the best model so far.
+  template <class Data>
+  static Data data_near(const Data& data, const auto&, int) {
+    return data;
+  }
+  // Whether refining models a and b can lead to different optima.
+  static bool starts_apart(const auto& a, const auto& b) { return P::apart(a, b); }
+  // Whether a seed can lead to another optimum than a refined model with the same inliers. Stage 2
+  // refines such a seed too.
+  static bool leads_elsewhere(const auto&, const auto&) { return false; }
+  // Completes samples whose first edge is drawn; null: all edges are drawn.
+  std::unique_ptr<const SampleCompletion> completion() const { return nullptr; }
+  // Called at the end of settling; may choose another model (Settlement::replace_best).
+  static void conclude(auto&) {}
+};
 
 // A problem is built from a graph and its own data (`P::Data`: points by vertex, the threshold).
 // The estimator builds it several times, on parts of one graph: the vertices are the same, the
-// edges are fewer. Graph and data outlive the problem. All members are const and called by several
-// threads at once; what they write to is in the Workspace of a thread.
-//
-// A problem whose models have more parameters than a sample determines, such as a focal length,
-// draws the rest together with the sample. What the estimator asks of it then is optional: the
-// share of the samples for which that is close enough (P::kSampleChance), a logarithm of the prior
-// of a model (problem.log_prior), data that draw near a model (data.near), and how much more the
-// last stage looks at (P::kSettleRounds, P::kOtherPolished, P::starts_apart). Where the edges
-// hardly tell that parameter, seeds of the same inliers can be different models
-// (P::leads_elsewhere), and models with the parameter held at P::kRivals values (data.held,
-// P::loss, ...) are compared last.
-//
-// Other optional members of a problem: how many edges "auto" considers and searches with
-// (P::kConsideredEdges, P::kSearchedEdges), ranks that say little (P::kWeakRanks), the power of
-// the priors in the last polish (P::kPolishPriorPower), samples of a round of the last stage
-// (P::kSettleSamples), and whether the last stage measures how often a wrong edge is an inlier of
-// a model by chance (P::kMeasuresChance), which residuals in one dimension need.
+// edges are fewer. Graph and data outlive the problem. All members are const, and several threads
+// call them at once; each thread has its own Workspace for buffers.
 //
 // Residuals are in the unit of the threshold `eps()`. An edge is an inlier of a model if its
 // squared residual is below eps^2 and the problem's other conditions hold (such as positive
@@ -62,16 +93,15 @@ concept Problem =
              std::span<uint64_t> mask, std::span<double> r2, const GatheredEdges& edges, Loss loss,
              double scale2, int max_iterations) {
       { P::kSampleSize } -> std::convertible_to<int>;
-      // What a model is called in a message, such as "pose".
+      // The name of a model in messages, such as "pose".
       { P::kModelName } -> std::convertible_to<const char*>;
-      // "auto" polishes with edges up to so many thresholds away: the noise does not end there.
+      // "auto" polishes with edges up to this many thresholds away: noise exceeds the threshold.
       { P::kPolishReach } -> std::convertible_to<double>;
-      // Distances from a line, 1, from a point of an image, 2, or from one in space, 3.
+      // 1 for distances from a line, 2 from a point in an image, 3 from a point in space.
       { P::kResidualDimensions } -> std::convertible_to<int>;
-      // Whether two models are the same up to what a refinement changes.
+      // Whether two models differ by no more than a refinement changes.
       { P::same(fixed, fixed) } -> std::same_as<bool>;
-      // Whether they differ by more than models of minimal samples do which a refinement makes the
-      // same.
+      // Whether two models of minimal samples differ so much that refining them gives two models.
       { P::apart(fixed, fixed) } -> std::same_as<bool>;
       // Scale of Cauchy's loss in a polish, in thresholds.
       { P::kPolishScale } -> std::convertible_to<double>;
@@ -81,16 +111,16 @@ concept Problem =
       { problem.workspace() } -> std::same_as<typename P::Workspace>;
       // All models of up to kBatch samples of kSampleSize edges each, one sample after the other.
       problem.solve(samples, space, solutions);
-      // A superset of the inliers, quickly (and more loosely if it has fewer than `enough` edges).
-      // Returns the number of bits set.
+      // Finds a superset of the inliers quickly, and returns its size. If the superset has fewer
+      // than `enough` edges, it may be looser.
       { problem.screen(fixed, enough, mask) } -> std::same_as<int>;
       // The inliers, and the squared residuals of all edges unless r2 is empty. r2 has room for
       // whole words of edges; an undefined residual is NaN.
       { problem.inliers(fixed, mask, r2) } -> std::same_as<int>;
-      // The same with the limit of the squared residual given, without residuals.
+      // The same for another limit of the squared residual, and without residuals.
       { problem.within(fixed, limit2, mask) } -> std::same_as<int>;
-      // Minimises the weighted loss, at the given squared scale, over the given edges; it must
-      // leave a valid model.
+      // Minimises the weighted loss with the given squared scale over the given edges. The model
+      // stays valid.
       {
         problem.refine(model, edges, loss, scale2, max_iterations, space)
       } -> std::same_as<LmResult>;

@@ -1,5 +1,5 @@
-// Minimal samples: Algorithm 2 of the paper (1-to-1 within a sample), and uniform edges for CM.
-// They are drawn from all proposals or, for a share of the iterations, from some of them only.
+// Minimal samples: Algorithm 2 of the paper (1-to-1 within a sample), and uniform edges for CM. A
+// share of the iterations may draw from a subset of the edges only.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace manymatch {
 
-// Per thread: a permutation that every draw leaves as it found it.
+// Buffers of one thread: a permutation that every draw restores.
 struct SamplerScratch {
   std::vector<int> order;
   std::vector<int> swaps;
@@ -25,7 +25,7 @@ struct SamplerScratch {
 
 class ConstrainedSampler {
  public:
-  // Edges that may be drawn, in edge order.
+  // `proposals`: the edges that may be drawn, ascending.
   ConstrainedSampler(const Graph& graph, const std::vector<int>& proposals) : graph_(graph) {
     std::vector<int> position(at(graph.num0), -1);
     std::vector<int> count;
@@ -50,8 +50,8 @@ class ConstrainedSampler {
 
   int num_active() const { return static_cast<int>(start_.size()) - 1; }
 
-  // Chance that a drawn edge is an inlier: the mean over the left vertices of the share of inliers
-  // among their edges.
+  // Probability that a drawn edge is an inlier: the share of inliers among the edges of a left
+  // vertex, averaged over the left vertices.
   double inlier_chance(MaskView mask) const {
     double total = 0.0;
     for (std::size_t v = 0; v + 1 < start_.size(); ++v) {
@@ -71,10 +71,10 @@ class ConstrainedSampler {
     scratch.swaps.resize(scratch.order.size());
   }
 
-  // Left vertices in random order; at each, the first edge from a random start whose right vertex
-  // is free. The permutation is drawn only as far as it is needed, which has the same law.
-  // `wasted` counts the vertices looked at by attempts that failed; above `max_wasted` no further
-  // attempt is made. False if no sample was found.
+  // Visits left vertices in random order and takes, at each, the first edge from a random start
+  // whose right vertex is free. The permutation is drawn only as far as needed, which does not
+  // change the distribution. `wasted` counts the vertices that failed attempts visited; above
+  // `max_wasted` no further attempt is made. False if no sample was found.
   bool draw(Rng& rng, SamplerScratch& scratch, std::span<int> sample, int64_t* wasted,
             int64_t max_wasted = INT64_MAX) const {
     const int size = static_cast<int>(sample.size());
@@ -135,20 +135,21 @@ inline int matching_of_edges(const Graph& graph, const std::vector<int>& edges) 
   return MaximumMatching(graph).cardinality(mask);
 }
 
-// Completes a sample whose first edge is drawn, by edges that can hold together with it.
+// Completes a sample whose first edge is drawn: draws the others among the edges that can be true
+// together with it.
 class SampleCompletion {
  public:
   virtual ~SampleCompletion() = default;
-  // Draws the other edges among the `allowed` ones; false if there are none.
+  // Draws from the `allowed` edges; false if none fits.
   virtual bool complete(Rng& rng, MaskView allowed, std::span<int> sample) const = 0;
-  // Chance that they are inliers, given that the first one is.
+  // Probability that the completed edges are inliers, given that the first one is.
   virtual double clean_chance(MaskView allowed, MaskView inliers) const = 0;
 };
 
 class Proposals {
  public:
-  // The share of inliers of the best of many hypotheses is biased upwards, the more the fewer the
-  // vertices. It is lowered by so many of its standard deviations.
+  // The inlier share of the best of many hypotheses is biased upwards, more so with few vertices.
+  // This many of its standard deviations are subtracted.
   static constexpr double kBiasDeviations = 0.5;
 
   struct Scratch {
@@ -159,16 +160,17 @@ class Proposals {
   Proposals(const Graph& graph, std::vector<int> edges, bool uniform_edges)
       : edges_(std::move(edges)), uniform_edges_(uniform_edges), sampler_(graph, edges_) {}
 
-  // A share of the iterations draws from these edges only. The caller has seen that they hold a
-  // sample; the shares of all guides sum up to one at most.
+  // Draws a share of the samples from these edges only. They must contain a sample, and the shares
+  // of all guides must not sum to more than one.
   void guide(const Graph& graph, std::vector<int> edges, double share) {
     auto sampler = std::make_unique<ConstrainedSampler>(graph, edges);
     guides_.push_back({std::move(edges), std::move(sampler), share, {}});
   }
 
-  // Draws the first edge of a sample only, and lets the problem complete it. Comes after the
-  // guides.
+  // From now on only the first edge of a sample is drawn, and `completion` adds the others. Does
+  // nothing if it is null. Must be called after all guides are added.
   void complete_by(const Graph& graph, std::unique_ptr<const SampleCompletion> completion) {
+    if (!completion) return;
     completion_ = std::move(completion);
     const auto mask_of = [&](const std::vector<int>& edges) {
       Mask mask(graph.words(), 0);
@@ -187,7 +189,7 @@ class Proposals {
     return s;
   }
 
-  // The sample of an iteration; arguments as above.
+  // Draws the sample of an iteration; arguments as for ConstrainedSampler::draw.
   bool draw(uint64_t seed, int64_t iteration, Scratch& scratch, std::span<int> sample,
             int64_t* wasted, int64_t max_wasted = INT64_MAX) const {
     Rng rng(seed, static_cast<uint64_t>(iteration), Rng::kSample);
@@ -208,7 +210,7 @@ class Proposals {
                           : guide.sampler->draw(rng, scratch.guides[i], sample, wasted, max_wasted);
   }
 
-  // Chance that a sample has inliers only, taking its draws as independent.
+  // Probability that a sample has inliers only, if its draws were independent.
   double clean_chance(MaskView inliers, int size) const {
     double chance = 0.0, rest = 1.0;
     for (const Guide& guide : guides_) {
@@ -223,7 +225,7 @@ class Proposals {
     std::vector<int> edges;
     std::unique_ptr<ConstrainedSampler> sampler;
     double share;
-    Mask allowed;  // the edges, where samples are completed
+    Mask allowed;  // the edges as a mask, for the completion
   };
 
   double clean_chance(const ConstrainedSampler& sampler, MaskView allowed, MaskView inliers,
@@ -235,7 +237,8 @@ class Proposals {
                        : std::pow(first, size);
   }
 
-  // Guide of an iteration, their number for none.
+  // Index of the guide that an iteration draws from; the number of guides if it draws from all
+  // edges.
   std::size_t guide_of(uint64_t seed, int64_t iteration) const {
     if (guides_.empty()) return 0;
     double u = Rng(seed, static_cast<uint64_t>(iteration), Rng::kGuidance).uniform();

@@ -1,4 +1,5 @@
-// Stage 2: refine pooled seeds once, take the model whose inliers hold the best matching.
+// Stage 2: refines the pooled seeds once and chooses the model whose inliers have the best
+// matching.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +16,14 @@
 
 namespace manymatch {
 
-// A model and how much speaks for it.
+// A model and its support: how strongly the edges speak for it.
 template <class Model>
 struct SupportedModel {
   Model model;
   double support;
 };
 
-// What one thread refines seeds with; created when the thread gets its first seed.
+// Buffers with which one thread refines seeds; created when the thread gets its first seed.
 template <Problem P>
 struct SelectionLane {
   explicit SelectionLane(const P& problem)
@@ -54,8 +55,8 @@ class SelectionLanes {
   std::vector<std::unique_ptr<SelectionLane<P>>> lanes_;
 };
 
-// Stage 2 of Algorithm 1: every seed, the largest matching. Ties go to the larger raw score of
-// stage 1, then to the earlier insertion. The pool is not empty.
+// Stage 2 of Algorithm 1: refines every seed and chooses the largest matching. Ties go to the
+// larger raw score of stage 1, then to the earlier insertion. The pool must not be empty.
 template <Problem P>
 typename P::Model select_by_matching(const P& problem, const Pool<typename P::Model>& pool,
                                      Workers& workers, Interrupt& interrupt) {
@@ -87,15 +88,14 @@ typename P::Model select_by_matching(const P& problem, const Pool<typename P::Mo
   return refined[best];
 }
 
-// Stage 2 of method "auto": seeds that lead to a new model, the best supported one. The support of
-// a model is the weight of the heaviest matching of its inliers, or without weights the size of the
-// largest.
+// Stage 2 of method "auto": refines the seeds that lead to a new model and chooses the model with
+// the most support. The support of a model is the weight of the heaviest matching of its inliers;
+// without weights, the size of the largest matching.
 //
-// By definition seeds are taken one after the other, best raw score first: a seed whose inliers are
-// those of a model that was refined before is skipped. To use several threads, some seeds are
-// refined at once, and the decisions are then taken in order; a seed that turns out to repeat one
-// of the same round is dropped with its refinement. The result, and the number of refinements that
-// count, are those of one thread.
+// Seeds are taken in the order of their raw scores, best first. A seed that has about the same
+// inliers as an already refined model is skipped. Several threads refine a round of seeds at once;
+// the decisions are then made in order, and a seed that repeats a model of its own round is dropped
+// with its refinement. The result and the counted refinements are those of one thread.
 template <Problem P>
 class DistinctSelection {
  public:
@@ -103,11 +103,11 @@ class DistinctSelection {
 
   // A seed with at least this share of its inliers in common with a refined model repeats it.
   static constexpr double kRepeatedShare = 0.7;
-  // Seeds that several threads refine at once, each: enough to outweigh the wait at the end of a
-  // round, few enough that hardly one of them repeats another.
+  // Seeds per thread in a round: enough to outweigh the wait at the end of the round, few enough
+  // that a seed seldom repeats a model of its own round.
   static constexpr int kSeedsPerThread = 8;
 
-  // `weight` has one entry per edge, or none.
+  // `weight` has one entry per edge, or is empty.
   DistinctSelection(const P& problem, std::span<const double> weight, bool skip_repeated,
                     Workers& workers)
       : problem_(problem),
@@ -122,7 +122,7 @@ class DistinctSelection {
   // Mean share of the inliers of a seed that are inliers of the best model too.
   double agreement() const { return agreement_; }
 
-  // `found`, already refined, competes with the seeds; of equal ones the earlier wins.
+  // `found`, which is already refined, competes with the seeds. Ties go to the earlier model.
   Model run(const Model& found, const Pool<Model>& pool, Interrupt& interrupt) {
     auto seeds = pool.entries();
     std::sort(seeds.begin(), seeds.end(), [](const auto& a, const auto& b) {
@@ -181,7 +181,7 @@ class DistinctSelection {
   struct Refined {
     Model model;
     Mask inliers;
-    double support = 0.0, bound = 0.0;  // the bound of the support is no smaller
+    double support = 0.0, bound = 0.0;  // support <= bound
   };
 
   std::size_t words() const { return problem_.graph().words(); }
@@ -192,15 +192,12 @@ class DistinctSelection {
     return count;
   }
 
-  // Whether a seed repeats a refined model, of those from `first` on.
+  // Whether a seed repeats one of the refined models from number `first` on.
   bool repeats(const Model& seed, const Mask& inliers, int count, std::size_t first = 0) const {
     for (std::size_t i = first; i < taken_.size(); ++i) {
       if (common(inliers, taken_[i]) < kRepeatedShare * count) continue;
-      // Edges that do not tell two models apart do not make them one.
-      if constexpr (requires { P::leads_elsewhere(seed, seed); }) {
-        if (P::leads_elsewhere(seed, refined_[i].model)) continue;
-      }
-      return true;
+      // The edges may not distinguish two different models.
+      if (!P::leads_elsewhere(seed, refined_[i].model)) return true;
     }
     return false;
   }
@@ -215,7 +212,7 @@ class DistinctSelection {
   }
 
   void take(Refined& model) {
-    // One thread would have known the best of the models before it, and left it at the bound.
+    // A single thread would have known the best support so far and stopped at the bound.
     if (model.bound <= support_) model.support = model.bound;
     refined_.push_back({model.model, model.support});
     taken_.push_back(std::move(model.inliers));
@@ -226,8 +223,8 @@ class DistinctSelection {
     }
   }
 
-  // The support is the weight of the heaviest matching; or its bound, if that does not exceed the
-  // best.
+  // Computes the support: the weight of the heaviest matching, or only its upper bound if that does
+  // not exceed the best support so far.
   void weigh(Refined& model, std::vector<double>& heaviest_at) const {
     const Graph& graph = problem_.graph();
     for_each_bit(model.inliers, [&](int e) {

@@ -15,9 +15,9 @@ namespace {
 
 const AbsolutePoseKernels& pose_kernels() { return kernels<AbsolutePoseKernels>(); }
 
-// Cosine of 4 degrees; a tenth of the depth.
+// Cosine of 4 degrees; a tenth of the depth of the points.
 constexpr double kSameRotation = 0.99756405, kSameCentre = 0.1;
-// Of the logarithm of the focal lengths close to that of a model.
+// Standard deviation of the logarithm of focal lengths that are drawn near a model.
 constexpr double kNearFocal = 0.05;
 
 template <int N>
@@ -45,7 +45,7 @@ using FocalSystem = RobustSystem<kFocalParameters, AbsolutePose, ProjectionTerms
 
 // The edges, and the prior of the focal length as one more observation.
 struct SystemWithPrior : FocalSystem {
-  double information;  // of log f, in the unit of the cost
+  double information;  // inverse variance of log f, in the unit of the cost
 
   double linearise(const AbsolutePose& pose, double* upper, double* gradient) const {
     constexpr int kLast = kFocalParameters * (kFocalParameters + 1) / 2 - 1;
@@ -56,7 +56,7 @@ struct SystemWithPrior : FocalSystem {
   }
 };
 
-// Harmonic mean of the depths: what a step of the translation is measured by.
+// Harmonic mean of the depths, the unit of a step of the translation.
 double typical_depth(const AbsolutePose& pose, const RefineArrays& edges) {
   double sum = 0.0, total = 0.0;
   for (std::size_t i = 0; i < edges.padded; ++i) {
@@ -105,13 +105,14 @@ AbsolutePose perturb(const AbsolutePose& pose, const double* step, bool with_foc
   return moved;
 }
 
-AbsolutePoseData AbsolutePoseData::near(const AbsolutePose& pose, int) const {
-  AbsolutePoseData data = *this;
-  if (focal_sigma > 0.0) {
-    data.drawn_median = pose.f;
-    data.drawn_sigma = std::min(kNearFocal, focal_sigma);
+AbsolutePoseData AbsolutePoseProblem::data_near(const AbsolutePoseData& data,
+                                                const AbsolutePose& pose, int) {
+  AbsolutePoseData out = data;
+  if (data.focal_sigma > 0.0) {
+    out.drawn_median = pose.f;
+    out.drawn_sigma = std::min(kNearFocal, data.focal_sigma);
   }
-  return data;
+  return out;
 }
 
 LmResult refine_absolute_pose(AbsolutePose& pose, RefineColumns& columns,
@@ -140,12 +141,10 @@ LmResult refine_absolute_pose(AbsolutePose& pose, RefineColumns& columns,
 }
 
 AbsolutePoseProblem::AbsolutePoseProblem(const Graph& graph, const AbsolutePoseData& data)
-    : graph_(graph),
-      eps_(data.eps),
+    : PointProblem(graph, data),
       focal_sigma_(data.focal_sigma),
       drawn_median_(data.drawn_median),
-      drawn_sigma_(data.drawn_sigma),
-      points_(graph, data, kDimension0, kDimension1) {
+      drawn_sigma_(data.drawn_sigma) {
   AlignedVector<double> columns[4] = {points_.x1, points_.y1, points_.z1, points_.x1};
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
     const double largest =
@@ -161,7 +160,7 @@ AbsolutePoseProblem::AbsolutePoseProblem(const Graph& graph, const AbsolutePoseD
              points_.z1.data(), points_.x0f.data(), points_.y0f.data(), Xf_.data(),
              Yf_.data(),        Zf_.data(),         Wf_.data(),         graph.words(),
              points_.largest0};
-  // Squares of what the screen computes stay within the range of float.
+  // Beyond these limits the squares in the screen could exceed the range of float.
   screens_ = eps_ < 1e6 && points_.largest0 < 1e6;
 }
 
@@ -185,8 +184,8 @@ AbsolutePoseProblem::Workspace AbsolutePoseProblem::workspace() const {
   return space;
 }
 
-// The logistic law has about the shape of the normal one and longer tails, and its quantiles are a
-// logarithm.
+// The logistic distribution is close to the normal one, with longer tails, and its quantiles need
+// only a logarithm.
 double AbsolutePoseProblem::draw_focal(std::span<const int> sample, int place) const {
   uint64_t key = 0;
   for (int e : sample) {
@@ -244,19 +243,11 @@ int AbsolutePoseProblem::screen(const AbsolutePose& pose, int, std::span<uint64_
   return pose_kernels().screen(arrays_, P, eps_, mask.data());
 }
 
-int AbsolutePoseProblem::inliers(const AbsolutePose& pose, std::span<uint64_t> mask,
-                                 std::span<double> r2) const {
+int AbsolutePoseProblem::inliers_below(const AbsolutePose& pose, double limit2, uint64_t* mask,
+                                       double* r2) const {
   double P[12];
   projection_matrix(pose, P);
-  return pose_kernels().inliers(arrays_, P, eps_ * eps_, mask.data(),
-                                r2.empty() ? nullptr : r2.data());
-}
-
-int AbsolutePoseProblem::within(const AbsolutePose& pose, double limit2,
-                                std::span<uint64_t> mask) const {
-  double P[12];
-  projection_matrix(pose, P);
-  return pose_kernels().inliers(arrays_, P, limit2, mask.data(), nullptr);
+  return pose_kernels().inliers(arrays_, P, limit2, mask, r2);
 }
 
 LmResult AbsolutePoseProblem::refine(AbsolutePose& pose, const GatheredEdges& edges, Loss loss,

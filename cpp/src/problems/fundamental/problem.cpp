@@ -15,15 +15,20 @@ constexpr int kParameters = FactoredFundamental::kParameters;
 
 const FundamentalKernels& fundamental_kernels() { return kernels<FundamentalKernels>(); }
 
-// Distances of matrices of norm one below which two are the same, and above which they are apart.
+// Two matrices of norm one are the same below the first distance and apart above the second.
 constexpr double kSame = 0.1, kApart = 0.2;
 
-// A plane is looked for in so many triplets, and holds what is so many thresholds from it. If it
-// has this share of the inliers, so many pairs of other edges are tried to complete it.
+// Planes are taken from kTriplets triplets of edges. An edge belongs to a plane if it is within
+// kPlaneReach thresholds of it. If a plane has at least the share kPlaneShare of the inliers,
+// kCompletions pairs of edges off the plane are tried to find the epipole.
 constexpr int kTriplets = 24, kCompletions = 200;
 constexpr double kPlaneReach = 2.0, kPlaneShare = 0.3;
-// Key of the draws: a refinement is a function of the model and the edges alone.
+// Fixed seed of these draws: a refinement depends only on the model and the edges.
 constexpr uint64_t kPlaneKey = 0x706c616e65;
+// For chance_of_wrong_inlier, in thresholds: edges beyond kFirstWrong are wrong, and those between
+// kFirstWrong and kLastWrong give the density of wrong edges near the model. Since few edges say
+// little, kAssumedWrong edges that agree with delta are added.
+constexpr double kFirstWrong = 6.0, kLastWrong = 16.0, kAssumedWrong = 200.0;
 
 void cross(const double* a, const double* b, double* out) {
   for (int i = 0; i < 3; ++i) {
@@ -34,7 +39,7 @@ void cross(const double* a, const double* b, double* out) {
 
 double dot(const double* a, const double* b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
-// Scales to norm one; false if that is not possible.
+// Scales to norm one; false if the norm is zero or not finite.
 bool normalise(double* v, int size) {
   double norm2 = 0.0;
   for (int i = 0; i < size; ++i) norm2 += v[i] * v[i];
@@ -64,7 +69,7 @@ void null_vector(const double* A, double* out) {
   normalise(out, 3);
 }
 
-// Orthonormal columns, the last of which is given.
+// Completes a unit vector to three orthonormal columns; it becomes the last one.
 void frame_of(const double* last, double* Q) {
   double tangent[6];
   tangent_plane(last, tangent);
@@ -138,7 +143,7 @@ double distance2(const Fundamental& a, const Fundamental& b) {
 }
 
 // The homography of the plane through three correspondences, given F: H = A - e (X^-1 b)' with
-// A = [e]x F, X the three points of image 0 by rows, and b what moves A x0 onto x1 along e.
+// A = [e]x F, X the three points of image 0 by rows, and b such that A x0 - b e is x1 up to scale.
 bool plane_through(const Fundamental& model, const double (*x0)[3], const double (*x1)[3],
                    Homography& out) {
   double A[9], b[3];
@@ -212,8 +217,8 @@ FactoredFundamental FactoredFundamental::moved(const double* step) const {
 }
 
 void FactoredFundamental::derivatives(double (*out)[kParameters]) const {
-  // A rotation of Q1 about its first axis turns B1's second column towards e1, one about its second
-  // the first column away from it; likewise for Q0.
+  // A rotation of Q1 about its first axis turns the second column of B1 towards e1; a rotation
+  // about its second axis turns the first column away from e1. Likewise for Q0.
   double tangents[3][4], moved[9];
   sphere_tangents(M, tangents);
   for (int i = 0; i < 3; ++i) {
@@ -247,7 +252,7 @@ DominantPlane dominant_plane(const Fundamental& model, RefineColumns& columns, s
                              double eps2) {
   DominantPlane best;
   if (used < 4) return best;
-  // Transfer errors are found for whole vectors; those beyond `used` are not counted.
+  // The kernel computes transfer errors of whole vectors; those beyond `used` are ignored.
   const RefineArrays arrays = columns.arrays(std::span(columns.r2).first(columns.x0.size()));
   const HomographyKernels& planar = kernels<HomographyKernels>();
   const auto count_near = [&](const Homography& H) {
@@ -270,7 +275,7 @@ DominantPlane dominant_plane(const Fundamental& model, RefineColumns& columns, s
     if (count > best.count) best = {H, count};
   }
   if (best.count < 4) return best;
-  // Three points extrapolate badly: once more from all that are near.
+  // Three points extrapolate badly, so the plane is fitted again to all points near it.
   for (int round = 0; round < 2; ++round) {
     count_near(best.H);
     AlignedVector<double> near(columns.x0.size(), 0.0);
@@ -285,19 +290,29 @@ DominantPlane dominant_plane(const Fundamental& model, RefineColumns& columns, s
 }
 
 FundamentalProblem::FundamentalProblem(const Graph& graph, const VertexPoints& points)
-    : graph_(graph), eps_(points.eps), points_(graph, points, kDimension0, kDimension1) {
+    : PointProblem(graph, points) {
   arrays_ = {points_.x0.data(),  points_.y0.data(),  points_.x1.data(),
              points_.y1.data(),  points_.x0f.data(), points_.y0f.data(),
              points_.x1f.data(), points_.y1f.data(), graph.words()};
   // Lengths of (x, y, 1).
   const double length0 = std::sqrt(2.0 * points_.largest0 * points_.largest0 + 1.0);
   const double length1 = std::sqrt(2.0 * points_.largest1 * points_.largest1 + 1.0);
-  // x1' F x0 in float32: eight roundings of 2^-24 on terms that together are at most |x0| |x1|, and
-  // what rounding does to sqrt(den), times eps.
+  // Rounding errors in float32. x1' F x0: eight roundings of 2^-24 on terms whose absolute values
+  // sum to at most |x0| |x1|. sqrt(den): multiplied by eps.
   slack_ = 1.4e-6 * length0 * length1 + 1.5e-6 * eps_ * std::max(length0, length1);
-  // (e x x1) . (F x0): ten roundings on terms of at most 2 |x1| |x0|.
+  // (e x x1) . (F x0): ten roundings on terms whose absolute values sum to at most 2 |x1| |x0|.
   side_slack_ = 2.4e-6 * length0 * length1;
   screens_ = slack_ < 0.5 * eps_ && eps_ < 1e3 && length0 < 1e3 && length1 < 1e3;
+}
+
+double FundamentalProblem::chance_of_wrong_inlier(std::span<const double> squared, double delta) {
+  double near = delta * kAssumedWrong, wrong = kAssumedWrong;
+  for (const double r2 : squared) {
+    if (r2 <= kFirstWrong * kFirstWrong) continue;
+    wrong += 1.0;
+    if (r2 < kLastWrong * kLastWrong) near += 1.0 / (kLastWrong - kFirstWrong);
+  }
+  return std::max(delta, std::sqrt(delta * near / wrong));
 }
 
 bool FundamentalProblem::same(const Fundamental& a, const Fundamental& b) {
@@ -347,15 +362,9 @@ int FundamentalProblem::screen(const Fundamental& model, int enough,
                                       mask.data());
 }
 
-int FundamentalProblem::inliers(const Fundamental& model, std::span<uint64_t> mask,
-                                std::span<double> r2) const {
-  return fundamental_kernels().inliers(arrays_, model.F, model.e, eps_ * eps_, mask.data(),
-                                       r2.empty() ? nullptr : r2.data());
-}
-
-int FundamentalProblem::within(const Fundamental& model, double limit2,
-                               std::span<uint64_t> mask) const {
-  return fundamental_kernels().inliers(arrays_, model.F, model.e, limit2, mask.data(), nullptr);
+int FundamentalProblem::inliers_below(const Fundamental& model, double limit2, uint64_t* mask,
+                                      double* r2) const {
+  return fundamental_kernels().inliers(arrays_, model.F, model.e, limit2, mask, r2);
 }
 
 LmResult FundamentalProblem::refine(Fundamental& model, const GatheredEdges& edges, Loss loss,
@@ -373,7 +382,8 @@ LmResult FundamentalProblem::refine(Fundamental& model, const GatheredEdges& edg
   }
   Fundamental completed = model;
   if (!complete(completed, plane.H, space)) return result;
-  // What the completed matrix explains, all alike: the plane may hold edges that it does not.
+  // Refines the completed matrix on its own inliers with equal weights; they may differ from the
+  // gathered edges.
   const int count = within(completed, 5.0 * scale2, space.mask);
   columns.resize(at(count), (at(count) + kRefineLanes - 1) / kRefineLanes * kRefineLanes);
   space.weights.assign(columns.x0.size(), 0.0);
@@ -390,9 +400,9 @@ LmResult FundamentalProblem::refine(Fundamental& model, const GatheredEdges& edg
   return result;
 }
 
-// F = [e]x H for the plane's homography H: every edge off the plane has the epipole e on the line
-// through H x0 and x1, so that two of them give it. Tries pairs of such edges; false if none has
-// more inliers than `model`.
+// Given the homography H of a plane, F = [e]x H. For every edge off the plane the epipole e lies on
+// the line through H x0 and x1, so two such edges determine it. Tries pairs of edges; false if no
+// pair gives more inliers than `model` has.
 bool FundamentalProblem::complete(Fundamental& model, const Homography& plane,
                                   Workspace& space) const {
   space.off_plane.clear();

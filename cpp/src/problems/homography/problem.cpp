@@ -11,7 +11,7 @@ namespace manymatch {
 
 namespace {
 
-// A tenth of the square.
+// Largest difference of a coordinate of a moved corner of the square [-1, 1]^2.
 constexpr double kSameCorners = 0.2;
 
 const HomographyKernels& homography_kernels() { return kernels<HomographyKernels>(); }
@@ -40,7 +40,7 @@ struct HomographyTerms {
   }
 };
 
-// The parameters of an affine map are the first six.
+// The parameters of an affine map are the first six of the eight.
 constexpr int kAffineParameters = 6;
 struct AffineTerms : HomographyTerms {
   static void normal_equations(const RefineArrays& edges, const Homography& model, Loss loss,
@@ -155,16 +155,16 @@ bool direct_linear_transform(const RefineColumns& columns, std::span<const doubl
 }
 
 HomographyProblem::HomographyProblem(const Graph& graph, const VertexPoints& points)
-    : graph_(graph), eps_(points.eps), points_(graph, points, kDimension0, kDimension1) {
+    : PointProblem(graph, points) {
   arrays_ = {points_.x0.data(),  points_.y0.data(),  points_.x1.data(),  points_.y1.data(),
              points_.x0f.data(), points_.y0f.data(), points_.x1f.data(), points_.y1f.data(),
              graph.words(),      points_.largest0,   points_.largest1};
-  // Squares of what the screen computes stay within the range of float.
+  // Beyond these limits the squares in the screen could exceed the range of float.
   screens_ = eps_ < 1e6 && points_.largest0 < 1e6 && points_.largest1 < 1e6;
 }
 
 bool HomographyProblem::same(const Homography& a, const Homography& b) {
-  // Whether they move the corners of the square that holds all points to about the same places.
+  // Compares where the two move the corners of the square that contains all points.
   for (const double x : {-1.0, 1.0}) {
     for (const double y : {-1.0, 1.0}) {
       double moved[2][3];
@@ -226,15 +226,9 @@ int HomographyProblem::screen(const Homography& model, int enough, std::span<uin
   return homography_kernels().screen(arrays_, model.H, eps_, enough, mask.data());
 }
 
-int HomographyProblem::inliers(const Homography& model, std::span<uint64_t> mask,
-                               std::span<double> r2) const {
-  return homography_kernels().inliers(arrays_, model.H, eps_ * eps_, mask.data(),
-                                      r2.empty() ? nullptr : r2.data());
-}
-
-int HomographyProblem::within(const Homography& model, double limit2,
-                              std::span<uint64_t> mask) const {
-  return homography_kernels().inliers(arrays_, model.H, limit2, mask.data(), nullptr);
+int HomographyProblem::inliers_below(const Homography& model, double limit2, uint64_t* mask,
+                                     double* r2) const {
+  return homography_kernels().inliers(arrays_, model.H, limit2, mask, r2);
 }
 
 LmResult HomographyProblem::refine(Homography& model, const GatheredEdges& edges, Loss loss,

@@ -12,7 +12,7 @@ namespace {
 
 const RelativePoseKernels& pose_kernels() { return kernels<RelativePoseKernels>(); }
 
-// Cosines of 4 and 12 degrees: directions of translation are less exact than rotations.
+// Cosines of 4 and 12 degrees: translation directions are less accurate than rotations.
 constexpr double kSameRotation = 0.99756405, kSameDirection = 0.97814760;
 
 struct PoseTerms {
@@ -57,11 +57,7 @@ LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double>
 }
 
 RelativePoseProblem::RelativePoseProblem(const Graph& graph, const VertexPoints& points)
-    : graph_(graph),
-      eps_(points.eps),
-      points_(graph, points, kDimension0, kDimension1),
-      n0_(points_.x0),
-      n1_(points_.x1) {
+    : PointProblem(graph, points), n0_(points_.x0), n1_(points_.x1) {
   double largest0 = 1.0, largest1 = 1.0;
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
     const double a[2] = {points_.x0[e], points_.y0[e]}, b[2] = {points_.x1[e], points_.y1[e]};
@@ -83,8 +79,8 @@ RelativePoseProblem::RelativePoseProblem(const Graph& graph, const VertexPoints&
              points_.y1.data(), n1_.data(),         points_.x0f.data(), points_.y0f.data(),
              n0f_.data(),       points_.x1f.data(), points_.y1f.data(), n1f_.data(),
              graph.words()};
-  // x1' E x0 in float32: eight roundings of 2^-24 on terms that together are at most
-  // sqrt(2) |x0| |x1|, doubled; and what rounding does to sqrt(den), times eps.
+  // Rounding errors in float32. x1' E x0: eight roundings of 2^-24 on terms whose absolute values
+  // sum to at most sqrt(2) |x0| |x1|, doubled for safety. sqrt(den): multiplied by eps.
   slack_ = 1.4e-6 * largest0 * largest1 + 1.5e-6 * eps_ * std::max(largest0, largest1);
   screens_ = slack_ < 0.5 * eps_ && eps_ < 1e3 && largest0 < 1e3 && largest1 < 1e3;
 }
@@ -127,14 +123,9 @@ int RelativePoseProblem::screen(const Pose& pose, int enough, std::span<uint64_t
   return pose_kernels().screen(arrays_, {pose.R, pose.t}, eps_, slack_, enough, mask.data());
 }
 
-int RelativePoseProblem::inliers(const Pose& pose, std::span<uint64_t> mask,
-                                 std::span<double> r2) const {
-  return pose_kernels().inliers(arrays_, {pose.R, pose.t}, eps_ * eps_, mask.data(),
-                                r2.empty() ? nullptr : r2.data());
-}
-
-int RelativePoseProblem::within(const Pose& pose, double limit2, std::span<uint64_t> mask) const {
-  return pose_kernels().inliers(arrays_, {pose.R, pose.t}, limit2, mask.data(), nullptr);
+int RelativePoseProblem::inliers_below(const Pose& pose, double limit2, uint64_t* mask,
+                                       double* r2) const {
+  return pose_kernels().inliers(arrays_, {pose.R, pose.t}, limit2, mask, r2);
 }
 
 LmResult RelativePoseProblem::refine(Pose& pose, const GatheredEdges& edges, Loss loss,

@@ -11,16 +11,18 @@ namespace manymatch {
 
 namespace {
 
-// A quarter of the cube.
+// Largest difference of a coordinate of a moved corner of the cube [-1, 1]^3.
 constexpr double kSameCorners = 0.5;
-// Sides of a sample of inliers differ by two thresholds at most.
+// Side lengths of the two triangles of a sample may differ by this many thresholds: both ends of a
+// side can be off by one.
 constexpr double kSideTolerance = 2.0;
-// A triangle of a height of about the noise has any normal. Where the threshold is as large as the
-// cloud, so are the triangles.
+// Smallest height of a triangle, in thresholds: if the height is about the noise, the normal is
+// arbitrary. The second number bounds it in the unit of the clouds, for thresholds as large as the
+// clouds themselves.
 constexpr double kLeastHeight = 2.0, kMostLeastHeight = 0.05;
 
-// Lengths of a pair of edges in a sample of "auto", in thresholds: nearly all pairs of inliers, and
-// few by chance.
+// "auto" puts two edges into one sample if their lengths differ by less than this, in thresholds.
+// That keeps nearly all pairs of inliers and few others.
 constexpr double kPairTolerance = 1.0;
 
 double least_height(double eps) { return std::min(kLeastHeight * eps, kMostLeastHeight); }
@@ -40,7 +42,7 @@ void normal_equations_of(const double* sums, double scale, bool free_scale, doub
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) full[i][j] = (i == j ? square : 0.0) - moment[i][j];
     full[3 + i][3 + i] = sums[kSumW];
-    // Of the step, d moves by w x p, so that its product with a translation is p x.
+    // A rotation step w moves d by w x p, so the mixed terms with a translation are [p]x.
     const int j = (i + 1) % 3, k = (i + 2) % 3;
     full[i][3 + j] = -p[k];
     full[i][3 + k] = p[j];
@@ -76,7 +78,7 @@ struct TransformTerms {
   }
 };
 
-// A rotation close to R / scale, exactly orthonormal to the precision of the numbers.
+// Makes A / scale orthonormal to the precision of double.
 void orthonormalise(double* A, double scale) {
   double* r0 = A;
   double* r1 = A + 3;
@@ -96,7 +98,7 @@ void orthonormalise(double* A, double scale) {
   }
 }
 
-// Samples of edges that keep their distances to each other.
+// Draws edges that preserve the distances within a sample.
 class Completion : public SampleCompletion {
  public:
   Completion(const SpaceEdges& edges, std::size_t count, double eps) : words_(edges.words) {
@@ -119,7 +121,7 @@ class Completion : public SampleCompletion {
     return true;
   }
 
-  // Over some of the first edges, and all second ones.
+  // Averages over up to kMostFirst first edges, and over all second ones.
   double clean_chance(MaskView allowed_mask, MaskView inlier_mask) const override {
     constexpr int kMostFirst = 32;
     const uint64_t *allowed = allowed_mask.data(), *inliers = inlier_mask.data();
@@ -151,12 +153,13 @@ class Completion : public SampleCompletion {
     for (const uint64_t* mask : masks) word &= mask[w];
     return word;
   }
-  // Number of edges in all of the masks, and the one with a number among them.
+  // Number of edges that are in all of the masks.
   int count_in(Masks masks) const {
     int count = 0;
     for (std::size_t w = 0; w < words_; ++w) count += std::popcount(word_in(masks, w));
     return count;
   }
+  // The edge with a given number among them.
   int edge_in(Masks masks, int number) const {
     std::size_t w = 0;
     uint64_t word = word_in(masks, w);
@@ -167,7 +170,7 @@ class Completion : public SampleCompletion {
     for (; number > 0; --number) word &= word - 1;
     return static_cast<int>(w * 64) + std::countr_zero(word);
   }
-  // One of them, each equally likely; -1 if there is none.
+  // A random one of them, all equally likely; -1 if there is none.
   int draw_in(Rng& rng, Masks masks) const {
     const int count = count_in(masks);
     if (count == 0) return -1;
@@ -175,15 +178,14 @@ class Completion : public SampleCompletion {
   }
 
   std::size_t words_;
-  std::vector<uint64_t> rows_;  // of every edge, those that can be in a sample with it
+  std::vector<uint64_t> rows_;  // per edge: mask of the edges that can be in a sample with it
 };
 
 }  // namespace
 
 template <bool kFreeScale>
-std::unique_ptr<const SampleCompletion> TransformProblem<kFreeScale>::completion() const
-  requires(!kFreeScale)
-{
+std::unique_ptr<const SampleCompletion> TransformProblem<kFreeScale>::completion() const {
+  if constexpr (kFreeScale) return nullptr;
   return std::make_unique<Completion>(arrays_, graph_.num_edges(), eps_);
 }
 
@@ -235,12 +237,12 @@ LmResult refine_transform(Transform<kFreeScale>& transform, RefineColumns& colum
 
 template <bool kFreeScale>
 TransformProblem<kFreeScale>::TransformProblem(const Graph& graph, const VertexPoints& points)
-    : graph_(graph), eps_(points.eps), points_(graph, points, kDimension0, kDimension1) {
+    : PointProblem<TransformProblem>(graph, points) {
   arrays_ = {points_.x0.data(),  points_.y0.data(),  points_.z0.data(),  points_.x1.data(),
              points_.y1.data(),  points_.z1.data(),  points_.x0f.data(), points_.y0f.data(),
              points_.z0f.data(), points_.x1f.data(), points_.y1f.data(), points_.z1f.data(),
              graph.words(),      points_.largest0,   points_.largest1};
-  // Squares of what the screen computes stay within the range of float.
+  // Beyond these limits the squares in the screen could exceed the range of float.
   screens_ = eps_ < 1e6 && points_.largest0 < 1e6 && points_.largest1 < 1e6;
 }
 
@@ -301,21 +303,14 @@ void TransformProblem<kFreeScale>::solve(std::span<const int> samples, Workspace
 
 template <bool kFreeScale>
 int TransformProblem<kFreeScale>::screen(const Model& model, int, std::span<uint64_t> mask) const {
-  if (!screens_) return inliers(model, mask, {});
+  if (!screens_) return this->inliers(model, mask, {});
   return rigid_kernels().screen(arrays_, model, eps_, mask.data());
 }
 
 template <bool kFreeScale>
-int TransformProblem<kFreeScale>::inliers(const Model& model, std::span<uint64_t> mask,
-                                          std::span<double> r2) const {
-  return rigid_kernels().inliers(arrays_, model, eps_ * eps_, mask.data(),
-                                 r2.empty() ? nullptr : r2.data());
-}
-
-template <bool kFreeScale>
-int TransformProblem<kFreeScale>::within(const Model& model, double limit2,
-                                         std::span<uint64_t> mask) const {
-  return rigid_kernels().inliers(arrays_, model, limit2, mask.data(), nullptr);
+int TransformProblem<kFreeScale>::inliers_below(const Model& model, double limit2, uint64_t* mask,
+                                                double* r2) const {
+  return rigid_kernels().inliers(arrays_, model, limit2, mask, r2);
 }
 
 template <bool kFreeScale>

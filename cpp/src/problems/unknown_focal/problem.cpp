@@ -14,34 +14,34 @@ namespace {
 
 const UnknownFocalKernels& focal_kernels() { return kernels<UnknownFocalKernels>(); }
 
-// The logarithm of a focal length stays within so many standard deviations of its prior.
+// The logarithm of a focal length stays within this many standard deviations of its prior.
 constexpr double kMostDeviations = 4.0;
 // A logistic variable of scale 1 has this standard deviation.
 constexpr double kLogisticDeviation = 1.8137993642342178;
-// Standard deviations of the logarithm of focal lengths that are drawn near a model, in the first
-// round and later.
+// Standard deviations of the logarithm of focal lengths that are drawn near a model: in the first
+// such round, and later.
 constexpr double kNear = 0.3, kNearer = 0.1;
-// Focal lengths that differ by this, in logarithms, can lead to another optimum.
+// Focal lengths whose logarithms differ by more than this can lead to different optima.
 constexpr double kStartsApart = 0.1;
-// Weights of the prior, as a likelihood, in the choice among optima and in a refinement. Edges are
-// not independent: their support prefers one of two equal optima by several nats, against which
-// the prior has to count. In a refinement it has to keep what edges leave open, and not to move
-// what they say.
+// Weights of the log-prior in the choice among optima, and in a refinement. Edges are not
+// independent, so one of two equally good optima can have several nats more support than the other;
+// the prior needs weight against that. In a refinement it should only fix what the edges leave
+// open.
 constexpr double kSupportWeight = 4.0, kRefineWeight = 0.1;
-// Two cameras that see the same things seldom look in directions that differ by more than the
-// field of view less 20 degrees. Each degree beyond costs a nat; both are in radians here. With a
-// long focal length, cameras far around the scene explain nearly everything.
+// The optical axes of two cameras that see the same things seldom differ by more than the field of
+// view minus 20 degrees; each degree beyond costs a nat (both numbers are in radians). Without
+// this, models with long focal lengths and cameras far around the scene explain nearly everything.
 constexpr double kOverlap = 0.34906585, kNatsPerRadian = 57.29578;
-// So many nats of support make a model e times as likely where the spread of focal lengths is
-// concerned (as in estimate.h for alternatives).
+// Nats of support that make a model e times as likely in the spread of the focal lengths (the same
+// as for alternatives in estimator.h).
 constexpr double kNatsPerOdds = 16.0;
-// Largest loss, that of poses which differ by 10 degrees or more, in radians.
+// Largest loss: that of poses that differ by 10 degrees or more, in radians.
 constexpr double kMostLoss = 0.17453293;
-// Focal lengths that are held span so many standard deviations of the prior to either side. A
-// model loses about so many nats per unit of the logarithm on the way to one.
-constexpr double kHeldDeviations = 2.0, kNatsOfWay = 100.0;
-// Seeds whose focal lengths differ by this from those of a refined model, in logarithms, or whose
-// rotation does by more than 10 degrees, are refined too.
+// Held focal lengths span this many standard deviations of the prior to either side. A model loses
+// about kNatsPerHeld nats per unit of the logarithm when it is given another focal length.
+constexpr double kHeldDeviations = 2.0, kNatsPerHeld = 100.0;
+// A seed leads elsewhere if the logarithm of a focal length differs by more than this from that of
+// the refined model, or the rotation by more than 10 degrees (given as a cosine).
 constexpr double kLeadsElsewhere = 0.2;
 constexpr double kOtherRotation = 0.98480775;
 
@@ -63,13 +63,13 @@ struct FocalTerms {
   }
 };
 
-// The system of the parameters that are free: five of the pose and one or two focal lengths.
+// The system of the free parameters: five of the pose and up to two focal lengths.
 template <int N>
 struct FocalSystem {
   RobustSystem<kAll, FocalPose, FocalTerms> edges;
   const FocalPriors& priors;
-  double prior_weight;  // of a squared deviation of one sigma
-  int column[2];        // free parameter of the logarithm of each focal length, -1 if it is known
+  double prior_weight;  // cost of a deviation by one sigma
+  int column[2];        // number of the parameter for each focal length, -1 if it is known
 
   FocalSystem(const RobustSystem<kAll, FocalPose, FocalTerms>& system, const FocalPriors& all,
               double weight)
@@ -140,26 +140,27 @@ FocalPoints::FocalPoints(const VertexPoints& points, std::span<const double> par
       (p[4] != 0.0 && !(p[1] > 0.0 && p[0] == p[2] && p[1] == p[3]))) {
     throw std::invalid_argument(
         "parameters must be the median and the standard deviation of the logarithm of each focal "
-        "length, and whether they are one");
+        "length, and whether both cameras share one focal length");
   }
   priors = {{std::log(p[0]), std::log(p[2])}, {p[1], p[3]}, p[4] != 0.0};
   drawn = priors;
 }
 
-FocalPoints FocalPoints::near(const FocalPose& model, int round) const {
-  FocalPoints out = *this;
-  const int narrow = round - UnknownFocalProblem::kWideRounds;
+FocalPoints UnknownFocalProblem::data_near(const FocalPoints& points, const FocalPose& model,
+                                           int round) {
+  FocalPoints out = points;
+  const int narrow = round - kWideRounds;
   for (int side = 0; side < 2; ++side) {
-    if (narrow < 0 || !priors.unknown(side)) continue;
+    if (narrow < 0 || !points.priors.unknown(side)) continue;
     out.drawn.log_median[side] = std::log(model.f[side]);
-    out.drawn.sigma[side] = std::min(narrow == 0 ? kNear : kNearer, priors.sigma[side]);
+    out.drawn.sigma[side] = std::min(narrow == 0 ? kNear : kNearer, points.priors.sigma[side]);
   }
   return out;
 }
 
 FocalPoints FocalPoints::held(int k, const FocalPose& model) const {
   FocalPoints out = *this;
-  const double place = 2.0 * k / (UnknownFocalProblem::kRivals - 1) - 1.0;
+  const double place = 2.0 * k / (kHeld - 1) - 1.0;
   const int first = priors.unknown(0) ? 0 : 1;
   const double value = priors.log_median[first] + kHeldDeviations * priors.sigma[first] * place;
   for (int side = 0; side < 2; ++side) {
@@ -176,9 +177,9 @@ void FocalPoints::hold(FocalPose& model) const {
   for (int side = 0; side < 2; ++side) model.f[side] = std::exp(priors.log_median[side]);
 }
 
-double FocalPoints::way(const FocalPose& model) const {
-  return kNatsOfWay * (std::abs(std::log(model.f[0]) - priors.log_median[0]) +
-                       std::abs(std::log(model.f[1]) - priors.log_median[1]));
+double FocalPoints::cost_of_holding(const FocalPose& model) const {
+  return kNatsPerHeld * (std::abs(std::log(model.f[0]) - priors.log_median[0]) +
+                         std::abs(std::log(model.f[1]) - priors.log_median[1]));
 }
 
 LmResult refine_focal_pose(FocalPose& model, const FocalPriors& priors, RefineColumns& columns,
@@ -190,7 +191,7 @@ LmResult refine_focal_pose(FocalPose& model, const FocalPriors& priors, RefineCo
     total += w;
   }
   if (count == 0.0) return {};
-  // Noise is about the scale of Cauchy's loss, and half of that where others end.
+  // The noise is about the scale of Cauchy's loss, and half of where the other losses end.
   const double variance = loss == Loss::kCauchy ? eps2 : 0.25 * eps2;
   const double prior_weight = kRefineWeight * variance * total / (count * count);
   const RobustSystem<kAll, FocalPose, FocalTerms> edges{columns.arrays(weights), columns.r2, loss,
@@ -236,14 +237,14 @@ double UnknownFocalProblem::loss(const FocalPose& a, const FocalPose& b) {
 }
 
 void UnknownFocalProblem::note_spread(FocalPose& model,
-                                      const std::vector<SupportedModel<FocalPose>>& rivals) {
-  double most = rivals[0].support, total = 0.0, squares[2] = {0.0, 0.0};
-  for (const auto& rival : rivals) most = std::max(most, rival.support);
-  for (const auto& rival : rivals) {
-    const double weight = std::exp((rival.support - most) / kNatsPerOdds);
+                                      const std::vector<SupportedModel<FocalPose>>& models) {
+  double most = models[0].support, total = 0.0, squares[2] = {0.0, 0.0};
+  for (const auto& other : models) most = std::max(most, other.support);
+  for (const auto& other : models) {
+    const double weight = std::exp((other.support - most) / kNatsPerOdds);
     total += weight;
     for (int side = 0; side < 2; ++side) {
-      const double off = std::log(rival.model.f[side] / model.f[side]);
+      const double off = std::log(other.model.f[side] / model.f[side]);
       squares[side] += weight * off * off;
     }
   }
@@ -251,9 +252,7 @@ void UnknownFocalProblem::note_spread(FocalPose& model,
 }
 
 UnknownFocalProblem::UnknownFocalProblem(const Graph& graph, const FocalPoints& points)
-    : graph_(graph),
-      eps_(points.eps),
-      points_(graph, points, kDimension0, kDimension1),
+    : PointProblem(graph, points),
       priors_(points.priors),
       drawn_(points.drawn),
       largest_{0.0, 0.0} {
@@ -280,7 +279,7 @@ double UnknownFocalProblem::log_prior(const FocalPose& model) const {
 }
 
 double UnknownFocalProblem::log_overlap(const FocalPose& model) const {
-  double field = 0.0;  // mean of the two, between the farthest points
+  double field = 0.0;  // mean of the two fields of view, between the farthest points
   for (int side = 0; side < 2; ++side)
     field += std::atan(std::sqrt(largest_[side]) / model.f[side]);
   const double between = std::acos(std::clamp(model.pose.R[8], -1.0, 1.0));
@@ -296,7 +295,7 @@ void UnknownFocalProblem::draw(std::span<const int> sample, double* f) const {
   for (int side = 0; side < 2; ++side) {
     f[side] = std::exp(drawn_.log_median[side]);
     if (!drawn_.unknown(side)) continue;
-    // Logistic, which is close to normal with more in the tails.
+    // Logistic: close to normal, with longer tails.
     const double u = std::clamp(rng.uniform(), 1e-4, 1.0 - 1e-4);
     f[side] *= std::exp(drawn_.sigma[side] / kLogisticDeviation * std::log(u / (1.0 - u)));
     if (drawn_.shared) {
@@ -340,7 +339,7 @@ void UnknownFocalProblem::solve(std::span<const int> samples, Workspace& space,
 
 int UnknownFocalProblem::screen(const FocalPose& model, int enough,
                                 std::span<uint64_t> mask) const {
-  // As for known focal lengths (RelativePoseProblem): rounding of x1' E x0 and of sqrt(den).
+  // Rounding errors of x1' E x0 and sqrt(den), as in RelativePoseProblem.
   const double length0 = std::sqrt(largest_[0] + model.f[0] * model.f[0]);
   const double length1 = std::sqrt(largest_[1] + model.f[1] * model.f[1]);
   const double slack = 1.4e-6 * length0 * length1 + 1.5e-6 * eps_ * std::max(length0, length1);
@@ -350,15 +349,9 @@ int UnknownFocalProblem::screen(const FocalPose& model, int enough,
   return focal_kernels().screen(arrays_, views_of(model), eps_, slack, enough, mask.data());
 }
 
-int UnknownFocalProblem::inliers(const FocalPose& model, std::span<uint64_t> mask,
-                                 std::span<double> r2) const {
-  return focal_kernels().inliers(arrays_, views_of(model), eps_ * eps_, mask.data(),
-                                 r2.empty() ? nullptr : r2.data());
-}
-
-int UnknownFocalProblem::within(const FocalPose& model, double limit2,
-                                std::span<uint64_t> mask) const {
-  return focal_kernels().inliers(arrays_, views_of(model), limit2, mask.data(), nullptr);
+int UnknownFocalProblem::inliers_below(const FocalPose& model, double limit2, uint64_t* mask,
+                                       double* r2) const {
+  return focal_kernels().inliers(arrays_, views_of(model), limit2, mask, r2);
 }
 
 LmResult UnknownFocalProblem::refine(FocalPose& model, const GatheredEdges& edges, Loss loss,

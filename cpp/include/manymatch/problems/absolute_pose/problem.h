@@ -1,7 +1,8 @@
-// Pose of a camera in the world from three or more points of known position, and its focal length
-// where that is unknown.
+// Pose of a camera in the world from three or more points of known position, and optionally its
+// focal length.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,13 +15,13 @@
 
 namespace manymatch {
 
-// A point X of the world is R X + t in the frame of the camera and is seen at f times its first two
-// coordinates over the third. f is one where the focal length is known.
+// A point X of the world is Y = R X + t in the frame of the camera and projects to f (Y0, Y1) / Y2.
+// f is 1 if the focal length is known.
 struct AbsolutePose {
   double R[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
   double t[3] = {0, 0, 0};
   double f = 1.0;
-  double depth = 1.0;  // about that of the points it was found from
+  double depth = 1.0;  // typical depth of the points that it was computed from
 };
 
 // diag(f, f, 1) [R | t] by rows, as the kernels take it.
@@ -29,31 +30,29 @@ void projection_matrix(const AbsolutePose& pose, double* P);
 // seventh, used `with_focal`.
 AbsolutePose perturb(const AbsolutePose& pose, const double* step, bool with_focal);
 
-// Points of the image (x0) and of the world (x1). x0 is on the normalised plane; where the focal
-// length is unknown, on that of the median of its prior. `parameters` is nothing, or the standard
-// deviation of the logarithm of the focal length, 0 where it is known.
+// Points of the image (x0) and of the world (x1). x0 is on the normalised plane; if the focal
+// length is unknown, it is divided by the median of its prior. `parameters` is empty or holds the
+// standard deviation of the logarithm of the focal length, 0 if it is known.
 struct AbsolutePoseData : VertexPoints {
   explicit AbsolutePoseData(const VertexPoints& points, std::span<const double> parameters = {})
       : VertexPoints(points),
         focal_sigma(parameters.empty() ? 0.0 : parameters[0]),
         drawn_sigma(focal_sigma) {}
 
-  // The same with focal lengths of samples close to that of a model, for the last stage.
-  AbsolutePoseData near(const AbsolutePose& pose, int round) const;
-
   double focal_sigma;
-  // Focal lengths of samples: a median and the standard deviation of the logarithm.
+  // Distribution of the focal lengths drawn for samples: median, standard deviation of the
+  // logarithm.
   double drawn_median = 1.0, drawn_sigma;
 };
 
-// Levenberg-Marquardt over the edges with a positive weight; one weight per padded column. With
-// `focal_sigma` above 0 the focal length is refined too, and the logarithm of f is an observation
-// of 0 with that deviation; the noise of the image points is taken to be `noise`.
+// Levenberg-Marquardt over the edges with a positive weight; one weight per padded column. If
+// `focal_sigma` is above 0, the focal length is refined too, with a prior: log f is an observation
+// of 0 with that standard deviation. `noise` is the assumed noise of the image points.
 LmResult refine_absolute_pose(AbsolutePose& pose, RefineColumns& columns,
                               std::span<const double> weights, Loss loss, double eps2,
                               int max_iterations, double focal_sigma, double noise);
 
-class AbsolutePoseProblem {
+class AbsolutePoseProblem : public PointProblem<AbsolutePoseProblem> {
  public:
   using Model = AbsolutePose;
   using Data = AbsolutePoseData;
@@ -61,14 +60,14 @@ class AbsolutePoseProblem {
   static constexpr int kDimension0 = 2, kDimension1 = 3;
   static constexpr const char* kModelName = "pose";
   static constexpr double kPolishReach = 2.0;
-  // A threshold is about three standard deviations of the noise.
+  // The threshold is about three standard deviations of the noise.
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 2;
-  // Where a pose has hundreds of rank-one edges, others only add points of the map beside the right
-  // ones.
-  static constexpr double kPolishPriorPower = 4.0;
-  // By the angle between the rotations, and the distance of the centres over the depth of the
-  // points.
+  // A pose usually has hundreds of rank-one edges. Edges of higher ranks mostly add map points next
+  // to the right one, so the last polish nearly ignores them.
+  static double polish_prior(double prior) { return std::pow(prior, 4.0); }
+  // Compares the angle between the rotations, and the distance of the centres relative to the depth
+  // of the points.
   static bool same(const AbsolutePose& a, const AbsolutePose& b);
   static bool apart(const AbsolutePose& a, const AbsolutePose& b) { return !same(a, b); }
   struct Workspace {
@@ -78,31 +77,25 @@ class AbsolutePoseProblem {
   };
 
   AbsolutePoseProblem(const Graph& graph, const AbsolutePoseData& data);
-  // arrays_ points into the other members.
-  AbsolutePoseProblem(const AbsolutePoseProblem&) = delete;
-  AbsolutePoseProblem& operator=(const AbsolutePoseProblem&) = delete;
 
-  const Graph& graph() const { return graph_; }
-  double eps() const { return eps_; }
   Workspace workspace() const;
-  // Logarithm of the density of the focal length over that at the median.
+  // Log-density of the focal length, relative to the density at the median.
   double log_prior(const AbsolutePose& pose) const;
+  // Draws focal lengths close to that of the pose.
+  static AbsolutePoseData data_near(const AbsolutePoseData& data, const AbsolutePose& pose, int);
 
-  // An unknown focal length is drawn from its prior, for each sample by the sample and its place in
-  // the batch: places cover the prior evenly.
+  // Draws a focal length from its prior for each sample if it is unknown. It depends only on the
+  // sample and its place in the batch; the places cover the prior evenly.
   void solve(std::span<const int> samples, Workspace& space, Solutions<AbsolutePose>& out) const;
   int screen(const AbsolutePose& pose, int enough, std::span<uint64_t> mask) const;
-  int inliers(const AbsolutePose& pose, std::span<uint64_t> mask, std::span<double> r2) const;
-  int within(const AbsolutePose& pose, double limit2, std::span<uint64_t> mask) const;
+  int inliers_below(const AbsolutePose& pose, double limit2, uint64_t* mask, double* r2) const;
   LmResult refine(AbsolutePose& pose, const GatheredEdges& edges, Loss loss, double scale2,
                   int max_iterations, Workspace& space) const;
 
  private:
   double draw_focal(std::span<const int> sample, int place) const;
 
-  const Graph& graph_;
-  double eps_, focal_sigma_, drawn_median_, drawn_sigma_;
-  EdgePoints points_;
+  double focal_sigma_, drawn_median_, drawn_sigma_;
   AlignedVector<float> Xf_, Yf_, Zf_, Wf_;  // homogeneous, at most one
   AbsolutePoseEdges arrays_;
   bool screens_ = true;

@@ -24,8 +24,8 @@ struct Fundamental {
 };
 
 // F = B1 M B0', with the columns of B1 and B0 orthogonal to the two epipoles. Q1 = (B1, e1) and
-// Q0 = (B0, e0) are orthonormal, by rows, and M is 2x2 with norm one, so that rank two holds by
-// construction and nothing is singular where the two singular values of F are equal.
+// Q0 = (B0, e0) are orthonormal, by rows, and M is 2x2 with norm one. F has rank two by
+// construction, and the factors stay well defined if the two singular values of F are equal.
 struct FactoredFundamental {
   static constexpr int kParameters = 7;
   double Q1[9], Q0[9], M[4];
@@ -43,9 +43,9 @@ LmResult refine_fundamental(Fundamental& model, RefineColumns& columns,
                             std::span<const double> weights, Loss loss, double eps2,
                             int max_iterations);
 
-// The plane that explains most of the correspondences among those which F allows, as a homography
-// whose symmetric transfer error is below the threshold at `count` of them; found from triplets of
-// the first `used`, drawn by a fixed key.
+// The plane, among those compatible with F, that contains most of the first `used` correspondences:
+// a homography with symmetric transfer error below the threshold at `count` of them. Planes are
+// taken from triplets of correspondences, drawn with a fixed seed.
 struct DominantPlane {
   Homography H;
   int count = 0;
@@ -53,21 +53,26 @@ struct DominantPlane {
 DominantPlane dominant_plane(const Fundamental& model, RefineColumns& columns, std::size_t used,
                              double eps2);
 
-class FundamentalProblem {
+class FundamentalProblem : public PointProblem<FundamentalProblem> {
  public:
   using Model = Fundamental;
-  using Data =
-      VertexPoints;  // both images in one unit, best such that all points are within [-1, 1]
+  using Data = VertexPoints;  // same unit in both images; coordinates should be within [-1, 1]
   static constexpr int kSampleSize = 7;
   static constexpr int kDimension0 = 2, kDimension1 = 2;
   static constexpr const char* kModelName = "fundamental matrix";
   static constexpr double kPolishReach = 3.0;
   static constexpr double kPolishScale = 1.0;
   static constexpr int kResidualDimensions = 1;
-  // Two matrices of nearly the same inliers have epipoles far from each other: most wrong results
-  // were near a better matrix that too few samples in the last stage had missed.
+  // Matrices with nearly the same inliers can have epipoles far from each other. With fewer samples
+  // in the last stage, most wrong results had a better matrix nearby.
   static constexpr int kSettleRounds = 6, kSettleSamples = 512;
-  static constexpr bool kMeasuresChance = true;
+  // Stage 2 does not know the measured chance below, so the last stage looks at more models.
+  static constexpr std::size_t kSettleMeasured = 50, kSettleRefined = 25;
+  // Repeated structures in a row give wrong edges along the row, and a matrix whose epipolar lines
+  // follow it has many of them as inliers. They show as edges a little beyond the threshold, which
+  // are counted here. The count includes true edges that hit a neighbouring keypoint and so is too
+  // high; the result is its geometric mean with delta.
+  static double chance_of_wrong_inlier(std::span<const double> squared, double delta);
   static bool same(const Fundamental& a, const Fundamental& b);
   static bool apart(const Fundamental& a, const Fundamental& b);
   struct Workspace {
@@ -80,29 +85,21 @@ class FundamentalProblem {
   };
 
   FundamentalProblem(const Graph& graph, const VertexPoints& points);
-  // arrays_ points into the other members.
-  FundamentalProblem(const FundamentalProblem&) = delete;
-  FundamentalProblem& operator=(const FundamentalProblem&) = delete;
 
-  const Graph& graph() const { return graph_; }
-  double eps() const { return eps_; }
   Workspace workspace() const;
 
   void solve(std::span<const int> samples, Workspace& space, Solutions<Fundamental>& out) const;
   int screen(const Fundamental& model, int enough, std::span<uint64_t> mask) const;
-  int inliers(const Fundamental& model, std::span<uint64_t> mask, std::span<double> r2) const;
-  int within(const Fundamental& model, double limit2, std::span<uint64_t> mask) const;
-  // With the truncated loss, that is from a sample, a model most of whose inliers are on a plane is
-  // completed: samples of a plane say nothing of the epipole.
+  int inliers_below(const Fundamental& model, double limit2, uint64_t* mask, double* r2) const;
+  // With the truncated loss, that is for the model of a sample, also looks for a plane: if it holds
+  // many of the inliers, the epipole is determined anew from edges off the plane, since points on a
+  // plane do not determine it.
   LmResult refine(Fundamental& model, const GatheredEdges& edges, Loss loss, double scale2,
                   int max_iterations, Workspace& space) const;
 
  private:
   bool complete(Fundamental& model, const Homography& plane, Workspace& space) const;
 
-  const Graph& graph_;
-  double eps_;
-  EdgePoints points_;
   FundamentalEdges arrays_;
   double slack_ = 0, side_slack_ = 0;
   bool screens_ = true;

@@ -45,9 +45,9 @@ LmResult refine_affine(Homography& model, RefineColumns& columns, std::span<cons
 bool direct_affine(const RefineColumns& columns, std::span<const double> weights,
                    Homography& model);
 
-// A refinement that began at the direct linear transform: a function of the edges, their weights
-// and which of them were within the threshold, so that it need not be repeated. On pairs where
-// nearly all edges are inliers, thousands of samples ask for the same one.
+// A refinement that started from the direct linear transform. It depends only on the edges, their
+// weights and which of them were within the threshold, so its result can be reused. If nearly all
+// edges are inliers, thousands of samples lead to the same refinement.
 struct RememberedRefinement {
   std::vector<int> edges;
   AlignedVector<double> weights, inside;
@@ -57,17 +57,15 @@ struct RememberedRefinement {
   LmResult result;
 };
 
-class HomographyProblem {
+class HomographyProblem : public PointProblem<HomographyProblem> {
  public:
   using Model = Homography;
-  using Data =
-      VertexPoints;  // both images in one unit, best such that all points are within [-1, 1]
+  using Data = VertexPoints;  // same unit in both images; coordinates should be within [-1, 1]
   static constexpr int kSampleSize = 4;
   static constexpr int kDimension0 = 2, kDimension1 = 2;
   static constexpr const char* kModelName = "homography";
   static constexpr double kPolishReach = 2.0;
-  // The last polish: a threshold is about three standard deviations of the noise, and Cauchy's loss
-  // is at the scale of the noise.
+  // The threshold is about three standard deviations of the noise.
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 2;
   static bool same(const Homography& a, const Homography& b);
@@ -82,20 +80,14 @@ class HomographyProblem {
   };
 
   HomographyProblem(const Graph& graph, const VertexPoints& points);
-  // arrays_ points into the other members.
-  HomographyProblem(const HomographyProblem&) = delete;
-  HomographyProblem& operator=(const HomographyProblem&) = delete;
 
-  const Graph& graph() const { return graph_; }
-  double eps() const { return eps_; }
   Workspace workspace() const;
 
   void solve(std::span<const int> samples, Workspace& space, Solutions<Homography>& out) const;
   int screen(const Homography& model, int enough, std::span<uint64_t> mask) const;
-  int inliers(const Homography& model, std::span<uint64_t> mask, std::span<double> r2) const;
-  int within(const Homography& model, double limit2, std::span<uint64_t> mask) const;
-  // With the truncated loss, that is from a sample, it begins at the direct linear transform of the
-  // inliers where that is better.
+  int inliers_below(const Homography& model, double limit2, uint64_t* mask, double* r2) const;
+  // With the truncated loss, that is for the model of a sample, starts from the direct linear
+  // transform of the inliers if that is better.
   LmResult refine(Homography& model, const GatheredEdges& edges, Loss loss, double scale2,
                   int max_iterations, Workspace& space) const;
 
@@ -112,9 +104,6 @@ class HomographyProblem {
                      Workspace& space) const;
 
  private:
-  const Graph& graph_;
-  double eps_;
-  EdgePoints points_;
   HomographyEdges arrays_;
   bool screens_ = true;
 };

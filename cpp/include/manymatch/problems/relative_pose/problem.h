@@ -19,7 +19,7 @@ namespace manymatch {
 LmResult refine_pose(Pose& pose, RefineColumns& columns, std::span<const double> weights, Loss loss,
                      double eps2, int max_iterations);
 
-class RelativePoseProblem {
+class RelativePoseProblem : public PointProblem<RelativePoseProblem> {
  public:
   using Model = Pose;
   using Data = VertexPoints;  // on the normalised planes
@@ -30,7 +30,7 @@ class RelativePoseProblem {
   static constexpr double kPolishScale = 1.0;
   static constexpr int kResidualDimensions = 1;
   static bool same(const Pose& a, const Pose& b);
-  // The directions of translation of minimal samples say little.
+  // Compares rotations only: translation directions of minimal samples are too inaccurate.
   static bool apart(const Pose& a, const Pose& b);
   struct Workspace {
     std::unique_ptr<FivePointBatch> batch;
@@ -39,26 +39,17 @@ class RelativePoseProblem {
   };
 
   RelativePoseProblem(const Graph& graph, const VertexPoints& points);
-  // arrays_ points into the other members.
-  RelativePoseProblem(const RelativePoseProblem&) = delete;
-  RelativePoseProblem& operator=(const RelativePoseProblem&) = delete;
 
-  const Graph& graph() const { return graph_; }
-  double eps() const { return eps_; }
   static Workspace workspace();
 
   void solve(std::span<const int> samples, Workspace& space, Solutions<Pose>& out) const;
   int screen(const Pose& pose, int enough, std::span<uint64_t> mask) const;
-  int inliers(const Pose& pose, std::span<uint64_t> mask, std::span<double> r2) const;
-  int within(const Pose& pose, double limit2, std::span<uint64_t> mask) const;
+  int inliers_below(const Pose& pose, double limit2, uint64_t* mask, double* r2) const;
   LmResult refine(Pose& pose, const GatheredEdges& edges, Loss loss, double scale2,
                   int max_iterations, Workspace& space) const;
 
  private:
-  const Graph& graph_;
-  double eps_;
-  EdgePoints points_;
-  AlignedVector<double> n0_, n1_;  // per edge, padded
+  AlignedVector<double> n0_, n1_;  // 1 / |(x, y, 1)| per edge, padded
   AlignedVector<float> n0f_, n1f_;
   EdgeArrays arrays_;
   double slack_ = 0;

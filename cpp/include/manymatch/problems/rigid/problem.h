@@ -37,26 +37,27 @@ LmResult refine_transform(Transform<kFreeScale>& transform, RefineColumns& colum
                           int max_iterations);
 
 template <bool kFreeScale>
-class TransformProblem {
+class TransformProblem : public PointProblem<TransformProblem<kFreeScale>> {
  public:
   using Model = Transform<kFreeScale>;
-  // Both clouds in one unit where the scale is 1; each in a unit of its own, so that a scale near
-  // one is expected, where it is free.
+  // If the scale is fixed, both clouds are in the same unit. If it is free, each cloud has its own
+  // unit, chosen so that the expected scale is about 1.
   using Data = VertexPoints;
   static constexpr int kSampleSize = 3;
   static constexpr int kDimension0 = 3, kDimension1 = 3;
   static constexpr const char* kModelName = kFreeScale ? "similarity" : "rigid transform";
-  // Points of two scans lie beside each other, and the next candidate is as good a partner: all
-  // edges together are more precise than the likeliest, and those beyond the threshold less.
+  // The points of two scans do not coincide, so the next candidate is as good a partner: using all
+  // edges is more precise than using the likeliest only, but edges beyond the threshold do harm.
   static constexpr std::size_t kConsideredEdges = 16384;
-  // The first neighbour is right little more often than the fifth. Where the scale is free, more
-  // edges and weaker ranks let more wrong alignments in than they gain.
+  // The first neighbour is right only a little more often than the fifth. If the scale is free,
+  // more edges and weaker ranks admit more wrong alignments than they gain.
   static constexpr std::size_t kSearchedEdges = kFreeScale ? 384 : 512;
   static constexpr bool kWeakRanks = !kFreeScale;
   static constexpr double kPolishReach = 1.25;
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 3;
-  // Whether they move the corners of a cube about as large as the cloud to about the same places.
+  // Whether both move the corners of a cube of about the size of the cloud to about the same
+  // places.
   static bool same(const Model& a, const Model& b);
   static bool apart(const Model& a, const Model& b) { return !same(a, b); }
   struct Workspace {
@@ -66,33 +67,26 @@ class TransformProblem {
   };
 
   TransformProblem(const Graph& graph, const VertexPoints& points);
-  // arrays_ points into the other members.
-  TransformProblem(const TransformProblem&) = delete;
-  TransformProblem& operator=(const TransformProblem&) = delete;
 
-  const Graph& graph() const { return graph_; }
-  double eps() const { return eps_; }
   Workspace workspace() const;
 
   void solve(std::span<const int> samples, Workspace& space, Solutions<Model>& out) const;
   int screen(const Model& model, int enough, std::span<uint64_t> mask) const;
-  int inliers(const Model& model, std::span<uint64_t> mask, std::span<double> r2) const;
-  int within(const Model& model, double limit2, std::span<uint64_t> mask) const;
+  int inliers_below(const Model& model, double limit2, uint64_t* mask, double* r2) const;
   LmResult refine(Model& model, const GatheredEdges& edges, Loss loss, double scale2,
                   int max_iterations, Workspace& space) const;
 
-  // Draws the second and third edge of a sample among those whose lengths agree. Where the scale is
-  // free two lengths say nothing.
-  std::unique_ptr<const SampleCompletion> completion() const
-    requires(!kFreeScale);
+  // Draws the second and third edge of a sample among those that preserve distances; null if the
+  // scale is free, as distances then change.
+  std::unique_ptr<const SampleCompletion> completion() const;
 
-  // Which samples are solved, given the threshold.
+  // Which samples have a transform, for a threshold.
   static ThreePointLimits limits(double eps);
 
  private:
-  const Graph& graph_;
-  double eps_;
-  EdgePoints points_;
+  using PointProblem<TransformProblem>::graph_;
+  using PointProblem<TransformProblem>::eps_;
+  using PointProblem<TransformProblem>::points_;
   SpaceEdges arrays_;
   bool screens_ = true;
 };

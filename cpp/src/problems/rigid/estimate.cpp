@@ -1,8 +1,0 @@
-#include "manymatch/problems/rigid/estimate.h"
-
-namespace manymatch {
-
-template class Estimator<RigidProblem>;
-template class Estimator<SimilarityProblem>;
-
-}  // namespace manymatch
