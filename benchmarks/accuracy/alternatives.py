@@ -47,7 +47,7 @@ LIMIT_DEG = 5.0
 NATS_PER_ODDS = float(
     re.search(
         r"kNatsPerOdds = ([\d.]+)",
-        (Path(__file__).parents[2] / "cpp/include/manymatch/estimate.h").read_text("utf-8"),
+        (Path(__file__).parents[2] / "cpp/include/manymatch/estimator.h").read_text("utf-8"),
     )[1]
 )
 EDGES_OF_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

@@ -16,7 +16,8 @@ K = np.array([[FOCAL, 0.0, CENTRE[0]], [0.0, FOCAL, CENTRE[1]], [0.0, 0.0, 1.0]]
 
 _CORE = Path(__file__).parents[2] / "cpp"
 _FILES = (
-    "include/manymatch/estimate.h",
+    "include/manymatch/estimator.h",
+    "include/manymatch/ransac/problem.h",
     "include/manymatch/ransac/sampler.h",
     "include/manymatch/ransac/selection.h",
     "include/manymatch/score/priors.h",

@@ -225,12 +225,12 @@ class Settlement:
     def run(self, pose, refined):
         """From the polished pose and the refined ones of the selection."""
         self.look_at(pose)
-        refined = ranked(refined)[: int(settle("kMostMeasured"))]
+        refined = ranked(refined)[: int(constant("kSettleMeasured"))]
         refined = ranked([Supported(m.pose, self.bound(m.pose)) for m in refined])
-        for other in refined[: int(settle("kMostRefined"))]:
+        for other in refined[: int(constant("kSettleRefined"))]:
             self.consider(other.pose)
         self.look_at(self.best.pose)
-        for number in range(int(settle("kRounds"))):
+        for number in range(int(constant("kSettleRounds"))):
             self.explore(number)
             pose = self.best.pose
             for _ in range(int(settle("kPolishes"))):
@@ -249,7 +249,7 @@ class Settlement:
         before, others = self.best.pose, []
         for rank, found in enumerate(ranked(self.sample(scored, sampled, number))):
             if rank >= settle("kPolished"):
-                if len(others) == settle("kOtherPolished"):
+                if len(others) == constant("kOtherPolished"):
                     return
                 if not all(apart(found.pose, other) for other in [before, *others]):
                     continue
@@ -258,7 +258,7 @@ class Settlement:
 
     def sample(self, scored, sampled, number):
         """Poses of new samples with a quick score."""
-        count = int(settle("kSamples"))
+        count = int(constant("kSettleSamples"))
         drawn = [self.draw(sampled, number * count + i) for i in range(count)]
         ends = self.edges[[row for row in drawn if row is not None]]
         rays0, rays1 = unit_rays(self.x0)[ends[..., 0]], unit_rays(self.x1)[ends[..., 1]]
