@@ -15,7 +15,7 @@ from tests.support.synthetic_images import texture
 pytest.importorskip("cv2")
 Image = pytest.importorskip("PIL.Image")
 
-QUICK = ("--preset", "classic", "--max-keypoints", "400", "--max-iterations", "3000")
+QUICK = ("--preset", "classic", "--max-keypoints", "400", "--set", "max_iterations=3000")
 # From pixels of image 0 to pixels of image 1.
 AFFINE = np.array([[0.95, -0.12, 28.0], [0.1, 1.02, -6.0], [0.0, 0.0, 1.0]])
 PERSPECTIVE = np.vstack([AFFINE[:2], [2e-4, -1e-4, 1.0]])

@@ -1,53 +1,74 @@
-"""Flags made from dataclasses: all fields, types, and only what was given."""
+"""Flags of the commands: the usual settings as flags, all others by ``--set``, a short help."""
 
 import dataclasses
 import inspect
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from manymatch.associate.candidates import Association
-from manymatch.cli import batch, demo, match, solve
-from manymatch.cli.flags import setting_flags
-from manymatch.features.config import FeatureConfig
-from manymatch.matcher.config import MatcherConfig
-from manymatch.options import Options, setting
-from manymatch_lab.commands import eval as eval_module
+from manymatch.cli import align, batch, demo, match, pca, solve
+from manymatch.cli.flags import FLAGS, setting_flags
+from manymatch.matcher.config import SETTINGS, MatcherConfig
+from tests.support.command import one_sentence, run
 
-EVERY = (FeatureConfig, Association, Options)
-
-
-def names(*classes):
-    return {field.name for cls in classes for field in dataclasses.fields(cls)}
+LINES = 90  # two screens
 
 
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        (match, names(*EVERY) | {"method"}),
-        (batch, (names(*EVERY) | {"method"}) - {"threads"}),
-        (eval_module, (names(*EVERY) | {"method"}) - {"seed", "threads"}),
-        (solve, names(Options) | {"method", "max_edges", "threshold"}),
-        (demo, {"method", "seed", "precision"}),
+        (match, set(FLAGS)),
+        (align, set(FLAGS)),
+        (batch, set(FLAGS)),
+        (demo, {"method", "seed"}),
+        (solve, {"method", "seed", "threshold_px", "threshold", "max_edges"}),
+        (pca, {"descriptor", "longest", "layer", "debias"}),
     ],
 )
-def test_the_flags_of_a_command_are_the_fields_it_uses(module, expected):
+def test_usual_settings_are_flags(module, expected):
     flags = set(inspect.signature(module.run).parameters)
-    assert flags & (names(*EVERY) | {"method"}) == expected
+    assert flags & set(SETTINGS) == expected
     assert not {"settings", "runtime"} & flags
+
+
+@pytest.mark.parametrize("name", ["demo", "match", "batch", "align", "solve", "models", "pca"])
+def test_help_fits_on_two_screens(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    text = run(name, "--help").stdout
+    assert len(text.splitlines()) <= LINES
+    assert "Example: manymatch" in text
+    assert "--json" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "use"),
+    [
+        ("match", "--nms-radius", "nms_radius=VALUE"),
+        ("align", "--max-iterations", "max_iterations=VALUE"),
+        ("batch", "--no-gms", "gms=false"),
+        ("solve", "--pool-size", "pool_size=VALUE"),
+    ],
+)
+def test_setting_that_is_no_flag_is_refused_with_its_set_form(command, flag, use):
+    sentence = one_sentence(run(command, "a", flag, "4"), 2)
+    assert f"{command} has no option {flag}; use --set {use}" in sentence
+
+
+def test_set_help_lists_all_settings():
+    text = run("match", "a", "b", "--set", "help").stdout
+    assert all(name in text for name in SETTINGS)
 
 
 @pytest.fixture
 def given():
-    """A function that runs a command with all flags and returns what the command got."""
+    """Return a function that runs a command and returns the settings that it got."""
     app = typer.Typer()
     seen = {}
 
     @app.command()
-    @setting_flags(*EVERY)
+    @setting_flags()
     def show(settings, runtime):
         seen.update(settings=settings, runtime=runtime)
 
@@ -59,11 +80,10 @@ def given():
         return seen["settings"]
 
     invoke.seen = seen
-    invoke.help = lambda: CliRunner(env={"COLUMNS": "150"}).invoke(app, ["--help"]).stdout
     return invoke
 
 
-def test_nothing_is_given(given):
+def test_settings_that_are_not_given_are_absent(given):
     assert given() == {}
     assert given.seen["runtime"] == {"device": "auto", "offline": False, "cache": None}
     given("--device", "cpu", "--offline", "--cache", "x")
@@ -74,21 +94,15 @@ def test_nothing_is_given(given):
     ("arguments", "name", "value"),
     [
         (("--k", 3), "k", 3),
-        (("--q", 0.25), "q", 0.25),
+        (("--set", "q=0.25"), "q", 0.25),
         (("--seed", 0), "seed", 0),
-        (("--gms",), "gms", True),
-        (("--no-gms",), "gms", False),
-        (("--no-norm",), "norm", False),
-        (("--layer", 4), "layer", 4),
-        (("--layer", "none"), "layer", None),
-        (("--max-edges", "NONE"), "max_edges", None),
-        (("--threshold", 0.5), "threshold", 0.5),
-        (("--threshold-px", 2), "threshold_px", 2.0),
+        (("--set", "gms=true"), "gms", True),
+        (("--set", "max_edges=NONE"), "max_edges", None),
+        (("--threshold-px", 2), "threshold_px", 2),
         (("--threshold-px", "auto"), "threshold_px", "auto"),
         (("--threshold-px", "AUTO"), "threshold_px", "auto"),
         (("--set", "threshold_px=auto"), "threshold_px", "auto"),
-        (("--weights", "random"), "weights", "random"),
-        (("--disable", "ranks", "--disable", "polish"), "disable", ["ranks", "polish"]),
+        (("--set", "disable=ranks, polish"), "disable", ["ranks", "polish"]),
         (("--method", "cm"), "method", "cm"),
         (("--preset", "classic"), "preset", "classic"),
         (("--config", "a.toml"), "preset", Path("a.toml")),
@@ -100,23 +114,24 @@ def test_nothing_is_given(given):
         (("--set", 'disable=["ranks"]'), "disable", ["ranks"]),
     ],
 )
-def test_a_value_has_the_type_of_its_field(given, arguments, name, value):
+def test_value_has_the_type_of_its_field(given, arguments, name, value):
     settings = given(*arguments)
     assert settings == {name: value}
     assert type(settings[name]) is type(value)
 
 
 @pytest.mark.parametrize("preset", ["classic", "dinov3"])
-def test_what_is_given_overrides_the_preset_and_nothing_else_does(given, preset):
+def test_given_settings_override_the_preset(given, preset):
     base = MatcherConfig.of(preset)
     assert MatcherConfig.of(**given("--preset", preset)) == base
-    config = MatcherConfig.of(**given("--preset", preset, "--border", 9, "--keep", 7, "--q", 0.4))
+    changes = ("--k", 4, "--set", "border=9", "--set", "q=0.4")
+    config = MatcherConfig.of(**given("--preset", preset, *changes))
     assert config.sources[0].features == base.sources[0].features.replace(border=9)
-    assert config.sources[0].association == dataclasses.replace(base.sources[0].association, keep=7)
+    assert config.sources[0].association == dataclasses.replace(base.sources[0].association, k=4)
     assert config.options == base.options.replace(q=0.4)
 
 
-def test_what_is_given_overrides_a_file(given, tmp_path):
+def test_given_settings_override_a_file(given, tmp_path):
     MatcherConfig.of("classic", k=3, seed=5).save(tmp_path / "a.toml")
     config = MatcherConfig.of(**given("--config", tmp_path / "a.toml", "--seed", 6))
     assert (config.sources[0].association.k, config.options.seed) == (3, 6)
@@ -128,45 +143,10 @@ def test_what_is_given_overrides_a_file(given, tmp_path):
         (("--preset", "classic", "--config", "a.toml"), "must not be given together"),
         (("--set", "q"), "--set must be followed by name=value"),
         (("--set", "qq=3"), "--set must name one of .*got 'qq=3'"),
+        (("--set", "nms_radus=3"), "did you mean 'nms_radius'"),
         (("--set", "device=cpu"), "--set must name one of"),
     ],
 )
 def test_bad_settings_are_named(given, arguments, says):
     with pytest.raises(ValueError, match=says):
         given(*arguments)
-
-
-@dataclasses.dataclass(frozen=True)
-class Words:
-    """Settings that may be a word instead of a number."""
-
-    size: int | Literal["small", "large"] | None = setting(3, "A size.")
-    scale: float | Literal["auto"] = setting("auto", "A scale.")
-
-
-def test_a_setting_may_be_a_number_or_a_word():
-    app, seen = typer.Typer(), {}
-
-    @app.command()
-    @setting_flags(Words)
-    def show(settings):
-        seen.update(settings)
-
-    def invoke(*arguments):
-        seen.clear()
-        return CliRunner(env={"COLUMNS": "150"}).invoke(app, list(map(str, arguments)))
-
-    for text, value in (("5", 5), ("Large", "large"), ("none", None)):
-        assert invoke("--size", text, "--scale", 1).exit_code == 0
-        assert seen == {"size": value, "scale": 1.0}
-    for flag, text, want in (
-        ("--size", "huge", "a whole number or small or large or none"),
-        ("--size", "2.5", "a whole number or small or large or none"),
-        ("--scale", "none", "a number or auto"),
-    ):
-        result = invoke(flag, text)
-        assert result.exit_code == 2
-        assert f"it must be {want}, got '{text}'" in " ".join(result.output.split())
-    told = invoke("--help").stdout
-    assert "<float or auto>" in told
-    assert "<int or small or large or none>" in told

@@ -24,7 +24,7 @@ pytest.importorskip("cv2")
 Image = pytest.importorskip("PIL.Image")
 
 QUICK = ("--preset", "classic", "--max-keypoints", "300", "--longest", "360",
-         "--max-iterations", "3000")  # fmt: skip
+         "--set", "max_iterations=3000")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -345,7 +345,7 @@ def test_several_sources(photos, tmp_path):
         '[[sources]]\nname = "few"\ndetector = "sift"\nmax_keypoints = 40\nk = 1\n'
     )
     result = run(*images, "--out", out, "--config", table, "--longest", "360",
-                 "--max-iterations", "3000", "--format", "npz,h5,colmap-db")  # fmt: skip
+                 "--set", "max_iterations=3000", "--format", "npz,h5,colmap-db")  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "sift + native, sift + native" in result.stdout
     assert re.search(r"by source: sift-native [\d,]+ and [1-9]\d*, few", result.stdout)
@@ -378,8 +378,11 @@ def test_several_sources(photos, tmp_path):
         (("--source", "classic", "--preset", "classic"), "--source must not be given together"),
         (("--source", "classic", "--source", "classi"), "sources must be tables or among"),
         (("--preset", "fused", "--detector", "sift"), "detector must be set in its source where"),
-        (("--preset", "classic", "--matcher", "lightglue"), "'lightglue' must have the features"),
-        (("--preset", "classic", "--matcher", "glue"), "matcher must be one of nearest"),
+        (
+            ("--preset", "classic", "--set", "matcher=lightglue"),
+            "'lightglue' must have the features",
+        ),
+        (("--preset", "classic", "--set", "matcher=glue"), "matcher must be one of nearest"),
     ],
 )
 def test_sources_that_cannot_be_are_one_sentence(photos, tmp_path, arguments, words):

@@ -25,8 +25,8 @@ def pair(tmp_path):
 def test_every_layer_and_rank_is_a_column(pair, tmp_path):
     picture = tmp_path / "pca.png"
     result = run(
-        "pca", *pair, "--layer", "10,4", "--debias", "0,5", "--longest", 0, "--weights", "random",
-        "--out", picture, "--json",
+        "pca", *pair, "--layer", "10,4", "--debias", "0,5", "--longest", 0,
+        "--set", "weights=random", "--out", picture, "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
@@ -46,7 +46,7 @@ def test_it_says_when_there_is_no_position(pair, tmp_path):
         patch.setitem(vjepa.SIZES, name, vjepa.Size(64, 64, (1, 2, 3, 4)))
         result = run(
             "pca", *pair, "--descriptor", name, "--debias", 3, "--longest", 96,
-            "--weights", "random",
+            "--set", "weights=random",
             "--out", tmp_path / "pca.png",
         )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -64,7 +64,7 @@ def test_it_says_when_there_is_no_position(pair, tmp_path):
 )
 def test_bad_flags_are_named(pair, tmp_path, arguments, says):
     arguments = [*arguments, *(() if "--debias" in arguments else ("--debias", "1"))]
-    weights = ("--longest", 0, "--weights", "random", "--out", tmp_path / "pca.png")
+    weights = ("--longest", 0, "--set", "weights=random", "--out", tmp_path / "pca.png")
     assert re.search(says, one_sentence(run("pca", *pair, *arguments, *weights)))
     assert not (tmp_path / "pca.png").exists()
 

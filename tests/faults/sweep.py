@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 FILES, MEMORY = 1, 2
 MODES = {"once": 0, "from then on": 1, "killed": 2, "short write": 3}
 SETTINGS = ["--preset", "classic", "--max-keypoints", "60", "--set", "longest=96"]
-SETTINGS += ["--set", "min_iterations=50", "--set", "max_iterations=100", "--threads", "1"]
+SETTINGS += ["--set", "min_iterations=50", "--set", "max_iterations=100", "--set", "threads=1"]
 # What differs between two runs of one command.
 TIMES = ("seconds", "estimate_seconds")
 
@@ -39,7 +39,7 @@ def commands(images, place):
     first, second = sorted(images.glob("*.png"))[:2]
     out = ["--out", str(place / "out"), "--format", "npz,h5,colmap"]
     every = [*out[:-1], f"parquet,{out[-1]},colmap-db"]
-    batch = [part for part in SETTINGS if part not in ("--threads", "1")]
+    batch = SETTINGS
     cached = ["--cache", str(place / "cache")]
     return {
         "match": ["match", str(first), str(second), "--no-picture", *out, *SETTINGS],

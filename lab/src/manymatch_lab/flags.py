@@ -29,7 +29,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 from typer.models import ArgumentInfo, ParameterInfo
 
-from manymatch.cli.flags import word_form, words_of
 from manymatch.options import Options
 
 #: Mark of a parameter that takes the value of another one's flag, if there is one.
@@ -200,3 +199,28 @@ def _flag(kind: Any, name: str, default: Any, form: ParameterInfo) -> Flag:
             setattr(form, key, value)
         kind = plain
     return Flag(Annotated[kind, form], default)
+
+
+def words_of(hint: Any) -> list[str]:
+    """Return the words that a parameter may be instead of a value of its type."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return []
+    literals = (part for part in get_args(hint) if get_origin(part) is Literal)
+    return [word for part in literals for word in get_args(part)]
+
+
+def word_form(kind: type, words: list[str]) -> dict[str, Any]:
+    """Return the arguments of Typer's form for a number that may also be one of some words."""
+
+    def value(text: Any) -> object:
+        word = text.strip().lower() if isinstance(text, str) else text  # or a default
+        if word in words:
+            return word
+        try:
+            return kind(text)
+        except ValueError:
+            number = "a whole number" if kind is int else "a number"
+            wanted = " or ".join([number, *words])
+            raise typer.BadParameter(f"it must be {wanted}, got {text!r}") from None
+
+    return {"parser": value, "metavar": f"<{' or '.join([kind.__name__, *words])}>"}

@@ -22,7 +22,7 @@ from tools.street.__main__ import write_data_set
 
 # Names of files begin with what they are of.
 EASY = "synthetic-synthetic-easy"
-QUICK = ("--seeds", 2, "--limit", 3, "--max-iterations", 100, "--min-iterations", 50)
+QUICK = ("--seeds", 2, "--limit", 3, "--set", "max_iterations=100", "--set", "min_iterations=50")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,15 @@ def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("eval")
     for method in ("hcm-mcm", "mcm"):
         result = run(
-            "eval", "synthetic:easy", "--no-gms", "--method", method, "--out", folder, *QUICK
+            "eval",
+            "synthetic:easy",
+            "--set",
+            "gms=false",
+            "--method",
+            method,
+            "--out",
+            folder,
+            *QUICK,
         )
         assert result.exit_code == 0, result.output
     return folder
@@ -46,7 +54,17 @@ def test_table_and_files(out):
 
 
 def test_again_says_the_same_and_json_is_json(out):
-    arguments = ["eval", "synthetic:easy", "--no-gms", "--method", "hcm-mcm", "--out", out, *QUICK]
+    arguments = [
+        "eval",
+        "synthetic:easy",
+        "--set",
+        "gms=false",
+        "--method",
+        "hcm-mcm",
+        "--out",
+        out,
+        *QUICK,
+    ]
     record = json.loads(run(*arguments, "--json").stdout)
     errors = RunResult.load(out / "synthetic" / "synthetic-easy" / "hcm-mcm").errors
     (method,) = record["methods"].values()
@@ -87,7 +105,7 @@ def test_several_methods_each_see_what_they_want(tmp_path):
         assert record["methods"][method]["config"]["estimator"] == method
     # What is said is done, by every method.
     again = tmp_path / "gms"
-    run("eval", "synthetic:easy", "--out", again, *chosen, *QUICK, "--gms")
+    run("eval", "synthetic:easy", "--out", again, *chosen, *QUICK, "--set", "gms=true")
     assert front(again, "auto") == front(again, "hcm-mcm") == recorded(Association.paper())
 
 
@@ -135,7 +153,17 @@ def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch):
 
 
 def test_another_configuration_is_refused(out):
-    arguments = ["eval", "synthetic:easy", "--no-gms", "--method", "mcm", "--out", out, *QUICK]
+    arguments = [
+        "eval",
+        "synthetic:easy",
+        "--set",
+        "gms=false",
+        "--method",
+        "mcm",
+        "--out",
+        out,
+        *QUICK,
+    ]
     result = run(*arguments, "--threshold-px", "2")
     assert result.exit_code == 2
     assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
@@ -173,7 +201,7 @@ def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch,
 # --- What a newcomer has: a folder of images and a list ---------------------------------------
 
 FAST = ("--preset", "classic", "--max-keypoints", 200, "--set", "longest=240", "--seeds", 2)
-FAST += ("--max-iterations", 200, "--min-iterations", 50)
+FAST += ("--set", "max_iterations=200", "--set", "min_iterations=50")
 
 
 @pytest.fixture(scope="module")
@@ -443,7 +471,7 @@ def test_output_says_in_which_points_a_run_differs(tmp_path):
         "seeds 1 instead of 5",
         "synthetic-easy instead of the paper's sets",
     ]
-    given = ["--protocol", "paper", "--q", 0.4, "--seeds", 1, "--limit", 1, "--out", tmp_path]
+    given = ["--protocol", "paper", "--set", "q=0.4", "--seeds", 1, "--limit", 1, "--out", tmp_path]
     result = run("eval", "synthetic:easy", *given)
     sentence = f"Differs from the paper's protocol in: {', '.join(wanted)}."
     assert sentence in " ".join(result.stdout.split())

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from manymatch._validate import choice
-from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
     OK,
@@ -23,16 +22,14 @@ from manymatch.cli.console import (
 )
 from manymatch.cli.match import pair_folder
 from manymatch.estimate.homography import PLANAR_MODELS
-from manymatch.features.config import FeatureConfig
 from manymatch.io.files import output_folder
 from manymatch.matcher.align import align
-from manymatch.options import Options
 
 EXAMPLE = "Example: manymatch align visible.jpg thermal.jpg --model affine --out out/thermal"
 HINT = "two images with a relative pose are matched by: manymatch match IMAGE0 IMAGE1"
 
 
-@flags.setting_flags(FeatureConfig, Association, Options)
+@flags.setting_flags()
 def run(
     image0: Annotated[Path, typer.Argument(help="The image that stays as it is.")],
     image1: Annotated[Path, typer.Argument(help="The image that is warped onto it.")],

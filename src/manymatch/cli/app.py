@@ -81,6 +81,7 @@ def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
                 text = _paragraphs(module.run.__doc__ or "")
                 command = _command(name, module.run, help=text, epilog=module.EXAMPLE)
                 command.hint = getattr(module, "HINT", "")
+                command.settings = getattr(module.run, "settings", ())
             return name, command, rest
 
         def make_context(self, *arguments: Any, **settings: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._validate import choice, count
-from manymatch.associate.candidates import Association
 from manymatch.batch import CAMERA_PER
 from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, run_batch
 from manymatch.batch.runner import RunInterrupted
@@ -27,11 +26,9 @@ from manymatch.cli.console import (
     print_table,
     time_text,
 )
-from manymatch.features.config import FeatureConfig
 from manymatch.io.pairs import exhaustive_pairs, read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import RANK_ONE
-from manymatch.options import Options
 
 if TYPE_CHECKING:
     from manymatch.io.pairs import PairList
@@ -50,8 +47,7 @@ FormatOption = Annotated[
 ]
 
 
-# The workers decide about the threads of the estimator.
-@flags.setting_flags(FeatureConfig, Association, Options, exclude=("threads",))
+@flags.setting_flags()
 def run(
     pairs: Annotated[
         Path,
@@ -80,9 +76,8 @@ def run(
     cameras: Annotated[
         str | None,
         typer.Option(
-            help="For pairs without cameras: a COLMAP model, or one camera for all images, as in "
-            "manymatch match; by default the focal length is found, near that of EXIF if there is "
-            "one."
+            help="For pairs without cameras: a COLMAP model, or one camera for all images as in "
+            "manymatch match; by default focal lengths are found."
         ),
     ] = None,
     camera_per: flags.CameraPerOption = "pair",

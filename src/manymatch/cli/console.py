@@ -183,6 +183,9 @@ def _usage(error: Any) -> str:
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         given = error.option_name
+        yes, name = not given.startswith("--no-"), given.removeprefix("--").removeprefix("no-")
+        if (name := name.replace("-", "_")) in getattr(command, "settings", ()):
+            return f"{title} has no option {given}; use --set {name}={'VALUE' if yes else 'false'}"
         known = [name for part in command.params for name in (*part.opts, *part.secondary_opts)]
         # A letter stands for the first word that begins with it.
         letter = [name for name in known if len(given) == 2 and name.startswith(f"-{given}")]

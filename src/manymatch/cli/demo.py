@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._validate import count
-from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_json, print_plain, working
 from manymatch.cli.match import print_comparison
-from manymatch.features.config import FeatureConfig
 from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose
 from manymatch.geometry.pose_error import pose_error_deg
@@ -21,7 +19,6 @@ from manymatch.io.files import local_path, output_folder
 from manymatch.io.pairs import demo_pair
 from manymatch.matcher.matcher import Matcher
 from manymatch.matcher.result import RANK_ONE
-from manymatch.options import Options
 
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult
@@ -32,7 +29,7 @@ _RIGHT_DEG = 5.0
 _SIFT_KEYPOINTS = 6000
 
 
-@flags.setting_flags(FeatureConfig, Association, Options, only=("method", "seed", "precision"))
+@flags.setting_flags(only=("method", "seed"))
 def run(
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder for the photographs, pictures and the report.")

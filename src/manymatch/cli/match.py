@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch.associate.candidates import Association
 from manymatch.cli import flags
 from manymatch.cli.console import (
     OK,
@@ -25,11 +24,9 @@ from manymatch.cli.console import (
     working,
 )
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
-from manymatch.features.config import FeatureConfig
 from manymatch.io.files import name_end
 from manymatch.matcher.matcher import Matcher, image_names
 from manymatch.matcher.result import FORMATS, check_output, earlier_result
-from manymatch.options import Options
 
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult
@@ -41,7 +38,7 @@ _LABEL_BYTES = 80
 EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --with-rank-one"
 
 
-@flags.setting_flags(FeatureConfig, Association, Options)
+@flags.setting_flags()
 def run(
     image0: Annotated[
         Path,

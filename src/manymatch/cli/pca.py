@@ -36,13 +36,7 @@ EXAMPLE = (
 )
 
 
-@flags.setting_flags(
-    FeatureConfig,
-    only=(
-        *("descriptor", "norm", "probe", "longest", "enlarge", "resize", "patches", "weights"),
-        "precision",
-    ),
-)
+@flags.setting_flags(FeatureConfig, only=("descriptor", "longest"))
 def run(
     image0: Annotated[Path, typer.Argument(help="The first image.")],
     image1: Annotated[Path, typer.Argument(help="The second image.")],

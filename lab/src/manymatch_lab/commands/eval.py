@@ -22,10 +22,8 @@ from manymatch.cli.console import (
     print_plain,
     working,
 )
-from manymatch.features.config import FeatureConfig
 from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
 from manymatch.matcher.config import MatcherConfig
-from manymatch.options import Options
 from manymatch_lab.commands import protocol_flag
 from manymatch_lab.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch_lab.evaluate.protocol import PAPER, differences, protocol_sentence
@@ -44,8 +42,8 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
 
 
-# The pair and the repetition decide about the seed, the workers about the threads.
-@flags.setting_flags(FeatureConfig, Association, Options, exclude=("method", "seed", "threads"))
+# The pair and the repetition decide about the seed.
+@flags.setting_flags(only=set(flags.FLAGS) - {"method", "seed"})
 def run(
     sets: flags.Sets,
     root: flags.Root = None,
@@ -87,7 +85,7 @@ def run(
 ) -> None:
     """Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.
 
-    Without --gms or --no-gms every method gets its usual candidates: auto all of the cap, the
+    Without --set gms every method gets its usual candidates: auto all of the cap, the
     others those that pass the filter.
 
     With --protocol paper all settings are the paper's, apart from those that are given as flags. In
