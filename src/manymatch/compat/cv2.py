@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import float_array, int_array, refusal, require
-from manymatch.compat.rows import Rows, Solved, as_rows, make_options, original, rotation_vector
+from manymatch.compat.correspondences import (
+    Correspondences,
+    Solved,
+    bound,
+    correspondences,
+    make_options,
+    original,
+    rotation_vector,
+    switch,
+)
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
 from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
@@ -41,14 +50,7 @@ _FORMS: dict[str, tuple[str, ...]] = {
     ),
     "params": ("cameraMatrix1", "cameraMatrix2", "dist_coeff1", "dist_coeff2", "params", "mask"),
 }
-_FUNDAMENTAL: tuple[str, ...] = (
-    "method",
-    "ransacReprojThreshold",
-    "confidence",
-    "maxIters",
-    "mask",
-)
-_FUNDAMENTAL_SHORT: tuple[str, ...] = ("method", "ransacReprojThreshold", "confidence", "mask")
+_FUNDAMENTAL = ("method", "ransacReprojThreshold", "confidence", "maxIters", "mask")
 _AFFINE = (
     *("from_", "to", "inliers", "method", "ransacReprojThreshold", "maxIters", "confidence"),
     "refineIters",
@@ -91,16 +93,12 @@ def findEssentialMat(  # noqa: N802
     ----------
     points1, points2 : array_like
         Matched pixels, (N, 2), (N, 1, 2) or (1, N, 2); a point that occurs several times is one
-        keypoint with several candidates. With `edges`, the keypoints.
+        keypoint with several candidates. With `edges`, (E, 2) indices, best first, the keypoints.
     method : int
         cv2.RANSAC, cv2.USAC_MAGSAC and all others are method "auto" of this package, cv2.LMEDS with
         a threshold that is chosen by the noise.
     prob, threshold, maxIters
         Confidence, threshold in pixels (1 by default), limit of the iterations (10,000 by default).
-    edges : (E, 2) array_like, optional
-        Candidates as indices into the keypoints, best first.
-    rank : (E,) array_like, optional
-        Ranks of the rows.
 
     Returns
     -------
@@ -109,9 +107,9 @@ def findEssentialMat(  # noqa: N802
     mask : (N, 1) uint8 ndarray or None
         One for every row that agrees; None for fewer than five rows.
     """
-    rows = as_rows(points1, points2, edges, rank, _POINTS)
+    rows = correspondences(points1, points2, edges, rank, _POINTS)
     form = _form(args, kwargs)
-    given = _bound(_FORMS[form], args, kwargs)
+    given = bound(_FORMS[form], args, kwargs)
     if form == "focal":
         pp = float_array(given.get("pp", (0.0, 0.0)), "pp", "two numbers", (2,))
         same: Any = (given.get("focal", 1.0), given.get("focal", 1.0), *pp)
@@ -140,8 +138,8 @@ def recoverPose(  # noqa: N802
     form = _FORMS["cameraMatrix1"]
     names = (*_POINTS, *form[:4], "E", "R", "t", *form[4:])
     if "cameraMatrix1" in kwargs or len(args) >= 6 or np.shape(args[0] if args else 0) != (3, 3):
-        given = _bound(names, args, kwargs, needed=6)
-        rows = as_rows(given["points1"], given["points2"], edges, rank, _POINTS)
+        given = bound(names, args, kwargs, needed=6)
+        rows = correspondences(given["points1"], given["points2"], edges, rank, _POINTS)
         cameras = _two_cameras(given)
         solved = rows.solve(estimate_relative_pose, *cameras, options=_options(given))
         mask, pose = _column(solved), solved.estimate.pose
@@ -150,7 +148,7 @@ def recoverPose(  # noqa: N802
         E = pose.essential() / np.sqrt(2.0)
         return int(mask.sum()), E, np.array(pose.R), np.array(pose.t)[:, None], mask
     if edges is not None and len(args) >= 3:
-        rows = as_rows(args[1], args[2], edges, rank, _POINTS)
+        rows = correspondences(args[1], args[2], edges, rank, _POINTS)
         ends = rows.graph.edges[rows.edge_of_row]
         chosen = rows.graph.points0[ends[:, 0]], rows.graph.points1[ends[:, 1]]
         args = (args[0], *chosen, *args[3:])
@@ -158,19 +156,11 @@ def recoverPose(  # noqa: N802
     return tuple(package.recoverPose(*args, **kwargs))
 
 
-def findHomography(  # noqa: N802
-    srcPoints: ArrayLike,
-    dstPoints: ArrayLike,
-    method: Any = _ALL_POINTS,
-    ransacReprojThreshold: float = 3.0,
-    mask: Any = None,  # noqa: ARG001 - the original's
-    maxIters: int | None = None,
-    confidence: float = 0.995,
-    *,
-    params: Any = None,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> tuple[FloatArray | None, Mask]:
+@switch(
+    "srcPoints dstPoints method=0 ransacReprojThreshold=3.0 mask=None maxIters=None "
+    "confidence=0.995 * params=None"
+)
+def findHomography(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
     """Estimate a homography as both forms of ``cv2.findHomography`` do.
 
     Arguments are those of `findEssentialMat` without cameras; `ransacReprojThreshold` in pixels is
@@ -178,19 +168,13 @@ def findHomography(  # noqa: N802
     points. The other form is ``(srcPoints, dstPoints, params, mask)`` with a cv2.UsacParams.
     Returns ``(H, mask)`` with ``H[2, 2] = 1``; H is None where there is none.
     """
-    rows = as_rows(srcPoints, dstPoints, edges, rank, ("srcPoints", "dstPoints"))
-    if isinstance(method, int | np.integer) and method == _ALL_POINTS and params is None:
-        _check_no_candidates(rows, edges, method)
+    names, method = ("srcPoints", "dstPoints"), given.method
+    rows = correspondences(given.srcPoints, given.dstPoints, given.edges, given.rank, names)
+    if isinstance(method, int | np.integer) and method == _ALL_POINTS and given.params is None:
+        _check_no_candidates(rows, given.edges, method)
         package = require("cv2", "a fit to all points", "images")
-        return tuple(package.findHomography(srcPoints, dstPoints, _ALL_POINTS))
-    given = {
-        "method": method,
-        "ransacReprojThreshold": ransacReprojThreshold,
-        "maxIters": maxIters,
-        "confidence": confidence,
-        "params": params,
-    }
-    solved = rows.solve(estimate_homography, options=_options(given))
+        return tuple(package.findHomography(given.srcPoints, given.dstPoints, _ALL_POINTS))
+    solved = rows.solve(estimate_homography, options=_options(vars(given)))
     found = solved.estimate.homography
     return None if found is None else np.array(found), _column(solved)
 
@@ -205,10 +189,10 @@ def estimateAffine2D(  # noqa: N802
     the map is refined whatever refineIters says. Returns ``(A, inliers)`` with A (2, 3), None where
     there is none.
     """
-    usac = "params" in kwargs or (len(args) > 2 and hasattr(args[2], "randomGeneratorState"))
+    usac = _has_params(args, kwargs)
     names = ("pts1", "pts2", "params", "inliers") if usac else _AFFINE
-    given = _bound(names, args, kwargs, needed=2)
-    rows = as_rows(given[names[0]], given[names[1]], edges, rank, (names[0], names[1]))
+    given = bound(names, args, kwargs, needed=2)
+    rows = correspondences(given[names[0]], given[names[1]], edges, rank, (names[0], names[1]))
     given = {"ransacReprojThreshold": 3.0, "confidence": 0.99, **given}
     function = functools.partial(estimate_homography, model="affine")
     solved = rows.solve(function, options=_options(given))
@@ -232,12 +216,13 @@ def findFundamentalMat(  # noqa: N802
     cv2.FM_8POINT are OpenCV's fits to all points. Returns ``(F, mask)`` with ``F[2, 2] = 1``; F is
     None where there is none, and both are for fewer than seven rows.
     """
-    rows = as_rows(points1, points2, edges, rank, _POINTS)
-    with_limit = len(args) > 3 and isinstance(args[3], int | np.integer)
-    names = _FUNDAMENTAL if with_limit or "maxIters" in kwargs else _FUNDAMENTAL_SHORT
-    if "params" in kwargs or (args and hasattr(args[0], "randomGeneratorState")):
+    rows = correspondences(points1, points2, edges, rank, _POINTS)
+    fourth = args[3] if len(args) > 3 else None
+    with_limit = "maxIters" in kwargs or isinstance(fourth, int | np.integer)
+    names = tuple(name for name in _FUNDAMENTAL if with_limit or name != "maxIters")
+    if _has_params(args, kwargs):
         names = ("params", "mask")
-    given = _bound(names, args, kwargs)
+    given = bound(names, args, kwargs)
     if given.get("method") in _FITS:
         _check_no_candidates(rows, edges, given["method"])
         package = require("cv2", "a fit to all points", "images")
@@ -267,18 +252,11 @@ def solvePnPRansac(  # noqa: N802
     useExtrinsicGuess, iterationsCount, reprojectionError, confidence, inliers, flags)`` and
     ``(objectPoints, imagePoints, cameraMatrix, distCoeffs, rvec, tvec, inliers, params)``.
 
-    Parameters
-    ----------
-    objectPoints, imagePoints : array_like
-        Points of the world and pixels, row by row. A pixel that occurs several times is one
-        keypoint with several candidates, listed best first. With `edges`, points and keypoints.
-    iterationsCount, reprojectionError, confidence
-        Limit of the iterations (10,000 by default), threshold in pixels (8 by default) and
-        confidence (0.99 by default). A guess and the solver (`flags`) are not used.
-    edges : (E, 2) array_like, optional
-        Candidates as indices, (object point, image point), best first.
-    rank : (E,) array_like, optional
-        Ranks of the rows.
+    Points of the world and pixels are given row by row. A pixel that occurs several times is one
+    keypoint with several candidates. With `edges`, (E, 2) indices (object point, image point), best
+    first, they are points and keypoints. iterationsCount is the limit of the iterations (10,000 by
+    default), reprojectionError the threshold in pixels (8 by default), confidence is 0.99 by
+    default. A guess and the solver (`flags`) are not used.
 
     Returns
     -------
@@ -291,15 +269,15 @@ def solvePnPRansac(  # noqa: N802
     inliers : (M, 1) int32 ndarray or None
         Numbers of the rows that agree.
     """
-    usac = "params" in kwargs or any(hasattr(value, "randomGeneratorState") for value in args)
-    given = _bound(_PNP_USAC if usac else _PNP, args, kwargs)
+    usac = _has_params(args, kwargs)
+    given = bound(_PNP_USAC if usac else _PNP, args, kwargs)
     given = {"reprojectionError": 8.0, "confidence": 0.99, **given}
     flipped = None
     if edges is not None:
         want = "an (E, 2) array of indices or None"
         flipped = int_array(edges, "edges", want, (None, 2))[:, ::-1]
     names, sizes = ("imagePoints", "objectPoints"), (2, 3)
-    rows = as_rows(imagePoints, objectPoints, flipped, rank, names, sizes)
+    rows = correspondences(imagePoints, objectPoints, flipped, rank, names, sizes)
     camera = _camera(cameraMatrix, distCoeffs, "cameraMatrix")
     solved = rows.solve(estimate_absolute_pose, camera, options=_options(given))
     pose = solved.estimate.pose
@@ -312,9 +290,14 @@ def solvePnPRansac(  # noqa: N802
     return pose is not None, *matrix, turn[:, None], move[:, None], inliers
 
 
+def _has_params(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a function is called in its form with a cv2.UsacParams."""
+    return "params" in kwargs or any(hasattr(value, "randomGeneratorState") for value in args)
+
+
 def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Tell which form of findEssentialMat is called; `args` follow the points."""
-    if "params" in kwargs or any(hasattr(value, "randomGeneratorState") for value in args):
+    if _has_params(args, kwargs):
         return "params"
     matrices = [np.shape(value) == (3, 3) for value in args]
     if "cameraMatrix1" in kwargs or "cameraMatrix2" in kwargs or sum(matrices) > 1:
@@ -322,23 +305,10 @@ def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     return "cameraMatrix" if "cameraMatrix" in kwargs or any(matrices[:1]) else "focal"
 
 
-def _bound(
-    names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any], needed: int = 0
-) -> dict[str, Any]:
-    """Bind arguments to the names of one form of a function, of which the first are needed."""
-    given = dict(zip(names, args, strict=False))
-    wrong = [name for name in kwargs if name not in names or name in given]
-    given |= kwargs
-    missing = [name for name in names[:needed] if name not in given]
-    if wrong or missing or len(args) > len(names):
-        got = f"{wrong[0]} as well" if wrong else f"no {missing[0]}" if missing else "more"
-        raise ValueError(f"the arguments must be {', '.join(names)}, got {got}")
-    return given
-
-
 def _options(given: Mapping[str, Any]) -> Options:
     """Make options of the settings of any of the functions."""
-    params = given.get("params", given.get("method"))
+    params = given.get("params")
+    params = given.get("method") if params is None else params
     if params is not None and not isinstance(params, int | np.integer):
         if not hasattr(params, "randomGeneratorState"):
             raise refusal("method", "one of OpenCV's flags or a cv2.UsacParams", params)
@@ -394,7 +364,7 @@ def _camera(matrix: object, distortion: Any, name: str) -> Camera:
     return Camera("FULL_OPENCV", camera.width, camera.height, params, camera.skew)
 
 
-def _check_no_candidates(rows: Rows, edges: object, method: object) -> None:
+def _check_no_candidates(rows: Correspondences, edges: object, method: object) -> None:
     """Refuse a fit to all points where points have several candidates."""
     if edges is not None or len(rows.graph.points0) < len(rows.edge_of_row):
         wanted = "a robust one such as cv2.RANSAC for points with several candidates"

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import float_array
-from manymatch.compat.rows import (
+from manymatch.compat.correspondences import (
+    Correspondences,
     Info,
     Solved,
-    as_rows,
     checked_mapping,
+    correspondences,
     given_camera,
     installed,
     make_options,
     original,
     rotation_vector,
+    switch,
     unknown_focal,
 )
 from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate_absolute_pose
@@ -36,12 +38,9 @@ from manymatch.geometry.camera import Camera as _Camera
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike
-
     from manymatch._validate import FloatArray
     from manymatch.options import Options
 
-_TWO_VIEWS = ("points2D_1", "points2D_2")
 # Keys of `ransac_opt` that are fields of `Options`; PoseLib ignores keys that it does not know, and
 # so do we, also those of its own sampler and refinement.
 _FIELDS = {
@@ -51,6 +50,8 @@ _FIELDS = {
     "success_prob": "confidence",
     "seed": "seed",
 }
+# The key of the threshold of 2.0.5, its default and that of 3.0.
+_EPIPOLAR = ("max_epipolar_error", 1.0, 1.0)
 # Keys that only the nested options of PoseLib 3.0 have.
 _NESTED = ("ransac", "bundle", "max_error", "max_errors", "estimate_focal_length")
 
@@ -83,40 +84,23 @@ class _CameraPose:
         return np.asarray(-self.R.T @ self.t)
 
 
-def estimate_relative_pose(
-    points2D_1: ArrayLike,
-    points2D_2: ArrayLike,
-    camera1: object = None,
-    camera2: object = None,
-    ransac_opt: Mapping[str, Any] | None = None,
-    bundle_opt: Mapping[str, Any] | None = None,
-    initial_pose: object = None,  # noqa: ARG001 - the original's
-    *,
-    camera1_dict: object = None,
-    camera2_dict: object = None,
-    opt: Mapping[str, Any] | None = None,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> tuple[Any, Info]:
+@switch(
+    "points2D_1 points2D_2 camera1=None camera2=None ransac_opt=None bundle_opt=None "
+    "initial_pose=None * camera1_dict=None camera2_dict=None opt=None"
+)
+def estimate_relative_pose(given: Any) -> tuple[Any, Info]:
     """Estimate the relative pose of two cameras as ``poselib.estimate_relative_pose`` does.
 
     Parameters
     ----------
     points2D_1, points2D_2 : (N, 2) array_like
-        Matched pixels; a point that occurs several times is one keypoint with several candidates.
-        With `edges`, the keypoints.
+        Matched pixels.
     camera1, camera2 : dict or poselib.Camera
         The cameras; ``camera1_dict`` and ``camera2_dict`` are other names of them.
     ransac_opt : dict
         Of it max_epipolar_error in pixels, max_iterations, min_iterations, success_prob,
-        dyn_num_trials_mult and seed are used. Or the nested options of PoseLib 3.0, also as `opt`:
-        ``{"max_error": ..., "ransac": {...}}``.
-    bundle_opt, initial_pose
-        Are not used: the refinement is that of this package.
-    edges : (E, 2) array_like, optional
-        Candidates as indices into the keypoints, best first.
-    rank : (E,) array_like, optional
-        Ranks of the rows.
+        dyn_num_trials_mult and seed are used; bundle_opt and initial_pose are not. Or the nested
+        options of PoseLib 3.0, also as `opt`: ``{"max_error": ..., "ransac": {...}}``.
 
     Returns
     -------
@@ -126,26 +110,19 @@ def estimate_relative_pose(
         refinements, iterations, num_inliers, inlier_ratio, model_score, inliers: a list with one
         bool for each row. ``info.estimate`` is the `Estimate`.
     """
-    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
-    first = given_camera(camera1 if camera1_dict is None else camera1_dict, "camera1")
-    second = given_camera(camera2 if camera2_dict is None else camera2_dict, "camera2")
-    options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
-    solved = rows.solve(_estimate_relative_pose, first, second, options=options)
-    return _camera_pose(solved.estimate), _info(solved)
+    rows, options = _two_views(given), _options(given, _EPIPOLAR)[0]
+    first = given.camera1 if given.camera1_dict is None else given.camera1_dict
+    second = given.camera2 if given.camera2_dict is None else given.camera2_dict
+    cameras = given_camera(first, "camera1"), given_camera(second, "camera2")
+    solved = rows.solve(_estimate_relative_pose, *cameras, options=options)
+    return _camera_pose(solved.estimate.pose), _info(solved)
 
 
-def estimate_shared_focal_relative_pose(
-    points2D_1: ArrayLike,
-    points2D_2: ArrayLike,
-    pp: ArrayLike = (0.0, 0.0),
-    ransac_opt: Mapping[str, Any] | None = None,
-    bundle_opt: Mapping[str, Any] | None = None,
-    initial_image_pair: object = None,  # noqa: ARG001 - the original's
-    *,
-    opt: Mapping[str, Any] | None = None,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> tuple[Any, Info]:
+@switch(
+    "points2D_1 points2D_2 pp=(0.0,0.0) ransac_opt=None bundle_opt=None initial_image_pair=None "
+    "* opt=None"
+)
+def estimate_shared_focal_relative_pose(given: Any) -> tuple[Any, Info]:
     """Estimate a relative pose and the focal length that two images share.
 
     As ``poselib.estimate_shared_focal_relative_pose``. Arguments are those of
@@ -153,76 +130,48 @@ def estimate_shared_focal_relative_pose(
     poselib.ImagePair with pose, camera1 and camera2; where nothing was found, the cameras have the
     focal length that is usual for the size of the images.
     """
-    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
-    centre = float_array(np.ravel(pp), "pp", "the two coordinates of the principal point", (2,))
-    options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
+    want = "the two coordinates of the principal point"
+    centre = float_array(np.ravel(given.pp), "pp", want, (2,))
+    rows, options = _two_views(given), _options(given, _EPIPOLAR)[0]
     plain = _Camera("SIMPLE_PINHOLE", None, None, (1.0, *centre))
-    points = np.concatenate([rows.graph.points0, rows.graph.points1])
-    camera = unknown_focal(plain, points)
+    camera = unknown_focal(plain, np.concatenate([rows.graph.points0, rows.graph.points1]))
     solved = rows.solve(_estimate_relative_pose, camera, camera, options=options)
-    found = [_camera(seen or camera) for seen in (solved.estimate.camera0, solved.estimate.camera1)]
-    pose = _camera_pose(solved.estimate)
+    estimate = solved.estimate
+    found = [_camera(seen or camera) for seen in (estimate.camera0, estimate.camera1)]
+    pose = _camera_pose(estimate.pose)
     return _image("ImagePair", pose=pose, camera1=found[0], camera2=found[1]), _info(solved)
 
 
-def estimate_homography(
-    points2D_1: ArrayLike,
-    points2D_2: ArrayLike,
-    ransac_opt: Mapping[str, Any] | None = None,
-    bundle_opt: Mapping[str, Any] | None = None,
-    initial_H: object = None,  # noqa: ARG001 - the original's
-    *,
-    opt: Mapping[str, Any] | None = None,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> tuple[FloatArray, Info]:
+@switch("points2D_1 points2D_2 ransac_opt=None bundle_opt=None initial_H=None * opt=None")
+def estimate_homography(given: Any) -> tuple[FloatArray, Info]:
     """Estimate a homography as ``poselib.estimate_homography`` does.
 
     Arguments are those of `estimate_relative_pose` without cameras. The threshold is
     max_reproj_error, 12 px by default (max_error, 1 px by default, in the options of PoseLib 3.0).
     The homography (3, 3) has norm one, and is zero where none was found.
     """
-    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
-    options, _ = _options(ransac_opt, bundle_opt, opt, "max_reproj_error", 12.0, 1.0)
-    solved = rows.solve(_estimate_homography, options=options)
+    options, _ = _options(given, ("max_reproj_error", 12.0, 1.0))
+    solved = _two_views(given).solve(_estimate_homography, options=options)
     return _unit(solved.estimate.homography), _info(solved)
 
 
-def estimate_fundamental(
-    points2D_1: ArrayLike,
-    points2D_2: ArrayLike,
-    ransac_opt: Mapping[str, Any] | None = None,
-    bundle_opt: Mapping[str, Any] | None = None,
-    initial_F: object = None,  # noqa: ARG001 - the original's
-    *,
-    opt: Mapping[str, Any] | None = None,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> tuple[FloatArray, Info]:
+@switch("points2D_1 points2D_2 ransac_opt=None bundle_opt=None initial_F=None * opt=None")
+def estimate_fundamental(given: Any) -> tuple[FloatArray, Info]:
     """Estimate a fundamental matrix as ``poselib.estimate_fundamental`` does.
 
     Arguments are those of `estimate_relative_pose` without cameras. The matrix (3, 3) has norm one,
     and is zero where none was found.
     """
-    rows = as_rows(points2D_1, points2D_2, edges, rank, _TWO_VIEWS)
-    options, _ = _options(ransac_opt, bundle_opt, opt, "max_epipolar_error", 1.0)
-    solved = rows.solve(_estimate_fundamental, options=options)
+    options, _ = _options(given, _EPIPOLAR)
+    solved = _two_views(given).solve(_estimate_fundamental, options=options)
     return _unit(solved.estimate.fundamental), _info(solved)
 
 
-def estimate_absolute_pose(
-    points2D: ArrayLike,
-    points3D: ArrayLike,
-    camera: object = None,
-    ransac_opt: Mapping[str, Any] | None = None,
-    bundle_opt: Mapping[str, Any] | None = None,
-    initial_pose: object = None,  # noqa: ARG001 - the original's
-    *,
-    camera_dict: object = None,
-    opt: Mapping[str, Any] | None = None,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> tuple[Any, Info]:
+@switch(
+    "points2D points3D camera=None ransac_opt=None bundle_opt=None initial_pose=None "
+    "* camera_dict=None opt=None"
+)
+def estimate_absolute_pose(given: Any) -> tuple[Any, Info]:
     """Estimate the pose of a camera in the world as ``poselib.estimate_absolute_pose`` does.
 
     Arguments are those of `estimate_relative_pose` with pixels (N, 2), points of the world (N, 3)
@@ -231,31 +180,35 @@ def estimate_absolute_pose(
     poselib.Image, which also has the camera, with the focal length found if the options have
     estimate_focal_length.
     """
-    rows = as_rows(points2D, points3D, edges, rank, ("points2D", "points3D"), (2, 3))
-    seen = given_camera(camera if camera_dict is None else camera_dict, "camera")
-    options, nested = _options(ransac_opt, bundle_opt, opt, "max_reproj_error", 12.0)
+    names = ("points2D", "points3D")
+    rows = correspondences(
+        given.points2D, given.points3D, given.edges, given.rank, names, dimensions=(2, 3)
+    )
+    camera = given.camera if given.camera_dict is None else given.camera_dict
+    seen = given_camera(camera, "camera")
+    options, nested = _options(given, ("max_reproj_error", 12.0, 12.0))
     if nested is not None and nested.get("estimate_focal_length"):
         seen = unknown_focal(seen, rows.graph.points0)
     solved = rows.solve(_estimate_absolute_pose, seen, options=options)
-    pose, info = _camera_pose(solved.estimate), _info(solved)
+    pose, info = _camera_pose(solved.estimate.pose), _info(solved)
     if nested is None:
         return pose, info
     return _image("Image", pose=pose, camera=_camera(solved.estimate.camera0 or seen)), info
 
 
+def _two_views(given: Any) -> Correspondences:
+    names = ("points2D_1", "points2D_2")
+    return correspondences(given.points2D_1, given.points2D_2, given.edges, given.rank, names)
+
+
 def _options(
-    ransac_opt: object,
-    bundle_opt: object,
-    opt: object,
-    threshold: str,
-    default: float,
-    nested_default: float | None = None,
+    arguments: Any, threshold: tuple[str, float, float]
 ) -> tuple[Options, Mapping[str, Any] | None]:
     """Return the options, and the nested dict of PoseLib 3.0 if they were given as one.
 
-    `threshold` is the key of the threshold of 2.0.5, with its default and that of 3.0. Without any
-    options the version that is installed decides.
+    `threshold` is as `_EPIPOLAR`. Without any options the version that is installed decides.
     """
+    ransac_opt, bundle_opt, opt = arguments.ransac_opt, arguments.bundle_opt, arguments.opt
     if opt is not None and ransac_opt is not None:
         raise ValueError("opt must be given alone, got ransac_opt as well")
     name = "ransac_opt" if opt is None else "opt"
@@ -265,14 +218,10 @@ def _options(
     nested = opt is not None or any(key in given for key in _NESTED)
     if not given and opt is None:
         nested = not getattr(installed("poselib"), "__version__", "2").startswith("2")
-    if not nested:
-        ransac, where, key = given, name, threshold
-    else:
-        ransac, where = (
-            checked_mapping(given.get("ransac"), f"{name}['ransac']"),
-            f"{name}['ransac']",
-        )
-        key, default = "max_error", default if nested_default is None else nested_default
+    ransac, where, (key, default, nested_default) = given, name, threshold
+    if nested:
+        where, key, default = f"{name}['ransac']", "max_error", nested_default
+        ransac = checked_mapping(given.get("ransac"), where)
     names = {field: f"{where}[{key!r}]" for key, field in _FIELDS.items()}
     options = make_options(
         {**names, "threshold_px": f"{name}[{key!r}]"},
@@ -298,11 +247,9 @@ def _info(solved: Solved) -> Info:
     return info
 
 
-def _camera_pose(estimate: Any) -> Any:
-    """Return the pose of an estimate as PoseLib has it, the identity if there is none."""
-    R, t = np.eye(3), np.zeros(3)
-    if estimate.success:
-        R, t = np.array(estimate.pose.R), np.array(estimate.pose.t)
+def _camera_pose(found: Any) -> Any:
+    """Return a pose as PoseLib has it, the identity if there is none."""
+    R, t = (np.eye(3), np.zeros(3)) if found is None else (np.array(found.R), np.array(found.t))
     package = installed("poselib")
     if package is None:
         return _CameraPose(R, t)
@@ -321,7 +268,7 @@ def _camera(camera: _Camera) -> Any:
 
 
 def _image(kind: str, **fields: Any) -> Any:
-    """Return an Image or ImagePair of PoseLib, or what has the same attributes."""
+    """Return an Image or ImagePair of PoseLib, or an object with the same attributes."""
     package = installed("poselib")
     image = types.SimpleNamespace() if package is None else getattr(package, kind)()
     for name, value in fields.items():

@@ -8,20 +8,23 @@ convention, as for the original. What differs is listed in docs/compat.md.
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._validate import float_array, refusal, require
-from manymatch.compat.rows import (
+from manymatch.compat.correspondences import (
+    Correspondences,
     Info,
-    Rows,
     Solved,
-    as_rows,
+    bound,
+    correspondences,
     given_camera,
     make_options,
     original,
+    switch,
     unknown_focal,
 )
 from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate_absolute_pose
@@ -33,15 +36,11 @@ from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similari
 from manymatch.geometry.camera import Camera as _Camera
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import ArrayLike
 
     from manymatch._validate import FloatArray
-    from manymatch.estimate.result import Estimate
     from manymatch.options import Options
 
-_TWO_VIEWS = ("points2D1", "points2D2")
 # Fields of RANSACOptions that are fields of `Options`.
 _FIELDS = {
     "max_error": "threshold_px",
@@ -52,11 +51,7 @@ _FIELDS = {
     "random_seed": "seed",
     "num_threads": "threads",
 }
-_OTHER_FIELDS = ("min_inlier_ratio",)
-_DEFAULTS = {"max_error": 4.0}
 _ABSOLUTE_DEFAULTS = {"max_error": 12.0, "confidence": 0.99999, "max_num_trials": 10_000}
-
-
 # Fields of TwoViewGeometryOptions that are used, and the others.
 _GEOMETRY_DEFAULTS = {
     "min_num_inliers": 15,
@@ -75,32 +70,19 @@ def __getattr__(name: str) -> Any:
     return original("pycolmap", "colmap", name)
 
 
-def estimate_essential_matrix(
-    points2D1: ArrayLike,
-    points2D2: ArrayLike,
-    camera1: object,
-    camera2: object,
-    estimation_options: object = None,
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
+@switch("points2D1 points2D2 camera1 camera2 estimation_options=None")
+def estimate_essential_matrix(given: Any) -> Info | None:
     """Estimate the essential matrix of two cameras as ``pycolmap.estimate_essential_matrix`` does.
 
     Parameters
     ----------
     points2D1, points2D2 : (N, 2) array_like
-        Matched pixels; a point that occurs several times is one keypoint with several candidates.
-        With `edges`, the keypoints.
+        Matched pixels.
     camera1, camera2 : pycolmap.Camera or dict
         The cameras.
     estimation_options : pycolmap.RANSACOptions or dict
         Of it max_error in pixels, min_num_trials, max_num_trials, confidence,
         dyn_num_trials_multiplier, random_seed (-1 is 0) and num_threads are used.
-    edges : (E, 2) array_like, optional
-        Candidates as indices into the keypoints, best first.
-    rank : (E,) array_like, optional
-        Ranks of the rows.
 
     Returns
     -------
@@ -108,16 +90,13 @@ def estimate_essential_matrix(
         E (3, 3), cam2_from_cam1 (pycolmap.Rigid3d with a translation of length one), num_inliers
         and inlier_mask (N,), of the rows. ``.estimate`` is the `Estimate`.
     """
-    rows = as_rows(points2D1, points2D2, edges, rank, _TWO_VIEWS)
-    cameras = given_camera(camera1, "camera1"), given_camera(camera2, "camera2")
-    return _two_views(rows, cameras, estimation_options, "estimation_options", essential=True)
+    solved = _relative_pose(_two_views(given), given, "estimation_options")
+    pose = solved.estimate.pose
+    return pose and _result(solved, E=pose.essential(), cam2_from_cam1=_rigid3d(pose))
 
 
 def estimate_relative_pose(
-    *args: Any,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-    **kwargs: Any,
+    *args: Any, edges: ArrayLike | None = None, rank: ArrayLike | None = None, **kwargs: Any
 ) -> Info | None:
     """Estimate a relative pose as both forms of ``pycolmap.estimate_relative_pose`` do.
 
@@ -127,112 +106,105 @@ def estimate_relative_pose(
     """
     by_rays = "cam_rays1" in kwargs or (len(args) > 0 and np.ndim(args[0]) == 2)
     if by_rays:
-        given = _bound(("cam_rays1", "cam_rays2", "options"), args, kwargs)
         names = ("cam_rays1", "cam_rays2")
-        first, second = (_on_the_plane(given[name], name) for name in names)
+        given = bound((*names, "options"), args, kwargs, needed=2)
         plane = _Camera("SIMPLE_PINHOLE", None, None, (1.0, 0.0, 0.0))
-        rows = as_rows(first, second, edges, rank, names)
-        return _two_views(rows, (plane, plane), given["options"], "options")
-    given = _bound(("camera1", "points2D1", "camera2", "points2D2", "options"), args, kwargs)
-    rows = as_rows(given["points2D1"], given["points2D2"], edges, rank, _TWO_VIEWS)
-    cameras = given_camera(given["camera1"], "camera1"), given_camera(given["camera2"], "camera2")
-    return _two_views(rows, cameras, given["options"], "options")
+        given |= {"camera1": plane, "camera2": plane}
+        points = [_on_the_plane(given[name], name) for name in names]
+    else:
+        names = ("points2D1", "points2D2")
+        form = ("camera1", names[0], "camera2", names[1], "options")
+        given = bound(form, args, kwargs, needed=4)
+        points = [given[name] for name in names]
+    rows = correspondences(points[0], points[1], edges, rank, names)
+    solved = _relative_pose(rows, types.SimpleNamespace(**{"options": None, **given}), "options")
+    pose = solved.estimate.pose
+    return pose and _result(solved, cam2_from_cam1=_rigid3d(pose))
 
 
-def estimate_homography_matrix(
-    points2D1: ArrayLike,
-    points2D2: ArrayLike,
-    estimation_options: object = None,
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
+@switch("points2D1 points2D2 estimation_options=None")
+def estimate_homography_matrix(given: Any) -> Info | None:
     """Estimate a homography as ``pycolmap.estimate_homography_matrix`` does.
 
     Arguments are those of `estimate_essential_matrix` without cameras. The dict has H (3, 3),
     num_inliers and inlier_mask.
     """
-    rows = as_rows(points2D1, points2D2, edges, rank, _TWO_VIEWS)
-    options = _options(estimation_options, "estimation_options", _DEFAULTS)
-    solved = rows.solve(estimate_homography, options=options)
-    return _result(solved, {"H": solved.estimate.homography})
+    solved = _two_views(given).solve(estimate_homography, options=_options(given))
+    return _result(solved, H=solved.estimate.homography)
 
 
-def estimate_affine2d_robust(
-    src: ArrayLike,
-    tgt: ArrayLike,
-    estimation_options: object = None,
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
+@switch("src tgt estimation_options=None")
+def estimate_affine2d_robust(given: Any) -> Info | None:
     """Estimate an affine map of the plane as ``pycolmap.estimate_affine2d_robust`` does.
 
     Arguments are those of `estimate_homography_matrix`. The dict has tgt_from_src (2, 3),
     num_inliers and inlier_mask.
     """
-    rows = as_rows(src, tgt, edges, rank, ("src", "tgt"))
-    options = _options(estimation_options, "estimation_options", _DEFAULTS)
+    rows = correspondences(given.src, given.tgt, given.edges, given.rank, ("src", "tgt"))
     function = functools.partial(estimate_homography, model="affine")
-    solved = rows.solve(function, options=options)
+    solved = rows.solve(function, options=_options(given))
     found = solved.estimate.homography
-    return None if found is None else _result(solved, {"tgt_from_src": found[:2]})
+    return None if found is None else _result(solved, tgt_from_src=found[:2])
 
 
-def estimate_fundamental_matrix(
-    points2D1: ArrayLike,
-    points2D2: ArrayLike,
-    estimation_options: object = None,
-    use_sampson_refinement: bool = True,  # noqa: ARG001 - the original's
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
+@switch("points2D1 points2D2 estimation_options=None use_sampson_refinement=True")
+def estimate_fundamental_matrix(given: Any) -> Info | None:
     """Estimate a fundamental matrix as ``pycolmap.estimate_fundamental_matrix`` does.
 
     Arguments are those of `estimate_essential_matrix` without cameras. The dict has F (3, 3) with
     norm one, num_inliers and inlier_mask.
     """
-    rows = as_rows(points2D1, points2D2, edges, rank, _TWO_VIEWS)
-    options = _options(estimation_options, "estimation_options", _DEFAULTS)
-    solved = rows.solve(estimate_fundamental, options=options)
-    return _result(solved, {"F": solved.estimate.fundamental})
+    solved = _two_views(given).solve(estimate_fundamental, options=_options(given))
+    return _result(solved, F=solved.estimate.fundamental)
 
 
-def estimate_absolute_pose(
-    points2D: ArrayLike,
-    points3D: ArrayLike,
-    camera: Any,
-    estimation_options: object = None,
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
+@switch("points2D points3D camera estimation_options=None")
+def estimate_absolute_pose(given: Any) -> Info | None:
     """Estimate the pose of a camera in the world as ``pycolmap.estimate_absolute_pose`` does.
 
-    Parameters
-    ----------
-    points2D, points3D : (N, 2) and (N, 3) array_like
-        Pixels and points of the world, row by row; a point that occurs several times is one point
-        with several candidates. With `edges`, keypoints and points.
-    camera : pycolmap.Camera or dict
-        The camera. If the options have estimate_focal_length, the focal length is found and, as by
-        the original, set in a pycolmap.Camera.
-    estimation_options : pycolmap.AbsolutePoseEstimationOptions or dict
-        Its ransac is as in `estimate_essential_matrix`; the threshold is 12 px by default.
-    edges, rank
-        As in `estimate_essential_matrix`.
-
-    Returns
-    -------
-    dict or None
-        cam_from_world (pycolmap.Rigid3d), num_inliers and inlier_mask (N,), of the rows.
+    `points2D` (N, 2) are pixels, `points3D` (N, 3) points of the world. If the options have
+    estimate_focal_length, the focal length is found and, as by the original, set in a
+    pycolmap.Camera. `estimation_options` are a pycolmap.AbsolutePoseEstimationOptions or a dict;
+    ransac is as in `estimate_essential_matrix`, and the threshold is 12 px by default. The dict
+    has cam_from_world (pycolmap.Rigid3d), num_inliers and inlier_mask (N,), of the rows.
     """
-    rows = as_rows(points2D, points3D, edges, rank, ("points2D", "points3D"), (2, 3))
-    name = "estimation_options"
-    values = _values(estimation_options, name, ("ransac", "estimate_focal_length"), {})
-    options = _options(values.get("ransac"), f"{name}.ransac", _ABSOLUTE_DEFAULTS)
-    seen = given_camera(camera, "camera")
+    return _absolute_pose(given)
+
+
+@switch(
+    "points2D points3D camera estimation_options=None refinement_options=None "
+    "return_covariance=False"
+)
+def estimate_and_refine_absolute_pose(given: Any) -> Info | None:
+    """Estimate a pose as ``pycolmap.estimate_and_refine_absolute_pose`` does.
+
+    It is that of `estimate_absolute_pose`, which is refined already. With `return_covariance` the
+    dict has covariance (6, 6), for pixels with a noise of one as the original's: of half the
+    rotation vector applied on the left and of the translation.
+    """
+    result = _absolute_pose(given)
+    if result is None or not given.return_covariance:
+        return result
+    estimate = result.estimate
+    x, y, z = estimate.pose.t
+    # From (rotation, centre of the camera) to (half the rotation, translation).
+    change = np.zeros((6, 6))
+    change[:3, :3] = 0.5 * np.eye(3)
+    change[3:, :3] = [[0.0, z, -y], [-z, 0.0, x], [y, -x, 0.0]]
+    change[3:, 3:] = -estimate.pose.R
+    covariance = assess(estimate).covariance / estimate.noise_px**2
+    result["covariance"] = change @ covariance @ change.T
+    return result
+
+
+def _absolute_pose(given: Any) -> Info | None:
+    names, name = ("points2D", "points3D"), "estimation_options"
+    rows = correspondences(
+        given.points2D, given.points3D, given.edges, given.rank, names, dimensions=(2, 3)
+    )
+    values = _values(given.estimation_options, name, ("ransac", "estimate_focal_length"), {})
+    options = _ransac_options(values.get("ransac"), f"{name}.ransac", _ABSOLUTE_DEFAULTS)
+    seen = given_camera(given.camera, "camera")
     unknown = bool(values.get("estimate_focal_length"))
     if unknown:
         seen = unknown_focal(seen, rows.graph.points0)
@@ -240,94 +212,42 @@ def estimate_absolute_pose(
     estimate = solved.estimate
     if estimate.pose is None:
         return None
-    if unknown and estimate.camera0 is not None and hasattr(camera, "params"):
-        camera.params = list(estimate.camera0.params)
-    return _result(solved, {"cam_from_world": _rigid3d(estimate.pose.matrix())})
+    if unknown and estimate.camera0 is not None and hasattr(given.camera, "params"):
+        given.camera.params = list(estimate.camera0.params)
+    return _result(solved, cam_from_world=_rigid3d(estimate.pose))
 
 
-def estimate_and_refine_absolute_pose(
-    points2D: ArrayLike,
-    points3D: ArrayLike,
-    camera: Any,
-    estimation_options: object = None,
-    refinement_options: object = None,  # noqa: ARG001 - the original's
-    return_covariance: bool = False,
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
-    """Estimate a pose as ``pycolmap.estimate_and_refine_absolute_pose`` does.
-
-    It is that of `estimate_absolute_pose`, which is refined already. With `return_covariance` the
-    dict has covariance (6, 6), for pixels with a noise of one as the original's: of half the
-    rotation vector applied on the left and of the translation.
-    """
-    given = (points2D, points3D, camera, estimation_options)
-    result = estimate_absolute_pose(*given, edges=edges, rank=rank)
-    if result is None or not return_covariance:
-        return result
-    pose: Any = result.estimate.pose
-    x, y, z = pose.t
-    # From (rotation, centre of the camera) to (half the rotation, translation).
-    change = np.zeros((6, 6))
-    change[:3, :3] = 0.5 * np.eye(3)
-    change[3:, :3] = [[0.0, z, -y], [-z, 0.0, x], [y, -x, 0.0]]
-    change[3:, 3:] = -pose.R
-    covariance = assess(result.estimate).covariance / result.estimate.noise_px**2
-    result["covariance"] = change @ covariance @ change.T
-    return result
-
-
-def estimate_rigid3d_robust(
-    src: ArrayLike,
-    tgt: ArrayLike,
-    estimation_options: object = None,
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
+@switch("src tgt estimation_options=None")
+def estimate_rigid3d_robust(given: Any) -> Info | None:
     """Estimate a rigid transform as ``pycolmap.estimate_rigid3d_robust`` does.
 
     Arguments are those of `estimate_essential_matrix` with points (N, 3) and without cameras;
     max_error is in their unit. The dict has tgt_from_src (pycolmap.Rigid3d), num_inliers and
     inlier_mask.
     """
-    return _clouds(estimate_rigid_transform, src, tgt, estimation_options, edges, rank)
+    return _clouds(given, estimate_rigid_transform, "Rigid3d")
 
 
-def estimate_sim3d_robust(
-    src: ArrayLike,
-    tgt: ArrayLike,
-    estimation_options: object = None,
-    *,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-) -> Info | None:
+@switch("src tgt estimation_options=None")
+def estimate_sim3d_robust(given: Any) -> Info | None:
     """Estimate a similarity as ``pycolmap.estimate_sim3d_robust`` does.
 
     As `estimate_rigid3d_robust`, with a pycolmap.Sim3d.
     """
-    return _clouds(estimate_similarity, src, tgt, estimation_options, edges, rank)
+    return _clouds(given, estimate_similarity, "Sim3d")
 
 
-def _clouds(
-    function: Callable[..., Estimate],
-    src: object,
-    tgt: object,
-    given: object,
-    edges: object,
-    rank: object,
-) -> Info | None:
+def _clouds(given: Any, function: Any, kind: str) -> Info | None:
     """Estimate a transform between clouds and return it as pycolmap does."""
-    rows = as_rows(src, tgt, edges, rank, ("src", "tgt"), (3, 3))
-    options = _options(given, "estimation_options", _DEFAULTS)
+    names, sizes = ("src", "tgt"), (3, 3)
+    rows = correspondences(given.src, given.tgt, given.edges, given.rank, names, sizes)
+    options = _options(given)
     solved = rows.solve(function, options.threshold_px, options=options)
     transform = solved.estimate.transform
     if transform is None:
         return None
     package = require("pycolmap", "a transform in pycolmap's form", "colmap")
-    kind = package.Sim3d if function is estimate_similarity else package.Rigid3d
-    return _result(solved, {"tgt_from_src": kind(transform[:3])})
+    return _result(solved, tgt_from_src=getattr(package, kind)(transform[:3]))
 
 
 def estimate_calibrated_two_view_geometry(
@@ -342,34 +262,23 @@ def estimate_calibrated_two_view_geometry(
 ) -> Any:
     """Estimate what ``pycolmap.estimate_calibrated_two_view_geometry`` does.
 
-    Parameters
-    ----------
-    camera1, camera2 : pycolmap.Camera or dict
-        The cameras.
-    points1, points2 : (N1, 2) and (N2, 2) array_like
-        Keypoints in pixels.
-    matches : (E, 2) array_like of integers
-        Candidates as indices into the keypoints, best first, several for a keypoint if there are.
-    options : pycolmap.TwoViewGeometryOptions or dict
-        Of it ransac, min_num_inliers, max_H_inlier_ratio and compute_relative_pose are used.
-    rank : (E,) array_like, optional
-        Ranks of the candidates.
+    `points1` (N1, 2) and `points2` (N2, 2) are keypoints in pixels, `matches` (E, 2) candidates as
+    indices into them, best first, several for a keypoint if there are, and `rank` (E,) their ranks.
+    Of the options, a pycolmap.TwoViewGeometryOptions or a dict, ransac, min_num_inliers,
+    max_H_inlier_ratio and compute_relative_pose are used.
 
-    Returns
-    -------
-    pycolmap.TwoViewGeometry
-        With config, E, H, and F for cameras without distortion; inlier_matches are the one-to-one
-        matches, as mappers need them. Its config is DEGENERATE without a pose or enough matches,
-        and PLANAR_OR_PANORAMIC (with compute_relative_pose one of the two) where a homography has
-        nearly as many matches as the pose.
+    The pycolmap.TwoViewGeometry has config, E, H, and F for cameras without distortion;
+    inlier_matches are the one-to-one matches, as mappers need them. Its config is DEGENERATE
+    without a pose or enough matches, and PLANAR_OR_PANORAMIC (with compute_relative_pose one of
+    the two) where a homography has nearly as many matches as the pose.
     """
     package = require("pycolmap", "a two-view geometry", "colmap")
-    rows = as_rows(points1, points2, matches, rank, ("points1", "points2"))
+    rows = correspondences(points1, points2, matches, rank, ("points1", "points2"))
     cameras = given_camera(camera1, "camera1"), given_camera(camera2, "camera2")
     known = ("ransac", *_GEOMETRY_DEFAULTS, *_OTHER_GEOMETRY)
     values = {**_GEOMETRY_DEFAULTS, **_values(options, "options", known, {})}
     ransac = {"max_error": 4.0, "confidence": 0.999, "max_num_trials": 10_000}
-    chosen = _options(values.get("ransac"), "options.ransac", ransac)
+    chosen = _ransac_options(values.get("ransac"), "options.ransac", ransac)
     estimate = rows.solve(_estimate_relative_pose, *cameras, options=chosen).estimate
     pose, kinds = estimate.pose, package.TwoViewGeometryConfiguration
     geometry = package.TwoViewGeometry()
@@ -387,34 +296,30 @@ def estimate_calibrated_two_view_geometry(
         if plane.cardinality > values["max_H_inlier_ratio"] * estimate.cardinality:
             geometry.config = kinds.PLANAR_OR_PANORAMIC
     if values["compute_relative_pose"]:
-        geometry.cam2_from_cam1 = _rigid3d(pose.matrix())
+        geometry.cam2_from_cam1 = _rigid3d(pose)
         geometry.tri_angle = np.radians(estimate.parallax_deg)
         if geometry.config == int(kinds.PLANAR_OR_PANORAMIC):
             geometry.config = kinds.PANORAMIC if estimate.low_parallax else kinds.PLANAR
     return geometry
 
 
-def _two_views(
-    rows: Rows,
-    cameras: tuple[_Camera, _Camera],
-    given: object,
-    name: str,
-    *,
-    essential: bool = False,
-) -> Info | None:
-    """Estimate a relative pose and return it as pycolmap does."""
-    options = _options(given, name, _DEFAULTS)
-    solved = rows.solve(_estimate_relative_pose, *cameras, options=options)
-    pose = solved.estimate.pose
-    if pose is None:
-        return None
-    models = {"E": pose.essential()} if essential else {}
-    return _result(solved, {**models, "cam2_from_cam1": _rigid3d(pose.matrix())})
+def _two_views(given: Any) -> Correspondences:
+    names = ("points2D1", "points2D2")
+    return correspondences(given.points2D1, given.points2D2, given.edges, given.rank, names)
 
 
-def _options(given: object, name: str, defaults: Mapping[str, Any]) -> Options:
+def _relative_pose(rows: Correspondences, given: Any, name: str) -> Solved:
+    cameras = given_camera(given.camera1, "camera1"), given_camera(given.camera2, "camera2")
+    return rows.solve(_estimate_relative_pose, *cameras, options=_options(given, name))
+
+
+def _options(given: Any, name: str = "estimation_options") -> Options:
+    return _ransac_options(getattr(given, name), name, {"max_error": 4.0})
+
+
+def _ransac_options(given: object, name: str, defaults: Mapping[str, Any]) -> Options:
     """Make options of a RANSACOptions or of a dict of some of its fields."""
-    values = _values(given, name, (*_FIELDS, *_OTHER_FIELDS), defaults)
+    values = _values(given, name, (*_FIELDS, "min_inlier_ratio"), defaults)
     # A negative number is pycolmap's for "any seed" and "all threads".
     for key in ("random_seed", "num_threads"):
         if isinstance(values.get(key), int | np.integer) and values[key] < 0:
@@ -440,19 +345,6 @@ def _values(
     return present
 
 
-def _bound(
-    names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Bind arguments to the names of one form of a function; the last one may be left out."""
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    missing = [name for name in names[:-1] if name not in given]
-    unknown = [name for name in kwargs if name not in names]
-    if missing or unknown or len(args) > len(names):
-        got = unknown[0] if unknown else f"no {missing[0]}" if missing else f"{len(args)} arguments"
-        raise ValueError(f"the arguments must be {', '.join(names)}, got {got}")
-    return {names[-1]: None, **given}
-
-
 def _on_the_plane(rays: object, name: str) -> FloatArray:
     """Points (N, 2) of rays on the normalised plane."""
     checked = float_array(rays, name, "an (N, 3) array of finite numbers", (None, 3))
@@ -465,7 +357,7 @@ def _on_the_plane(rays: object, name: str) -> FloatArray:
     return np.asarray(checked[:, :2] / checked[:, 2:])
 
 
-def _result(solved: Solved, models: Mapping[str, Any]) -> Info | None:
+def _result(solved: Solved, **models: Any) -> Info | None:
     """Return the dict of a result, None where there is no model."""
     estimate, mask = solved
     if not estimate.success:
@@ -479,6 +371,6 @@ def _result(solved: Solved, models: Mapping[str, Any]) -> Info | None:
     return info
 
 
-def _rigid3d(matrix: FloatArray) -> Any:
-    """Return a 4x4 matrix as a pycolmap.Rigid3d."""
-    return require("pycolmap", "a pose in pycolmap's form", "colmap").Rigid3d(matrix[:3])
+def _rigid3d(pose: Any) -> Any:
+    """Return a pose as a pycolmap.Rigid3d."""
+    return require("pycolmap", "a pose in pycolmap's form", "colmap").Rigid3d(pose.matrix()[:3])

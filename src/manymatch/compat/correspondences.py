@@ -1,15 +1,19 @@
-"""Lists of matched points as graphs of candidates, and what else the switches share."""
+"""Lists of matched points as graphs of candidates, and what else the three switches share."""
 
 from __future__ import annotations
 
-import dataclasses
+import ast
+import functools
 import importlib
+import inspect
+import types
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from manymatch._validate import BoolArray, FloatArray, IndexArray, float_array, int_array, refusal
+from manymatch.associate.merge import place_in_group
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
@@ -20,100 +24,81 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from manymatch.estimate.result import Estimate
+R = TypeVar("R")
 
 # Samples that are drawn before a stopping rule may end the search, unless the limit is lower:
 # a thousand of ours cost a millisecond or two.
 _LEAST_ITERATIONS = 1_000
 _NEARLY_ONE = 1.0 - 1e-12
-# Share of the matches with which a model counts as having clearly fewer, and how many standard
-# deviations beyond chance the order of candidates means something.
-_NEARLY_AS_MANY, _DEVIATIONS = 0.9, 3.0
+_CANDIDATES = """A point that occurs in several rows is one keypoint with several candidates.
+With `edges`, (E, 2), the points are keypoints and the rows are indices into both lists, best
+first. `rank`, (E,), gives the rank of every row."""
 
 
 class Solved(NamedTuple):
     """An estimate, and which of the rows (N,) that were given agree with its model."""
 
-    estimate: Any  # the `Estimate` of the problem
+    estimate: Any  # the subclass of `Estimate` of the problem
     mask: BoolArray
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
-    """Candidates as somebody listed them.
-
-    Attributes
-    ----------
-    graph : AssociationGraph
-        The candidates; a point that is listed several times is one vertex.
-    edge_of_row : (N,) int64 ndarray
-        For every row that was given, its edge in the graph.
-    ordered : bool
-        Whether ranks are more than the order in which candidates of a point are listed.
-    """
+class Correspondences(NamedTuple):
+    """Candidates as a caller listed them: a graph, and the edge of every row (N,)."""
 
     graph: AssociationGraph
     edge_of_row: IndexArray
-    ordered: bool
 
-    def solve(
-        self, function: Callable[..., Estimate], *arguments: object, options: Options
-    ) -> Solved:
-        """Estimate a model with a function of this package.
-
-        Where candidates are known by their order only, which may mean nothing, they are tried a
-        second time without it. That model is taken if it has more one-to-one matches, or nearly as
-        many and those of the first do not show that the order means something.
-        """
-        first = function(self.graph, *arguments, options=options)
-        mask = first.inliers[self.edge_of_row]
-        if self.ordered:
-            return Solved(first, np.asarray(mask))
-        order = np.random.default_rng(0).permutation(self.graph.num_edges)
-        mixed = AssociationGraph(self.graph.points0, self.graph.points1, self.graph.edges[order])
-        second = function(mixed, *arguments, options=options)
-        enough = second.success and second.cardinality >= _NEARLY_AS_MANY * first.cardinality
-        more = second.cardinality > first.cardinality
-        if not more and (not enough or self._order_tells(first)):
-            return Solved(first, np.asarray(mask))
-        place = np.argsort(order, kind="stable")
-        return Solved(second, np.asarray(second.inliers[place[self.edge_of_row]]))
-
-    def _order_tells(self, estimate: Estimate) -> bool:
-        """Whether matches are the first candidates of their points more often than by chance."""
-        graph, width = self.graph, len(self.graph.points1)
-        keys = graph.edges[:, 0] * width + graph.edges[:, 1]
-        chosen = np.isin(keys, estimate.matches[:, 0] * width + estimate.matches[:, 1])
-        degree = graph.degrees()[0][graph.edges[:, 0]]
-        chosen &= degree > 1
-        chance = 1.0 / degree[chosen]
-        excess = np.count_nonzero(np.asarray(graph.rank)[chosen] == 1) - chance.sum()
-        return bool(excess > _DEVIATIONS * np.sqrt(np.sum(chance * (1.0 - chance))))
+    def solve(self, function: Callable[..., Any], *arguments: object, options: Options) -> Solved:
+        """Estimate a model with a function of this package."""
+        estimate = function(self.graph, *arguments, options=options)
+        return Solved(estimate, np.asarray(estimate.inliers[self.edge_of_row]))
 
 
-def as_rows(
+def switch(parameters: str) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
+    """Give a function of a namespace of arguments the original's signature, and edges and rank.
+
+    `parameters` are the names in their order, optional ones as ``name=default``; those after ``*``
+    are keywords only. The docstring gets the sentence about edges and rank.
+    """
+    made: list[inspect.Parameter] = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for text in (*parameters.split(), "*", "edges=None", "rank=None"):
+        if text == "*":
+            kind = inspect.Parameter.KEYWORD_ONLY
+            continue
+        name, equals, value = text.partition("=")
+        default = ast.literal_eval(value) if equals else inspect.Parameter.empty
+        made.append(inspect.Parameter(name, kind, default=default))
+    signature = inspect.Signature(made)
+
+    def decorate(function: Callable[[Any], R]) -> Callable[..., R]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> R:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            return function(types.SimpleNamespace(**given.arguments))
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_CANDIDATES}"
+        return call
+
+    return decorate
+
+
+def correspondences(
     points0: object,
     points1: object,
     edges: object = None,
     rank: object = None,
     names: tuple[str, str] = ("points0", "points1"),
     dimensions: tuple[int, int] = (2, 2),
-) -> Rows:
-    """Make a graph of matched points.
+) -> Correspondences:
+    """Make a graph of matched points, (N, 2), (N, 1, 2) or (1, N, 2), or with three coordinates.
 
-    Parameters
-    ----------
-    points0, points1 : array_like
-        Points as OpenCV takes them, (N, 2), (N, 1, 2) or (1, N, 2), or likewise with three
-        coordinates.
-    edges : (E, 2) array_like of integers, optional
-        Candidates as indices into the points, best first; they are the rows then. Without it,
-        ``points0[i]`` and ``points1[i]`` are row i, and equal points are one vertex.
-    rank : (E,) array_like of integers, optional
-        Rank of every row. Without it a row has the place that it has among the rows of its point
-        in `points0`, as if candidates of a point were listed best first; see `Rows.solve`.
-    names, dimensions
-        Names of the points for errors, and their numbers of coordinates.
+    Without `edges`, ``points0[i]`` and ``points1[i]`` are row i, and equal points are one vertex.
+    With `edges`, (E, 2) indices into the points, these are the rows, best first. Without `rank`,
+    rows of `edges` are ranked by their place among the rows of their point in `points0`. The order
+    of rows without `edges` means nothing, so that they have no rank.
     """
     first, second = (
         _points(value, name, size)
@@ -131,17 +116,17 @@ def as_rows(
         rows = np.stack([index0, index1], axis=1)
     else:
         rows = int_array(edges, "edges", "an (E, 2) array of indices or None", (None, 2))
-    ranks, ordered = None, rank is not None
+    kept, edge_of_row = _distinct(rows)
+    place = 1 + place_in_group(rows[kept, 0])
     if rank is not None:
         want = f"an array of {len(rows)} whole numbers, one a row, or None"
-        ranks = int_array(rank, "rank", want, (len(rows),))
-    kept, edge_of_row = _distinct(rows)
-    ranks = _places(rows[kept, 0]) if ranks is None else ranks[kept]
-    order = np.argsort(ranks, kind="stable")
-    graph = AssociationGraph(first, second, rows[kept][order], rank=ranks[order])
-    place = np.argsort(order, kind="stable")
-    ordered = ordered or int(ranks.max(initial=1)) == 1
-    return Rows(graph, place[edge_of_row], ordered)
+        place = int_array(rank, "rank", want, (len(rows),))[kept]
+    # The first candidates of all points, then the second ones, and so on: every point has one among
+    # the edges that the search sees.
+    order = np.argsort(place, kind="stable")
+    known = edges is not None or rank is not None or place.max(initial=1) == 1
+    graph = AssociationGraph(first, second, rows[kept][order], rank=place[order] if known else None)
+    return Correspondences(graph, np.argsort(order, kind="stable")[edge_of_row])
 
 
 def _points(value: Any, name: str, size: int) -> FloatArray:
@@ -166,35 +151,23 @@ def _distinct(table: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
     # The sort is stable, so that the first of equal rows comes first.
     start = order[new]
     by_occurrence = np.argsort(start, kind="stable")
-    number = np.empty_like(by_occurrence)
-    number[by_occurrence] = np.arange(len(start))
     numbers = np.empty(len(table), dtype=np.int64)
-    numbers[order] = number[np.cumsum(new) - 1]
+    numbers[order] = np.argsort(by_occurrence, kind="stable")[np.cumsum(new) - 1]
     return start[by_occurrence], numbers
 
 
-def _places(vertex: IndexArray) -> IndexArray:
-    """Return for every row the number of rows of the same vertex up to it, from 1."""
-    order = np.argsort(vertex, kind="stable")
-    grouped = vertex[order]
-    start = np.searchsorted(grouped, grouped, side="left")
-    places = np.empty(len(vertex), dtype=np.int64)
-    places[order] = np.arange(len(vertex)) - start + 1
-    return places
-
-
 def make_options(names: Mapping[str, str], **values: Any) -> Options:
-    """Make options of what somebody gave; `names` are the original's names of our fields.
+    """Make options of what a caller gave; `names` are the original's names of our fields.
 
-    None is left out. A confidence of 1 is one next to it. The minimum of the iterations is at least
-    that of `Options`, and at most their maximum.
+    None is left out. A confidence of 1 becomes the number just below it. The minimum of the
+    iterations is at least that of `Options`, and at most their maximum.
     """
     given = {name: value for name, value in values.items() if value is not None}
     if given.get("confidence") == 1:
         given["confidence"] = _NEARLY_ONE
     most = given.get("max_iterations", Options.max_iterations)
     least = given.get("min_iterations", _LEAST_ITERATIONS)
-    # What is no whole number is refused below, by its own name.
+    # `Options` refuses everything but whole numbers below, under the original's name.
     if isinstance(most, int | np.integer) and isinstance(least, int | np.integer):
         given["min_iterations"] = int(max(1, min(max(least, _LEAST_ITERATIONS), most)))
     try:
@@ -204,8 +177,22 @@ def make_options(names: Mapping[str, str], **values: Any) -> Options:
         raise ValueError(f"{names.get(field, field)} {rest}") from error
 
 
+def bound(
+    names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any], needed: int = 0
+) -> dict[str, Any]:
+    """Bind arguments to the names of one form of a function; the first `needed` must be given."""
+    given = dict(zip(names, args, strict=False))
+    wrong = [name for name in kwargs if name not in names or name in given]
+    given |= kwargs
+    missing = [name for name in names[:needed] if name not in given]
+    if wrong or missing or len(args) > len(names):
+        got = f"{wrong[0]} as well" if wrong else f"no {missing[0]}" if missing else "more"
+        raise ValueError(f"the arguments must be {', '.join(names)}, got {got}")
+    return given
+
+
 def given_camera(value: object, name: str) -> Camera:
-    """Return a camera with the numbers that it was given with, whatever pixels they are for.
+    """Return a camera with exactly the numbers that were given, in either pixel convention.
 
     It may be a dict, a poselib.Camera or a pycolmap.Camera; its points follow the same convention,
     so that nothing is shifted. A size that is not positive is unknown.
@@ -230,8 +217,8 @@ def given_camera(value: object, name: str) -> Camera:
 def unknown_focal(camera: Camera, points: object) -> Camera:
     """Return a camera with the same principal point whose focal length is to be found.
 
-    The size of the image, on which the prior depends, is that of the camera or, where that is not
-    known, what the principal point in its centre or the points (N, 2) around it say.
+    The prior depends on the size of the image. Where the camera has none, it is guessed from the
+    principal point, as the centre, and from the points (N, 2) around it.
     """
     if camera.distortion:
         raise ValueError(
@@ -256,7 +243,7 @@ def rotation_vector(R: FloatArray) -> FloatArray:
 class Info(dict[str, Any]):
     """A dict as the original returns it; `estimate` is the whole result of this package."""
 
-    estimate: Any  # the `Estimate` of the problem
+    estimate: Any
 
 
 def installed(module: str) -> Any:
