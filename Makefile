@@ -61,7 +61,7 @@ street: $(VENV)/.package
 	$(BIN)/python -m tools.street --demo
 	$(BIN)/python -m tools.street --examples
 
-# Installs Python packages only. Tests that need a browser are skipped where there is none, and say so.
+# Installs Python packages only. Tests that need a browser are skipped with a message if there is none.
 test: core-test $(VENV)/.package $(VENV)/.lab $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not nightly"
 

@@ -1,4 +1,4 @@
-// Functions of the core fed with arbitrary bytes: whatever they hold, the result must be sound.
+// Feeds arbitrary bytes to functions of the core and checks that every result is sound.
 //
 // With clang, -fsanitize=fuzzer calls LLVMFuzzerTestOneInput; the target is named by the variable
 // FUZZ_TARGET. With FUZZ_REPLAY the program runs all files of fuzz/corpus/core_<target> instead.

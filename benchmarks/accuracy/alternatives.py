@@ -284,7 +284,7 @@ def main() -> None:
         for name in ("sift", "superpoint", "effnet", "sam2"):
             groups[name] = list(real_cases(graphs / name, given.seeds))
             fits[name] = fit_nats(groups[name], given.seeds)
-    # Real pairs are as many as their repetitions; together they count once each.
+    # A real pair appears once per repetition; together its repetitions count once.
     every = [case for kind in SCENES for case in groups[kind]]
     every += [
         case for name in groups if name not in SCENES for case in groups[name][:: given.seeds]

@@ -89,7 +89,7 @@ def interval(first: np.ndarray, second: np.ndarray) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="only every so many queries")
+    parser.add_argument("--every", type=int, default=1, help="only every N-th query")
     parser.add_argument("--calls", nargs="+", default=["PoseLib"], choices=CALLS)
     given = parser.parse_args()
     every, calls = given.every, {name: CALLS[name] for name in given.calls}

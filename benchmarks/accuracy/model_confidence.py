@@ -39,7 +39,7 @@ FITTED = (
     *("oxford", "mm_RGB_NIR", "mm_remote", "strecha", "stanford_bunny"),
     *("tum_fr3_office", "middlebury_temple", "kitti_vo"),
 )
-# Errors between one and so many limits say little about the geometry that was searched.
+# Errors between one and this many limits say little about the geometry that was searched.
 UNCLEAR = 2.0
 
 # Problem, set, graph, function that estimates, and the error of an estimate over its limit.

@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS, help="names of lines")
     parser.add_argument("--only", nargs="+", help="representations, default: all four")
     parser.add_argument("--sets", nargs="+", help="names of sets, default: all")
-    parser.add_argument("--pairs", type=int, help="the first so many pairs of every set")
+    parser.add_argument("--pairs", type=int, help="only the first N pairs of every set")
     parser.add_argument(
         "--principal-point", nargs="+", choices=("true", "centre"), default=("true", "centre")
     )

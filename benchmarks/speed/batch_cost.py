@@ -61,7 +61,7 @@ STAGES: dict[str, tuple[Any, str]] = {
 
 
 class Clock:
-    """CPU seconds and calls by stage, in whatever thread."""
+    """CPU seconds and calls by stage, over all threads."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)

@@ -183,7 +183,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in arguments.names:
         if name not in known:
-            parser.error(f"{name} is none of {', '.join(known)}")
+            parser.error(f"{name} must be one of {', '.join(known)}")
     records = []
     for name in arguments.names or known:
         records.append(in_own_process(name, arguments))

@@ -77,7 +77,7 @@ def ours(case: Case) -> Callable[[], object]:
 
 
 def opencv(case: Case) -> Callable[[], object] | None:
-    """Make the call of OpenCV's filter on the same edges, or None where there is none."""
+    """Make the call of OpenCV's filter on the same edges, or None if it has no such filter."""
     try:
         import cv2
     except ImportError:
@@ -107,7 +107,7 @@ def milliseconds(calls: list[Callable[[], object]], repeats: int) -> float:
 
 
 def cut(cases: list[Case], count: int) -> list[Case]:
-    """Take the first edges of the graphs that have as many."""
+    """Take the first edges of the graphs that are large enough."""
     return [(graph.head(count), *sizes) for graph, *sizes in cases if len(graph) >= count]
 
 

@@ -105,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, nargs="*", default=[1, 10_000, 100_000])
     parser.add_argument("--formats", nargs="*", default=["parquet"])
-    parser.add_argument("--stand-in", type=int, help="one batch of so many pairs only")
+    parser.add_argument("--stand-in", type=int, help="only one batch of N pairs")
     arguments = parser.parse_args()
     if arguments.stand_in:
         print(stand_in(arguments.stand_in, arguments.formats))

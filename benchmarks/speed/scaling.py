@@ -66,7 +66,7 @@ def main() -> None:
         *(ours(method, forced) for method in METHODS),
         theirs("PoseLib CM", estimate_with_poselib, forced, slow=True),
     ]
-    # One seed: the same pose for all, so that solutions are as many.
+    # One seed, so that all have the same pose and the same number of solutions.
     problems = [synthetic_problem(INLIER_RATIO, seed=1, num_edges=n) for n in NUM_EDGES]
     race(entries, problems, arguments.repeats, lambda _: None)
     edges = [len(problem.graph) for problem in problems]

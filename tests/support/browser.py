@@ -31,7 +31,7 @@ _LAUNCH += "os.execv(sys.argv[3], sys.argv[3:])"
 
 
 def find_chromium():
-    """Path of a Chromium, or None. MANYMATCH_CHROMIUM names another one."""
+    """Path of a Chromium, or None. MANYMATCH_CHROMIUM overrides it."""
     named = os.environ.get("MANYMATCH_CHROMIUM")
     return named or next(filter(None, map(shutil.which, _NAMES)), None)
 

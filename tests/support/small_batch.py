@@ -65,7 +65,7 @@ def finished(folder):
 
 
 def wait_for(process, folder, count):
-    """Wait until so many pairs are finished, or everything is."""
+    """Wait until this many pairs are finished, or the whole batch."""
     deadline = time.monotonic() + HANGS_S
     while len(finished(folder)) < count and process.poll() is None:
         assert time.monotonic() < deadline

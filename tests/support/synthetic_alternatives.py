@@ -1,4 +1,4 @@
-"""Estimates with other poses beside the chosen one, whatever the estimator found."""
+"""Estimates with a given number of alternative poses."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from tests.oracles.geometry import rotation_from_vector
 
 
 def with_alternatives(estimate, probabilities=(0.3, 0.125)):
-    """Return the estimate with as many alternatives.
+    """Return the estimate with this many alternatives.
 
     The k-th is turned by another 8 k degrees about the vertical, stands on the other side if k is
     odd, and has every (k + 1)-th match.

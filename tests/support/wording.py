@@ -27,7 +27,7 @@ _FAULTS = {
 
 
 def assert_reads_well(text):
-    """Check what holds for a text whatever it says: marks, numbers, singular and plural."""
+    """Check punctuation, numbers, singular and plural of any text for people."""
     for fault, pattern in _FAULTS.items():
         assert not re.search(pattern, text), f"{fault}: {text!r}"
     assert not _ONE_OF_SEVERAL.search(text), text

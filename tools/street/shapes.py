@@ -38,7 +38,7 @@ class Solids:
 
     ``kind`` (N,); ``centre`` (N, 3); ``half`` (N, 3) half extents along the own axes (cylinders and
     balls: radius, half height, radius); ``axes`` (N, 3, 3) own axes as rows; ``material`` (N,);
-    ``colour`` (N, 3) linear albedo; ``aux`` (N, 4) whatever the material wants; ``thin`` (N,)
+    ``colour`` (N, 3) linear albedo; ``aux`` (N, 4) parameters of the material; ``thin`` (N,)
     whether ambient light ignores the shape.
     """
 
