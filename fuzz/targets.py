@@ -19,7 +19,7 @@ import manymatch
 import manymatch_lab.evaluate
 from manymatch import compat, io
 from manymatch.batch.journal import NAME, read_journal
-from manymatch.features.tensor_files import read_tensors
+from manymatch.features.tensors import load_state
 from manymatch.io.match_log import PackedMatches, pack_matches, unpack_matches
 from manymatch.io.match_parquet import KEYPOINTS_PARQUET, ParquetMatchWriter
 from manymatch.io.pairs import read_pairs
@@ -230,8 +230,8 @@ READERS: dict[str, Target] = {
     "config_toml": _file("a.toml", manymatch.MatcherConfig.load),
     "set_toml": _file("a.toml", read_set_file),
     "read_journal": _file(NAME, lambda path: read_journal(path.parent)),
-    "weights_safetensors": _file("a.safetensors", read_tensors),
-    "weights_pth": _file("a.pth", read_tensors),
+    "weights_safetensors": _file("a.safetensors", load_state),
+    "weights_pth": _file("a.pth", load_state),
     "pickle": read_pickle,
     "pickled_index": _file("a.npz", lambda path: read_pickled_arrays(path, "an index", ["a"])),
 }

@@ -1,11 +1,13 @@
 """``manymatch pca``: columns, notes and bad flags."""
 
+import dataclasses
 import json
 import re
 
 import numpy as np
 import pytest
 
+from manymatch.features import registry
 from tests.support.command import one_sentence, run
 
 for name in ("torch", "cv2", "matplotlib", "PIL"):
@@ -40,10 +42,10 @@ def test_every_layer_and_rank_is_a_column(pair, tmp_path):
 def test_it_says_when_there_is_no_position(pair, tmp_path):
     # Positions of this network are relative: an image without content has none.
     name = "vjepa2.1-vitb16"
-    from manymatch.features.backbones import vjepa
-
+    settings = {"entry": "any", "hidden": 64, "normed": [1, 2, 3, 4]}
+    small = dataclasses.replace(registry.find_model(name), dim=64, settings=settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(vjepa.SIZES, name, vjepa.Size(64, 64, (1, 2, 3, 4)))
+        patch.setitem(registry._catalogue(), name, small)
         result = run(
             "pca", *pair, "--descriptor", name, "--debias", 3, "--longest", 96,
             "--set", "weights=random",

@@ -12,14 +12,15 @@ import numpy as np
 import torch
 import transformers
 
-from manymatch.features.backbones import dino, vjepa
+from manymatch.features.backbones import vjepa
+from manymatch.features.backbones.published import load_convnext
 from manymatch.features.registry import load_detector, models
-from manymatch.features.weights import random_weights
+from manymatch.features.tensors import random_weights
 from tests.support import tiny_networks as tiny
 
 #: A small network of a published file, as `test_published_names` writes it.
 PUBLISHED = ("dinov2", "dinov2 giant", "dinov2 with registers", "dinov3", "dinov3 7b")
-SIZE = vjepa.Size(128, 192, (1, 2, 3, 4))
+SIZE = (128, 192, (1, 2, 3, 4))
 VJEPA = "vjepa2.1-vitl16"
 
 
@@ -38,7 +39,7 @@ def write(folder: Path) -> None:
     for layer, (out, into, kernel) in published.SUPERPOINT.items():
         shapes |= {f"{layer}.weight": (out, into, kernel, kernel), f"{layer}.bias": (out,)}
     torch.save(published.random_state(shapes), folder / "superpoint_v1.pth")
-    torch.save(random_weights(vjepa.build_network(SIZE)).state_dict(), folder / "vjepa.pth")
+    torch.save(random_weights(vjepa.build_network(*SIZE)).state_dict(), folder / "vjepa.pth")
     for family in tiny.FAMILIES:
         tiny.save(family, folder / family)
 
@@ -50,14 +51,14 @@ def maps(folder: Path) -> dict[str, np.ndarray]:
     backbones = {family: tiny.backbone(family, folder / family) for family in tiny.FAMILIES}
     for case in PUBLISHED:
         family, more = CASES[case]
-        _, fields, load = tiny.FAMILIES[family]
+        stem, fields, load = tiny.FAMILIES[family]
         file = folder / f"{case}.pth"
-        backbones[f"published {case}"] = load(tiny.record(family), fields | more, file)
-    record = tiny.record("cnx")
-    backbones["convnext"] = dino.load_convnext(record, tiny.CONVNEXT, folder / "convnext.pth")
-    network = vjepa.build_network(SIZE)
+        backbones[f"published {case}"] = load(tiny.record(family, stem, fields | more), file)
+    record = tiny.record("cnx", "DINOv3ConvNext", tiny.CONVNEXT)
+    backbones["convnext"] = load_convnext(record, folder / "convnext.pth")
+    network = vjepa.build_network(*SIZE)
     network.load_state_dict(torch.load(folder / "vjepa.pth", weights_only=True))
-    backbones["vjepa"] = vjepa.VJepa(models()[VJEPA], SIZE, network)
+    backbones["vjepa"] = vjepa.VJepa(models()[VJEPA], SIZE[2], network)
     found = {}
     with torch.inference_mode():
         for name, backbone in backbones.items():

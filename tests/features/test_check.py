@@ -7,10 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from manymatch.features.backbone import Backbone  # noqa: E402
-from manymatch.features.backbones.vjepa import Size, VJepa, build_network  # noqa: E402
+from manymatch.features.backbones.vjepa import VJepa, build_network  # noqa: E402
 from manymatch.features.check import check_backbone  # noqa: E402
 from manymatch.features.registry import models  # noqa: E402
-from manymatch.features.weights import random_weights  # noqa: E402
+from manymatch.features.tensors import random_weights  # noqa: E402
 
 
 class Good(Backbone):
@@ -52,9 +52,9 @@ class Attending(Good):
     patch_size, dim, num_layers = 16, 64, 4
 
     def __init__(self):
-        size = Size(64, 128, (1, 2, 3, 4))
-        self.module = random_weights(build_network(size))
-        self.encoder = VJepa(models()["vjepa2.1-vitb16"], size, self.module)
+        normed = (1, 2, 3, 4)
+        self.module = random_weights(build_network(64, 128, normed))
+        self.encoder = VJepa(models()["vjepa2.1-vitb16"], normed, self.module)
 
     def forward(self, pixels, layers, norm):
         return self.encoder.forward(pixels, layers, norm)

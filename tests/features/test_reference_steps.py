@@ -27,7 +27,7 @@ from manymatch.features.device import (  # noqa: E402
 from manymatch.features.extractor import Extractor  # noqa: E402
 from manymatch.features.maps import dense_maps  # noqa: E402
 from manymatch.features.registry import _backbones, register_backbone  # noqa: E402
-from manymatch.features.weights import for_inference  # noqa: E402
+from manymatch.features.tensors import for_inference  # noqa: E402
 
 PAPER = Resize(rule="paper")
 

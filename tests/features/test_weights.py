@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +17,18 @@ pytest.importorskip("transformers")
 pytest.importorskip("huggingface_hub")
 
 from manymatch.features import weights  # noqa: E402
-from manymatch.features.downloads import sha256_of  # noqa: E402
 from manymatch.features.registry import find_model, models  # noqa: E402
-from manymatch.features.weights import (  # noqa: E402
+from manymatch.features.tensors import (  # noqa: E402
     WeightsError,
-    find_weights,
     load_state,
     load_strictly,
+    random_weights,
+)
+from manymatch.features.weights import (  # noqa: E402
+    find_weights,
     locate,
     packaged_file,
-    random_weights,
+    sha256_of,
 )
 from tests.support import tiny_networks as tiny  # noqa: E402
 from tests.support.tiny_networks import one_sentence, same  # noqa: E402
@@ -388,7 +391,7 @@ class TestDamage:
         data = (saved / "model.safetensors").read_bytes()
         path = tmp_path / "model.safetensors"
         path.write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
-        self.refused(path, "it is damaged")
+        self.refused(path, "is damaged")
         with pytest.raises(WeightsError):
             load(path)
 
@@ -398,13 +401,14 @@ class TestDamage:
         torch.save(load_state(saved), path)
         data = path.read_bytes()
         path.write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
-        self.refused(path, "it is damaged")
+        self.refused(path, "is damaged")
 
     def test_nothing_is_unpickled(self, tmp_path):
         path = tmp_path / "evil.pth"
         for write, part in (
-            (lambda: torch.save({"a": Evil()}, path), "and nothing is unpickled"),
-            (lambda: self.dump(path), "it was not written by torch"),
+            (lambda: torch.save({"a": Evil()}, path), "are not unpickled"),
+            (lambda: torch.save({"a": torch.ones(1), "b": Evil()}, path), "are not unpickled"),
+            (lambda: self.dump(path), "are not unpickled"),
         ):
             write()
             self.refused(path, part)
@@ -421,7 +425,7 @@ class TestDamage:
             ([1, 2], "no tensors by name"),
             ({}, "no tensors by name"),
             ({"epoch": 3}, "its entry 'epoch' is no tensor"),
-            ({3: torch.zeros(1)}, "its entry 3 is no tensor"),
+            ({3: torch.zeros(1)}, "its entry '3' is no tensor"),
         ):
             torch.save(content, path)
             self.refused(path, part)
@@ -449,6 +453,49 @@ class TestDamage:
         assert list(load_state(tmp_path)) == ["a"]
         torch.save({"b": torch.ones(1)}, tmp_path / "b.pth")
         self.refused(tmp_path, "it holds 2 files")
+
+    @pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin", ".ckpt", ".PTH"])
+    @pytest.mark.parametrize("legacy", [False, True])
+    def test_tensors_come_back_as_they_were_saved(self, tmp_path, suffix, legacy):
+        shared = torch.arange(20.0)
+        state = {
+            "turned": shared[:6].reshape(2, 3).T,
+            "steps": shared[::4],
+            "brain": torch.tensor([1.0, 2.0]).bfloat16(),
+            "count": torch.tensor(7),
+            "mask": torch.tensor([True, False]),
+            "none": torch.zeros(0, 3),
+        }
+        path = tmp_path / f"x{suffix}"
+        beside = {"epoch": 3, "args": {"lr": 0.1}, "model": state}
+        torch.save(beside, path, _use_new_zipfile_serialization=not legacy)
+        got = load_state(path, "model")
+        assert list(got) == list(state)
+        for name, value in state.items():
+            assert got[name].dtype == value.dtype
+            assert torch.equal(got[name], value), name
+
+    @pytest.mark.parametrize("kind", ["zip", "legacy", "safetensors"])
+    def test_mutants_are_read_or_refused_in_one_sentence(self, saved, tmp_path, kind):
+        path = tmp_path / ("x.safetensors" if kind == "safetensors" else "x.pth")
+        path.write_bytes((saved / "model.safetensors").read_bytes())
+        if kind != "safetensors":
+            state = {"a": torch.arange(12.0), "b": torch.ones(3, 4)}
+            torch.save(state, path, _use_new_zipfile_serialization=kind == "zip")
+        whole = path.read_bytes()
+        rng = random.Random(0)  # noqa: S311
+        for _ in range(100):
+            mutant = bytearray(whole)
+            for _ in range(rng.randint(1, 4)):
+                mutant[rng.randrange(min(len(mutant), 2000))] = rng.randrange(256)
+            path.write_bytes(mutant)
+            text = ""
+            try:
+                load_state(path)
+            except WeightsError as error:
+                text = str(error)
+            assert "\n" not in text
+            assert len(text) < 900
 
 
 class TestWrongNetwork:

@@ -42,9 +42,9 @@ def posed_graphs(path):
 
 def tensors(path):
     pytest.importorskip("torch")
-    from manymatch.features.tensor_files import read_tensors
+    from manymatch.features.tensors import load_state
 
-    return read_tensors(path.rename(path.with_suffix(".pth")))
+    return load_state(path.rename(path.with_suffix(".pth")))
 
 
 READERS = {

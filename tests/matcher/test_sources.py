@@ -357,7 +357,8 @@ def test_matchers_of_other_packages_are_loaded_when_asked_for(monkeypatch):
             return columns
 
     monkeypatch.setattr(registry, "EntryPoint", Point)
-    monkeypatch.setitem(registry._matchers, "theirs", Point())
+    monkeypatch.setattr(registry, "_entry_points", lambda _: {"theirs": Point()})
+    monkeypatch.setattr(registry, "_matchers", {})
     assert "theirs" in matcher_names()
     assert not loaded
     assert MatcherConfig.of(sources=["classic", "theirs"]).sources[1].takes_images

@@ -8,10 +8,9 @@ import torch
 import transformers
 from transformers.utils import logging
 
-from manymatch.features.backbones.dino import load_dinov2, load_dinov3
-from manymatch.features.backbones.siglip2 import load_siglip2
+from manymatch.features.backbones.published import load_dinov2, load_dinov3, load_siglip2
 from manymatch.features.registry import Model
-from manymatch.features.weights import random_weights
+from manymatch.features.tensors import random_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +36,17 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
 CONVNEXT = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
 
 
-def record(name: str = "tiny", **facts: Any) -> Model:
+def record(
+    name: str = "tiny", stem: str = "", settings: dict[str, Any] | None = None, **facts: Any
+) -> Model:
     """A catalogue entry for a network that is not in the catalogue."""
-    return Model(name, "backbone", "test", hub_id=f"some/{name}", **facts)
+    fields = {"network": stem, **(settings or {})}
+    return Model(name, "backbone", "test", hub_id=f"some/{name}", settings=fields, **facts)
 
 
 def backbone(family: str, weights: object = "random") -> Any:
-    _, settings, load = FAMILIES[family]
-    return load(record(family), settings, weights)
+    stem, settings, load = FAMILIES[family]
+    return load(record(family, stem, settings), weights)
 
 
 def network(family: str, **changes: Any) -> Any:

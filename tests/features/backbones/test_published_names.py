@@ -14,10 +14,10 @@ transformers = pytest.importorskip("transformers")
 
 from torch.nn import functional as f  # noqa: E402
 
-from manymatch.features.backbones import dino  # noqa: E402
+from manymatch.features.backbones import published as dino  # noqa: E402
 from manymatch.features.device import weights_hash  # noqa: E402
-from manymatch.features.registry import load_detector  # noqa: E402
-from manymatch.features.weights import WeightsError  # noqa: E402
+from manymatch.features.registry import load_detector, models  # noqa: E402
+from manymatch.features.tensors import WeightsError  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
 
@@ -109,9 +109,10 @@ def shapes_of(name, stem, config):
 WITHOUT_PLACE = ("bias_mask", "rope_embed.periods", "local_cls_norm", "norms.3")
 
 
-@pytest.mark.parametrize("name", dino.CONFIGURATIONS)
+@pytest.mark.parametrize("name", [m.name for m in models().values() if "dino" in m.family])
 def test_every_size_has_a_place_for_every_published_tensor(name):
-    stem, config = dino.CONFIGURATIONS[name]
+    config = dict(models()[name].settings)
+    stem = config.pop("network")
     shapes, convert = shapes_of(name, stem, config)
     # Sizes that do not fit into memory here are told by their names alone.
     small = {key: torch.zeros(1).expand(shape) for key, shape in shapes.items()}
@@ -263,7 +264,11 @@ def published(tmp_path, case):
     state = random_state(shapes_of("7b" if "7b" in case else "", stem, config)[0])
     path = tmp_path / "published.pth"
     torch.save(state, path)
-    return load(tiny.record(family), config, path), state, config
+    return load(tiny.record(family, stem, config), path), state, config
+
+
+def load_dinov3(config, path):
+    return dino.load_dinov3(tiny.record("dinov3", "DINOv3ViT", config), path)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -302,7 +307,7 @@ def test_a_published_convnext_computes_what_its_authors_does(tmp_path):
     state = random_state(convnext_shapes(tiny.CONVNEXT))
     path = tmp_path / "published.pth"
     torch.save(state, path)
-    backbone = dino.load_convnext(tiny.record("cnx"), tiny.CONVNEXT, path)
+    backbone = dino.load_convnext(tiny.record("cnx", "DINOv3ConvNext", tiny.CONVNEXT), path)
     x = pixels = tiny.pixels(32, 2, 3)
 
     def channels_first(name, x):
@@ -339,7 +344,7 @@ def test_rotary_frequencies_of_the_file_are_used_and_part_of_the_hash(tmp_path):
     del state["rope_embed.periods"]
     path = tmp_path / "without.pth"
     torch.save(state, path)
-    without = dino.load_dinov3(tiny.record("dinov3"), config, path)
+    without = load_dinov3(config, path)
     assert torch.equal(without.module.rope_embeddings.inv_freq, exact)
     assert weights_hash(without.module) != weights_hash(backbone.module)
 
@@ -353,7 +358,7 @@ def test_keys_have_no_bias_whatever_is_stored(tmp_path, unset):
             state[key][dim : 2 * dim] = unset
     path = tmp_path / "other.pth"
     torch.save(state, path)
-    other = dino.load_dinov3(tiny.record("dinov3"), config, path)
+    other = load_dinov3(config, path)
     assert weights_hash(other.module) == weights_hash(backbone.module)
 
 
@@ -362,7 +367,7 @@ def test_a_bias_of_keys_that_counts_is_refused(tmp_path):
     path = tmp_path / "other.pth"
     torch.save({k: v for k, v in state.items() if not k.endswith("bias_mask")}, path)
     with pytest.raises(WeightsError, match="with a bias of keys") as error:
-        dino.load_dinov3(tiny.record("dinov3"), config, path)
+        load_dinov3(config, path)
     tiny.one_sentence(error)
 
 
@@ -382,7 +387,7 @@ def test_published_files_must_fit(tmp_path, change):
     path = tmp_path / "other.pth"
     torch.save(state, path)
     with pytest.raises(WeightsError, match="weights must") as error:
-        dino.load_dinov3(tiny.record("dinov3"), config, path)
+        load_dinov3(config, path)
     tiny.one_sentence(error)
 
 

@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from manymatch.features.backbones import dino, siglip2  # noqa: E402
+from manymatch.features.backbones.published import load_convnext  # noqa: E402
 from manymatch.features.maps import normalised  # noqa: E402
 from manymatch.features.registry import backbone_names, models  # noqa: E402
 from manymatch.features.resize import Resize, resize_image  # noqa: E402
@@ -138,7 +138,7 @@ def test_a_wrong_number_of_tokens_is_refused():
 
 
 def convnext():
-    return dino.load_convnext(tiny.record("cnx"), tiny.CONVNEXT, "random")
+    return load_convnext(tiny.record("cnx", "DINOv3ConvNext", tiny.CONVNEXT), "random")
 
 
 def test_convnext_stages():
@@ -198,20 +198,15 @@ def test_patches_are_those_of_the_naflex_processor(size):
     torch.testing.assert_close(ours, as_map(padded, 0, rows, columns), atol=1e-5, rtol=1e-5)
 
 
-CONFIGS = dino.CONFIGURATIONS | siglip2.CONFIGURATIONS
-
-
-def test_every_model_of_the_families_has_a_configuration_and_is_registered():
-    families = {"dinov2", "dinov3", "siglip2"}
-    catalogued = {name for name, model in models().items() if model.family in families}
-    assert catalogued == set(CONFIGS)
-    assert catalogued <= set(backbone_names())
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_the_catalogue_states_facts(name):
-    model = models()[name]
-    stem, fields = CONFIGS[name]
+@pytest.mark.parametrize(
+    "model",
+    [model for model in models().values() if "network" in model.settings],
+    ids=lambda model: model.name,
+)
+def test_the_catalogue_states_facts(model):
+    fields = dict(model.settings)
+    stem = fields.pop("network")
+    assert model.name in backbone_names()
     config = getattr(transformers, f"{stem}Config")(**fields)
     with torch.device("meta"):
         module = getattr(transformers, f"{stem}Model")(config)
@@ -225,9 +220,9 @@ def test_the_catalogue_states_facts(name):
         assert config.patch_size == model.patch_size
 
 
-@pytest.mark.parametrize("name", siglip2.CONFIGURATIONS)
+@pytest.mark.parametrize("name", ["siglip2-base-naflex", "siglip2-so400m-naflex"])
 def test_the_download_of_siglip2_includes_the_text_encoder(name):
-    _, fields = siglip2.CONFIGURATIONS[name]
+    fields = {key: v for key, v in models()[name].settings.items() if key != "network"}
     vision = transformers.Siglip2VisionConfig(**fields)
     shared = {key: value for key, value in fields.items() if "patch" not in key}
     text = transformers.Siglip2TextConfig(**shared, vocab_size=256_000)

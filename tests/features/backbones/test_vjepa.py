@@ -1,5 +1,7 @@
 """V-JEPA 2.1: against a slow twin, any grid, what rotary positions must keep, checkpoints."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from manymatch.features.backbones import vjepa  # noqa: E402
+from manymatch.features import registry  # noqa: E402
 from manymatch.features.backbones.vjepa import (  # noqa: E402
-    Size,
     VJepa,
     build_network,
     rotate,
@@ -18,17 +19,17 @@ from manymatch.features.backbones.vjepa import (  # noqa: E402
 )
 from manymatch.features.debias import PositionalBasis  # noqa: E402
 from manymatch.features.registry import load_backbone, models  # noqa: E402
-from manymatch.features.weights import WeightsError, random_weights  # noqa: E402
+from manymatch.features.tensors import WeightsError, random_weights  # noqa: E402
 from tests.oracles import vjepa as twin  # noqa: E402
 
-TINY = Size(128, 192, (1, 2, 3, 4))
+TINY = (128, 192, (1, 2, 3, 4))
 NAME = "vjepa2.1-vitl16"
 
 
 @pytest.fixture(scope="module")
 def network():
     """Two heads, four blocks; biases and norms made uneven, as a trained network's are."""
-    module = random_weights(build_network(TINY))
+    module = random_weights(build_network(*TINY))
     generator = torch.Generator().manual_seed(1)
     for parameter in module.parameters():
         if parameter.ndim == 1:
@@ -38,11 +39,14 @@ def network():
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(vjepa.SIZES, NAME, TINY)
+    dim, hidden, normed = TINY
+    settings = {"entry": "ema_encoder", "hidden": hidden, "normed": normed}
+    small = dataclasses.replace(models()[NAME], dim=dim, settings=settings)
+    monkeypatch.setitem(registry._catalogue(), NAME, small)
 
 
 def run(network, pixels, layers, *, norm, size=TINY):
-    return VJepa(models()[NAME], size, network).forward(pixels, layers, norm)
+    return VJepa(models()[NAME], size[2], network).forward(pixels, layers, norm)
 
 
 def image(rows, columns, seed=0, count=1):
@@ -62,8 +66,8 @@ def test_equals_the_slow_twin(network, grid):
 
 
 def test_norms_of_their_own_and_the_last_one_for_the_others():
-    size = Size(64, 64, (2, 3, 4, 6))
-    module = random_weights(build_network(size))
+    size = (64, 64, (2, 3, 4, 6))
+    module = random_weights(build_network(*size))
     for k, norm in enumerate(module["norms_block"]):
         norm.weight.fill_(k + 1.0)
     raw, normed = (
@@ -163,11 +167,12 @@ def published_names(depth):
     }
 
 
-@pytest.mark.parametrize("name", sorted(vjepa.SIZES))
+@pytest.mark.parametrize("name", [m.name for m in models().values() if m.family == "vjepa2.1"])
 def test_published_networks(name):
-    dim, hidden, normed = vjepa.SIZES[name]
+    model = models()[name]
+    dim, hidden, normed = model.dim, model.settings["hidden"], model.settings["normed"]
     with torch.device("meta"):
-        module = build_network(vjepa.SIZES[name])
+        module = build_network(dim, hidden, normed)
     state = module.state_dict()
     depth = normed[-1]
     assert set(state) == published_names(depth)
@@ -179,7 +184,6 @@ def test_published_networks(name):
     block = 4 * dim * dim + 2 * dim * hidden + 9 * dim + hidden
     expected = depth * block + 3 * 256 * 3 * dim + 2 * dim + 2 * dim + 4 * 2 * dim
     assert sum(p.numel() for p in module.parameters()) == expected
-    model = models()[name]
     assert (model.num_layers, model.dim, model.parameters) == (depth, dim, expected)
     # The round numbers by which the family is known.
     millions = {"vitb": 87, "vitl": 305, "vitg": 1013, "vitG": 1845}

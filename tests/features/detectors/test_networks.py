@@ -12,7 +12,8 @@ import pytest
 
 from manymatch.features.detectors.base import suppress
 from manymatch.features.registry import load_detector, models
-from manymatch.features.weights import WeightsError, load_state, load_strictly, locate
+from manymatch.features.tensors import WeightsError, load_state, load_strictly
+from manymatch.features.weights import locate
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_images import texture
 
@@ -335,7 +336,7 @@ def test_the_best_of_sift_are_those_of_all(most, monkeypatch):
     image = texture(5, 260, 200)
     few = load_detector("sift", max_keypoints=most).detect(image)
     whole = load_detector("sift", max_keypoints=100_000)
-    monkeypatch.setattr("manymatch.features.detectors.sift._SPARE", 0)
+    monkeypatch.setattr("manymatch.features.detectors.classic._SPARE", 0)
     all_of_them = whole.detect(image)
     count = min(most, len(all_of_them))
     assert len(few) == count

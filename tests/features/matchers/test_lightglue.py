@@ -20,8 +20,8 @@ from manymatch.features.detectors.base import Keypoints  # noqa: E402
 from manymatch.features.extractor import Extractor, Features  # noqa: E402
 from manymatch.features.matchers import lightglue  # noqa: E402
 from manymatch.features.matchers.base import matcher_graph  # noqa: E402
-from manymatch.features.registry import load_matcher  # noqa: E402
-from manymatch.features.weights import WeightsError  # noqa: E402
+from manymatch.features.registry import find_model, load_matcher  # noqa: E402
+from manymatch.features.tensors import WeightsError  # noqa: E402
 from tests.support.synthetic_images import texture  # noqa: E402
 
 logging.disable_progress_bar()
@@ -126,7 +126,7 @@ def test_published_names_of_both_ages_load(names, tmp_path):
     torch.manual_seed(3)
     whole = LightGlue(None, input_dim=128)
     torch.save(names(whole.state_dict()), tmp_path / "matcher.pth")
-    network = lightglue._kornia_network(tmp_path / "matcher.pth", lightglue.ALIKED_LIGHTGLUE)
+    network = lightglue._kornia_network(tmp_path / "matcher.pth", find_model("aliked-lightglue"))
     assert not network.training
     for key, value in whole.state_dict().items():
         torch.testing.assert_close(network.state_dict()[key], value)
@@ -137,7 +137,7 @@ def test_weights_that_lack_a_tensor_are_refused(tmp_path):
     del state["posenc.Wr.weight"]
     torch.save(state, tmp_path / "matcher.pth")
     with pytest.raises(WeightsError, match=r"1 missing of 254 \(first 'posenc"):
-        lightglue._kornia_network(tmp_path / "matcher.pth", lightglue.DISK_LIGHTGLUE)
+        lightglue._kornia_network(tmp_path / "matcher.pth", find_model("disk-lightglue"))
 
 
 def test_transformers_are_read_from_the_folder_that_was_found(tmp_path, monkeypatch):

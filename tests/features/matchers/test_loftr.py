@@ -21,7 +21,7 @@ from manymatch.features.matchers.loftr import (  # noqa: E402
     fine_offsets,
 )
 from manymatch.features.registry import load_matcher  # noqa: E402
-from manymatch.features.weights import WeightsError, random_weights  # noqa: E402
+from manymatch.features.tensors import WeightsError, random_weights  # noqa: E402
 
 logging.disable_progress_bar()
 SETTINGS = LoftrSettings(threshold=0.01)

@@ -11,7 +11,7 @@ import numpy as np
 
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import Model
-from manymatch.features.weights import WeightsError
+from manymatch.features.tensors import WeightsError
 from manymatch.io.files import require
 from manymatch_lab.systems.base import MAX_KEYPOINTS, NativeSystem, System, is_installed
 

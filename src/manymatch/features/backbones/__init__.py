@@ -1,1 +1,1 @@
-"""Backbones; every module registers its own with `manymatch.features.registry`."""
+"""Backbones: pixels to dense maps."""

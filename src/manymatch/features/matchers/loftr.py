@@ -18,40 +18,15 @@ import numpy as np
 
 from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
-from manymatch.features.matchers.base import PairMatcher, Takes
-from manymatch.features.registry import Model, register_matcher
-from manymatch.features.weights import freeze, load_state, load_strictly
+from manymatch.features.matchers.base import PairMatcher, Takes, hub_network
+from manymatch.features.registry import find_model
+from manymatch.features.tensors import load_state, load_strictly
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike, NDArray
 
-EFFICIENT_LOFTR = Model(
-    "efficient-loftr",
-    "matcher",
-    "efficient-loftr",
-    hub_id="zju-community/efficientloftr",
-    licence="Apache-2.0",
-)
-
-
-def _loftr(name: str, file: str) -> Model:
-    """Facts about weights that kornia publishes; their hashes are not."""
-    return Model(
-        name,
-        "matcher",
-        "loftr",
-        licence="Apache-2.0",
-        parameters=11_561_456,
-        size_mb=46.3,
-        url=f"https://cmp.felk.cvut.cz/~mishkdmy/models/{file}",
-        alternative="aliked-lightglue",
-        libraries=("torch", "kornia"),
-    )
-
-
-LOFTR = _loftr("loftr", "loftr_outdoor.ckpt")
-LOFTR_INDOOR = _loftr("loftr-indoor", "loftr_indoor_ds_new.ckpt")
+    from manymatch.features.registry import Model
 
 # Cells of 8 pixels, of which the attention takes 4 x 4 at once.
 _CELL, _MULTIPLE = 8, 32
@@ -83,19 +58,18 @@ class _ImageMatcher(PairMatcher):
         """Match two images, (H, W) grey values in [0, 1]."""
 
 
-@register_matcher("loftr")
 class Loftr(_ImageMatcher):
     """LoFTR, trained on outdoor scenes: places of image 0 are first pixels of cells of 8 x 8."""
 
     name = "loftr"
-    weights: ClassVar[dict[str, Model]] = {"": LOFTR}
+    weights: ClassVar[dict[str, Model]] = {"": find_model("loftr")}
     # The positions as they are in the paper; the older weights were trained with others.
     _true_positions: ClassVar[bool] = False
 
     @functools.cached_property
     def network(self) -> torch.nn.Module:
         """The network, loaded when first used."""
-        source = self.find()
+        source, _ = self.find()
         module = require("kornia.feature.loftr.loftr", f"the matcher {self.name!r}", "features")
         config = copy.deepcopy(module.default_cfg)
         config["coarse"]["temp_bug_fix"] = self._true_positions
@@ -117,31 +91,25 @@ class Loftr(_ImageMatcher):
         return found["keypoints0"] - 0.5, found["keypoints1"] - 0.5, found["confidence"]
 
 
-@register_matcher("loftr-indoor")
 class LoftrIndoor(Loftr):
     """LoFTR, trained on indoor scenes."""
 
     name = "loftr-indoor"
-    weights: ClassVar[dict[str, Model]] = {"": LOFTR_INDOOR}
+    weights: ClassVar[dict[str, Model]] = {"": find_model("loftr-indoor")}
     _true_positions = True
 
 
-@register_matcher("efficient-loftr")
 class EfficientLoftr(_ImageMatcher):
     """Every cell of 8 x 8 pixels may match one of the other image, then to a part of a pixel."""
 
     name = "efficient-loftr"
-    weights: ClassVar[dict[str, Model]] = {"": EFFICIENT_LOFTR}
+    weights: ClassVar[dict[str, Model]] = {"": find_model("efficient-loftr")}
 
     @functools.cached_property
     def network(self) -> torch.nn.Module:
         """The networks, loaded when first used."""
-        source = self.find()
-        transformers = require("transformers", f"the matcher {self.name!r}", "features")
-        network = transformers.EfficientLoFTRForKeypointMatching.from_pretrained(
-            source, local_files_only=True
-        )
-        return freeze(network).to(choose_device(self.device))
+        network = hub_network("EfficientLoFTRForKeypointMatching", self.find()[0], self.name)
+        return network.to(choose_device(self.device))
 
     def settings(self) -> dict[str, Any]:
         """Weights and constants."""
