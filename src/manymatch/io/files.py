@@ -129,8 +129,9 @@ def as_folder(path: object, name: str = "folder", *, output: bool = False) -> Pa
     For `output` an address is one as well, as folders there are made with their first file.
     """
     folder = as_path(path, name)
-    if is_remote(folder) and (output or not folder.tells_folders):
-        return as_path(path, name)
+    # A web server does not tell folders from files.
+    if is_remote(folder) and (output or folder.protocol in ("http", "https")):
+        return folder
     if not folder.is_dir():
         kind = ValueError if folder.exists() else MissingFileError
         raise kind(f"{name} must be an existing folder, got {str(folder)!r}")
@@ -166,7 +167,7 @@ def _why_unwritable(folder: Path) -> str:
             if folder.is_file():
                 return "it is a file"
             tried = folder / f".{os.urandom(16).hex()}.tmp"
-            tried.write_bytes(b"")
+            write_remote(tried, b"")
             tried.unlink()
         except OSError as error:
             return error.strerror or str(error)
@@ -222,17 +223,21 @@ _VERSIONS = ("ETag", "etag", "LastModified", "created", "modified", "mtime", "up
 
 def _fetched(path: RemotePath, most: str, *, again: bool) -> bytes:
     """Read a whole file at an address, of at most the size of a limit; errors as `open_regular`."""
+    largest = limit(most) * _MEGABYTE
     try:
-        info = path.info()
-        if info["type"] == "directory":
-            raise ValueError("it is a folder")
-        size, largest = info.get("size"), limit(most) * _MEGABYTE
-        if size is not None and size > largest:
-            raise too_large("it has more megabytes", most)
-        known = (path, [(name, info[name]) for name in _VERSIONS if name in info], size)
-        if known[1] and getattr(_last, "known", None) == known:
-            return bytes(_last.data)
-        data = path.read_bytes(size, largest)
+        with path.system() as (system, place):
+            info = system.info(place)
+            if info["type"] == "directory":
+                raise IsADirectoryError(errno.EISDIR, "it is a folder")
+            size = info.get("size")
+            known = (path, [(name, info[name]) for name in _VERSIONS if name in info], size)
+            if known[1] and getattr(_last, "known", None) == known:
+                return bytes(_last.data)
+            if size is None:
+                with system.open(place, "rb") as file:
+                    data = bytes(file.read(largest + 1))
+            else:
+                data = bytes(system.cat_file(place, start=0, end=min(size, largest + 1)))
     except FileNotFoundError as error:
         raise MissingFileError("there is no such file") from error
     except OSError as error:
@@ -242,6 +247,28 @@ def _fetched(path: RemotePath, most: str, *, again: bool) -> bytes:
     if again:
         _last.known, _last.data = known, data
     return data
+
+
+def write_remote(path: RemotePath, source: bytes | Path) -> None:
+    """Put a whole file at an address at once, from memory or from a file of this machine."""
+    with path.system() as (system, place):
+
+        def put() -> None:
+            if isinstance(source, bytes):
+                system.pipe_file(place, source)
+            else:
+                system.put_file(str(source), place)
+
+        try:
+            put()
+        except FileNotFoundError:
+            # The folder is made where that is needed, but no bucket: its name may be mistaken.
+            folder = place.rpartition("/")[0]
+            top = folder.strip("/").partition("/")[0]
+            if folder.strip("/") == top or not system.exists(top):
+                raise NotADirectoryError(errno.ENOTDIR, f"there is no {top!r}") from None
+            system.makedirs(folder, exist_ok=True)
+            put()
 
 
 def file_size(file: BinaryIO) -> int:
@@ -305,7 +332,7 @@ def whole_file(path: object) -> Iterator[Path]:
     if is_remote(target):
         with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
             yield (local := Path(place) / "file")
-            target.upload(local)
+            write_remote(target, local)
         return
     if target.is_dir() or not target.parent.is_dir():
         raise refusal("path", "a file in an existing folder", str(target))
@@ -334,7 +361,7 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
             for name in replaced:
                 (folder / name).unlink(missing_ok=True)
             for source in sorted(path for path in Path(local).rglob("*") if path.is_file()):
-                (folder / source.relative_to(local).as_posix()).upload(source)
+                write_remote(folder / source.relative_to(local).as_posix(), source)
         return
     make_folder(folder)
     with _locked(folder):
