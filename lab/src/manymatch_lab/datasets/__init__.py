@@ -2,9 +2,8 @@
 
 from manymatch.io.pairs import Pair, exhaustive_pairs, read_pairs
 from manymatch_lab.datasets import synthetic
-from manymatch_lab.datasets.dataset import Dataset, DepthView
-from manymatch_lab.datasets.layout import Layout, LayoutPart
-from manymatch_lab.datasets.registry import DatasetInfo, check, info, load, names
+from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, DepthView, Layout, LayoutPart
+from manymatch_lab.datasets.registry import check, info, load, names
 
 __all__ = [
     "Dataset",

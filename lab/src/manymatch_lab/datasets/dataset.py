@@ -1,43 +1,44 @@
-"""A data set: pairs in a fixed order with their true poses, and the depth of their views."""
+"""A data set: pairs in a fixed order with true poses, the depth of their views, and its files."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from manymatch._validate import (
+from manymatch.io.files import as_folder
+from manymatch.geometry.camera import Camera
+from manymatch.io.pairs import Pair
+from manymatch_lab.checks import (
     BoolArray,
     FloatArray,
-    bool_array,
     count,
     float_array,
     integer,
     read_only,
     refusal,
 )
-from manymatch.geometry.camera import Camera
-from manymatch.io.pairs import Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, NDArray
 
 _TOLERANCE = 1e-6
+#: Images that a check looks for: enough to meet every scene, few enough for a slow disk.
+_SPREAD = 200
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DepthView:
-    """What is known about the surface that one image of a pair shows.
+    """The surface that one image of a pair shows.
 
     Parameters
     ----------
     depth : (H, W) float32
         Depth (z, along the optical axis) in metres at the pixel centres; NaN where it is unknown.
-        What is not positive or not finite becomes NaN.
+        Values that are not positive or not finite become NaN.
     mask : (H, W) bool or None
         Pixels of the object, None if all count.
     camera : Camera
@@ -64,16 +65,17 @@ class DepthView:
         with np.errstate(invalid="ignore"):
             depth[~((depth > 0.0) & np.isfinite(depth))] = np.nan
         object.__setattr__(self, "depth", read_only(depth))
-        height, width = depth.shape
         if self.mask is not None:
-            want = f"None or an array of booleans of the depth's shape {depth.shape}"
-            mask = bool_array(self.mask, "mask", want, (height, width))
+            mask = np.array(self.mask)
+            if mask.shape != depth.shape or mask.dtype != np.bool_:
+                want = f"None or an array of booleans of the depth's shape {depth.shape}"
+                raise refusal("mask", want, mask)
             object.__setattr__(self, "mask", read_only(mask))
         if not isinstance(self.camera, Camera):
             raise refusal("camera", "a Camera", self.camera)
         if self.camera.width is not None and (self.camera.height, self.camera.width) != depth.shape:
             raise ValueError(
-                f"camera must be of the depth's size {width} x {height}, "
+                f"camera must be of the depth's size {depth.shape[1]} x {depth.shape[0]}, "
                 f"got {self.camera.width} x {self.camera.height}"
             )
         object.__setattr__(self, "to_common", read_only(rigid(self.to_common, "to_common")))
@@ -107,18 +109,16 @@ class DepthView:
         z = np.where(inside, self.depth[row, column], np.nan).astype(np.float64)
         if self.mask is not None:
             z[~self.mask[row, column]] = np.nan
-        ray = self.camera.unproject(xy)
-        local = np.column_stack([ray * z[:, None], z])
+        local = np.column_stack([self.camera.unproject(xy) * z[:, None], z])
         moved: FloatArray = local @ self.to_common[:3, :3].T + self.to_common[:3, 3]
         moved[~np.isfinite(moved).all(axis=1)] = np.nan
         return moved
 
     def __repr__(self) -> str:
-        width, height = self.size
         known = np.isfinite(self.depth)
         if self.mask is not None:
             known &= self.mask
-        return f"DepthView({width} x {height}, {known.mean():.0%} with depth)"
+        return f"DepthView({self.size[0]} x {self.size[1]}, {known.mean():.0%} with depth)"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -201,3 +201,210 @@ def rigid(value: object, name: str) -> FloatArray:
     if not off <= _TOLERANCE or np.linalg.det(R) < 0:
         raise ValueError(f"{name} must be {want} within {_TOLERANCE:g}, got {T.tolist()}")
     return T
+
+
+@dataclasses.dataclass(frozen=True)
+class LayoutPart:
+    """One part of a data set's files.
+
+    Attributes
+    ----------
+    what : str
+        What it is, in a few words.
+    places : tuple of str
+        Names or patterns (``*``) of files, the preferred one first. The part is there if one of
+        them is.
+    homes : tuple of str
+        Folders below that of the data set in which they may be, with a slash at the end; "" is
+        the data set's folder itself.
+    optional : bool
+        Whether the data set can be used without it.
+    """
+
+    what: str
+    places: tuple[str, ...]
+    homes: tuple[str, ...] = ("",)
+    optional: bool = False
+
+    def find(self, folder: Path) -> Path | None:
+        """Return the first file at one of the places; a place is looked for in all homes."""
+        patterns = (home + place for place in self.places for home in self.homes)
+        found = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+        return next(found, None)
+
+    @property
+    def where(self) -> str:
+        """The places and homes in words."""
+        homes = ", ".join(home or "." for home in self.homes)
+        return " or ".join(self.places) + (f" in {homes}" if self.homes != ("",) else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The files of a data set.
+
+    Attributes
+    ----------
+    folders : tuple of str
+        What the data set's folder is usually called; capital letters and ``-_.`` do not matter.
+        A root may be that folder, under any name, or a folder that has one of these names in it.
+    parts : tuple of LayoutPart
+        What there is in it. A folder that has the first part is the data set's.
+    """
+
+    folders: tuple[str, ...]
+    parts: tuple[LayoutPart, ...]
+
+    def locate(self, root: object, name: str) -> tuple[Path, Path]:
+        """Return the data set's folder and the file that is its first part.
+
+        The folder is the root, or the first below it with one of the names. If none of them has
+        the first part, the error says which names and places were tried.
+        """
+        top = root_folder(root, name)
+        first = self.parts[0]
+        for folder in self._candidates(top):
+            path = first.find(folder)
+            if path is not None:
+                return folder, path
+        names = f" or in a folder {' or '.join(self.folders)} of it" if self.folders else ""
+        raise ValueError(
+            f"root must have {first.what} ({first.where}) in it{names}, got {str(top)!r} without it"
+        )
+
+    def found(self, root: Path, *others: Path) -> list[dict[str, Any]]:
+        """Describe the parts and, for each, the file by which it is found, or None.
+
+        They are looked for in the data set's folder, or the one that has most of them, and in
+        `others`.
+        """
+        tried = []
+        for folder in self._candidates(root):
+            records = self.records()
+            for record, part in zip(records, self.parts, strict=True):
+                paths = (path for place in (folder, *others) if (path := part.find(place)))
+                record["found"] = next(map(os.path.normpath, paths), None)
+            if records[0]["found"]:
+                return records
+            tried.append(records)
+        return max(tried, key=lambda records: sum(bool(part["found"]) for part in records))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Describe the parts as entries of JSON."""
+        return [dataclasses.asdict(part) for part in self.parts]
+
+    def tree(self, found: list[dict[str, Any]] | None = None) -> str:
+        """Write the expected files; with the result of `found`, with a mark for each part.
+
+        Parts that are found have a tick and the place where they are, the others a cross and all
+        places where they may be; optional ones that are missing have a dash.
+        """
+        usual, *names = self.folders or ("folder",)
+        lines = [f"{usual}/{'   (or ' + '/, '.join(names) + '/)' if names else ''}"]
+        records = found if found is not None else self.records()
+        for i, record in enumerate(records):
+            last = i == len(records) - 1
+            place = record.get("found")
+            mark = "" if found is None else "✓ " if place else "– " if record["optional"] else "✗ "
+            what = record["what"] + (" (optional)" if record["optional"] else "")
+            lines.append(f"{'└── ' if last else '├── '}{mark}{what}")
+            homes = [home or "." for home in record["homes"]]
+            words = [f"{'or ' if k else ''}{word}" for k, word in enumerate(record["places"])]
+            words += [f"in {', '.join(homes)}"] if homes != ["."] else []
+            bar = "    " if last else "│   "
+            lines += [f"{bar}    {word}" for word in ([place] if place else words)]
+        return "\n".join(lines)
+
+    def _candidates(self, root: Path, levels: int = 2) -> Iterator[Path]:
+        """Give the root, the folders in it that have one of the names, and those in these."""
+        yield root
+        if not levels:
+            return
+        order = {_plain(name): i for i, name in enumerate(self.folders)}
+        inner = [path for path in root.iterdir() if _plain(path.name) in order and path.is_dir()]
+        for path in sorted(inner, key=lambda path: (order[_plain(path.name)], path.name)):
+            yield from self._candidates(path, levels - 1)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_. ]", "", name.lower())
+
+
+def root_folder(root: object, name: str) -> Path:
+    """Check the folder a data set is in."""
+    if root is None:
+        raise ValueError(
+            f"root must be the folder of {name}, got None "
+            f"(`manymatch datasets {name}` says what it has to contain)"
+        )
+    return as_folder(root, "root")
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+    """What is known about a data set without reading it.
+
+    Attributes
+    ----------
+    name, title : str
+        As commands and as papers call it.
+    about : str
+        What it shows, in a few words.
+    get : str
+        Where it comes from and under which terms.
+    layout : Layout
+        The files it is expected to have.
+    load : callable
+        ``load(root, **options)`` reads the pairs and returns a `Dataset`.
+    check : callable, optional
+        ``check(root, **options)`` returns a sentence that names the first missing thing, or None.
+        By default the lists are read, images spread over the whole data set must exist, the depth
+        of a few pairs must be readable, and the number of pairs must be right.
+    num_pairs : int or None
+        Pairs of the complete data set.
+    options : tuple of str
+        Names of the options that `load` takes besides the root.
+    other_counts : tuple of int
+        Numbers of pairs of other published lists of the data set.
+    """
+
+    name: str
+    title: str
+    about: str
+    get: str
+    layout: Layout
+    load: Callable[..., Dataset]
+    check: Callable[..., str | None] = None  # type: ignore[assignment]
+    num_pairs: int | None = None
+    options: tuple[str, ...] = ()
+    other_counts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.check is None:
+            object.__setattr__(self, "check", self._check)
+
+    def _check(self, root: object, **options: Any) -> str | None:
+        try:
+            dataset = self.load(root, **options)
+            for pair in spread(dataset.pairs):
+                for path in (pair.path0, pair.path1):
+                    if not path.is_file():
+                        return f"the image {path} is missing"
+            deep = [pair for pair in dataset.pairs if pair.extra.get("depth", True)]
+            for pair in spread(deep, 6) if dataset.depth is not None else ():
+                for side in (0, 1):
+                    dataset.depth(pair, side)
+        except ValueError as error:
+            return str(error)
+        counts = (self.num_pairs, *self.other_counts)
+        if self.num_pairs is None or len(dataset) in counts:
+            return None
+        wanted = " or ".join(f"{number:,}" for number in counts)
+        return f"the lists of {dataset.title} have {len(dataset):,} pairs instead of {wanted}"
+
+
+def spread(items: Sequence[Any], count: int = _SPREAD) -> list[Any]:
+    """Take up to `count` items, evenly, the first and the last among them."""
+    if len(items) <= count:
+        return list(items)
+    return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, count).round().astype(int))]

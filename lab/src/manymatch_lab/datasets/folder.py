@@ -6,41 +6,37 @@ import dataclasses
 import json
 import re
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import FloatArray, count, real, refusal
-from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.files import as_path, read_bytes, safe_name, unreadable
+from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.image import image_size
-from manymatch.io.pairs import read_pairs
+from manymatch.io.pairs import Pair, read_pairs
+from manymatch_lab.checks import FloatArray, count, real, refusal
 from manymatch_lab.datasets import loading
-from manymatch_lab.datasets.dataset import Dataset, DepthView, rigid
-from manymatch_lab.datasets.layout import Layout, LayoutPart
+from manymatch_lab.datasets.dataset import (
+    Dataset,
+    DatasetInfo,
+    DepthView,
+    Layout,
+    LayoutPart,
+    rigid,
+    root_folder,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from manymatch.io.pairs import Pair
-
-NAME, TITLE, NUM_PAIRS = "folder", "Folder", None
-#: Name of a set's own file of settings.
-SET_FILE = "set.toml"
-#: What `load` takes besides the root.
-OPTIONS = ("pairs", "images", "name")
-LIST = "pairs.txt"
-ABOUT = "any folder with a list of pairs; depth if it has some"
-GET = "Yours: a list as SuperGlue writes them, images beside it; see `manymatch batch --help`."
-LAYOUT = Layout(
+NAME = "folder"
+#: Name of a set's own file of settings, and of its list of pairs.
+SET_FILE, LIST = "set.toml", "pairs.txt"
+_LAYOUT = Layout(
     (),
     (
         LayoutPart(
             "a list of pairs: name0 name1 rot0 rot1 K0(9) K1(9) T_0to1(16), T in metres",
-            ("pairs.txt", "*.txt"),
+            (LIST, "*.txt"),
         ),
         LayoutPart(
             "images, by the names in the list",
@@ -62,7 +58,7 @@ LAYOUT = Layout(
     ),
 )
 
-# Of the name of a set in characters.
+# Characters that the name of a set may have.
 _LONGEST = 100
 _MILLIMETRE = 0.001
 _SATURATED = 65535
@@ -78,7 +74,7 @@ def load(
     looked for, as paths from the root; `name` is what results call the set, by default the name of
     the folder.
     """
-    folder = loading.root_folder(root, NAME)
+    folder = root_folder(root, NAME)
     path = list_of(folder) if pairs is None else folder / as_path(pairs, "pairs")
     if images is not None:
         place = folder / as_path(images, "images")
@@ -89,26 +85,22 @@ def load(
         title = _checked_name(name)
     elif pairs is not None and path.name != LIST:
         title = safe_name(f"{title}-{path.stem}")
-    return _dataset(folder, title, path, read_pairs(path, place))
-
-
-def _dataset(folder: Path, title: str, path: Path, pairs: Sequence[Pair]) -> Dataset:
-    source = _DepthFolder(folder) if (folder / "depth").is_dir() else None
+    depths = _DepthFolder(folder) if (folder / "depth").is_dir() else None
     found = []
-    for i, pair in enumerate(pairs):
+    for i, pair in enumerate(read_pairs(path, place)):
         extra: dict[str, Any] = {"seed_index": i + 1}
-        if source is not None:
-            extra["depth"] = pair.has_truth and source.has(pair)
+        if depths is not None:
+            extra["depth"] = pair.has_truth and depths.has(pair)
         found.append(
             dataclasses.replace(pair, scene=scene_of(pair.name0) or folder.name, extra=extra)
         )
-    notes = [f"{count(len(pairs), 'pair')} from {path}"]
+    notes = [f"{count(len(found), 'pair')} from {path}"]
     posed = sum(pair.has_truth for pair in found)
-    if posed < len(pairs):
+    if posed < len(found):
         notes.append(f"{posed:,} of them with a pose")
-    if source is not None:
+    if depths is not None:
         notes.append(f"{sum(pair.extra['depth'] for pair in found):,} of them with depth")
-    depth = None if source is None else source.view
+    depth = None if depths is None else depths.view
     return Dataset(NAME, title, tuple(found), depth=depth, notes=tuple(notes))
 
 
@@ -118,16 +110,6 @@ def _checked_name(name: object) -> str:
         want = f"at most {_LONGEST} letters, digits and ._+-, with a letter or digit at either end"
         raise refusal("name", want, name)
     return name
-
-
-def check(root: object, **options: object) -> str | None:
-    """Name the first missing thing, or None."""
-
-    def depth(dataset: Dataset) -> str | None:
-        with_depth = tuple(pair for pair in dataset if pair.extra.get("depth"))
-        return loading.missing_depth(dataclasses.replace(dataset, pairs=with_depth))
-
-    return loading.first_fault(lambda: load(root, **options), loading.missing_image, depth)
 
 
 def scene_of(name: str) -> str:
@@ -224,3 +206,14 @@ def register(
     np.minimum.at(seen, (where[:, 1], where[:, 0]), points[inside, 2])
     seen[np.isinf(seen)] = np.nan
     return seen
+
+
+INFO = DatasetInfo(
+    NAME,
+    "Folder",
+    "any folder with a list of pairs; depth if it has some",
+    "Yours: a list as SuperGlue writes them, images beside it; see `manymatch batch --help`.",
+    _LAYOUT,
+    load,
+    options=("pairs", "images", "name"),
+)

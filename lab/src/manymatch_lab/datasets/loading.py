@@ -1,73 +1,47 @@
-"""What loaders of data sets share, here and in other packages: checks of folders and images."""
+"""What loaders of data sets share, here and in other packages."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch.io.files import as_folder, unreadable
+from manymatch.io.files import read_bytes, unreadable
 from manymatch.io.image import open_image
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import FloatArray
-    from manymatch_lab.datasets.dataset import Dataset
-
-#: Images of a check: enough to meet every scene, few enough for a slow disk.
-SPREAD = 200
+from manymatch_lab.checks import FloatArray, float_array
+from manymatch_lab.datasets.dataset import spread
 
 
-def root_folder(root: object, name: str) -> Path:
-    """Check the folder a data set is in."""
-    if root is None:
-        raise ValueError(
-            f"root must be the folder of {name}, got None "
-            f"(`manymatch datasets {name}` says what it has to contain)"
-        )
-    return as_folder(root, "root")
+def place(root: Path, bases: Sequence[str], names: Sequence[str]) -> Path:
+    """Return the folder below which the images are: the first base that has one of a few."""
+    for base in bases:
+        if any((root / base / name).is_file() for name in spread(list(names), 20)):
+            return root / base
+    return root / bases[0]
 
 
-def spread(items: Sequence[Any], count: int = SPREAD) -> list[Any]:
-    """Take up to `count` items, evenly, the first and the last among them."""
-    if len(items) <= count:
-        return list(items)
-    return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, count).round().astype(int))]
+def relative_pose(T0: object, T1: object, name: str) -> tuple[FloatArray, FloatArray]:
+    """Return R, t of ``T1 inv(T0)`` for two (4, 4) world-to-camera transforms.
 
-
-def missing_image(dataset: Dataset) -> str | None:
-    """Name the first image of a spread over the pairs that is not there."""
-    for pair in spread(dataset.pairs):
-        for path in (pair.path0, pair.path1):
-            if not path.is_file():
-                return f"the image {path} is missing"
-    return None
-
-
-def missing_depth(dataset: Dataset, count: int = 6) -> str | None:
-    """Say what is wrong with the first depth of a few pairs that cannot be read."""
-    if dataset.depth is None:
-        return None
-    for pair in spread(dataset.pairs, count):
-        for side in (0, 1):
-            try:
-                dataset.depth(pair, side)
-            except ValueError as error:
-                return str(error)
-    return None
-
-
-def first_fault(load: Callable[[], Dataset], *tests: Callable[[Dataset], str | None]) -> str | None:
-    """Load a data set and return the error of the loader or the first fault that a test finds."""
-    try:
-        dataset = load()
-    except ValueError as error:
-        return str(error)
-    return next((fault for test in tests if (fault := test(dataset)) is not None), None)
+    An error about a matrix (not finite, no rotation) calls it `name`.
+    """
+    pose = []
+    for T in (T0, T1):
+        matrix = float_array(T, name, "a 4x4 pose of finite numbers", (4, 4))
+        if np.max(np.abs(matrix[3] - (0.0, 0.0, 0.0, 1.0))) > 1e-6:
+            raise ValueError(f"{name} must have the last row 0 0 0 1, got {matrix[3].tolist()}")
+        R = matrix[:3, :3]
+        # A rotation has no element above one; the product of larger ones may overflow.
+        large = np.max(np.abs(R)) > 2
+        if large or np.max(np.abs(R.T @ R - np.eye(3))) > 1e-3 or np.linalg.det(R) < 0:
+            raise ValueError(f"{name} must hold a rotation within 0.001, got {R.tolist()}")
+        pose.append(matrix)
+    T01 = pose[1] @ rigid_inverse(pose[0])
+    return T01[:3, :3], T01[:3, 3]
 
 
 def rigid_inverse(T: FloatArray) -> FloatArray:
@@ -76,6 +50,18 @@ def rigid_inverse(T: FloatArray) -> FloatArray:
     inverse[:3, :3] = T[:3, :3].T
     inverse[:3, 3] = -T[:3, :3].T @ T[:3, 3]
     return inverse
+
+
+def list_note(count: int, path: Path, paper: str) -> str:
+    """Say where pairs come from and whether that is the list of the paper, by its SHA-256."""
+    digest = sha256(path)
+    which = "the paper's list" if digest == paper else "another list than the paper's"
+    return f"{count:,} pairs from {path.name} (SHA-256 {digest[:12]}, {which})"
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, as hexadecimal text."""
+    return hashlib.sha256(read_bytes(path, "a list of pairs")).hexdigest()
 
 
 def read_png(path: Path, want: str) -> NDArray[Any]:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from manymatch._validate import count, integer
-from manymatch.geometry.camera import as_camera
 from manymatch.io.files import reading, unreadable
+from manymatch.geometry.camera import as_camera
 from manymatch.io.pairs import Pair, read_pairs
-from manymatch_lab.datasets import _lists, loading
-from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.datasets.layout import Layout, LayoutPart
+from manymatch_lab.checks import count, integer
+from manymatch_lab.datasets import loading
+from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart
 from manymatch_lab.datasets.pickled_arrays import read_pickled_arrays
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-NAME, TITLE, NUM_PAIRS = "megadepth1500", "MegaDepth-1500", 1491
-ABOUT = "outdoor, RGB; two landmarks"
-GET = (
+_NAME, _TITLE, _NUM_PAIRS = "megadepth1500", "MegaDepth-1500", 1491
+_GET = (
     "Images: https://www.cs.cornell.edu/projects/megadepth/ (from the internet, see its terms), "
     "as megadepth_test_1500 from https://github.com/zju3dv/LoFTR, whose assets have the five "
     "megadepth_test_1500_scene_info/*.npz. The text list of 1,491 pairs that the paper used is "
@@ -59,23 +54,23 @@ _BASES = (
     "MegaDepth_v1/",
     "data/megadepth/test/",
 )
-LAYOUT = Layout(
+_LAYOUT = Layout(
     ("megadepth1500", "megadepth", "megadepth_test_1500"),
     (_LIST, LayoutPart("the images", ("Undistorted_SfM/*/images/*",), _BASES)),
 )
 _PAPER_SHA256 = "bd2d6d843fa573ef15665603b8fdb32830efc8345d98908c340822e5f7f17c80"
 _WANT = "one of LoFTR's files of MegaDepth-1500"
-# What looking into values of other types than the files should have raises.
+# Errors of looking into values of unexpected types.
 _MALFORMED = (ValueError, TypeError, LookupError, OverflowError)
 
 
 def load(root: object = None) -> Dataset:
     """Read the pairs from the text list if it is there, else from LoFTR's files."""
-    folder, path = LAYOUT.locate(root, NAME)
+    folder, path = _LAYOUT.locate(root, _NAME)
     if path.name == _SCENE_INFO[0]:
         return _from_loftr(folder, path.parent)
     pairs = read_pairs(path, folder)
-    base = _lists.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
     found = []
     for i, pair in enumerate(pairs):
         if not pair.has_truth:
@@ -89,18 +84,10 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i + 1},
             )
         )
-    notes = [_lists.source(len(pairs), path, _PAPER_SHA256)]
+    notes = [loading.list_note(len(pairs), path, _PAPER_SHA256)]
     if dataclasses.replace(_LIST, places=_SCENE_INFO).find(folder) is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
-    return Dataset(NAME, TITLE, tuple(found), notes=tuple(notes))
-
-
-def check(root: object) -> str | None:
-    """Name the first missing thing, or None."""
-    counts = [NUM_PAIRS, 1500]
-    return loading.first_fault(
-        lambda: load(root), loading.missing_image, lambda d: _lists.wrong_count(d, counts)
-    )
+    return Dataset(_NAME, _TITLE, tuple(found), notes=tuple(notes))
 
 
 def _scene(name: str, path: Path) -> str:
@@ -114,16 +101,16 @@ def _from_loftr(folder: Path, infos: Path) -> Dataset:
     pairs: list[Pair] = []
     for file in _SCENE_INFO:
         pairs += _pairs_of(infos / file, len(pairs) + 1)
-    base = _lists.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
     placed = tuple(
         dataclasses.replace(pair, path0=base / pair.name0, path1=base / pair.name1)
         for pair in pairs
     )
     note = (
         f"{count(len(pairs), 'pair')} from LoFTR's five files; the paper used a list of "
-        f"{NUM_PAIRS:,}"
+        f"{_NUM_PAIRS:,}"
     )
-    return Dataset(NAME, TITLE, placed, notes=(note,))
+    return Dataset(_NAME, _TITLE, placed, notes=(note,))
 
 
 def _pairs_of(path: Path, first_index: int) -> list[Pair]:
@@ -142,7 +129,7 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
             (first, second), overlap = row[0], float(row[1])
             i, j = (integer(k, "an index", 0, count - 1) for k in (first, second))
             name0, name1 = (info["image_paths"][k] for k in (i, j))
-            R, t = _lists.relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            R, t = loading.relative_pose(info["poses"][i], info["poses"][j], "a pose")
             camera0, camera1 = (as_camera(info["intrinsics"][k], "K") for k in (i, j))
             extra = {"seed_index": first_index + number - 1, "overlap": overlap}
             pair = Pair(name0, name1, path, path, camera0, camera1, R, t, scene=scene, extra=extra)
@@ -150,3 +137,15 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
             raise unreadable(path, _WANT, f"pair {number}: {error}") from error
         pairs.append(pair)
     return pairs
+
+
+INFO = DatasetInfo(
+    _NAME,
+    _TITLE,
+    "outdoor, RGB; two landmarks",
+    _GET,
+    _LAYOUT,
+    load,
+    num_pairs=_NUM_PAIRS,
+    other_counts=(1_500,),
+)

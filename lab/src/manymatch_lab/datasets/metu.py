@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
-from manymatch._validate import count, float_array, integer
-from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.files import reading, unreadable
+from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.pairs import Pair
-from manymatch_lab.datasets import _lists, loading
-from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.datasets.layout import Layout, LayoutPart
+from manymatch_lab.checks import count, float_array, integer
+from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart
+from manymatch_lab.datasets.loading import relative_pose
 from manymatch_lab.datasets.pickled_arrays import read_pickled_arrays
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-TITLES = {"metu-cc": "METU-CC", "metu-cs": "METU-CS"}
-NUM_PAIRS = {"metu-cc": 1382, "metu-cs": 1208}
-ABOUT = {
-    "metu-cc": "visible-thermal, outdoor, both cloudy",
-    "metu-cs": "visible-thermal, outdoor, cloudy and sunny",
-}
-GET = (
+_GET = (
     "METU-VisTIR from https://github.com/OnderT/XoFTR (CC BY-NC-SA 4.0). Its cameras focus by "
     "themselves, so its authors call the ground truth slightly imperfect."
 )
@@ -33,8 +23,7 @@ _WEATHER = {"metu-cc": "cloudy_cloudy", "metu-cs": "cloudy_sunny"}
 _WANT = "a scene index of METU-VisTIR"
 
 
-def layout(name: str) -> Layout:
-    """Files of one of the two sets."""
+def _layout(name: str) -> Layout:
     index = LayoutPart(
         "the index of the test pairs", (f"index/scene_info_test/{_WEATHER[name]}_scene_*.npz",)
     )
@@ -48,7 +37,7 @@ def layout(name: str) -> Layout:
 
 def load(name: str, root: object = None) -> Dataset:
     """Read all scenes of one weather, in the order of their numbers."""
-    folder, _ = layout(name).locate(root, name)
+    folder, _ = _layout(name).locate(root, name)
     prefix = f"{_WEATHER[name]}_scene_"
     scenes = {
         int(number): path
@@ -63,16 +52,7 @@ def load(name: str, root: object = None) -> Dataset:
         "own size"
     )
     # Thermal frames are small; enlarging them would only invent pixels.
-    return Dataset(name, TITLES[name], tuple(pairs), longest1=0, notes=(note,))
-
-
-def check(name: str, root: object) -> str | None:
-    """Name the first missing thing, or None."""
-    return loading.first_fault(
-        lambda: load(name, root),
-        loading.missing_image,
-        lambda dataset: _lists.wrong_count(dataset, [NUM_PAIRS[name]]),
-    )
+    return Dataset(name, name.upper(), tuple(pairs), longest1=0, notes=(note,))
 
 
 def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None:
@@ -92,12 +72,10 @@ def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None
         try:
             i, j = (integer(k, "an index", 0, count - 1) for k in row)
             (name0, camera0), (name1, camera1) = view(i, 0), view(j, 1)
-            R, t = _lists.relative_pose(info["poses"][i], info["poses"][j], "a pose")
-            files = folder / name0, folder / name1
+            R, t = relative_pose(info["poses"][i], info["poses"][j], "a pose")
+            place = (folder / name0, folder / name1, camera0, camera1, R, t)
             extra = {"seed_index": len(pairs) + 1}
-            pair = Pair(
-                name0, name1, *files, camera0, camera1, R, t, scene=scene, extra=extra
-            )  # fmt: skip
+            pair = Pair(name0, name1, *place, scene=scene, extra=extra)
         except (ValueError, TypeError, LookupError) as error:
             raise unreadable(path, _WANT, f"pair {number}: {error}") from error
         pairs.append(pair)
@@ -119,3 +97,20 @@ def opencv_camera(K: object, coefficients: object) -> Camera:
     if not k[4:].any():
         return Camera("OPENCV", None, None, (*focal, *k[:4]), base.skew)
     return Camera("FULL_OPENCV", None, None, (*focal, *k, *np.zeros(8 - k.size)), base.skew)
+
+
+INFOS = tuple(
+    DatasetInfo(
+        name,
+        name.upper(),
+        about,
+        _GET,
+        _layout(name),
+        functools.partial(load, name),
+        num_pairs=num_pairs,
+    )
+    for name, num_pairs, about in (
+        ("metu-cc", 1_382, "visible-thermal, outdoor, both cloudy"),
+        ("metu-cs", 1_208, "visible-thermal, outdoor, cloudy and sunny"),
+    )
+)

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import json
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import FloatArray, float_array, integer, real
-from manymatch.geometry.camera import Camera
 from manymatch.io.files import as_path, read_bytes, unreadable
+from manymatch.geometry.camera import Camera
 from manymatch.io.pairs import Pair
-from manymatch_lab.datasets import _lists, loading
-from manymatch_lab.datasets.dataset import Dataset, DepthView
-from manymatch_lab.datasets.layout import Layout, LayoutPart
+from manymatch_lab.checks import FloatArray, float_array, integer, real
+from manymatch_lab.datasets import loading
+from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, DepthView, Layout, LayoutPart
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-
-TITLES = {
-    "navi-multi": "NAVI-Multi",
-    "navi-wild": "NAVI-Wild",
-    "navi-wild-diagnostic": "NAVI-Wild, diagnostic split",
-}
-NUM_PAIRS = 1500
-ABOUT = {
-    "navi-multi": "objects, one setting; depth and masks",
-    "navi-wild": "objects, any setting and camera; depth and masks",
-    "navi-wild-diagnostic": "as navi-wild, other images of it; for recall",
-}
-GET = (
+_GET = (
     "Images: https://navidataset.github.io (CC BY 4.0), release v1.0 or v1.5. "
     "Pair lists: data/splits/navi of https://github.com/LIAS-CUHKSZ/preserve_then_resolve. "
     "Image-disjoint lists for NAVI-Wild can also be made: "
@@ -52,10 +36,26 @@ COLUMNS = (
     "image_2_height",
     "image_2_width",
 )
-_FILES = {
-    "navi-multi": ("estimation", "pairs_multiview_{}.csv"),
-    "navi-wild": ("estimation", "pairs_wildset_{}.csv"),
-    "navi-wild-diagnostic": ("correspondence", "pairs_wildset_{}.csv"),
+# Title, folder and files of the lists, and what the set shows, by its name.
+_SETS = {
+    "navi-multi": (
+        "NAVI-Multi",
+        "estimation",
+        "pairs_multiview_{}.csv",
+        "objects, one setting; depth and masks",
+    ),
+    "navi-wild": (
+        "NAVI-Wild",
+        "estimation",
+        "pairs_wildset_{}.csv",
+        "objects, any setting and camera; depth and masks",
+    ),
+    "navi-wild-diagnostic": (
+        "NAVI-Wild, diagnostic split",
+        "correspondence",
+        "pairs_wildset_{}.csv",
+        "as navi-wild, other images of it; for recall",
+    ),
 }
 _WANT, _ANNOTATIONS = "a NAVI pair list", "NAVI's annotations"
 _MILLIMETRES = 1000.0
@@ -68,7 +68,7 @@ _LIST_HOMES = ("splits/navi/", "splits/", "", "../splits/navi/", "../../splits/n
 
 def layout(name: str) -> Layout:
     """Files of one of the three sets."""
-    kind, pattern = _FILES[name]
+    _, kind, pattern, _ = _SETS[name]
     scene = "*/multiview*/" if name == "navi-multi" else "*/wild_set/"
     return Layout(
         ("navi", "navi_v1.5", "navi_v1.0", "navi_v1"),
@@ -109,7 +109,7 @@ def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
     pairs = [
         pair
         for bin_name in BINS
-        for pair in _read_list(lists / _FILES[name][1].format(bin_name), bin_name, annotations)
+        for pair in _read_list(lists / _SETS[name][2].format(bin_name), bin_name, annotations)
     ]
     notes = (
         f"{len(pairs):,} pairs of {len({pair.scene for pair in pairs})} objects from {lists}",
@@ -117,7 +117,7 @@ def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
         "principal points are the images' centres, half a pixel less than NAVI's w/2, h/2, "
         "as pixel centres are whole numbers here",
     )
-    return Dataset(name, TITLES[name], tuple(pairs), depth=_Depth(annotations), notes=notes)
+    return Dataset(name, _SETS[name][0], tuple(pairs), depth=_Depth(annotations), notes=notes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,16 +128,6 @@ class _Depth:
 
     def __call__(self, pair: Pair, side: int) -> DepthView:
         return self.annotations.depth((pair.name0, pair.name1)[side])
-
-
-def check(name: str, root: object, *, splits: object = None) -> str | None:
-    """Name the first missing thing, or None."""
-    return loading.first_fault(
-        lambda: load(name, root, splits=splits),
-        loading.missing_image,
-        loading.missing_depth,
-        lambda dataset: _lists.wrong_count(dataset, [NUM_PAIRS]),
-    )
 
 
 def _lists_folder(name: str, folder: Path, splits: object) -> Path:
@@ -200,7 +190,7 @@ def _pair(row: dict[str, str], bin_name: str, index: int, annotations: Annotatio
                 f"image_{side} must be {view.height} x {view.width} (height x width) as the "
                 f"annotations say, got {given[0]} x {given[1]}"
             )
-    R, t = _lists.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
+    R, t = loading.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
     extra = {"bin": bin_name, "angle_deg": angle, "seed_index": index}
     files = [annotations.root / name for name in names]
     return Pair(
@@ -360,3 +350,18 @@ def _parse(record: dict[str, Any]) -> Annotation:
         camera_model=str(camera.get("camera_model", "")),
         occluded=bool(record.get("occluded", False)),
     )
+
+
+INFOS = tuple(
+    DatasetInfo(
+        name,
+        title,
+        about,
+        _GET,
+        layout(name),
+        functools.partial(load, name),
+        num_pairs=1_500,
+        options=("splits",),
+    )
+    for name, (title, _, _, about) in _SETS.items()
+)

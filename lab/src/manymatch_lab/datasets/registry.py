@@ -5,63 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tomllib
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from manymatch._validate import integer, refusal, suggest
 from manymatch.io.files import as_path, read_text, reading
-from manymatch_lab.datasets import folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from manymatch_lab.datasets.dataset import Dataset
-    from manymatch_lab.datasets.layout import Layout
-
-
-@dataclasses.dataclass(frozen=True)
-class DatasetInfo:
-    """What is known about a data set without reading it.
-
-    Attributes
-    ----------
-    name, title : str
-        As commands and as papers call it.
-    about : str
-        What it shows, in a few words.
-    get : str
-        Where it comes from and under which terms.
-    layout : Layout
-        The files it is expected to have.
-    load : callable
-        ``load(root, **options)`` reads the pairs and returns a `Dataset`.
-    check : callable
-        ``check(root, **options)`` returns a sentence that names the first missing thing, or None.
-    num_pairs : int or None
-        Pairs of the complete data set.
-    options : tuple of str
-        Names of the options that `load` takes besides the root.
-    """
-
-    name: str
-    title: str
-    about: str
-    get: str
-    layout: Layout
-    load: Callable[..., Dataset]
-    check: Callable[..., str | None]
-    num_pairs: int | None
-    options: tuple[str, ...] = ()
-
+from manymatch_lab.checks import integer, refusal, suggest
+from manymatch_lab.datasets import folder, megadepth, metu, navi, scannet
+from manymatch_lab.datasets.dataset import Dataset, DatasetInfo
 
 _GROUP = "manymatch.datasets"
 _SIZES = ("longest0", "longest1")
 _WANT = "the settings of a set"
-# Of a file of settings in characters.
+# Characters that a file of settings may have.
 _LONGEST = 100_000
-_TEXTS = (folder.NAME, folder.TITLE, folder.ABOUT, folder.GET, folder.LAYOUT)
-_FOLDER = DatasetInfo(*_TEXTS, folder.load, folder.check, folder.NUM_PAIRS, folder.OPTIONS)
+_OWN = (scannet.INFO, megadepth.INFO, *navi.INFOS, *metu.INFOS)
 
 
 @functools.cache
@@ -71,28 +30,24 @@ def _found() -> tuple[dict[str, DatasetInfo], tuple[str, ...]]:
     A package adds sets by an entry point of the group ``manymatch.datasets`` that names a sequence
     of `DatasetInfo`.
     """
-    found: dict[str, DatasetInfo] = {}
+    found = {entry.name: entry for entry in _OWN}
     faults = []
     for point in metadata.entry_points(group=_GROUP):
         try:
-            found.update({entry.name: entry for entry in _entries(point)})
-        except Exception as error:  # noqa: BLE001 - whatever the code of another package raises
+            entries = list(point.load())
+            for entry in entries:
+                if not isinstance(entry, DatasetInfo):
+                    raise TypeError(f"it has a {type(entry).__name__} instead of a DatasetInfo")  # noqa: TRY301
+            found.update({entry.name: entry for entry in entries})
+        except Exception as error:  # noqa: BLE001 - other packages may raise anything
             package = point.dist.name if point.dist is not None else point.value
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             faults.append(f"the data sets of the package {package} cannot be used ({reason})")
-    return {**found, folder.NAME: _FOLDER}, tuple(faults)
-
-
-def _entries(point: metadata.EntryPoint) -> list[DatasetInfo]:
-    entries = list(point.load())
-    for entry in entries:
-        if not isinstance(entry, DatasetInfo):
-            raise TypeError(f"it has a {type(entry).__name__} instead of a DatasetInfo")
-    return entries
+    return {**found, folder.NAME: folder.INFO}, tuple(faults)
 
 
 def names() -> list[str]:
-    """Names of all data sets, those of other installed packages first."""
+    """Names of all data sets, a folder of your own last."""
     return list(_found()[0])
 
 
@@ -146,11 +101,7 @@ def load(name: str, root: object = None, **options: Any) -> Dataset:
 
 
 def check(name: str, root: object, **options: Any) -> str | None:
-    """Say in a sentence what is the first thing missing below a root, or None if nothing is.
-
-    All lists are read; of the images a spread over the whole data set is looked for, of the depth
-    a few are read.
-    """
+    """Say in a sentence what is the first thing missing below a root, or None if nothing is."""
     info(name)
     try:
         return settings_of(name, root, options).check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -12,16 +12,11 @@ from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.files import npz_names, read_bytes, read_npz, reading, unreadable
 from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
-from manymatch_lab.datasets import _lists, loading
-from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.datasets.layout import Layout, LayoutPart
+from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart, spread
+from manymatch_lab.datasets.loading import list_note
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-NAME, TITLE, NUM_PAIRS = "scannet1500", "ScanNet-1500", 1500
-ABOUT = "indoor, RGB; SuperGlue's test pairs"
-GET = (
+_NAME, _TITLE = "scannet1500", "ScanNet-1500"
+_GET = (
     "Images: http://www.scan-net.org, after signing its terms of use (research only). "
     "List: assets/scannet_test_pairs_with_gt.txt of "
     "https://github.com/magicleap/SuperGluePretrainedNetwork. "
@@ -58,7 +53,7 @@ _FILES = (
     "{scene}/frame-{frame:06d}.jpg",
     "{scene}_frame-{frame:06d}.jpg",
 )
-LAYOUT = Layout(
+_LAYOUT = Layout(
     ("scannet1500", "scannet", "scannet_test_1500"),
     (
         _LIST,
@@ -71,8 +66,8 @@ LAYOUT = Layout(
         ),
     ),
 )
-# What a list calls an image.
-_NAME = re.compile(
+# How lists name images.
+_IMAGE = re.compile(
     r"(?P<scene>scene\d{4}_\d{2})(?:_frame-|/color/|/(?:sens/)?frame-)(?P<frame>\d+)\D*$"
 )
 _PAPER_SHA256 = "522ee01d4e18b5d0182ed934aa1cab9896183ee3321f1ba97fabc77867c412a2"
@@ -86,7 +81,7 @@ _COLOUR_SIZE, _DEPTH_SIZE = (1296, 968), (640, 480)
 
 def load(root: object = None) -> Dataset:
     """Read the pairs from SuperGlue's list if it is there, else from LoFTR's index."""
-    folder, path = LAYOUT.locate(root, NAME)
+    folder, path = _LAYOUT.locate(root, _NAME)
     loftr = path.suffix == ".npz"
     pairs = _loftr_pairs(path) if loftr else read_pairs(path, folder)
     parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
@@ -108,20 +103,13 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i + 1},
             )
         )
-    source = _lists.source(len(pairs), path, _PAPER_SHA256)
+    source = list_note(len(pairs), path, _PAPER_SHA256)
     kind = _LOFTR_INTRINSICS if loftr else "intrinsics of the colour camera"
-    return Dataset(NAME, TITLE, tuple(found), notes=(source, kind, *note))
-
-
-def check(root: object) -> str | None:
-    """Name the first missing thing, or None."""
-    return loading.first_fault(
-        lambda: load(root), loading.missing_image, lambda d: _lists.wrong_count(d, [NUM_PAIRS])
-    )
+    return Dataset(_NAME, _TITLE, tuple(found), notes=(source, kind, *note))
 
 
 def _parts(name: str, path: Path) -> dict[str, str | int]:
-    match = _NAME.search(name)
+    match = _IMAGE.search(name)
     if match is None:
         want = "a list of ScanNet's images"
         raise unreadable(path, want, f"{name!r} does not name a scene and a frame")
@@ -131,7 +119,7 @@ def _parts(name: str, path: Path) -> dict[str, str | int]:
 def _file_pattern(folder: Path, parts: list[dict[str, str | int]]) -> str:
     """Find out where the images are: the first pattern by which one of a few exists."""
     patterns = ["{name}", *(base + file for base in _BASES for file in _FILES)]
-    some = loading.spread(parts, 20)
+    some = spread(parts, 20)
     for pattern in patterns:
         if any((folder / pattern.format(**part)).is_file() for part in some):
             return pattern
@@ -191,3 +179,8 @@ def _intrinsics(path: Path, scenes: set[str]) -> dict[str, Camera]:
     arrays = read_npz(data, path, want, scenes)
     with reading(path, want, ValueError):
         return {scene: as_camera(K.reshape(3, 3), "K") for scene, K in arrays.items()}
+
+
+INFO = DatasetInfo(
+    _NAME, _TITLE, "indoor, RGB; SuperGlue's test pairs", _GET, _LAYOUT, load, num_pairs=1_500
+)
