@@ -13,7 +13,7 @@ from manymatch_lab.datasets.synthetic import ORDERING, make_scenes
 from manymatch_lab.evaluate.compare import compare_runs
 from manymatch_lab.evaluate.posed_graph import PosedGraph, write_posed_graph
 from manymatch_lab.evaluate.run import RunConfig, run_set
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 
 
 def write_graphs(folder):
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
     place = Path(folder)
     # Folders are named <representation>/<set>.
     graphs = sys.argv[1] if len(sys.argv) > 1 else write_graphs(place / "mine" / "facades")
-    (source,) = open_sources([str(graphs)])
+    (source,) = open_graphs([str(graphs)])
     options = Options(max_iterations=3_000)
     configs = {
         "two-stage": RunConfig("hcm-mcm", Association.uncapped(5), options, seeds=2),

@@ -28,7 +28,7 @@ import manymatch
 from benchmarks.accuracy import protocol
 from manymatch import pose_error_deg
 from manymatch.estimate.uncertainty import planar_twin
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.tables import Table
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def scene_cases(kind: str, count: int) -> Iterator[Case]:
 
 def real_cases(folder: Path, seeds: int) -> Iterator[Case]:
     """Run "auto" on the graphs of a representation."""
-    for source in open_sources([str(folder)]):
+    for source in open_graphs([str(folder)]):
         for index in range(len(source)):
             pair = source[index]
             for seed in range(seeds):

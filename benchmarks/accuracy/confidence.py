@@ -41,7 +41,7 @@ from manymatch_lab.datasets.synthetic import (
     SceneConfig,
     make_scene,
 )
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.tables import Table
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def measure_real(method: str, folder: Path, tick: Callable[[str], None]) -> list
     """Verdict and error of every pair of a representation; seeds as in the other benchmarks."""
     association = Association().for_method(method)
     records = []
-    for source in open_sources([str(folder)]):
+    for source in open_graphs([str(folder)]):
         for index in range(len(source)):
             pair = source[index]
             graph = association.apply(pair.graph, **pair.sizes)

@@ -21,7 +21,7 @@ from benchmarks.accuracy import protocol
 from manymatch import MatcherConfig
 from manymatch.associate.candidates import Association
 from manymatch_lab.evaluate.run import RunConfig
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.statistics import macro_difference
 from manymatch_lab.evaluate.tables import Table
 
@@ -58,7 +58,7 @@ def main() -> None:
             sources = [
                 source
                 for name in sets
-                for source in open_sources(
+                for source in open_graphs(
                     [str(folder / name)],
                     [preset],
                     cache=given.out / "features",

@@ -37,7 +37,7 @@ from benchmarks.accuracy.synthetic_graphs import RatioSource
 from manymatch.associate.candidates import Association
 from manymatch.batch.runner import num_pairs
 from manymatch_lab.evaluate.run import RunConfig, RunResult
-from manymatch_lab.evaluate.sources import SyntheticSource, open_sources
+from manymatch_lab.evaluate.inputs import SyntheticGraphs, open_graphs
 from manymatch_lab.evaluate.statistics import auc_by_seed, paired_difference
 from manymatch_lab.evaluate.tables import Cell, Table
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from manymatch._validate import FloatArray
-    from manymatch_lab.evaluate.sources import GraphSource
+    from manymatch_lab.evaluate.inputs import GraphReader
 
 REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")
 THRESHOLDS = (1, 2, 5, 10, 20)
@@ -85,7 +85,7 @@ with contextlib.suppress(ValueError):  # where the estimator cannot choose its t
 Errors = dict[str, "FloatArray"]
 
 
-class NoisyScenes(SyntheticSource):
+class NoisyScenes(SyntheticGraphs):
     """Scenes of a named configuration with another noise of the keypoints."""
 
     def __init__(self, name: str, noise_px: float) -> None:
@@ -101,7 +101,7 @@ def folder_name(method: str, label: str) -> str:
 
 
 def collect(
-    sources: Sequence[GraphSource], given: argparse.Namespace
+    sources: Sequence[GraphReader], given: argparse.Namespace
 ) -> dict[str, dict[str, Errors]]:
     """Run the methods that are asked for and read the others; by representation and set."""
     configs = {**OTHERS, **AUTO}
@@ -250,15 +250,15 @@ def threshold_table(found: Mapping[str, Mapping[str, Errors]], methods: Sequence
     return Table("Threshold of auto, means over sets", ["", *methods], rows)
 
 
-def real_sources(only: Sequence[str]) -> list[GraphSource]:
+def real_sources(only: Sequence[str]) -> list[GraphReader]:
     """Open the real graphs."""
     graphs = protocol.reference_data("graphs")
-    return [] if graphs is None else open_sources([str(graphs / name) for name in only])
+    return [] if graphs is None else open_graphs([str(graphs / name) for name in only])
 
 
-def scene_sources() -> list[GraphSource]:
+def scene_sources() -> list[GraphReader]:
     """Scenes of several noises, and the synthetic graphs of the reference data."""
-    sources: list[GraphSource] = [NoisyScenes(name, px) for px in NOISES_PX for name in SCENES]
+    sources: list[GraphReader] = [NoisyScenes(name, px) for px in NOISES_PX for name in SCENES]
     graphs = protocol.reference_data("graphs")
     if graphs is not None:
         ratios = sorted({path.stem.split("_")[1] for path in (graphs / "made").glob("g_*.npz")})

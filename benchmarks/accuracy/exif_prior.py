@@ -22,7 +22,7 @@ from manymatch import Camera
 from manymatch.associate.candidates import Association
 from manymatch.matcher.cameras import EXIF_SIGMA
 from manymatch_lab.evaluate.estimators import trial
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.statistics import auc_by_seed
 from manymatch_lab.evaluate.tables import Table
 
@@ -42,7 +42,7 @@ def main() -> None:
     for representation in given.only:
         sources = [
             source
-            for source in open_sources([str(graphs / representation)])
+            for source in open_graphs([str(graphs / representation)])
             if "metu" not in source.name
         ]
         for spread in SPREADS:

@@ -39,7 +39,7 @@ from manymatch.estimate import confidence
 from manymatch.estimate.match_probability import RELATIVE_POSE, match_features
 from manymatch.estimate.relative_pose import prepare, sampson_distances
 from manymatch_lab.datasets.synthetic import make_scene
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.tables import Table
 from tests.support.data_folder import data_folder
 
@@ -75,7 +75,7 @@ def real_samples(data: Path) -> Iterator[Sample]:
     """All real pairs; the truth of an edge is its distance from the true epipolar line."""
     folders = [str(data / "graphs" / name) for name in REAL if (data / "graphs" / name).is_dir()]
     association = Association().for_method("auto")
-    for source in open_sources(folders):
+    for source in open_graphs(folders):
         for index in range(len(source)):
             posed = source[index]
             graph = association.apply(posed.graph, **posed.sizes)
@@ -92,7 +92,7 @@ def real_samples(data: Path) -> Iterator[Sample]:
 def stacked_samples(data: Path) -> Iterator[Sample]:
     """All real pairs, with the candidates of several representations in one graph."""
     association = Association().for_method("auto")
-    sources = [open_sources([str(data / "graphs" / name)]) for name in fusion.SOURCES]
+    sources = [open_graphs([str(data / "graphs" / name)]) for name in fusion.SOURCES]
     for of_set in zip(*sources, strict=True):
         for index in range(len(of_set[0])):
             each = [source[index] for source in of_set]

@@ -26,7 +26,7 @@ from benchmarks.accuracy import protocol
 from benchmarks.accuracy.fit_probability import fit
 from manymatch.estimate import confidence
 from manymatch.estimate.charts import CHARTS
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.tables import Table
 from tests.support.data_folder import data_folder
 
@@ -75,7 +75,7 @@ def homographies(data: Path) -> Iterator[Case]:
 def fundamentals(data: Path) -> Iterator[Case]:
     """Every fourth pair of the posed graphs of two representations."""
     folders = [str(data / "graphs" / name) for name in ("sift", "effnet")]
-    for source in open_sources(folders):
+    for source in open_graphs(folders):
         for index in range(0, len(source), 4):
             posed = source[index]
             K0, K1 = posed.camera0.K, posed.camera1.K

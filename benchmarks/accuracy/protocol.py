@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from manymatch.batch.runner import RunProgress
     from manymatch_lab.evaluate.run import RunConfig, RunResult
-    from manymatch_lab.evaluate.sources import GraphSource
+    from manymatch_lab.evaluate.inputs import GraphReader
 
 OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=20_000)
 
@@ -46,7 +46,7 @@ def reference_data(part: str) -> Path | None:
 
 
 def run(
-    sources: Sequence[GraphSource],
+    sources: Sequence[GraphReader],
     configs: Mapping[str, RunConfig],
     folder: Path,
     seeds: int,

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch.associate.candidates import Association
 from manymatch_lab.evaluate.run import RunConfig
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 
 REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")
 # The first 1024 edges, unfiltered.
@@ -56,7 +56,7 @@ def main() -> None:
     reference = json.loads((graphs / "real_reference.json").read_text())
     tables = []
     for representation in given.only:
-        sources = open_sources([str(graphs / representation)])
+        sources = open_graphs([str(graphs / representation)])
         sets = [source.name for source in sources]
         configs = {name: CONFIGS[name] for name in given.methods}
         rows = protocol.run(sources, configs, given.out / "real_graphs", given.seeds)

@@ -29,7 +29,7 @@ from manymatch import _core, pose_error_deg
 from manymatch.associate.candidates import Association
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def main() -> None:
     for representation in names:
         sets = {
             source.name: [source[i] for i in range(len(source))][: given.pairs]
-            for source in open_sources([str(data / representation)])
+            for source in open_graphs([str(data / representation)])
             if not given.sets or source.name in given.sets
         }
         # A focal length that is shared needs equal cameras.

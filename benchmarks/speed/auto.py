@@ -29,7 +29,7 @@ from benchmarks.speed import report
 from manymatch import pose_auc, pose_error_deg
 from manymatch.associate.candidates import Association
 from manymatch.options import AUTO_PARTS
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def timed(method: str, posed: PosedGraph, options: manymatch.Options) -> tuple[f
 
 def measure(folder: Path, pairs: int, repeats: int, options: manymatch.Options) -> dict[str, Any]:
     """Seconds, errors and iterations of both methods on evenly spread pairs of a set."""
-    (source,) = open_sources([str(folder)])
+    (source,) = open_graphs([str(folder)])
     chosen = np.unique(np.linspace(0, len(source) - 1, min(pairs, len(source))).astype(int))
     rows: dict[str, list[tuple[float, float, int]]] = {method: [] for method in METHODS}
     for index in chosen:
@@ -84,7 +84,7 @@ def measure_parts(
 ) -> dict[str, list[tuple[float, int, int]]]:
     """Seconds, iterations and refinements of "auto" whole (an empty name) and without each part."""
     rows: dict[str, list[tuple[float, int, int]]] = {name: [] for name in ("", *AUTO_PARTS)}
-    for source in open_sources([str(folder) for folder in folders]):
+    for source in open_graphs([str(folder) for folder in folders]):
         for index in np.linspace(0, len(source) - 1, 4).astype(int):
             posed = source[int(index)]
             graph = seen("auto", posed)

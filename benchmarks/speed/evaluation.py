@@ -25,7 +25,7 @@ import manymatch
 from manymatch import Options
 from manymatch.options import num_threads
 from manymatch_lab.evaluate.run import RunConfig, run_set
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from tests.support.data_folder import data_folder
 
 SETS = ("strecha_fountain_herzjesu", "ngp_fox", "tum_fr3_office")
@@ -57,7 +57,7 @@ def main() -> None:
     quick = RunConfig("hcm-mcm", options=Options(min_iterations=1, max_iterations=1), seeds=1)
     rows = []
     for label, run in (("fill", quick), ("timed", config)):
-        for source in open_sources(sets, [arguments.preset], cache=cache):
+        for source in open_graphs(sets, [arguments.preset], cache=cache):
             folder = arguments.out / "evaluation" / label / source.name
             shutil.rmtree(folder, ignore_errors=True)
             start = time.perf_counter()

@@ -22,7 +22,7 @@ from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report
 from manymatch_lab.evaluate import run as run_module
 from manymatch_lab.evaluate.run import RunResult
-from manymatch_lab.evaluate.sources import ImageSource
+from manymatch_lab.evaluate.inputs import ImageGraphs
 from tests.support.synthetic_trees import make_navi_objects
 
 # What makes a run of an experiment quick, and another configuration of it.
@@ -114,8 +114,8 @@ def test_what_runs_networks_takes_their_precision(name):
 def test_a_lower_precision_is_named_in_folders_and_tables():
     plain, short = (pose_runs.with_precision("embedded", p) for p in (None, "bfloat16"))
     none = Dataset("none", "None", ())
-    assert ImageSource(none, Matcher(plain)).representation == "embedded"
-    source = ImageSource(none, Matcher(short))
+    assert ImageGraphs(none, Matcher(plain)).representation == "embedded"
+    source = ImageGraphs(none, Matcher(short))
     assert source.representation == "embedded-bfloat16"
     assert source.identity["features"]["precision"] == "bfloat16"
 

@@ -15,7 +15,7 @@ from manymatch_lab.dense_pairs import (
     OneSet,
     PairCurves,
     PatchSettings,
-    PatchSource,
+    PatchExtractor,
     angle_deg,
     bin_of,
     by_bin,
@@ -119,7 +119,7 @@ def test_a_run_goes_on_and_refuses_another_configuration(tmp_path: Path) -> None
 def test_patches_are_where_the_depth_says(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     dataset = synthetic_planes(tmp_path)
-    source = PatchSource(Choice("efficientnet-lite0", (10,)), RANDOM)
+    source = PatchExtractor(Choice("efficientnet-lite0", (10,)), RANDOM)
     ((layer, rank, truth, desc0, desc1),) = source.patches(dataset, dataset.pairs[0], (1.0,))
     assert (layer, rank, len(desc0), len(desc1)) == (10, 0, 80, 80)
     assert np.isfinite(truth.points0).all()
@@ -133,7 +133,7 @@ def test_patches_are_where_the_depth_says(tmp_path: Path) -> None:
 def test_quarter_turns_leave_the_patches_in_place(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     dataset = synthetic_planes(tmp_path)
-    source = PatchSource(Choice("efficientnet-lite0", (10,)), RANDOM)
+    source = PatchExtractor(Choice("efficientnet-lite0", (10,)), RANDOM)
     turned = dataclasses.replace(dataset.pairs[0], rot1=1)
     ((*_, straight, _, _),) = source.patches(dataset, dataset.pairs[0], (1.0,))
     ((*_, truth, _, _),) = source.patches(dataset, turned, (20.0,))
@@ -157,7 +157,7 @@ def test_partly_padded_patches_are_left_out_but_seen_by_the_probe(tmp_path: Path
     register_backbone("tiny", replace=True)(lambda **_: tiny.backbone("dinov3"))
     try:
         choice = Choice("tiny", None, (0, 2))
-        source = PatchSource(choice, PatchSettings(longest=150, probe="noise"))
+        source = PatchExtractor(choice, PatchSettings(longest=150, probe="noise"))
     finally:
         _backbones.pop("tiny")
     dataset = synthetic_planes(tmp_path)
@@ -171,4 +171,4 @@ def test_partly_padded_patches_are_left_out_but_seen_by_the_probe(tmp_path: Path
     header = source.header()
     assert (header["precision"], header["resize"], header["probe"]) == ("float32", "paper", "noise")
     with pytest.raises(ValueError, match="precision must be one of"):
-        PatchSource(Choice("efficientnet-lite0"), PatchSettings(weights="random", precision="half"))
+        PatchExtractor(Choice("efficientnet-lite0"), PatchSettings(weights="random", precision="half"))

@@ -13,11 +13,11 @@ from manymatch.options import Options
 from manymatch_lab.datasets.synthetic import CONFIGS, EASY, make_scene
 from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from manymatch_lab.evaluate.run import RunConfig
-from manymatch_lab.evaluate.sources import SyntheticSource
+from manymatch_lab.evaluate.inputs import SyntheticGraphs
 from manymatch_lab.match_runs import epipolar_distance, known_truth, run_matches
 from tests.oracles.geometry import in_front, sampson_squared
 from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator
-from tests.support.synthetic_runs import SmallSource, TrueEdgesSource
+from tests.support.synthetic_runs import SmallGraphs, TrueEdgesGraphs
 
 QUICK = Options(min_iterations=50, max_iterations=50)
 
@@ -44,7 +44,7 @@ def fake(monkeypatch):
 
 
 def test_matches_are_those_of_the_estimator(tmp_path, fake):
-    source = TrueEdgesSource(3)
+    source = TrueEdgesGraphs(3)
     found = run_matches(source, quick_config(2), tmp_path, workers=1)
     assert sorted(fake) == sorted(
         ("auto", seed, 1.0, source[index].graph.num_edges)
@@ -71,11 +71,11 @@ def test_matches_are_those_of_the_estimator(tmp_path, fake):
 
 
 def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
-    class Enlarged(SmallSource):
+    class Enlarged(SmallGraphs):
         def __getitem__(self, index):
             return shrunk(super().__getitem__(index), 2)
 
-    plain = run_matches(SmallSource(1), quick_config(), tmp_path / "a")
+    plain = run_matches(SmallGraphs(1), quick_config(), tmp_path / "a")
     large = run_matches(Enlarged(1), quick_config(), tmp_path / "b")
     assert [call[2] for call in fake] == [1.0, 2.0]
     np.testing.assert_allclose(large.distance_px, plain.distance_px / 2, atol=1e-4)
@@ -83,32 +83,32 @@ def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
 
 
 def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
-    first = run_matches(TrueEdgesSource(4), quick_config(), tmp_path, limit=2)
+    first = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, limit=2)
     assert (first.pairs, len(fake)) == (2, 2)
     shown = []
-    whole = run_matches(TrueEdgesSource(4), quick_config(), tmp_path, progress=shown.append)
+    whole = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, progress=shown.append)
     assert (whole.pairs, len(fake)) == (4, 4)
     assert [shown[0].finished, shown[-1].finished, shown[-1].total] == [2, 4, 4]
-    again = run_matches(TrueEdgesSource(4), quick_config(), tmp_path)
+    again = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path)
     assert len(fake) == 4
     np.testing.assert_array_equal(again.probability, whole.probability)
     # The first pairs stay the first pairs, whatever is in the folder.
-    part = run_matches(TrueEdgesSource(4), quick_config(), tmp_path, limit=2)
+    part = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, limit=2)
     np.testing.assert_array_equal(part.distance_px, first.distance_px)
     with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2"):
-        run_matches(TrueEdgesSource(4), quick_config(2), tmp_path)
+        run_matches(TrueEdgesGraphs(4), quick_config(2), tmp_path)
 
 
 def test_same_matches_for_any_number_of_workers(tmp_path, fake):
-    one = run_matches(TrueEdgesSource(5), quick_config(), tmp_path / "1", workers=1)
-    three = run_matches(TrueEdgesSource(5), quick_config(), tmp_path / "3", workers=3)
+    one = run_matches(TrueEdgesGraphs(5), quick_config(), tmp_path / "1", workers=1)
+    three = run_matches(TrueEdgesGraphs(5), quick_config(), tmp_path / "3", workers=3)
     assert len(fake) == 10
     for field in dataclasses.fields(one):
         np.testing.assert_array_equal(getattr(one, field.name), getattr(three, field.name))
 
 
 def test_unreadable_pairs_are_counted(tmp_path, fake):
-    source = SmallSource(3, broken=frozenset({1}))
+    source = SmallGraphs(3, broken=frozenset({1}))
     found = run_matches(source, quick_config(), tmp_path)
     assert (found.pairs, found.unreadable) == (3, 1)
     assert [reason.sentence for reason in found.not_run] == [
@@ -116,26 +116,26 @@ def test_unreadable_pairs_are_counted(tmp_path, fake):
     ]
     assert set(found.pair.tolist()) == {0, 2}
     assert len(fake) == 2
-    again = run_matches(SmallSource(3), quick_config(), tmp_path, retry_errors=True)
+    again = run_matches(SmallGraphs(3), quick_config(), tmp_path, retry_errors=True)
     assert again.not_run == []
     assert set(again.pair.tolist()) == {0, 1, 2}
 
 
 def test_estimates_without_matches(tmp_path, monkeypatch):
     use_blind_estimator(monkeypatch)
-    found = run_matches(TrueEdgesSource(2), quick_config(2), tmp_path)
+    found = run_matches(TrueEdgesGraphs(2), quick_config(2), tmp_path)
     assert (len(found), found.pairs, found.unmatched) == (0, 2, 4)
 
 
 def test_an_estimator_without_probabilities_is_refused(tmp_path):
     config = dataclasses.replace(quick_config(), estimator="hcm-mcm")
     with pytest.raises(ValueError, match=r"estimator must give probabilities.*'hcm-mcm'"):
-        run_matches(SmallSource(1), config, tmp_path)
+        run_matches(SmallGraphs(1), config, tmp_path)
 
 
 @pytest.mark.usefixtures("fake")
 def test_ctrl_c_keeps_what_is_finished(tmp_path):
-    class Stopping(SmallSource):
+    class Stopping(SmallGraphs):
         def __getitem__(self, index):
             if index == 5:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -144,13 +144,13 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     with pytest.raises(RunInterrupted) as stop:
         run_matches(Stopping(8), quick_config(), tmp_path, workers=1)
     assert 0 < stop.value.finished < 8
-    source = SmallSource(8)
+    source = SmallGraphs(8)
     assert run_matches(source, quick_config(), tmp_path).pairs == 8
     assert len(source.asked) == 8 - stop.value.finished
 
 
 def test_epipolar_distance_equals_the_slow_twin():
-    posed = shrunk(SmallSource()[0], 2)
+    posed = shrunk(SmallGraphs()[0], 2)
     assert posed.pixels == pytest.approx(2.0)
     rng = np.random.default_rng(0)
     sizes = len(posed.graph.points0), len(posed.graph.points1)
@@ -170,32 +170,32 @@ def test_epipolar_distance_equals_the_slow_twin():
 
 
 def test_known_truth_looks_up_true_edges():
-    posed = TrueEdgesSource()[1]
+    posed = TrueEdgesGraphs()[1]
     true = {tuple(edge) for edge in make_scene(EASY, 1).true_matches.tolist()}
     matches = np.concatenate([posed.graph.edges[::-3], [[0, 0], [1, 0]]])
     found = known_truth(posed, matches)
     candidates = {tuple(edge) for edge in posed.graph.edges.tolist()}
     assert found.tolist() == [tuple(m) in true & candidates for m in matches.tolist()]
     assert 0 < found.sum() < len(found)
-    assert known_truth(SmallSource()[1], matches) is None
+    assert known_truth(SmallGraphs()[1], matches) is None
 
 
 def test_a_keypoint_that_is_not_there_is_refused():
-    posed = SmallSource()[0]
+    posed = SmallGraphs()[0]
     for match in ([[-1, 0]], [[0, len(posed.graph.points1)]]):
         with pytest.raises(ValueError, match=r"matches must hold keypoints of image [01]"):
             epipolar_distance(posed, match)
 
 
 def test_true_edges_are_checked_and_kept_in_files(tmp_path):
-    posed = TrueEdgesSource()[0]
+    posed = TrueEdgesGraphs()[0]
     with pytest.raises(ValueError, match="true_edges must be a boolean array of shape"):
         dataclasses.replace(posed, true_edges=[True])
     with pytest.raises(ValueError, match="read-only"):
         posed.true_edges[0] = True
     write_posed_graph(tmp_path / "a.npz", posed)
     assert read_posed_graph(tmp_path / "a.npz").true_edges.tolist() == posed.true_edges.tolist()
-    write_posed_graph(tmp_path / "b.npz", SmallSource()[0])
+    write_posed_graph(tmp_path / "b.npz", SmallGraphs()[0])
     assert read_posed_graph(tmp_path / "b.npz").true_edges is None
     arrays = dict(np.load(tmp_path / "a.npz"))
     np.savez(tmp_path / "c.npz", **{**arrays, "true_edges": arrays["true_edges"][1:]})
@@ -204,7 +204,7 @@ def test_true_edges_are_checked_and_kept_in_files(tmp_path):
 
 
 def test_synthetic_sources_know_their_true_edges():
-    posed = SyntheticSource("easy", 5)[3]
+    posed = SyntheticGraphs("easy", 5)[3]
     edges = {tuple(edge) for edge in posed.graph.edges[posed.true_edges].tolist()}
     true = {tuple(edge) for edge in make_scene(CONFIGS["easy"], 3).true_matches}
     assert edges

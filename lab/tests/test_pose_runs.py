@@ -13,7 +13,7 @@ from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.experiments import q3_rank_one
 from manymatch_lab.experiments.q3_rank_one import RepresentationSets
 from manymatch_lab.pose_runs import PoseSets
-from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_runs import SmallGraphs
 
 # Of scenes without images, whatever the settings.
 SCENES = [
@@ -76,9 +76,9 @@ def opened(monkeypatch):
         if presets[0] in lacking:
             raise ValueError(f"{presets[0]} must be here")
         calls.append((list(sets), list(presets)))
-        return [SmallSource(1, name=name, representation=presets[0]) for name in sets]
+        return [SmallGraphs(1, name=name, representation=presets[0]) for name in sets]
 
-    monkeypatch.setattr(pose_runs, "open_sources", sources)
+    monkeypatch.setattr(pose_runs, "open_graphs", sources)
     monkeypatch.setattr(pose_runs, "open_datasets", lambda *_: [])
     return calls, lacking
 
@@ -116,7 +116,7 @@ def test_pairs_that_could_not_be_run_are_told_and_end_with_one(name, given, tmp_
     folder = tmp_path / "graphs" / "sift" / "small"
     folder.mkdir(parents=True)
     for index in range(3):
-        write_posed_graph(folder / f"{index}.npz", SmallSource()[index])
+        write_posed_graph(folder / f"{index}.npz", SmallGraphs()[index])
     whole = (folder / "1.npz").read_bytes()
     (folder / "1.npz").write_bytes(whole[:100])
     arguments = [name, folder, "--seeds", 1, *given, "--out", tmp_path / "out"]
@@ -130,7 +130,7 @@ def test_pairs_that_could_not_be_run_are_told_and_end_with_one(name, given, tmp_
 
 
 def test_notes_of_the_sets_are_told(tmp_path):
-    sets = PoseSets([SmallSource(1, notes=("small: longest1 0 as asked for",))], tmp_path)
+    sets = PoseSets([SmallGraphs(1, notes=("small: longest1 0 as asked for",))], tmp_path)
     options = Options(min_iterations=20, max_iterations=20)
     data = q3_rank_one.run(sets, seeds=1, options=options, gms=False)
     assert "small: longest1 0 as asked for." in q3_rank_one.notes(data)

@@ -32,12 +32,12 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab import datasets
 from manymatch_lab.datasets.registry import read_set_file
-from manymatch_lab.evaluate.sources import FileSource
+from manymatch_lab.evaluate.inputs import FileGraphs
 
 
 def posed_graphs(path):
     path.rename(path.with_suffix(".npz"))
-    return FileSource(path.parent, "any").identity
+    return FileGraphs(path.parent, "any").identity
 
 
 def tensors(path):

@@ -22,7 +22,7 @@ from manymatch.matcher.config import PRESETS, SOURCE_PRESETS, MatcherConfig, Sou
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab.datasets import exhaustive_pairs
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.evaluate.sources import ImageSource
+from manymatch_lab.evaluate.inputs import ImageGraphs
 from tests.support.synthetic_images import make_images, texture
 
 pytest.importorskip("cv2")
@@ -449,7 +449,7 @@ def test_evaluation_caches_every_source_alone(photos, tmp_path, monkeypatch):
 
     def source(sources):
         matcher = Matcher(sources=sources, cache=tmp_path / "cache")
-        return ImageSource(dataset, matcher, k=5)
+        return ImageGraphs(dataset, matcher, k=5)
 
     alone = source([TWO[0]])
     graph = alone[0].graph
@@ -464,7 +464,7 @@ def test_evaluation_caches_every_source_alone(photos, tmp_path, monkeypatch):
     assert int((merged.source == 0).sum()) == graph.num_edges
     assert both.identity["sources"][1]["k"] == 2
     assert [one["name"] for one in alone.identity["sources"]] == ["sift"]
-    usual = ImageSource(dataset, Matcher("classic"), k=5).identity
+    usual = ImageGraphs(dataset, Matcher("classic"), k=5).identity
     assert "sources" not in usual
     assert usual["features"]["detector"] == "sift"
     monkeypatch.setattr("manymatch.matcher.matcher.candidates", None)

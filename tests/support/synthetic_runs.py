@@ -9,7 +9,7 @@ from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 
 @dataclass
-class SmallSource:
+class SmallGraphs:
     """A few easy scenes; those of `broken` cannot be read."""
 
     count: int = 4
@@ -59,7 +59,7 @@ class SmallSource:
 
 
 @dataclass
-class TrueEdgesSource(SmallSource):
+class TrueEdgesGraphs(SmallGraphs):
     """Easy scenes that know their true edges."""
 
     def __getitem__(self, index: int) -> PosedGraph:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from manymatch_lab.evaluate.statistics import THRESHOLDS
 from manymatch_lab.evaluate.tables import Cell, seeds_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: Ends of column names, one a threshold.
 DEGREES = tuple(f"@{threshold}°" for threshold in THRESHOLDS)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+Shape: TypeAlias = tuple[int | None, ...]
 
 
 def count(number: int, noun: str) -> str:
@@ -73,30 +74,45 @@ def real(
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise refusal(name, want, value)
     number = float(value)
-    if not math.isfinite(number) or not (
-        low <= number <= high if closed else low < number < high
-    ):
+    if not math.isfinite(number) or not (low <= number <= high if closed else low < number < high):
         raise refusal(name, want, value)
     return number
 
 
-def float_array(
-    value: object, name: str, want: str, shape: tuple[int | None, ...], *, finite: bool = True
-) -> FloatArray:
-    """Copy numbers to a float64 array of a shape, in which None stands for any length."""
+def _array(value: object, name: str, want: str, shape: Shape, kinds: str) -> NDArray[Any]:
+    """Copy anything that NumPy reads as an array of one of the kinds and of a shape."""
     try:
         array = np.array(value, order="C")
     except (ValueError, TypeError, OverflowError) as error:
         raise refusal(name, want, value) from error
+    if array.shape == (0,) and shape[0] is None:
+        return array.reshape([n or 0 for n in shape])
     fits = array.ndim == len(shape) and all(
         n is None or n == m for n, m in zip(shape, array.shape, strict=True)
     )
-    if not fits or array.dtype.kind not in "fiu":
+    if not fits or (array.dtype.kind not in kinds and array.size):
         raise refusal(name, want, array)
-    result: FloatArray = array.astype(np.float64)
+    return array
+
+
+def float_array(
+    value: object, name: str, want: str, shape: Shape, *, finite: bool = True
+) -> FloatArray:
+    """Copy numbers to a float64 array of a shape, in which None stands for any length."""
+    result: FloatArray = _array(value, name, want, shape, "fiu").astype(np.float64)
     if finite and not np.isfinite(result).all():
         raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
     return result
+
+
+def int_array(value: object, name: str, want: str, shape: Shape) -> IndexArray:
+    """Copy whole numbers to an int64 array of a shape."""
+    return _array(value, name, want, shape, "iu").astype(np.int64)
+
+
+def bool_array(value: object, name: str, want: str, shape: Shape) -> BoolArray:
+    """Copy booleans to an array of a shape; numbers are refused."""
+    return _array(value, name, want, shape, "b").astype(np.bool_)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

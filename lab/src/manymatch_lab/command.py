@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import ModuleType
+from typing import Annotated, Any
 
 import typer
 
@@ -24,10 +26,6 @@ from manymatch_lab.engine import EXPERIMENTS, experiment, load_report, report_of
 from manymatch_lab.evaluate.protocol import PAPER_NAME, checked_protocol
 from manymatch_lab.evaluate.tables import show_table
 from manymatch_lab.flags import Flag, bind, signature_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
 
 app = typer.Typer(
     name="manymatch-lab",

@@ -16,13 +16,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 import manymatch
-from manymatch._validate import FloatArray, integer, refusal
-from manymatch._validate import choice as checked_choice
 from manymatch.batch.journal import Journal
 from manymatch.batch.runner import Run, num_pairs
 from manymatch.cli.flags import Limit, Root
@@ -34,24 +33,21 @@ from manymatch.features.device import (
     to_device,
     weights_hash,
 )
-from manymatch.features.maps import checked_layers, dense_maps, module_device
+from manymatch.features.maps import FeatureMap, checked_layers, dense_maps, module_device
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import RULES, Resize, turned_back
 from manymatch.geometry.pose_error import rotation_error_deg
 from manymatch.io.files import safe_name
 from manymatch.io.image import load_image
+from manymatch.io.pairs import Pair
 from manymatch.options import setting, settings
-from manymatch_lab.evaluate.sources import open_datasets
+from manymatch_lab.checks import FloatArray, integer, refusal
+from manymatch_lab.checks import choice as checked_choice
+from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.evaluate.inputs import open_datasets
 from manymatch_lab.flags import whole_numbers
 from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
 from manymatch_lab.pose_runs import RunSets
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from manymatch.features.maps import FeatureMap
-    from manymatch.io.pairs import Pair
-    from manymatch_lab.datasets.dataset import Dataset
 
 #: What a curve is of: (layer, rank) or (operator,).
 Key: TypeAlias = tuple[Any, ...]
@@ -135,11 +131,11 @@ class PatchSettings:
     device: str = setting("auto", "Where networks run: auto, cuda, cuda:<n>, mps or cpu.")
     offline: bool = setting(default=False, help="Never download weights.")
 
-    def source(self, choice: Choice) -> PatchSource:
+    def source(self, choice: Choice) -> PatchExtractor:
         """Load a backbone."""
-        return PatchSource(choice, self)
+        return PatchExtractor(choice, self)
 
-    def one_layer(self, backbone: str, layer: int | None, rank: int | None) -> PatchSource:
+    def one_layer(self, backbone: str, layer: int | None, rank: int | None) -> PatchExtractor:
         """Load a backbone with one layer and rank, by default the paper's or the last one and 0."""
         papers = backbone == PAPER_BACKBONE
         block = PAPER_LAYER if layer is None and papers else layer
@@ -148,7 +144,7 @@ class PatchSettings:
         return self.source(Choice(backbone, None if block is None else (block,), (rank,)))
 
 
-class PatchSource:
+class PatchExtractor:
     """Computes the patches of pairs with one backbone.
 
     Parameters
@@ -329,7 +325,7 @@ class DepthSets(RunSets):
     def measure(
         self,
         dataset: Dataset,
-        source: PatchSource,
+        source: PatchExtractor,
         curves_of: Callable[[Pair], Iterable[tuple[Key, RecallCurve]]],
         settings: dict[str, Any],
         bins: Sequence[float],

@@ -15,21 +15,19 @@ import dataclasses
 import importlib
 import io
 import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import suggest
 from manymatch.io.files import as_path, read_bytes, unreadable, write_whole
+from manymatch_lab.checks import suggest
 from manymatch_lab.evaluate.protocol import protocol_sentence
+from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.style import styled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
     from matplotlib.figure import Figure
-
-    from manymatch_lab.evaluate.tables import Table
 
 #: Module of every experiment, by its name on the command line and in the names of its files.
 EXPERIMENTS = {

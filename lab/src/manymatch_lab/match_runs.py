@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from manymatch import _core
-from manymatch._validate import BoolArray, FloatArray, checked_method, int_array, within
 from manymatch.batch.journal import Journal
-from manymatch.batch.runner import Run, error_sentence, num_pairs, num_workers
+from manymatch.batch.runner import Run, RunProgress, error_sentence, num_pairs, num_workers
 from manymatch.batch.tables import Reason, count_reasons
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.geometry.pose_error import pose_error_deg
-from manymatch_lab.evaluate.run import run_header
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import ArrayLike
-
-    from manymatch._validate import BoolArray, FloatArray, IndexArray
-    from manymatch.batch.runner import RunProgress
-    from manymatch_lab.evaluate.posed_graph import PosedGraph
-    from manymatch_lab.evaluate.run import RunConfig
-    from manymatch_lab.evaluate.sources import GraphSource
+from manymatch_lab.checks import (
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    int_array,
+)
+from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch_lab.evaluate.run import RunConfig, run_header
+from manymatch_lab.evaluate.inputs import GraphReader
 
 # What a journal keeps: far below anything that is looked at, and a third of the characters.
 _PROBABILITY_DIGITS = 6
@@ -77,7 +75,7 @@ class SetMatches:
 
 
 def run_matches(
-    source: GraphSource,
+    source: GraphReader,
     config: RunConfig,
     folder: Path,
     *,
@@ -111,7 +109,7 @@ def run_matches(
         return run.deliver(_collected([r for r in journal.records() if r["index"] < total]))
 
 
-def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> dict[str, Any]:
+def _work(source: GraphReader, config: RunConfig, index: int, threads: int) -> dict[str, Any]:
     """Run one pair."""
     try:
         posed = source[index]
@@ -130,7 +128,7 @@ def _work(source: GraphSource, config: RunConfig, index: int, threads: int) -> d
             graph,
             posed.camera0,
             posed.camera1,
-            checked_method(config.estimator),
+            config.estimator,  # type: ignore[arg-type]
             options,
             working_scale=posed.working_scale,
         )
@@ -221,5 +219,6 @@ def epipolar_distance(posed: PosedGraph, matches: ArrayLike) -> FloatArray:
 def _matches(posed: PosedGraph, matches: ArrayLike) -> IndexArray:
     pairs = int_array(matches, "matches", "whole numbers of shape (M, 2)", (None, 2))
     for side, points in enumerate((posed.graph.points0, posed.graph.points1)):
-        within(pairs[:, side], 0, len(points) - 1, "matches", f"keypoints of image {side}")
+        if np.any((pairs[:, side] < 0) | (pairs[:, side] >= len(points))):
+            raise ValueError(f"matches must hold keypoints of image {side}, got one that is none")
     return pairs

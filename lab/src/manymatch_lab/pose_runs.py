@@ -11,8 +11,7 @@ import numpy as np
 import typer
 
 from manymatch import __version__
-from manymatch._validate import count, suggest
-from manymatch.batch.tables import reasons_sentence
+from manymatch.batch.tables import Reason, reasons_sentence
 from manymatch.cli.flags import (
     SETS_HELP,
     Cache,
@@ -28,21 +27,17 @@ from manymatch.cli.flags import (
 )
 from manymatch.io.files import safe_name
 from manymatch.matcher.config import MatcherConfig
+from manymatch.options import Options
+from manymatch_lab.checks import count, suggest
 from manymatch_lab.evaluate.protocol import PAPER, differences
-from manymatch_lab.evaluate.run import check_runs, run_set
-from manymatch_lab.evaluate.sources import FileSource, open_datasets, open_sources
+from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, check_runs, run_set
+from manymatch_lab.evaluate.inputs import FileGraphs, GraphReader, open_datasets, open_graphs
 from manymatch_lab.evaluate.statistics import THRESHOLDS
 from manymatch_lab.flags import SHARED
 
 if TYPE_CHECKING:
-    from manymatch.batch.tables import Reason
-    from manymatch.options import Options
-    from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
-    from manymatch_lab.evaluate.sources import GraphSource
-
-    #: Results of one set by configuration.
     Results = Mapping[str, RunResult]
-    Entry = tuple[GraphSource, Results]
+    Entry = tuple[GraphReader, Results]
 
 Presets = Annotated[
     Sequence[str],
@@ -91,7 +86,7 @@ class RunSets:
 
     def run_set(
         self,
-        source: GraphSource,
+        source: GraphReader,
         configs: Mapping[str, RunConfig],
         paper: Mapping[str, PaperRun] | None = None,
     ) -> Results:
@@ -107,7 +102,7 @@ class RunSets:
             retry_errors=self.retry_errors,
         )
 
-    def run_folder(self, source: GraphSource) -> Path:
+    def run_folder(self, source: GraphReader) -> Path:
         """Where the runs of a source are kept."""
         place = safe_name(source.representation), safe_name(source.name)
         return self.folder.joinpath("runs", *place)
@@ -131,7 +126,7 @@ class PoseSets(RunSets):
     presets: ClassVar[tuple[str, ...]] = (PAPER.preset,)
 
     @property
-    def sources(self) -> Sequence[GraphSource]:
+    def sources(self) -> Sequence[GraphReader]:
         """The sets."""
         return self.members
 
@@ -170,15 +165,15 @@ class PoseSets(RunSets):
         }
         ready = [name for name in here if _has_candidates(name)]
         images = [name for name in here if name not in ready]
-        sources = open_sources(ready, **how) if ready else []
+        sources = open_graphs(ready, **how) if ready else []
         if images:
             names = list(dict.fromkeys(preset or cls.presets))
-            opened: list[GraphSource] = []
+            opened: list[GraphReader] = []
             try:
                 _, unloaded = present(
                     names,
                     lambda name: opened.extend(
-                        open_sources(images, [with_precision(name, precision)], **how)
+                        open_graphs(images, [with_precision(name, precision)], **how)
                     ),
                 )
             except ValueError as error:
@@ -192,7 +187,7 @@ class PoseSets(RunSets):
         self,
         configs: Mapping[str, RunConfig],
         settings: Mapping[str, Any],
-        of_set: Callable[[GraphSource, Results], dict[str, Any]],
+        of_set: Callable[[GraphReader, Results], dict[str, Any]],
         of_all: Callable[[Sequence[Entry]], dict[str, Any]],
         paper: Mapping[str, PaperRun] | None = None,
     ) -> dict[str, Any]:
@@ -305,7 +300,7 @@ def checked_names(given: Sequence[str], known: Sequence[str], name: str) -> list
     return list(dict.fromkeys(given))
 
 
-def not_run(source: GraphSource, reasons: Sequence[Reason], pairs: int) -> list[dict[str, Any]]:
+def not_run(source: GraphReader, reasons: Sequence[Reason], pairs: int) -> list[dict[str, Any]]:
     """Record how many of the pairs of a set could not be run, and why; nothing if all could."""
     if not reasons:
         return []
@@ -359,4 +354,4 @@ def _check(name: str, root: Path | None) -> None:
 
 def _has_candidates(name: str) -> bool:
     """Whether a set has graphs already, so that no preset is needed."""
-    return name.startswith("synthetic:") or bool(FileSource.find(name))
+    return name.startswith("synthetic:") or bool(FileGraphs.find(name))

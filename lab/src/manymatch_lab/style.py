@@ -5,22 +5,20 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from manymatch.features.maps import FeatureMap
 from manymatch.io.image import load_image, require_pillow
 from manymatch.viz import require_matplotlib
 from manymatch.viz.features import pca_colours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from manymatch.features.maps import FeatureMap
 
 #: Width of a column and of a page of two columns, in centimetres.
 COLUMN_CM, PAGE_CM = 8.6, 17.6

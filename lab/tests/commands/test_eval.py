@@ -14,7 +14,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch_lab.commands import eval as eval_module
 from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunResult
-from manymatch_lab.evaluate.sources import open_sources
+from manymatch_lab.evaluate.inputs import open_graphs
 from tests.support.command import one_sentence, run
 from tests.support.synthetic_trees import words
 from tests.support.synthetic_views import image_pair
@@ -191,7 +191,7 @@ def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch,
     folder = write_photos(tmp_path / "photos", views)
     graphs = []
     for k in (5, 5, 3):
-        (source,) = open_sources([str(folder)], ["classic"], cache=tmp_path / "cache", k=k)
+        (source,) = open_graphs([str(folder)], ["classic"], cache=tmp_path / "cache", k=k)
         graphs.append(source[0].graph)
     assert graphs[0] == graphs[1]
     assert graphs[2].num_edges < graphs[0].num_edges
@@ -393,7 +393,7 @@ def test_the_folder_of_results_is_checked_before_anything_is_opened(tmp_path, mo
     def opened(*_args, **_how):
         raise AssertionError("sets were opened")
 
-    monkeypatch.setattr(eval_module, "open_sources", opened)
+    monkeypatch.setattr(eval_module, "open_graphs", opened)
     (tmp_path / "file").write_text("x")
     for out, sentence in (
         (tmp_path / "file", f"got '{tmp_path / 'file'}' ('{tmp_path / 'file'}' is a file)"),
@@ -442,7 +442,7 @@ def opened_with(monkeypatch, *arguments):
     def opened(_sets, configs, **_how):
         raise OpenedError(configs)
 
-    monkeypatch.setattr("manymatch_lab.commands.eval.open_sources", opened)
+    monkeypatch.setattr("manymatch_lab.commands.eval.open_graphs", opened)
     result = run("eval", "scannet1500", *arguments)
     assert isinstance(result.exception, OpenedError), result.output
     (config,) = result.exception.args[0]

@@ -3,7 +3,7 @@ import pytest
 
 from manymatch_lab import datasets
 from manymatch_lab.datasets.metu import opencv_camera
-from manymatch_lab.evaluate.sources import open_datasets
+from manymatch_lab.evaluate.inputs import open_datasets
 from tests.support.synthetic_trees import make_metu
 
 cv2 = pytest.importorskip("cv2")

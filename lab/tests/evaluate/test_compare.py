@@ -12,7 +12,7 @@ from manymatch_lab.evaluate.compare import SetComparison, compare_runs
 from manymatch_lab.evaluate.run import RunConfig, run_set, run_sets
 from manymatch_lab.evaluate.statistics import paired_difference
 from manymatch_lab.evaluate.tables import comparison_table
-from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_runs import SmallGraphs
 
 QUICK = RunConfig(
     "hcm-mcm", Association.uncapped(5), Options(min_iterations=40, max_iterations=40), seeds=2
@@ -21,7 +21,7 @@ OTHER = replace(QUICK, estimator="mcm")
 
 
 def test_difference_is_that_of_the_errors(tmp_path):
-    results = run_set(SmallSource(5), {"a": QUICK, "b": OTHER}, tmp_path)
+    results = run_set(SmallGraphs(5), {"a": QUICK, "b": OTHER}, tmp_path)
     found = compare_runs(tmp_path / "a", tmp_path / "b")
     (one,) = found.sets
     assert one.difference == paired_difference(results["a"].errors, results["b"].errors)
@@ -31,14 +31,14 @@ def test_difference_is_that_of_the_errors(tmp_path):
 
 
 def test_only_common_pairs_count(tmp_path):
-    run_set(SmallSource(5), {"a": QUICK}, tmp_path)
-    run_set(SmallSource(5), {"b": OTHER}, tmp_path, limit=3)
+    run_set(SmallGraphs(5), {"a": QUICK}, tmp_path)
+    run_set(SmallGraphs(5), {"b": OTHER}, tmp_path, limit=3)
     (one,) = compare_runs(tmp_path / "a", tmp_path / "b").sets
     assert (len(one.names), one.left_out) == (3, 2)
 
 
 def test_several_sets_have_a_macro_row(tmp_path):
-    sources = [SmallSource(2), SmallSource(3, name="other", title="Other")]
+    sources = [SmallGraphs(2), SmallGraphs(3, name="other", title="Other")]
     for label, config in (("a", QUICK), ("b", OTHER)):
         run_sets(sources, {"run": config}, tmp_path / label)
     found = compare_runs(tmp_path / "a", tmp_path / "b")
@@ -48,7 +48,7 @@ def test_several_sets_have_a_macro_row(tmp_path):
     assert comparison_table(found).rows[-1][0] == "macro"
 
 
-class NamedSource(SmallSource):
+class NamedSource(SmallGraphs):
     """Says also in its header what its candidates come from."""
 
     @property
@@ -82,7 +82,7 @@ def test_a_method_and_a_preset_are_chosen(tmp_path):
 
 
 def test_comparisons_print_short_and_as_a_table(tmp_path):
-    run_set(SmallSource(40), {"a": QUICK, "b": OTHER}, tmp_path)
+    run_set(SmallGraphs(40), {"a": QUICK, "b": OTHER}, tmp_path)
     found = compare_runs(tmp_path / "a", tmp_path / "b")
     assert len(repr(found)) < 250
     assert "1 set, 40 pairs; AUC@5/10/20 " in repr(found)
@@ -95,8 +95,8 @@ def test_comparisons_print_short_and_as_a_table(tmp_path):
 
 
 def test_a_pair_that_one_run_could_not_read_is_compared(tmp_path):
-    run_set(SmallSource(3), {"a": QUICK}, tmp_path)
-    run_set(SmallSource(3, broken=frozenset({1})), {"b": OTHER}, tmp_path)
+    run_set(SmallGraphs(3), {"a": QUICK}, tmp_path)
+    run_set(SmallGraphs(3, broken=frozenset({1})), {"b": OTHER}, tmp_path)
     (one,) = compare_runs(tmp_path / "a", tmp_path / "b").sets
     assert (len(one.names), one.left_out) == (3, 0)
     assert one.second[:, 1].tolist() == [180.0, 180.0]
@@ -128,9 +128,9 @@ def test_counts_by_hand():
     ],
 )
 def test_runs_that_do_not_belong_together(tmp_path, first, second, sentence):
-    run_set(SmallSource(2), {"a": QUICK, "b": OTHER}, tmp_path / "x")
-    run_set(SmallSource(2), {"c": replace(QUICK, seeds=1)}, tmp_path)
-    run_set(SmallSource(2, name="other"), {"other": QUICK}, tmp_path)
+    run_set(SmallGraphs(2), {"a": QUICK, "b": OTHER}, tmp_path / "x")
+    run_set(SmallGraphs(2), {"c": replace(QUICK, seeds=1)}, tmp_path)
+    run_set(SmallGraphs(2, name="other"), {"other": QUICK}, tmp_path)
     base = {"a": tmp_path / "x" / "a", ".": tmp_path / "x"}
     with pytest.raises(ValueError, match=sentence):
         compare_runs(base.get(first, tmp_path / first), base.get(second, tmp_path / second))

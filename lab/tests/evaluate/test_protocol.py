@@ -13,7 +13,7 @@ from manymatch_lab.evaluate.protocol import (
     protocol_sentence,
 )
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, run_set
-from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_runs import SmallGraphs
 
 
 def recorded(name="scannet1500", pairs=1_500, preset="dinov3", config=None, papers=None, **source):
@@ -145,7 +145,7 @@ def test_sets_and_presets_that_a_comparison_lacks():
 def test_the_summary_of_a_run_says_it(tmp_path):
     config = RunConfig("hcm", PAPER.association, PAPER.options.replace(max_iterations=2_000), 2)
     papers = {"a": PaperRun(dataclasses.replace(config, seeds=5))}
-    found = run_set(SmallSource(1), {"a": config}, tmp_path, paper=papers)["a"]
+    found = run_set(SmallGraphs(1), {"a": config}, tmp_path, paper=papers)["a"]
     summary = (tmp_path / "a" / "summary.json").read_text()
     assert found.summary(papers["a"])["differs_from_paper"][1] == "seeds 2 instead of 5"
     assert '"seeds 2 instead of 5"' in summary

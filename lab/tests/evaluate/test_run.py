@@ -10,7 +10,7 @@ from manymatch import Camera, Options, estimate_relative_pose, pose_error_deg, s
 from manymatch.associate.candidates import Association
 from manymatch.batch.runner import RunInterrupted
 from manymatch_lab.evaluate.run import COLUMNS, RunConfig, RunResult, run_set, run_sets
-from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_runs import SmallGraphs
 
 QUICK = Options(min_iterations=50, max_iterations=50)
 ALL = Association.uncapped(5)
@@ -25,7 +25,7 @@ def without_seconds(result):
 
 
 def test_errors_are_those_of_the_estimator_with_the_pairs_seeds(tmp_path):
-    source = SmallSource(3)
+    source = SmallGraphs(3)
     result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     assert result.errors.shape == (2, 3)
     for index in range(3):
@@ -42,7 +42,7 @@ def test_errors_are_those_of_the_estimator_with_the_pairs_seeds(tmp_path):
 
 
 def test_the_threshold_counts_pixels_at_working_size(tmp_path):
-    class Enlarged(SmallSource):
+    class Enlarged(SmallGraphs):
         def __getitem__(self, index):
             posed = super().__getitem__(index)
             return replace(posed, working0=halved(posed.size0), working1=halved(posed.size1))
@@ -51,22 +51,22 @@ def test_the_threshold_counts_pixels_at_working_size(tmp_path):
         return (size[0] // 2, size[1] // 2)
 
     wide = replace(CONFIG, options=QUICK.replace(threshold_px=2.0))
-    expected = run_set(SmallSource(2), {"a": wide}, tmp_path / "wide")["a"]
+    expected = run_set(SmallGraphs(2), {"a": wide}, tmp_path / "wide")["a"]
     found = run_set(Enlarged(2), {"a": CONFIG}, tmp_path / "enlarged")["a"]
     np.testing.assert_array_equal(found.errors, expected.errors)
-    narrow = run_set(SmallSource(2), {"a": CONFIG}, tmp_path / "narrow")["a"]
+    narrow = run_set(SmallGraphs(2), {"a": CONFIG}, tmp_path / "narrow")["a"]
     assert (narrow.column("num_inliers") < expected.column("num_inliers")).any()
 
 
 def test_same_rows_for_any_number_of_workers(tmp_path):
-    one = run_set(SmallSource(5), {"a": CONFIG}, tmp_path / "1", workers=1)["a"]
-    three = run_set(SmallSource(5), {"a": CONFIG}, tmp_path / "3", workers=3)["a"]
+    one = run_set(SmallGraphs(5), {"a": CONFIG}, tmp_path / "1", workers=1)["a"]
+    three = run_set(SmallGraphs(5), {"a": CONFIG}, tmp_path / "3", workers=3)["a"]
     assert without_seconds(one) == without_seconds(three)
     assert one.indices == list(range(5))
 
 
 def test_a_finished_run_computes_nothing(tmp_path):
-    source = SmallSource(3)
+    source = SmallGraphs(3)
     first = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     source.asked.clear()
     again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
@@ -75,30 +75,30 @@ def test_a_finished_run_computes_nothing(tmp_path):
 
 
 def test_limit_then_the_rest(tmp_path):
-    source = SmallSource(4)
+    source = SmallGraphs(4)
     assert len(run_set(source, {"a": CONFIG}, tmp_path, limit=2)["a"]) == 2
     source.asked.clear()
     whole = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     assert sorted(source.asked) == [2, 3]
     assert without_seconds(whole) == without_seconds(
-        run_set(SmallSource(4), {"a": CONFIG}, tmp_path / "new")["a"]
+        run_set(SmallGraphs(4), {"a": CONFIG}, tmp_path / "new")["a"]
     )
 
 
 def test_a_new_configuration_beside_an_old_one_computes_only_itself(tmp_path):
-    run_set(SmallSource(2), {"a": CONFIG}, tmp_path)
+    run_set(SmallGraphs(2), {"a": CONFIG}, tmp_path)
     both = {"a": CONFIG, "b": replace(CONFIG, estimator="mcm")}
-    results = run_set(SmallSource(2), both, tmp_path)
+    results = run_set(SmallGraphs(2), both, tmp_path)
     lines = (tmp_path / "a" / "journal.jsonl").read_text().splitlines()
     assert len(lines) == 3
     assert len(results["b"]) == 2
 
 
 def test_a_torn_last_line_is_dropped_and_computed_again(tmp_path):
-    whole = run_set(SmallSource(3), {"a": CONFIG}, tmp_path)["a"]
+    whole = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)["a"]
     path = tmp_path / "a" / "journal.jsonl"
     path.write_bytes(path.read_bytes()[:-25])
-    source = SmallSource(3)
+    source = SmallGraphs(3)
     again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     assert len(source.asked) == 1
     assert without_seconds(again) == without_seconds(whole)
@@ -118,7 +118,7 @@ def test_a_torn_last_line_is_dropped_and_computed_again(tmp_path):
     ],
 )
 def test_a_damaged_record_is_computed_again(tmp_path, damage):
-    run_set(SmallSource(3), {"a": CONFIG}, tmp_path)
+    run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)
     expected = without_seconds(RunResult.load(tmp_path / "a"))
     path = tmp_path / "a" / "journal.jsonl"
     lines = path.read_text().splitlines()
@@ -129,31 +129,31 @@ def test_a_damaged_record_is_computed_again(tmp_path, damage):
     with pytest.raises(ValueError, match=r"must be|is no"):
         RunResult.load(tmp_path / "a")
     with pytest.warns(UserWarning, match=r"\(number 3\) was damaged"):
-        result = run_set(SmallSource(3), {"a": CONFIG}, tmp_path)["a"]
+        result = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)["a"]
     assert without_seconds(result) == expected
 
 
 @pytest.mark.parametrize(
     ("source", "config", "part"),
     [
-        (SmallSource(2), replace(CONFIG, seeds=3), "config.seeds was 2 and is 3"),
+        (SmallGraphs(2), replace(CONFIG, seeds=3), "config.seeds was 2 and is 3"),
         (
-            SmallSource(2),
+            SmallGraphs(2),
             replace(CONFIG, options=Options(max_iterations=60, min_iterations=50)),
             "max_iterations",
         ),
-        (SmallSource(2), replace(CONFIG, association=Association.paper()), "config.association"),
-        (SmallSource(2, label="b"), CONFIG, "source.label"),
+        (SmallGraphs(2), replace(CONFIG, association=Association.paper()), "config.association"),
+        (SmallGraphs(2, label="b"), CONFIG, "source.label"),
     ],
 )
 def test_results_of_another_configuration_are_not_mixed(tmp_path, source, config, part):
-    run_set(SmallSource(2), {"a": CONFIG}, tmp_path)
+    run_set(SmallGraphs(2), {"a": CONFIG}, tmp_path)
     with pytest.raises(ValueError, match=part):
         run_set(source, {"a": config}, tmp_path)
 
 
 def test_a_pair_that_cannot_be_read_counts_180_and_says_why(tmp_path):
-    result = run_set(SmallSource(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)["a"]
+    result = run_set(SmallGraphs(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)["a"]
     assert result.errors[:, 1].tolist() == [180.0, 180.0]
     assert "image 1 must be an image" in result.records[1]["error"]
     assert result.summary()["unreadable_pairs"] == 1
@@ -161,7 +161,7 @@ def test_a_pair_that_cannot_be_read_counts_180_and_says_why(tmp_path):
 
 
 def test_reasons_are_counted_and_the_pairs_keep_their_names(tmp_path):
-    source = SmallSource(4, broken=frozenset({1, 3}), bins=("near", "near", "far", "far"))
+    source = SmallGraphs(4, broken=frozenset({1, 3}), bins=("near", "near", "far", "far"))
     result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     (reason,) = result.not_run
     assert (reason.count, reason.same) == (2, False)
@@ -178,14 +178,14 @@ def test_reasons_are_counted_and_the_pairs_keep_their_names(tmp_path):
 
 def test_progress_tells_pairs_that_could_not_be_run(tmp_path):
     steps = []
-    run_set(SmallSource(2, broken=frozenset({1})), {"a": CONFIG}, tmp_path, progress=steps.append)
+    run_set(SmallGraphs(2, broken=frozenset({1})), {"a": CONFIG}, tmp_path, progress=steps.append)
     assert steps[-1].counts["could not be run"] == 1
     assert sum(steps[-1].counts.values()) == 2
 
 
 def test_trials_without_a_pose_have_reasons_too(tmp_path):
     nothing = Association(5, max_edges=4, gms=False, keep=None)
-    result = run_set(SmallSource(2), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
+    result = run_set(SmallGraphs(2), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
     assert result.not_run == []
     (reason,) = result.without_pose
     assert reason.count == 4
@@ -193,25 +193,25 @@ def test_trials_without_a_pose_have_reasons_too(tmp_path):
 
 
 def test_pairs_that_could_not_be_run_are_tried_again_when_asked(tmp_path):
-    run_set(SmallSource(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)
-    healed = SmallSource(3)
+    run_set(SmallGraphs(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)
+    healed = SmallGraphs(3)
     assert run_set(healed, {"a": CONFIG}, tmp_path)["a"].not_run
     assert healed.asked == []
     result = run_set(healed, {"a": CONFIG}, tmp_path, retry_errors=True)["a"]
     assert healed.asked == [1]
     assert result.not_run == []
-    expected = run_set(SmallSource(3), {"a": CONFIG}, tmp_path / "new")["a"]
+    expected = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path / "new")["a"]
     assert without_seconds(result) == without_seconds(expected)
 
 
 def test_a_result_prints_in_one_line(tmp_path):
-    result = run_set(SmallSource(3), {"a": CONFIG}, tmp_path)["a"]
+    result = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)["a"]
     assert repr(result) == f"RunResult(Small: hcm-mcm, 3 pairs, 2 seeds; {str(result.folder)!r})"
 
 
 def test_a_pair_without_pose_counts_180(tmp_path):
     nothing = Association(5, max_edges=0, gms=False, keep=None)
-    result = run_set(SmallSource(1), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
+    result = run_set(SmallGraphs(1), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
     assert result.errors.tolist() == [[180.0], [180.0]]
     assert result.records[0]["trials"][0]["failure"]
 
@@ -219,7 +219,7 @@ def test_a_pair_without_pose_counts_180(tmp_path):
 def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
     options = Options(min_iterations=300, max_iterations=300, pool_size=20)
     config = RunConfig("hcm-mcm", ALL, options, seeds=1, probe=True, proposals_rank=1)
-    source = SmallSource(4)
+    source = SmallGraphs(4)
     result = run_set(source, {"a": config}, tmp_path)["a"]
     for index in range(4):
         posed = source[index]
@@ -233,7 +233,7 @@ def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
 def test_the_true_pose_enters_no_pool_of_a_failed_trial(tmp_path):
     nothing = Association(5, max_edges=4, gms=False, keep=None)
     config = RunConfig("hcm-mcm", nothing, seeds=2, probe=True)
-    result = run_set(SmallSource(1), {"a": config}, tmp_path)["a"]
+    result = run_set(SmallGraphs(1), {"a": config}, tmp_path)["a"]
     assert not result.column("success").any()
     assert not result.column("pool_full").any()
     assert result.column("enters").tolist() == [[0.0], [0.0]]
@@ -242,13 +242,13 @@ def test_the_true_pose_enters_no_pool_of_a_failed_trial(tmp_path):
 def test_rank_one_with_another_estimator(tmp_path):
     pytest.importorskip("poselib")
     config = RunConfig("poselib", Association.rank_one(), Options(max_iterations=1000), seeds=1)
-    result = run_set(SmallSource(3), {"a": config}, tmp_path)["a"]
+    result = run_set(SmallGraphs(3), {"a": config}, tmp_path)["a"]
     assert np.median(result.errors) < 5
     assert np.isnan(result.column("cardinality")).all()
 
 
 def test_tables_are_written(tmp_path):
-    run_set(SmallSource(2, bins=("near", "far")), {"a": CONFIG}, tmp_path)
+    run_set(SmallGraphs(2, bins=("near", "far")), {"a": CONFIG}, tmp_path)
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
     assert summary["pairs"] == 2
     assert set(summary["bins"]) == {"near", "far"}
@@ -260,7 +260,7 @@ def test_tables_are_written(tmp_path):
 
 
 def test_interruption_keeps_what_is_finished(tmp_path):
-    class Stopping(SmallSource):
+    class Stopping(SmallGraphs):
         def __getitem__(self, index):
             if len(self.asked) == 2:
                 import os
@@ -272,25 +272,25 @@ def test_interruption_keeps_what_is_finished(tmp_path):
     with pytest.raises(RunInterrupted) as stop:
         run_set(Stopping(8), {"a": CONFIG}, tmp_path, workers=1)
     assert 0 < stop.value.finished < 8
-    source = SmallSource(8)
+    source = SmallGraphs(8)
     result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     assert len(source.asked) == 8 - stop.value.finished
     assert len(result) == 8
 
 
 def test_several_sets(tmp_path):
-    sources = [SmallSource(1), SmallSource(2, name="other")]
+    sources = [SmallGraphs(1), SmallGraphs(2, name="other")]
     found = run_sets(sources, {"a": CONFIG}, tmp_path)
     assert [len(found[key]["a"]) for key in found] == [1, 2]
     assert (tmp_path / "synthetic" / "other" / "a" / "journal.jsonl").is_file()
 
 
 def test_a_folder_of_another_run_is_refused_before_any_set_is_begun(tmp_path):
-    run_sets([SmallSource(1, name="last")], {"a": CONFIG}, tmp_path)
-    first = SmallSource(2)
+    run_sets([SmallGraphs(1, name="last")], {"a": CONFIG}, tmp_path)
+    first = SmallGraphs(2)
     other = {"a": replace(CONFIG, seeds=1)}
     with pytest.raises(ValueError, match=r"last/a', where config\.seeds was 2 and is 1 now"):
-        run_sets([first, SmallSource(1, name="last")], other, tmp_path)
+        run_sets([first, SmallGraphs(1, name="last")], other, tmp_path)
     assert first.asked == []
     assert not (tmp_path / "synthetic" / "small").exists()
 
@@ -313,9 +313,9 @@ def test_parts_that_are_left_out_make_another_run(tmp_path):
     config = RunConfig(options=QUICK, seeds=1)
     part = replace(config, options=QUICK.replace(disable=("ranks",)))
     assert part.to_dict()["options"]["disable"] == ["ranks"]
-    run_set(SmallSource(1), {"a": config}, tmp_path)
+    run_set(SmallGraphs(1), {"a": config}, tmp_path)
     with pytest.raises(ValueError, match=r"options\.disable was \[\] and is \[\"ranks\"\] now"):
-        run_set(SmallSource(1), {"a": part}, tmp_path)
+        run_set(SmallGraphs(1), {"a": part}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_folder_without_a_run_is_one_sentence(tmp_path):
 
 
 def test_seeds_follow_the_number_of_the_pair_in_its_list(tmp_path):
-    result = run_set(SmallSource(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
+    result = run_set(SmallGraphs(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
     assert result.column("seed").tolist() == [[10, 11], [11, 12]]
 
 
@@ -354,7 +354,7 @@ HIDDEN = replace(CONFIG, estimator="auto", unknown_focal=True)
 
 
 def test_hidden_cameras_are_found(tmp_path):
-    source = SmallSource(3)
+    source = SmallGraphs(3)
     result = run_set(source, {"a": HIDDEN}, tmp_path)["a"]
     for index in range(3):
         posed = source[index]
@@ -379,7 +379,7 @@ def test_hidden_cameras_are_found(tmp_path):
 
 def test_repetitions_share_a_focal_length_over_all_pairs(tmp_path):
     shared = replace(HIDDEN, camera_per="all")
-    source = SmallSource(4)
+    source = SmallGraphs(4)
     result = run_set(source, {"a": shared, "b": HIDDEN}, tmp_path / "one", workers=1)
     focal = result["a"].column("focal0_px")
     assert (focal == focal[:, :1]).all()
@@ -388,8 +388,8 @@ def test_repetitions_share_a_focal_length_over_all_pairs(tmp_path):
     np.testing.assert_array_equal(result["a"].column("own_focal0_px"), alone)
     assert np.nanmin(alone[0]) <= focal[0, 0] <= np.nanmax(alone[0])
     # However it is run, and continued.
-    run_set(SmallSource(4), {"a": shared}, tmp_path / "two", limit=2, workers=2)
-    again = run_set(SmallSource(4), {"a": shared}, tmp_path / "two", workers=3)["a"]
+    run_set(SmallGraphs(4), {"a": shared}, tmp_path / "two", limit=2, workers=2)
+    again = run_set(SmallGraphs(4), {"a": shared}, tmp_path / "two", workers=3)["a"]
     assert without_seconds(again) == without_seconds(result["a"])
     source.asked.clear()
     run_set(source, {"a": shared}, tmp_path / "one")
@@ -399,7 +399,7 @@ def test_repetitions_share_a_focal_length_over_all_pairs(tmp_path):
 def test_the_shared_focal_length_of_poselib(tmp_path):
     pytest.importorskip("poselib")
     config = RunConfig("poselib", Association.uncapped(1), QUICK, seeds=1, unknown_focal=True)
-    result = run_set(SmallSource(2), {"a": config}, tmp_path)["a"]
+    result = run_set(SmallGraphs(2), {"a": config}, tmp_path)["a"]
     assert np.isfinite(result.column("focal_error")).all()
 
 

@@ -6,7 +6,7 @@ import pytest
 from manymatch.associate.candidates import Association
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.options import AUTO_PARTS, Options
-from manymatch_lab.evaluate.sources import SyntheticSource
+from manymatch_lab.evaluate.inputs import SyntheticGraphs
 from manymatch_lab.experiments import ablation
 from manymatch_lab.experiments import q3_rank_one as q3
 from manymatch_lab.pose_runs import PoseSets
@@ -111,7 +111,7 @@ def test_intervals_are_paired():
 def test_groups():
     rng = np.random.default_rng(6)
     names = ("easy", "planar", "control")
-    entries = [(SyntheticSource(name, 5), synthetic_results(rng, 4)) for name in names]
+    entries = [(SyntheticGraphs(name, 5), synthetic_results(rng, 4)) for name in names]
     assert [group["name"] for group in ablation._groups(entries, ())] == ["all"]
     every, tuned, others = ablation._groups(entries, ["synthetic-planar"])
     assert every["sets"] == ["synthetic-easy", "synthetic-planar", "synthetic-control"]

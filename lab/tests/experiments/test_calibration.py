@@ -15,7 +15,7 @@ from manymatch_lab.match_runs import epipolar_distance, known_truth
 from manymatch_lab.measures.reliability import reliability
 from manymatch_lab.pose_runs import PoseSets
 from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator
-from tests.support.synthetic_runs import SmallSource, TrueEdgesSource
+from tests.support.synthetic_runs import SmallGraphs, TrueEdgesGraphs
 from tests.support.synthetic_spreads import as_json, texts
 
 
@@ -27,10 +27,10 @@ def fake(monkeypatch):
 @pytest.fixture
 def data(tmp_path, fake):
     sources = [
-        TrueEdgesSource(3),
-        SmallSource(4, name="b", title="B", representation="sift"),
-        SmallSource(2, name="c", title="C", representation="sift"),
-        SmallSource(2, name="b", title="B", representation="vit"),
+        TrueEdgesGraphs(3),
+        SmallGraphs(4, name="b", title="B", representation="sift"),
+        SmallGraphs(2, name="c", title="C", representation="sift"),
+        SmallGraphs(2, name="b", title="B", representation="vit"),
     ]
     missing = [{"set": "lost", "why": "it is not here"}]
     found = as_json(calibration.run(PoseSets(sources, tmp_path, missing), seeds=2, bins=5))
@@ -69,16 +69,16 @@ def test_every_set_by_its_own_truth(data):
     assert [run["representation"] for run in data["runs"]] == ["synthetic", "sift", "vit"]
     truths = [entry["truth"] for entry in synthetic["sets"] + sift["sets"]]
     assert truths == ["exact", "epipolar", "epipolar"]
-    check(synthetic["sets"][0]["reliability"], *judged(TrueEdgesSource(3)))
-    check(synthetic["sets"][0]["epipolar"], *judged(SmallSource(3)))
-    check(sift["sets"][0]["reliability"], *judged(SmallSource(4)))
-    check(sift["sets"][1]["reliability"], *judged(SmallSource(2)))
+    check(synthetic["sets"][0]["reliability"], *judged(TrueEdgesGraphs(3)))
+    check(synthetic["sets"][0]["epipolar"], *judged(SmallGraphs(3)))
+    check(sift["sets"][0]["reliability"], *judged(SmallGraphs(4)))
+    check(sift["sets"][1]["reliability"], *judged(SmallGraphs(2)))
     assert "epipolar" not in vit["sets"][0]
     assert synthetic["pooled"] == synthetic["sets"][0]["reliability"]
 
 
 def test_pooled_keeps_pairs_together(data):
-    first, second = judged(SmallSource(4)), judged(SmallSource(2))
+    first, second = judged(SmallGraphs(4)), judged(SmallGraphs(2))
     both = [np.concatenate(column) for column in zip(first, second, strict=True)]
     strata = np.repeat([0, 1], [len(first[0]), len(second[0])])
     check(data["runs"][1]["pooled"], *both, strata)
@@ -88,15 +88,15 @@ def test_pooled_keeps_pairs_together(data):
     exact, epipolar = data["all"]
     assert (exact["truth"], epipolar["truth"]) == ("exact", "epipolar")
     check(epipolar["pooled"], *whole, strata)
-    check(exact["pooled"], *judged(TrueEdgesSource(3)))
+    check(exact["pooled"], *judged(TrueEdgesGraphs(3)))
     assert (exact["pairs"], epipolar["pairs"], epipolar["splits"]) == (3, 8, [])
 
 
 def test_sets_that_were_fitted_on_stand_apart(tmp_path, fake):
     sources = [
-        SmallSource(4, name="b", title="B", representation="sift"),
-        SmallSource(2, name="c", title="C", representation="sift"),
-        SmallSource(2, name="b", title="B", representation="vit"),
+        SmallGraphs(4, name="b", title="B", representation="sift"),
+        SmallGraphs(2, name="c", title="C", representation="sift"),
+        SmallGraphs(2, name="b", title="B", representation="vit"),
     ]
     data = as_json(
         calibration.run(PoseSets(sources, tmp_path), seeds=2, bins=5, tuned_on=["c", "c"])
@@ -105,8 +105,8 @@ def test_sets_that_were_fitted_on_stand_apart(tmp_path, fake):
     fitted, others = data["runs"][0]["splits"]
     assert (fitted["label"], fitted["pairs"]) == ("tuned on", 2)
     assert (others["label"], others["pairs"]) == ("others", 4)
-    check(fitted["reliability"], *judged(SmallSource(2)))
-    check(others["reliability"], *judged(SmallSource(4)))
+    check(fitted["reliability"], *judged(SmallGraphs(2)))
+    check(others["reliability"], *judged(SmallGraphs(4)))
     assert [split["label"] for split in data["runs"][1]["splits"]] == ["others"]
     assert [split["pairs"] for split in data["all"][0]["splits"]] == [2, 6]
     before = len(fake)
@@ -125,7 +125,7 @@ def test_parts(data):
         "epipolar truth at 5 px",
     ]
     for pixels in (1, 2, 5):
-        check(parts[f"epipolar truth at {pixels} px"], *judged(SmallSource(2), pixels))
+        check(parts[f"epipolar truth at {pixels} px"], *judged(SmallGraphs(2), pixels))
     # The fake estimator's poses are all far off.
     assert parts["pose error below 5°"] is None
     assert parts["pose error of 5° or more"] == data["runs"][2]["pooled"]
@@ -133,7 +133,7 @@ def test_parts(data):
 
 
 def test_parts_by_pose_error(tmp_path, monkeypatch):
-    source = TrueEdgesSource(4)
+    source = TrueEdgesGraphs(4)
 
     def estimate(graph, _camera0, _camera1, _method, options, **_):
         # Right poses say 0.9 of everything, wrong ones 0.3.
@@ -155,7 +155,7 @@ def test_parts_by_pose_error(tmp_path, monkeypatch):
 
 
 def test_coarse_poses_are_named(tmp_path, monkeypatch):
-    class Coarse(SmallSource):
+    class Coarse(SmallGraphs):
         def __getitem__(self, index):
             posed = super().__getitem__(index)
             # Points of image 1 are off, as with a pose that is, by several pixels.
@@ -169,7 +169,7 @@ def test_coarse_poses_are_named(tmp_path, monkeypatch):
             )
             return dataclasses.replace(posed, graph=moved)
 
-    fine, coarse = SmallSource(2), Coarse(2, name="c", title="C")
+    fine, coarse = SmallGraphs(2), Coarse(2, name="c", title="C")
 
     def estimate(graph, _camera0, _camera1, _method, options, **_):
         index = options.seed - 1
@@ -207,13 +207,13 @@ def test_coarse_poses_are_named(tmp_path, monkeypatch):
 
 
 def test_another_truth_needs_no_new_run(tmp_path, fake):
-    sources = [SmallSource(2, name="c", title="C", representation="sift")]
+    sources = [SmallGraphs(2, name="c", title="C", representation="sift")]
     calibration.run(PoseSets(sources, tmp_path), seeds=2)
     before = len(fake)
     assert before == 4
     again = calibration.run(PoseSets(sources, tmp_path), seeds=2, truth_px=1.0, bins=5)
     assert len(fake) == before
-    check(again["runs"][0]["pooled"], *judged(SmallSource(2), 1.0))
+    check(again["runs"][0]["pooled"], *judged(SmallGraphs(2), 1.0))
     labels = [part["label"] for part in again["runs"][0]["parts"]]
     assert "epipolar truth at 3 px" in labels
     assert "epipolar truth at 1 px" not in labels
@@ -223,7 +223,7 @@ def test_another_truth_needs_no_new_run(tmp_path, fake):
 
 def test_without_a_match(tmp_path, monkeypatch):
     use_blind_estimator(monkeypatch)
-    data = as_json(calibration.run(PoseSets([TrueEdgesSource(2)], tmp_path)))
+    data = as_json(calibration.run(PoseSets([TrueEdgesGraphs(2)], tmp_path)))
     assert data["runs"][0]["pooled"] is None
     rows = texts(calibration.tables(data)[0])
     assert rows[0] == ["synthetic", "Small", "2", "exact", "–", "0", "–", "–", "–", "–"]

@@ -13,7 +13,7 @@ from manymatch.io.pairs import demo_pair
 from manymatch.options import Options
 from manymatch_lab.command import app
 from manymatch_lab.engine import load_report
-from manymatch_lab.evaluate.sources import SyntheticSource
+from manymatch_lab.evaluate.inputs import SyntheticGraphs
 from manymatch_lab.experiments import epipolar
 from manymatch_lab.experiments.epipolar import (
     APART_PX,
@@ -25,7 +25,7 @@ from manymatch_lab.experiments.epipolar import (
 
 
 def test_epipolar_lines_go_through_the_matches():
-    scene = SyntheticSource("easy", 5)[0]
+    scene = SyntheticGraphs("easy", 5)[0]
     edges = scene.graph.edges[scene.true_edges]
     first, second = scene.graph.points0[edges[:, 0]], scene.graph.points1[edges[:, 1]]
     lines = epipolar_lines(scene.camera0.K, scene.camera1.K, scene.pose, first)
@@ -73,7 +73,7 @@ def test_others_are_candidates_elsewhere_than_an_inlier_of_rank_one():
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_counts_agree_with_a_slow_loop(index):
-    posed = SyntheticSource("ordering", 5)[index]
+    posed = SyntheticGraphs("ordering", 5)[index]
     options = Options()
     found = count_false_inliers(posed, options, 3_000)
     graph = posed.graph

@@ -9,7 +9,7 @@ from manymatch import Options, estimate_relative_pose, score_pose
 from manymatch_lab.experiments import q1_more_candidates as q1
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import PoseSets
-from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_runs import SmallGraphs
 from tests.support.synthetic_spreads import synthetic_result
 
 
@@ -30,7 +30,7 @@ def test_measured_from_runs():
     assert macro["macro_delta"][1]["sd"] == pytest.approx([625**0.5 / 2**0.5] * 3)
 
 
-class WrongTruth(SmallSource):
+class WrongTruth(SmallGraphs):
     """Scenes whose alleged pose is turned, the later ones by more, so that some cannot enter."""
 
     def __getitem__(self, index):
@@ -72,7 +72,7 @@ def test_probe_against_a_slow_twin(tmp_path):
     assert 0.0 < inside[1] < 100.0
 
 
-class FirstFails(SmallSource):
+class FirstFails(SmallGraphs):
     """Scenes of which the first has too few candidates for any pose."""
 
     def __getitem__(self, index):

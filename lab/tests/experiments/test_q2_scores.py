@@ -7,7 +7,7 @@ from manymatch.options import Options
 from manymatch_lab.experiments import q2_scores as q2
 from manymatch_lab.experiments.q2_scores import best_cells, complementarity, scorer_times
 from manymatch_lab.numbers import paper_numbers
-from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_runs import SmallGraphs
 from tests.support.synthetic_spreads import (
     spread,
     synthetic_result,
@@ -42,7 +42,7 @@ def test_measured_from_runs():
 
 
 def test_times_are_measured_once(tmp_path, monkeypatch):
-    source, seen, options = SmallSource(5), Association.uncapped(3), Options()
+    source, seen, options = SmallGraphs(5), Association.uncapped(3), Options()
     times = scorer_times(source, seen, options, 5, 3, tmp_path)
     assert times["pairs"] == 3
     assert times["hcm"] > 0
@@ -57,7 +57,7 @@ def test_times_are_measured_once(tmp_path, monkeypatch):
 
 
 def test_nothing_to_time(tmp_path):
-    source = SmallSource(2)
+    source = SmallGraphs(2)
     assert scorer_times(source, Association.paper(), Options(), 2, 0, tmp_path) is None
     # Four edges are no sample.
     assert scorer_times(source, Association(gms=True, keep=4), Options(), 2, 2, tmp_path) is None

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from manymatch._validate import count
 from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, print_table, working
 from manymatch.io.files import as_folder
+from manymatch_lab.checks import count
 from manymatch_lab.datasets import registry
+from manymatch_lab.datasets.registry import DatasetInfo, SetSettings
 from manymatch_lab.datasets.synthetic import CONFIGS
-
-if TYPE_CHECKING:
-    from manymatch_lab.datasets.registry import DatasetInfo, SetSettings
 
 EXAMPLE = "Example: manymatch datasets folder --root photos"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manymatch._validate import choice, count
 from manymatch.associate.candidates import NEAREST, Association
 from manymatch.batch import CAMERA_PER
 from manymatch.cli import flags
@@ -24,19 +24,15 @@ from manymatch.cli.console import (
 )
 from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
 from manymatch.matcher.config import MatcherConfig
+from manymatch_lab.checks import choice, count
 from manymatch_lab.commands import protocol_flag
 from manymatch_lab.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch_lab.evaluate.protocol import PAPER, differences, protocol_sentence
-from manymatch_lab.evaluate.run import RunConfig, run_sets
-from manymatch_lab.evaluate.sources import ImageSource, open_sources
+from manymatch_lab.evaluate.run import RunConfig, RunResult, run_sets
+from manymatch_lab.evaluate.inputs import ImageGraphs, open_graphs
 from manymatch_lab.evaluate.tables import run_table, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from manymatch_lab.evaluate.run import RunResult
-
-    #: Results by representation and set, then by method.
     _Found = dict[tuple[str, str], dict[str, RunResult]]
 
 EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
@@ -124,7 +120,7 @@ def run(
     }
     output_folder(local_path(out_folder, "--out"), "--out")
     with working("Opening the sets", quiet=as_json):
-        sources = open_sources(
+        sources = open_graphs(
             sets,
             [config],
             root=root,
@@ -134,7 +130,7 @@ def run(
             **runtime,
         )
     # Graphs and synthetic scenes have their candidates, whatever the preset.
-    if not as_json and any(isinstance(source, ImageSource) for source in sources):
+    if not as_json and any(isinstance(source, ImageGraphs) for source in sources):
         for note in config.notes:
             print_plain(note, style="dim")
     with Tracker() as tracker:

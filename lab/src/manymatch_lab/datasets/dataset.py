@@ -12,8 +12,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manymatch.io.files import as_folder
 from manymatch.geometry.camera import Camera
+from manymatch.io.files import as_folder
 from manymatch.io.pairs import Pair
 from manymatch_lab.checks import (
     BoolArray,

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from pathlib import PurePosixPath
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.io.files import as_path, read_bytes, safe_name, unreadable
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.files import as_path, read_bytes, safe_name, unreadable
 from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.checks import FloatArray, count, real, refusal

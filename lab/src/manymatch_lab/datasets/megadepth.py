@@ -6,8 +6,8 @@ import dataclasses
 import re
 from pathlib import Path
 
-from manymatch.io.files import reading, unreadable
 from manymatch.geometry.camera import as_camera
+from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.checks import count, integer
 from manymatch_lab.datasets import loading

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from manymatch.io.files import reading, unreadable
 from manymatch.geometry.camera import Camera, as_camera
+from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair
 from manymatch_lab.checks import count, float_array, integer
 from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart

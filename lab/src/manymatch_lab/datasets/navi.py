@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.io.files import as_path, read_bytes, unreadable
 from manymatch.geometry.camera import Camera
+from manymatch.io.files import as_path, read_bytes, unreadable
 from manymatch.io.pairs import Pair
 from manymatch_lab.checks import FloatArray, float_array, integer, real
 from manymatch_lab.datasets import loading

@@ -15,30 +15,22 @@ import io
 import itertools
 import json
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from manymatch._validate import integer, real
 from manymatch.io.files import as_path, read_bytes, unreadable, write_whole
 from manymatch.io.image import image_size
-from manymatch_lab.datasets import _lists
+from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer, real
+from manymatch_lab.datasets.loading import sha256
 from manymatch_lab.datasets.navi import BINS, COLUMNS, Annotation, Annotations, layout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from manymatch._validate import BoolArray, IndexArray
-
-    Rows = Mapping[tuple[str, str], list["Row"]]
 
 SPLITS = ("estimation", "correspondence")
 LISTS = ("pairs-wild_set.txt", "custom_splits/pairwise_pixel_correspondences/pairs-wild_set.txt")
 _WANT = "NAVI's list of wild pairs"
 
-Ints: TypeAlias = NDArray[np.int64]
 #: Width of the classes of the angle histograms in degrees, and their number in a bin.
 STEP_DEG, STEPS = 5, 8
 #: How often an image may be used in one bin and in all bins.
@@ -50,13 +42,42 @@ _SPARE = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class _Edge:
-    """A pair of the source: two images, and the angle as the list writes it."""
+class Row:
+    """One pair of a list.
+
+    Attributes
+    ----------
+    first, second : str
+        Images in the order of the line.
+    angle, text : float and str
+        Degrees, and as they were written.
+    size1, size2 : (int, int)
+        Height and width of the images.
+    swapped : bool
+        Whether the images are in the other order than in the source.
+    """
 
     first: str
     second: str
     angle: float
     text: str
+    size1: tuple[int, int] = (0, 0)
+    size2: tuple[int, int] = (0, 0)
+    swapped: bool = False
+
+    def swap(self) -> Row:
+        """Return the pair the other way round."""
+        ends = (self.second, self.first, self.angle, self.text, self.size2, self.size1)
+        return Row(*ends, swapped=not self.swapped)
+
+    @property
+    def object(self) -> str:
+        """Name of the object."""
+        return PurePosixPath(self.first).parts[0]
+
+
+#: Lines by (split, bin).
+Rows: TypeAlias = Mapping[tuple[str, str], list[Row]]
 
 
 def make_navi_split(
@@ -103,8 +124,8 @@ def make_navi_split(
     folder, _ = layout("navi-wild").locate(root, "navi-wild")
     target = as_path(out, "out")
     annotations = Annotations(folder)
-    edges, source = _edges(folder, annotations)
-    objects = sorted(edges)
+    listed, source = _source_pairs(folder, annotations)
+    objects = sorted(listed)
     quotas = _quotas(objects, count, rng)
     rows: dict[tuple[str, str], list[Row]] = {(s, b): [] for s in SPLITS for b in BINS}
     partition: dict[str, str] = {}
@@ -112,26 +133,23 @@ def make_navi_split(
     for done, name in enumerate(objects):
         if progress is not None:
             progress(done, len(objects), name)
-        images = sorted({image for edge in edges[name] for image in (edge.first, edge.second)})
-        views = [annotations.image(image) for image in images]
-        usable, table = _table(name, edges[name], images, views)
+        images = sorted({image for row in listed[name] for image in (row.first, row.second)})
+        table = _table(name, listed[name], images, annotations)
         # Of an odd number of images the larger half goes to the one split and the other in turn.
         size = len(images) // 2 + (next(larger) if len(images) % 2 else 0)
         side, chosen = split_object(table, list(quotas[name].values()), size, rng)
         partition |= {i: SPLITS[0 if s else 1] for i, s in zip(images, side, strict=True)}
         for split, indices in zip(SPLITS, chosen, strict=True):
-            for index in indices:
-                edge = usable[index]
-                bin_name = list(BINS)[int(edge.angle // 40)]
-                rows[split, bin_name].append(_row(edge, annotations))
-    for key, listed in rows.items():
-        rows[key] = _swap_half(listed, rng)
-    views_of = {image: annotations.image(image) for image in partition}
-    findings = audit(rows, partition, views_of, quotas)
+            for row in (listed[name][index] for index in indices):
+                rows[split, list(BINS)[int(row.angle // 40)]].append(_with_sizes(row, annotations))
+    for key, chosen_rows in rows.items():
+        rows[key] = _swap_half(chosen_rows, rng)
+    views = {image: annotations.image(image) for image in partition}
+    findings = audit(rows, partition, views, quotas)
     broken = [finding["constraint"] for finding in findings if not finding["holds"]]
     if broken:
         raise UnsplittableError(f"the split must keep that {broken[0]}, got one that does not")
-    files = _files(rows, partition, views_of)
+    files = _files(rows, partition, views)
     manifest = {
         "what": "image-disjoint pairs of NAVI-Wild for pose estimation and for recall",
         "source": source,
@@ -142,7 +160,7 @@ def make_navi_split(
         "quotas": quotas,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         "audit": findings,
-        "balance": balance(rows, partition, views_of),
+        "balance": balance(rows, partition, views),
     }
     files["manifest.json"] = (json.dumps(manifest, indent=2) + "\n").encode()
     for name, data in files.items():
@@ -151,32 +169,31 @@ def make_navi_split(
     return manifest
 
 
-def _edges(folder: Path, annotations: Annotations) -> tuple[dict[str, list[_Edge]], dict[str, Any]]:
+def _source_pairs(
+    folder: Path, annotations: Annotations
+) -> tuple[dict[str, list[Row]], dict[str, Any]]:
     """Pairs below 120 degrees by object, and where they are from."""
-    for name in LISTS:
-        if (folder / name).is_file():
-            path = folder / name
-            edges = _listed(path)
-            source = {"list": name, "sha256": _lists.sha256(path)}
-            break
+    name = next((name for name in LISTS if (folder / name).is_file()), None)
+    if name is not None:
+        found = _listed(folder / name)
+        source = {"list": name, "sha256": sha256(folder / name)}
     else:
-        edges = _all_pairs(folder, annotations)
+        found = _all_pairs(folder, annotations)
         source = {"list": "all pairs of unoccluded images, angle of the relative rotation"}
-    if not edges:
+    if not found:
         raise ValueError(
             f"root must have {LISTS[0]} or <object>/wild_set/annotations.json, "
             f"got {str(folder)!r} without them"
         )
-    return edges, source
+    return found, source
 
 
-def _listed(path: Path) -> dict[str, list[_Edge]]:
+def _listed(path: Path) -> dict[str, list[Row]]:
     """Read lines of two images below the root and their angle in degrees."""
-    edges: dict[str, list[_Edge]] = {}
+    found: dict[str, list[Row]] = {}
     seen = set()
-    for number, line in enumerate(
-        read_bytes(path, _WANT).decode("utf-8", "replace").split("\n"), 1
-    ):
+    text = read_bytes(path, _WANT).decode("utf-8", "replace")
+    for number, line in enumerate(text.split("\n"), 1):
         words = line.split()
         if not words:
             continue
@@ -191,46 +208,44 @@ def _listed(path: Path) -> dict[str, list[_Edge]]:
             raise unreadable(path, _WANT, f"line {number}: {error}") from error
         key = frozenset(words[:2])
         if key not in seen and angle < 120.0:
-            edges.setdefault(names[0], []).append(_Edge(words[0], words[1], angle, words[2]))
+            found.setdefault(names[0], []).append(Row(words[0], words[1], angle, words[2]))
         seen.add(key)
-    return edges
+    return found
 
 
-def _all_pairs(folder: Path, annotations: Annotations) -> dict[str, list[_Edge]]:
-    edges: dict[str, list[_Edge]] = {}
+def _all_pairs(folder: Path, annotations: Annotations) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
     for path in sorted(folder.glob("*/wild_set/annotations.json")):
-        name = path.parent.parent.name
-        images = [
-            f"{name}/wild_set/images/{file}" for file in annotations.scene(f"{name}/wild_set")
-        ]
-        views = {image: annotations.image(image) for image in sorted(images)}
+        scene = f"{path.parent.parent.name}/wild_set"
+        images = sorted(f"{scene}/images/{file}" for file in annotations.scene(scene))
+        views = {image: annotations.image(image) for image in images}
         free = [image for image, view in views.items() if not view.occluded]
         for a, b in itertools.combinations(free, 2):
             R = views[b].to_camera[:3, :3] @ views[a].to_camera[:3, :3].T
             angle = float(np.degrees(np.arccos(np.clip((np.trace(R) - 1) / 2, -1.0, 1.0))))
             if angle < 120.0:
-                edges.setdefault(name, []).append(_Edge(a, b, angle, repr(angle)))
-    return edges
+                row = Row(a, b, angle, repr(angle))
+                found.setdefault(row.object, []).append(row)
+    return found
 
 
-def _table(
-    name: str, edges: list[_Edge], images: list[str], views: list[Annotation]
-) -> tuple[list[_Edge], ObjectPairs]:
+def _table(name: str, rows: list[Row], images: list[str], annotations: Annotations) -> ObjectPairs:
     """Bring the pairs of an object to numbers."""
     index = {image: i for i, image in enumerate(images)}
+    views = [annotations.image(image) for image in images]
     columns = [
         [view.split for view in views],
         [view.camera_model for view in views],
         [f"{view.height} x {view.width}" for view in views],
     ]
     tags = np.stack([np.unique(c, return_inverse=True)[1] for c in columns], axis=1)
-    ends: IndexArray = np.array([(index[e.first], index[e.second]) for e in edges], dtype=np.int64)
-    angle = np.array([edge.angle for edge in edges])
-    return edges, ObjectPairs(name, ends[:, 0], ends[:, 1], angle, tags.astype(np.int64))
+    ends = np.array([(index[row.first], index[row.second]) for row in rows], dtype=np.int64)
+    angle = np.array([row.angle for row in rows])
+    return ObjectPairs(name, ends[:, 0], ends[:, 1], angle, tags.astype(np.int64))
 
 
 def _quotas(objects: list[str], pairs: int, rng: np.random.Generator) -> dict[str, dict[str, int]]:
-    """Equal shares; what is left over goes to other objects in each bin."""
+    """Give objects equal shares; the remainder goes to other objects in each bin."""
     share, rest = divmod(pairs, len(objects))
     quotas = {name: dict.fromkeys(BINS, share) for name in objects}
     order = rng.permutation(len(objects))
@@ -240,9 +255,9 @@ def _quotas(objects: list[str], pairs: int, rng: np.random.Generator) -> dict[st
     return quotas
 
 
-def _row(edge: _Edge, annotations: Annotations) -> Row:
+def _with_sizes(row: Row, annotations: Annotations) -> Row:
     sizes = []
-    for name in (edge.first, edge.second):
+    for name in (row.first, row.second):
         view = annotations.image(name)
         file = annotations.root / name
         if file.is_file() and image_size(file) != (view.width, view.height):
@@ -252,39 +267,35 @@ def _row(edge: _Edge, annotations: Annotations) -> Row:
                 f"got {width} x {height}"
             )
         sizes.append((view.height, view.width))
-    return Row(edge.first, edge.second, edge.angle, edge.text, sizes[0], sizes[1], swapped=False)
+    return dataclasses.replace(row, size1=sizes[0], size2=sizes[1])
 
 
 def _swap_half(rows: list[Row], rng: np.random.Generator) -> list[Row]:
     """Shuffle, and swap the images of half of the pairs."""
     order = rng.permutation(len(rows))
-    turn: BoolArray = np.zeros(len(rows), dtype=np.bool_)
-    turn[rng.permutation(len(rows))[: len(rows) // 2]] = True
-    return [rows[i].swap() if turn[i] else rows[i] for i in order]
+    turned = set(rng.permutation(len(rows))[: len(rows) // 2].tolist())
+    return [rows[i].swap() if i in turned else rows[i] for i in order]
 
 
-def _files(
-    rows: dict[tuple[str, str], list[Row]], partition: dict[str, str], views: dict[str, Annotation]
-) -> dict[str, bytes]:
-    files = {
-        f"{split}/pairs_wildset_{bin_name}.csv": _csv(
-            [COLUMNS, *((r.first, r.second, r.text, *r.size1, *r.size2) for r in listed)]
-        )
+def _files(rows: Rows, partition: dict[str, str], views: dict[str, Annotation]) -> dict[str, bytes]:
+    tables: dict[str, list[Any]] = {
+        f"{split}/pairs_wildset_{bin_name}.csv": [
+            COLUMNS,
+            *((r.first, r.second, r.text, *r.size1, *r.size2) for r in listed),
+        ]
         for (split, bin_name), listed in rows.items()
     }
-    header = ("image", "split", "tag", "camera_model", "height", "width")
-    lines = [
-        (image, split, v.split, v.camera_model, v.height, v.width)
-        for image, split in sorted(partition.items())
-        for v in (views[image],)
-    ]
-    return files | {"image_partition.csv": _csv([header, *lines])}
-
-
-def _csv(rows: list[Any]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+    tables["image_partition.csv"] = [("image", "split", "tag", "camera_model", "height", "width")]
+    for image, split in sorted(partition.items()):
+        v = views[image]
+        line = (image, split, v.split, v.camera_model, v.height, v.width)
+        tables["image_partition.csv"].append(line)
+    files = {}
+    for name, lines in tables.items():
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        files[name] = text.getvalue().encode()
+    return files
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -306,11 +317,11 @@ class ObjectPairs:
     name: str
     first: IndexArray
     second: IndexArray
-    angle: NDArray[np.float64]
-    tags: Ints
+    angle: FloatArray
+    tags: IndexArray
 
     @property
-    def cell(self) -> Ints:
+    def cell(self) -> IndexArray:
         """Class (E,) of every pair's angle, 0 to 23; a bin has eight."""
         return np.floor(self.angle / STEP_DEG).astype(np.int64)
 
@@ -327,7 +338,7 @@ def split_object(
     Parameters
     ----------
     pairs : ObjectPairs
-        What there is to choose from.
+        The pairs to choose from.
     quota : three int
         Pairs of each bin, in each pool.
     size : int
@@ -366,19 +377,18 @@ def split_object(
         lists = [f for f in found if not isinstance(f, int)]
         if len(lists) == 2:
             return side, _most_alike(pairs, lists[0], lists[1])
-    names = ("0-40", "40-80", "80-120")
     raise UnsplittableError(
         f"the pairs of {pairs.name} must allow two times {quota[stuck]} in the bin "
-        f"{names[stuck]} without a common image, got {len(pairs.tags)} images with "
+        f"{list(BINS)[stuck]} without a common image, got {len(pairs.tags)} images with "
         f"{int((pairs.cell // STEPS == stuck).sum())} pairs of that bin, which are too few"
     )
 
 
-def _deal(tags: Ints, size: int, rng: np.random.Generator) -> BoolArray:
+def _deal(tags: IndexArray, size: int, rng: np.random.Generator) -> BoolArray:
     """Deal images out in turns, alike ones after each other, so that pools get equal shares."""
     order = np.lexsort((rng.permutation(len(tags)), tags[:, 2], tags[:, 1], tags[:, 0]))
     side = np.zeros(len(tags), dtype=np.bool_)
-    # Whoever begins gets one more of an odd number.
+    # The pool that begins gets one more of an odd number.
     side[order[0 if 2 * size > len(tags) else 1 :: 2]] = True
     return side
 
@@ -409,10 +419,10 @@ def _cost(pairs: ObjectPairs, quota: Sequence[int], side: BoolArray) -> float:
     common = np.minimum(*counts).sum(axis=1) - np.asarray(quota)
     missing = float(np.maximum(0, -common).sum())
     spare = float(np.maximum(0, _SPARE - common).sum())
-    uneven = 0.0
-    for column in (1, 2):
-        sign = np.where(side, 1.0, -1.0)
-        uneven += float(np.abs(np.bincount(pairs.tags[:, column], weights=sign)).sum())
+    sign = np.where(side, 1.0, -1.0)
+    uneven = sum(
+        float(np.abs(np.bincount(pairs.tags[:, column], weights=sign)).sum()) for column in (1, 2)
+    )
     return 100.0 * missing + 2.0 * spare + uneven
 
 
@@ -421,11 +431,11 @@ def _members(pairs: ObjectPairs, side: BoolArray) -> IndexArray:
     return np.flatnonzero(side[pairs.first] & side[pairs.second])
 
 
-def _histogram(cell: Ints) -> Ints:
+def _histogram(cell: IndexArray) -> IndexArray:
     return np.bincount(cell, minlength=3 * STEPS).astype(np.int64).reshape(3, STEPS)
 
 
-def _share(raw: Ints, room: Ints, quota: int) -> Ints:
+def _share(raw: IndexArray, room: IndexArray, quota: int) -> IndexArray:
     """Share a bin's pairs among its angles as the object has them, as far as there is room."""
     given = np.zeros(STEPS, dtype=np.int64)
     wish = raw * (quota / max(1, raw.sum()))
@@ -436,7 +446,7 @@ def _share(raw: Ints, room: Ints, quota: int) -> Ints:
 
 
 def _select(
-    pairs: ObjectPairs, part: IndexArray, target: Ints, rng: np.random.Generator
+    pairs: ObjectPairs, part: IndexArray, target: IndexArray, rng: np.random.Generator
 ) -> list[IndexArray] | int:
     """Choose pairs of a pool several times; return the best, or a class that stays too small."""
     fits: list[tuple[int, IndexArray]] = []
@@ -452,12 +462,11 @@ def _select(
             break
     if not fits:
         return int(np.bincount(failed).argmax())
-    fits.sort(key=lambda fit: fit[0])
-    return [result for _, result in fits]
+    return [result for _, result in sorted(fits, key=lambda fit: fit[0])]
 
 
 def _select_once(
-    pairs: ObjectPairs, part: IndexArray, target: Ints, rng: np.random.Generator
+    pairs: ObjectPairs, part: IndexArray, target: IndexArray, rng: np.random.Generator
 ) -> IndexArray | int:
     cell = pairs.cell[part]
     used = np.zeros((4, len(pairs.tags)), dtype=np.int64)
@@ -493,7 +502,7 @@ def _most_alike(
     return [one[int(i)], two[int(j)]]
 
 
-def _cameras(pairs: ObjectPairs, chosen: IndexArray) -> tuple[Ints, Ints]:
+def _cameras(pairs: ObjectPairs, chosen: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Count, by bin, pairs of one camera model, and pairs of every two models."""
     models = int(pairs.tags[:, 1].max()) + 1
     a, b = pairs.tags[pairs.first[chosen], 1], pairs.tags[pairs.second[chosen], 1]
@@ -502,48 +511,6 @@ def _cameras(pairs: ObjectPairs, chosen: IndexArray) -> tuple[Ints, Ints]:
     low, high = np.minimum(a, b), np.maximum(a, b)
     kinds = np.bincount((bin_of * models + low) * models + high, minlength=3 * models * models)
     return same.astype(np.int64), kinds.astype(np.int64)
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of a list.
-
-    Attributes
-    ----------
-    first, second : str
-        Images in the order of the line.
-    angle, text : float and str
-        Degrees, and as they were written.
-    size1, size2 : (int, int)
-        Height and width of the images.
-    swapped : bool
-        Whether the images are in the other order than in the source.
-    """
-
-    first: str
-    second: str
-    angle: float
-    text: str
-    size1: tuple[int, int]
-    size2: tuple[int, int]
-    swapped: bool
-
-    def swap(self) -> Row:
-        """Return the pair the other way round."""
-        return Row(
-            self.second,
-            self.first,
-            self.angle,
-            self.text,
-            self.size2,
-            self.size1,
-            swapped=not self.swapped,
-        )
-
-    @property
-    def object(self) -> str:
-        """Name of the object."""
-        return PurePosixPath(self.first).parts[0]
 
 
 def audit(
@@ -559,38 +526,29 @@ def audit(
     """
     splits = sorted({split for split, _ in rows})
     bins = list(dict.fromkeys(bin_name for _, bin_name in rows))
-    used = {
-        s: {image for b in bins for r in rows[s, b] for image in (r.first, r.second)}
-        for s in splits
-    }
-    counts = {
-        (s, b, name): sum(r.object == name for r in rows[s, b])
-        for s in splits
-        for b in bins
-        for name in quotas
-    }
-    histograms = [
-        {
-            s: Counter(int(r.angle // STEP_DEG) for r in rows[s, b] if r.object == name)
-            for s in splits
-        }
-        for b in bins
-        for name in quotas
-    ]
-    in_bin = [Counter(_ends(rows[s, b])) for s in splits for b in bins]
-    overall = [Counter(image for b in bins for image in _ends(rows[s, b])) for s in splits]
+    used = {s: {image for b in bins for image in _ends(rows[s, b])} for s in splits}
+    shared = set.intersection(*used.values())
+    angles: dict[tuple[str, str], list[Counter[int]]] = {}
+    for s in splits:
+        for b in bins:
+            for name in quotas:
+                own = [int(r.angle // STEP_DEG) for r in rows[s, b] if r.object == name]
+                angles.setdefault((b, name), []).append(Counter(own))
+    counts = [(c.total(), quotas[name][b]) for (b, name), each in angles.items() for c in each]
+    in_bin = [Counter(_ends(listed)) for listed in rows.values()]
+    overall = [sum((Counter(_ends(rows[s, b])) for b in bins), Counter()) for s in splits]
+    most_in_bin, most = (
+        max(max(counter.values(), default=0) for counter in each) for each in (in_bin, overall)
+    )
     swapped = {f"{s} {b}": sum(r.swapped for r in rows[s, b]) for s in splits for b in bins}
     twice = sum(
         len(listed) - len({frozenset((r.first, r.second)) for r in listed})
         for listed in rows.values()
     )
+    uneven = _imbalance(partition, views, lambda _: "")
     tag = _imbalance(partition, views, lambda view: view.split)
     findings = [
-        (
-            "no image is in both splits",
-            not set.intersection(*used.values()),
-            len(set.intersection(*used.values())),
-        ),
+        ("no image is in both splits", not shared, len(shared)),
         (
             "every pair has both images in the pool of its split",
             all(partition[i] == s for (s, _), listed in rows.items() for i in _ends(listed)),
@@ -598,35 +556,27 @@ def audit(
         ),
         (
             "objects have their number of pairs in every bin of both splits",
-            all(counts[s, b, name] == quotas[name][b] for s, b, name in counts),
-            dict(Counter(counts.values())),
+            all(number == quota for number, quota in counts),
+            dict(Counter(number for number, _ in counts)),
         ),
         (
             "by object and bin the splits have equal histograms of the angle in steps of 5 degrees",
-            all(len({frozenset(h.items()) for h in cell.values()}) == 1 for cell in histograms),
-            len(histograms),
+            all(len({frozenset(h.items()) for h in each}) == 1 for each in angles.values()),
+            len(angles),
         ),
         ("no pair is there twice in a list", twice == 0, twice),
         (
             f"an image is used at most {REUSE_BIN} times in a bin",
-            all(max(c.values(), default=0) <= REUSE_BIN for c in in_bin),
-            max(max(c.values(), default=0) for c in in_bin),
+            most_in_bin <= REUSE_BIN,
+            most_in_bin,
         ),
-        (
-            f"an image is used at most {REUSE_ALL} times in a split",
-            all(max(c.values(), default=0) <= REUSE_ALL for c in overall),
-            max(max(c.values(), default=0) for c in overall),
-        ),
+        (f"an image is used at most {REUSE_ALL} times in a split", most <= REUSE_ALL, most),
         (
             "half of the pairs of every list are swapped, of an odd number one less",
             all(sum(r.swapped for r in listed) == len(listed) // 2 for listed in rows.values()),
             swapped,
         ),
-        (
-            "the pools of an object differ by at most one image",
-            _imbalance(partition, views, lambda _: "") <= 1,
-            _imbalance(partition, views, lambda _: ""),
-        ),
+        ("the pools of an object differ by at most one image", uneven <= 1, uneven),
         ("the pools of an object differ by at most one image of a training tag", tag <= 1, tag),
     ]
     return [

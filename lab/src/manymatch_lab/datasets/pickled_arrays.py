@@ -18,17 +18,14 @@ import dataclasses
 import io
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch._pickles import PROTO, Machine, Token, allowance
 from manymatch.io.files import read_bytes, read_npz, reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from numpy.typing import NDArray
 
 #: Levels of nested lists, tuples, dictionaries and arrays of objects.
 DEEPEST = 32

@@ -21,20 +21,16 @@ points, which only the true pose explains, decide.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._validate import BoolArray, FloatArray, IndexArray, integer, real, refusal
 from manymatch.associate.neighbours import associate
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
-from manymatch.options import setting, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer, real, refusal
 
 # Keypoints stay this far inside the image, so that noise does not push them out.
 _BORDER_PX = 8.0
@@ -42,60 +38,45 @@ _BORDER_PX = 8.0
 _MAX_TRIES = 2_000
 
 
-@settings
 @dataclass(frozen=True, kw_only=True)
 class SceneConfig:
-    """What a synthetic scene looks like; lengths are in scene units, camera 0 is at the origin."""
+    """What a synthetic scene looks like; lengths are in scene units, camera 0 is at the origin.
 
-    num_points: int = setting(80, "Near points with descriptors of their own.")
-    num_outliers: int = setting(20, "Keypoints without a partner, in each image.")
-    num_rows: int = setting(0, "Rows that both images see entirely.")
-    num_hub_rows: tuple[int, int] = setting(
-        (0, 0),
-        "Range of the number of rows of which one image sees hub_partners members only: image 1 "
-        "its last ones in the first hub row, image 0 its first ones in the second, and so on.",
-    )
-    row_length: int = setting(6, "Members of a row.")
-    hub_partners: int = setting(2, "Members of a hub row that the other image sees.")
-    row_spacing_px: float = setting(40.0, "Distance of neighbours of a row, pixels of image 0.")
-    row_depth: tuple[float, float] = setting((60.0, 80.0), "Range of the rows' depth.")
-    row_angle_deg: tuple[float, float] = setting(
-        (60.0, 90.0), "Range of the angle between the rows and the true baseline."
-    )
-    rows_share_descriptor: bool = setting(
-        default=True,
-        help="False gives every member its own descriptor and leaves all else as it is.",
-    )
-    row_noise: float = setting(0.1, "Descriptor noise of row members, relative to length 1.")
-    family_size: int = setting(1, "Points in groups of this size look alike; 1 for no look-alikes.")
-    family_spread: float = setting(
-        0.3,
-        "How far the true descriptors of a family are apart. Below descriptor_noise the true "
-        "partner is often at rank 2 to family_size.",
-    )
-    descriptor_noise: float = setting(
-        0.3, "Noise of each image's descriptors, relative to length 1."
-    )
-    descriptor_dim: int = setting(64, "Length of a descriptor.")
-    noise_px: float = setting(0.5, "Standard deviation of the keypoint noise per image and axis.")
-    depth: tuple[float, float] = setting((4.0, 10.0), "Range of the points' depth in camera 0.")
-    planar: bool = setting(
-        default=False, help="Near points on one slanted plane through the middle of depth."
-    )
-    baseline: tuple[float, float] = setting(
-        (0.5, 1.0),
-        "Range of the distance between the cameras; (0, 0) is a pure rotation, and the true "
-        "translation is then only a direction without effect.",
-    )
-    rotation_deg: tuple[float, float] = setting(
-        (2.0, 10.0), "Range of the relative rotation angle."
-    )
-    width: int = setting(1024, "Width of both images in pixels.")
-    height: int = setting(768, "Height of both images in pixels.")
-    focal0: float = setting(800.0, "Focal length of camera 0 in pixels.")
-    focal1: float = setting(800.0, "Focal length of camera 1 in pixels.")
-    k: int = setting(5, "Candidates: mutual k-nearest neighbours.")
-    max_edges: int | None = setting(None, "Keep only that many edges, best first; None for all.")
+    Ranges are (low, high). `family_size` points at a time look alike; where `family_spread`, the
+    distance of their true descriptors, is below `descriptor_noise`, the true partner is often at
+    rank 2 to `family_size`. With `rows_share_descriptor` False every member of a row has its own
+    descriptor and all else stays as it is. A `baseline` of (0, 0) is a pure rotation; the true
+    translation is then only a direction without effect.
+    """
+
+    num_points: int = 80  # near points with descriptors of their own
+    num_outliers: int = 20  # keypoints without a partner, in each image
+    num_rows: int = 0  # rows that both images see entirely
+    # Rows of which one image sees `hub_partners` members only: image 1 the last ones of the first
+    # hub row, image 0 the first ones of the second, and so on.
+    num_hub_rows: tuple[int, int] = (0, 0)
+    row_length: int = 6  # members of a row
+    hub_partners: int = 2
+    row_spacing_px: float = 40.0  # distance of neighbours of a row, pixels of image 0
+    row_depth: tuple[float, float] = (60.0, 80.0)
+    row_angle_deg: tuple[float, float] = (60.0, 90.0)  # between the rows and the true baseline
+    rows_share_descriptor: bool = True
+    row_noise: float = 0.1  # descriptor noise of row members, relative to length 1
+    family_size: int = 1
+    family_spread: float = 0.3
+    descriptor_noise: float = 0.3  # of each image, relative to length 1
+    descriptor_dim: int = 64
+    noise_px: float = 0.5  # standard deviation of the keypoint noise per image and axis
+    depth: tuple[float, float] = (4.0, 10.0)  # of the near points in camera 0
+    planar: bool = False  # near points on one slanted plane through the middle of `depth`
+    baseline: tuple[float, float] = (0.5, 1.0)  # distance between the cameras
+    rotation_deg: tuple[float, float] = (2.0, 10.0)
+    width: int = 1024
+    height: int = 768
+    focal0: float = 800.0
+    focal1: float = 800.0
+    k: int = 5  # candidates: mutual k-nearest neighbours
+    max_edges: int | None = None  # keep only this many edges, best first; None for all
 
     def __post_init__(self) -> None:
         for name in ("num_points", "num_outliers", "num_rows"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from manymatch._validate import choice, count
 from manymatch.batch.journal import NAME
 from manymatch.io.files import local_path
+from manymatch_lab.checks import FloatArray, choice, count
 from manymatch_lab.evaluate.run import RunResult
 from manymatch_lab.evaluate.statistics import (
     THRESHOLDS,
@@ -19,11 +20,6 @@ from manymatch_lab.evaluate.statistics import (
     paired_difference,
 )
 from manymatch_lab.evaluate.tables import comparison_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from manymatch._validate import FloatArray
 
 # A pair counts as better or worse when its median error moves by more than this.
 NOTICEABLE_DEG = 1.0

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from manymatch._validate import METHODS, checked_method, refusal, suggest
+from manymatch.batch import CameraPer
 from manymatch.batch.focals import focal_row, is_shared
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera, normalised_pixel
@@ -24,17 +25,11 @@ from manymatch.geometry.pose_error import (
     rotation_error_deg,
     translation_error_deg,
 )
+from manymatch.graph import AssociationGraph
 from manymatch.io.files import require
-from manymatch.options import checked_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from manymatch._validate import FloatArray
-    from manymatch.batch import CameraPer
-    from manymatch.graph import AssociationGraph
-    from manymatch.options import Options
-    from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch.options import Options, checked_options
+from manymatch_lab.checks import FloatArray, refusal, suggest
+from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 # Edges that any of the estimators needs at least.
 _MINIMAL_SET = 5
@@ -264,6 +259,8 @@ BASELINES: dict[str, Callable[..., BaselineResult]] = {
     "opencv": estimate_with_opencv,
     "pycolmap": estimate_with_pycolmap,
 }
+#: Methods of the library.
+METHODS = ("auto", "hcm-mcm", "hcm", "mcm", "cm")
 #: What a trial can run.
 ESTIMATORS: tuple[str, ...] = (*METHODS, *BASELINES)
 
@@ -325,7 +322,7 @@ def trial(
         graph,
         posed.camera0,
         posed.camera1,
-        checked_method(estimator),
+        estimator,  # type: ignore[arg-type]
         options,
         proposals=mask,
         shared_focal=is_shared(camera_per, names, seen),

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from manymatch._validate import bool_array, read_only
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import npz_names, read_bytes, read_npz, unreadable, write_npz
 from manymatch.io.pairs import Pair
-
-if TYPE_CHECKING:
-    from manymatch._validate import BoolArray, FloatArray
+from manymatch_lab.checks import BoolArray, FloatArray, bool_array, read_only
 
 _WANT = "a posed graph"
 _ARRAYS = ("points0", "points1", "edges", "rank", "K0", "K1", "R", "t", "size0", "size1")

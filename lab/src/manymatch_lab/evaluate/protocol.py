@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from manymatch._validate import choice, count
 from manymatch.associate.candidates import Association
 from manymatch.features.config import FEATURE_PRESETS
 from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from manymatch_lab.checks import choice, count
 
 #: Name of the paper's protocol on the command line.
 PAPER_NAME = "paper"

@@ -6,36 +6,31 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import manymatch
-from manymatch._validate import choice, count, integer, refusal
 from manymatch.associate.candidates import Association
 from manymatch.batch import CAMERA_PER, CameraPer
 from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass
 from manymatch.batch.journal import NAME, Journal, check_folder, read_journal
 from manymatch.batch.rows import check_value, machine_fault
-from manymatch.batch.runner import Run, error_sentence, num_pairs, num_workers
+from manymatch.batch.runner import Record, Run, RunProgress, error_sentence, num_pairs, num_workers
 from manymatch.batch.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose_error import FAILURE_DEG
+from manymatch.graph import AssociationGraph
 from manymatch.io.files import local_path
 from manymatch.options import Options
+from manymatch_lab.checks import FloatArray, choice, count, integer, refusal
 from manymatch_lab.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
+from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences
+from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from manymatch._validate import FloatArray
-    from manymatch.batch.runner import Record, RunProgress
-    from manymatch.graph import AssociationGraph
-    from manymatch_lab.evaluate.posed_graph import PosedGraph
-    from manymatch_lab.evaluate.sources import GraphSource
 
 #: Columns of the tables, one row per pair and repetition; any may be empty.
 COLUMNS: dict[str, type] = {
@@ -338,7 +333,7 @@ class RunResult:
 
 
 def run_set(
-    source: GraphSource,
+    source: GraphReader,
     configs: Mapping[str, RunConfig],
     folder: object,
     *,
@@ -357,8 +352,8 @@ def run_set(
 
     Parameters
     ----------
-    source : GraphSource
-        See `manymatch_lab.evaluate.sources.open_sources`.
+    source : GraphReader
+        See `manymatch_lab.evaluate.inputs.open_graphs`.
     configs : mapping of str to RunConfig
         By the name of their folder.
     folder : path
@@ -444,7 +439,7 @@ def run_set(
         return run.deliver(results)
 
 
-def run_header(source: GraphSource, config: RunConfig) -> dict[str, Any]:
+def run_header(source: GraphReader, config: RunConfig) -> dict[str, Any]:
     """Everything that decides the rows; a folder in which any of it differs is refused."""
     versions = {"manymatch": manymatch.__version__}
     if config.estimator in BASELINES:
@@ -458,7 +453,7 @@ def run_header(source: GraphSource, config: RunConfig) -> dict[str, Any]:
 
 
 def _work(
-    source: GraphSource,
+    source: GraphReader,
     index: int,
     configs: Mapping[str, RunConfig],
     *,
@@ -587,7 +582,7 @@ def _first_error(record: Record) -> str:
 
 
 def run_sets(
-    sources: Iterable[GraphSource],
+    sources: Iterable[GraphReader],
     configs: Mapping[str, RunConfig],
     folder: Path,
     **settings: Any,
@@ -606,7 +601,7 @@ def run_sets(
     }
 
 
-def check_runs(source: GraphSource, configs: Mapping[str, RunConfig], folder: Path) -> None:
+def check_runs(source: GraphReader, configs: Mapping[str, RunConfig], folder: Path) -> None:
     """Raise `ValueError` if `run_set` would, as the folder has results of another run."""
     for name, config in configs.items():
         check_folder(folder / name, run_header(source, config))

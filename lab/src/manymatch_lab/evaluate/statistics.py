@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from manymatch._validate import FloatArray, float_array, integer, real, refusal
 from manymatch.geometry.pose_error import pose_auc
+from manymatch_lab.checks import FloatArray, float_array, integer, real, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
     Statistic = Callable[[FloatArray], float]
 
 #: Thresholds of the pose AUC in degrees.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import count
 from manymatch.features.config import NO_DETECTOR
+from manymatch_lab.checks import count
+from manymatch_lab.evaluate.compare import Comparison
+from manymatch_lab.evaluate.run import RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, Spread, auc_spread, macro_spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from rich.console import Group
-
-    from manymatch_lab.evaluate.compare import Comparison
-    from manymatch_lab.evaluate.run import RunResult
 
 _HEADER = [f"AUC@{limit}°" for limit in THRESHOLDS]
 _INTERVAL = "In brackets the 95 % interval when pairs are resampled; "

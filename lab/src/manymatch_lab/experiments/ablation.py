@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from manymatch.associate.candidates import Association
@@ -17,20 +17,23 @@ from manymatch_lab.cells import (
     of_name,
     signed,
 )
-from manymatch_lab.evaluate.run import RunConfig
+from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text, seeds_text
 from manymatch_lab.experiments.q3_rank_one import pipelines
-from manymatch_lab.pose_runs import Gms, PoseSets, TunedOn, checked_names, left_out, mean_column
+from manymatch_lab.pose_runs import (
+    Entry,
+    Gms,
+    PoseSets,
+    TunedOn,
+    checked_names,
+    left_out,
+    mean_column,
+)
 from manymatch_lab.style import gain_panels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from matplotlib.figure import Figure
-
-    from manymatch_lab.evaluate.run import RunResult
-    from manymatch_lab.pose_runs import Entry
 
 QUESTION = "Is auto better than rank-one and two-stage, and what is each of its parts worth?"
 EXAMPLE = "manymatch-lab ablation graphs/effnet graphs/sift --tuned-on kitti_vo"

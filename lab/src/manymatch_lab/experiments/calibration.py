@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch._validate import integer, real
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.options import Options
 from manymatch_lab.cells import dim, listed, missing_rows
+from manymatch_lab.checks import BoolArray, integer, real
 from manymatch_lab.evaluate.run import RunConfig
+from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.tables import Cell, Table, budget_text, seeds_text
-from manymatch_lab.match_runs import run_matches
+from manymatch_lab.match_runs import SetMatches, run_matches
 from manymatch_lab.measures.reliability import reliability
 from manymatch_lab.pose_runs import PoseSets, TunedOn, left_out, not_run
 from manymatch_lab.style import COLOURS, GREY, INK, LIGHT, PAGE_CM, legend_above, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.figure import Figure
 
-    from manymatch._validate import BoolArray
-    from manymatch_lab.evaluate.sources import GraphSource
-    from manymatch_lab.match_runs import SetMatches
-
-    # A set with its matches.
-    Entry = tuple[GraphSource, SetMatches]
+    Entry = tuple[GraphReader, SetMatches]
     Rows = list[Sequence[str | Cell]]
 
 QUESTION = "Do matches hold as often as their probabilities say?"

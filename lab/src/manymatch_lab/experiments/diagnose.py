@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch._validate import integer
+from manymatch.io.pairs import Pair
 from manymatch_lab.cells import dim
+from manymatch_lab.checks import integer
+from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.dense_pairs import (
     NOTHING,
     PAPER_BACKBONE,
@@ -23,6 +25,7 @@ from manymatch_lab.dense_pairs import (
     Choice,
     DepthSets,
     PatchSettings,
+    PatchExtractor,
     Taus,
     bin_notes,
     filled_bins,
@@ -34,6 +37,7 @@ from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.measures.recall import (
     TAUS_CM,
+    RecallCurve,
     descriptor_recall,
     frontier_regret,
     interpolated_gap,
@@ -53,15 +57,8 @@ from manymatch_lab.style import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from manymatch.io.pairs import Pair
-    from manymatch_lab.datasets.dataset import Dataset
-    from manymatch_lab.dense_pairs import PatchSource
-    from manymatch_lab.measures.recall import RecallCurve
 
 QUESTION = "How much of the truth do several candidates keep, by layer and debias rank?"
 EXAMPLE = (
@@ -207,7 +204,7 @@ def chosen_backbones(
 
 
 def _measured(
-    dataset: Dataset, source: PatchSource, pair: Pair, k: int, taus_cm: Sequence[float]
+    dataset: Dataset, source: PatchExtractor, pair: Pair, k: int, taus_cm: Sequence[float]
 ) -> Iterable[tuple[tuple[int, int], RecallCurve]]:
     for layer, rank, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
         yield (layer, rank), descriptor_recall(truth, desc0, desc1, k)

@@ -9,37 +9,32 @@ associations that are false are inliers of the true pose, which the paper calls 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch import __version__
-from manymatch._validate import integer
 from manymatch.associate.candidates import candidates
 from manymatch.batch.runner import RunProgress, num_pairs
 from manymatch.estimate.relative_pose import score_pose
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 from manymatch.io.image import load_image
-from manymatch.io.pairs import demo_pair
+from manymatch.io.pairs import Pair, demo_pair
 from manymatch.matcher.matcher import Matcher, association_arguments
 from manymatch.options import Options
 from manymatch_lab.cells import missing_rows
+from manymatch_lab.checks import BoolArray, FloatArray, integer
+from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.statistics import bootstrap_interval
-from manymatch_lab.evaluate.tables import Table
+from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.pose_runs import PoseSets, left_out
 from manymatch_lab.style import INK, PAGE_CM, new_figure, photograph, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from matplotlib.figure import Figure
-
-    from manymatch._validate import BoolArray, FloatArray
-    from manymatch.io.pairs import Pair
-    from manymatch_lab.evaluate.posed_graph import PosedGraph
-    from manymatch_lab.evaluate.sources import GraphSource
-    from manymatch_lab.evaluate.tables import Cell
 
 QUESTION = "How often is a false association an inlier of the true pose?"
 EXAMPLE = "manymatch-lab epipolar synthetic:ordering --limit 20 --out out/epipolar"
@@ -111,7 +106,7 @@ def notes(data: dict[str, Any]) -> list[str]:
     return sentences + left_out(data)
 
 
-def _measured(source: GraphSource, options: Options, draws: int, sets: PoseSets) -> dict[str, Any]:
+def _measured(source: GraphReader, options: Options, draws: int, sets: PoseSets) -> dict[str, Any]:
     total = num_pairs(len(source), sets.limit)
     label = f"{source.representation}, {source.title}"
     counts = np.zeros((total, 4), dtype=np.int64)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch._validate import integer
 from manymatch.associate.neighbours import OPERATORS
+from manymatch.io.pairs import Pair
 from manymatch_lab.cells import dim
+from manymatch_lab.checks import integer
+from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.dense_pairs import (
     NOTHING,
     PAPER_BACKBONE,
@@ -21,6 +23,7 @@ from manymatch_lab.dense_pairs import (
     DepthSets,
     Layer,
     PatchSettings,
+    PatchExtractor,
     Taus,
     bin_notes,
     filled_bins,
@@ -30,20 +33,13 @@ from manymatch_lab.dense_pairs import (
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.experiments.diagnose import PAPER_BINS, dense_differences
-from manymatch_lab.measures.recall import TAUS_CM, descriptor_recall
+from manymatch_lab.measures.recall import TAUS_CM, RecallCurve, descriptor_recall
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.style import COLOURS, PAGE_CM, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from manymatch.io.pairs import Pair
-    from manymatch_lab.datasets.dataset import Dataset
-    from manymatch_lab.dense_pairs import PatchSource
-    from manymatch_lab.measures.recall import RecallCurve
 
 QUESTION = "Mutual, one-way or union: which association keeps most truth per edge?"
 EXAMPLE = (
@@ -136,7 +132,7 @@ def notes(data: dict[str, Any]) -> list[str]:
 
 
 def _measured(
-    dataset: Dataset, source: PatchSource, pair: Pair, k: int, taus_cm: Sequence[float]
+    dataset: Dataset, source: PatchExtractor, pair: Pair, k: int, taus_cm: Sequence[float]
 ) -> Iterable[tuple[tuple[str], RecallCurve]]:
     for _, _, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
         for operator in OPERATORS:

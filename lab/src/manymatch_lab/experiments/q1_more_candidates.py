@@ -7,12 +7,14 @@ graph: would it have entered the pool of raw seeds?
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
+from manymatch.options import Options
 from manymatch_lab.cells import (
     DEGREES,
     MACRO,
@@ -31,7 +33,7 @@ from manymatch_lab.cells import (
     with_intervals,
 )
 from manymatch_lab.evaluate.protocol import PAPER, unequal
-from manymatch_lab.evaluate.run import PaperRun, RunConfig
+from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.numbers import paper_numbers
@@ -47,12 +49,7 @@ from manymatch_lab.style import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from matplotlib.figure import Figure
-
-    from manymatch.options import Options
-    from manymatch_lab.evaluate.run import RunResult
 
 QUESTION = "Do candidates beyond rank one help when the minimal samples stay the same?"
 EXAMPLE = "manymatch-lab q1 synthetic:ordering --iterations 5000 --limit 20"

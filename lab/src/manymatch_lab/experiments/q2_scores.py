@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from manymatch import _core
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
+from manymatch.estimate.prepare import PreparedPair
 from manymatch.estimate.relative_pose import prepare
 from manymatch.io.files import read_bytes, write_whole
 from manymatch.options import Options, num_threads
@@ -32,8 +35,11 @@ from manymatch_lab.cells import (
     triplet,
     with_intervals,
 )
+from manymatch_lab.checks import FloatArray
+from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.protocol import PAPER
-from manymatch_lab.evaluate.run import PaperRun, RunConfig
+from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
+from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text
 from manymatch_lab.numbers import paper_numbers
@@ -49,16 +55,7 @@ from manymatch_lab.style import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from matplotlib.figure import Figure
-
-    from manymatch._validate import FloatArray
-    from manymatch.estimate.prepare import PreparedPair
-    from manymatch_lab.evaluate.posed_graph import PosedGraph
-    from manymatch_lab.evaluate.run import RunResult
-    from manymatch_lab.evaluate.sources import GraphSource
 
 QUESTION = "Which score is best on the same graphs, and are two stages better than each alone?"
 EXAMPLE = "manymatch-lab q2 synthetic:ordering --no-gms --seeds 2 --out out/q2"
@@ -92,7 +89,7 @@ def run(
     association = dataclasses.replace(PAPER.association, gms=gms)
     configs = _configs(association, options, seeds)
 
-    def of_set(source: GraphSource, results: Mapping[str, RunResult]) -> dict[str, Any]:
+    def of_set(source: GraphReader, results: Mapping[str, RunResult]) -> dict[str, Any]:
         count = len(results["hcm-mcm"])
         times = scorer_times(
             source, association, options, count, timed_pairs, sets.run_folder(source)
@@ -158,7 +155,7 @@ def _measured(results: Mapping[str, RunResult]) -> dict[str, Any]:
     }
 
 
-def _macro(entries: Sequence[tuple[GraphSource, Mapping[str, RunResult]]]) -> dict[str, Any]:
+def _macro(entries: Sequence[tuple[GraphReader, Mapping[str, RunResult]]]) -> dict[str, Any]:
     errors = {name: [results[name].errors for _, results in entries] for name in _ESTIMATORS}
     return {
         "macro_auc": {name: macro_spread(values).to_dict() for name, values in errors.items()},
@@ -331,7 +328,7 @@ def _faster(measured: dict[str, Any]) -> str:
 
 
 def scorer_times(
-    source: GraphSource,
+    source: GraphReader,
     association: Association,
     options: Options,
     pairs: int,

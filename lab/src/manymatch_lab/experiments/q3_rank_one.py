@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from manymatch.associate.candidates import Association
@@ -22,7 +23,7 @@ from manymatch_lab.cells import (
     with_intervals,
 )
 from manymatch_lab.evaluate.protocol import PAPER
-from manymatch_lab.evaluate.run import PaperRun, RunConfig
+from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text, seeds_text
 from manymatch_lab.numbers import paper_numbers
@@ -30,11 +31,7 @@ from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
 from manymatch_lab.style import gain_panels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from matplotlib.figure import Figure
-
-    from manymatch_lab.evaluate.run import RunResult
 
 QUESTION = "Does preserve-then-resolve beat rank-one matching within each representation?"
 EXAMPLE = "manymatch-lab q3 pairs_folder --preset classic --preset superpoint"

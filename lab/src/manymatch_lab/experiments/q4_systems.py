@@ -12,7 +12,7 @@ import dataclasses
 import datetime
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,6 @@ import numpy as np
 import typer
 
 from manymatch import __version__
-from manymatch._validate import count
 from manymatch.associate.candidates import Association
 from manymatch.batch.journal import NAME as JOURNAL
 from manymatch.batch.journal import difference
@@ -43,9 +42,11 @@ from manymatch.cli.flags import (
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
 from manymatch_lab.cells import DEGREES, dim, missing_rows, triplet
-from manymatch_lab.evaluate.protocol import PAPER, differences
+from manymatch_lab.checks import count
+from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, run_header
-from manymatch_lab.evaluate.sources import ImageSource, open_datasets, refuse_namesakes
+from manymatch_lab.evaluate.inputs import GraphReader, ImageGraphs, open_datasets, refuse_namesakes
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch_lab.evaluate.tables import Cell, Table, budget_text, seeds_text
 from manymatch_lab.numbers import paper_numbers
@@ -71,17 +72,10 @@ from manymatch_lab.style import (
     threshold_lines,
 )
 from manymatch_lab.systems import SYSTEMS, load_system
-from manymatch_lab.systems.base import SystemSource
+from manymatch_lab.systems.base import System, SystemSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.figure import Figure
-
-    from manymatch_lab.datasets.dataset import Dataset
-    from manymatch_lab.evaluate.protocol import RecordedRun
-    from manymatch_lab.evaluate.sources import GraphSource
-    from manymatch_lab.systems.base import System
 
 QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
 EXAMPLE = (
@@ -237,7 +231,7 @@ def run(
                 "specialist": False,
                 "sets": {},
             },
-            [ImageSource(one, matcher) for one in sets.datasets],
+            [ImageGraphs(one, matcher) for one in sets.datasets],
             _why_not_ours(matcher),
             1,
         )
@@ -272,7 +266,7 @@ def _configs(options: Options, seeds: int) -> tuple[RunConfig, RunConfig]:
 
 def _result(
     sets: ImageSets,
-    source: SystemSource | ImageSource,
+    source: SystemSource | ImageGraphs,
     config: RunConfig,
     paper: PaperRun,
     why: str | None,
@@ -298,13 +292,13 @@ def _result(
     return kept, _environment_of(kept), ""
 
 
-def _is_ours(kept: RunResult, source: GraphSource, config: RunConfig) -> bool:
+def _is_ours(kept: RunResult, source: GraphReader, config: RunConfig) -> bool:
     """Whether results were computed with what is installed now."""
     now = _plain(run_header(source, config))
     return all(kept.header.get(name) == value for name, value in now.items())
 
 
-def _task(source: SystemSource | ImageSource, *, known: bool) -> dict[str, Any]:
+def _task(source: SystemSource | ImageGraphs, *, known: bool) -> dict[str, Any]:
     """Return what must be the same of a source for its results to stand in the table."""
     if isinstance(source, SystemSource) and not known:
         return source.task

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch.io.image import load_image
+from manymatch.io.pairs import Pair
+from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.dense_pairs import (
     PAPER_BACKBONE,
     PAPER_LAYER,
@@ -23,12 +25,7 @@ from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.style import INK, PAGE_CM, new_figure, overlays, photograph, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.figure import Figure
-
-    from manymatch.io.pairs import Pair
-    from manymatch_lab.datasets.dataset import Dataset
 
 QUESTION = "What do layer and debias rank do to features, as colours?"
 EXAMPLE = (

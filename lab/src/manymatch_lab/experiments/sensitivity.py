@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.options import Options
 from manymatch_lab.cells import DEGREES, MACRO, dim, missing_rows, of_name, triplet
+from manymatch_lab.checks import FloatArray
 from manymatch_lab.evaluate.protocol import PAPER, unequal
-from manymatch_lab.evaluate.run import PaperRun, RunConfig
+from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text
 from manymatch_lab.numbers import paper_numbers
@@ -28,12 +30,7 @@ from manymatch_lab.style import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from matplotlib.figure import Figure
-
-    from manymatch._validate import FloatArray
-    from manymatch_lab.evaluate.run import RunResult
 
 QUESTION = "How much do q and δ matter?"
 EXAMPLE = "manymatch-lab sensitivity synthetic:ordering --no-gms --max-iterations 5000 --limit 20"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch._validate import BoolArray, FloatArray, IndexArray, integer
 from manymatch.associate.neighbours import associate
+from manymatch.features.maps import FeatureMap
 from manymatch.io.image import load_image
+from manymatch.io.pairs import Pair
+from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer
+from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.dense_pairs import (
     PAPER_BACKBONE,
     PAPER_LAYER,
@@ -27,13 +31,7 @@ from manymatch_lab.measures.recall import PatchTruth
 from manymatch_lab.style import PAGE_CM, legend_line, new_figure, overlays, photograph, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.figure import Figure
-
-    from manymatch.features.maps import FeatureMap
-    from manymatch.io.pairs import Pair
-    from manymatch_lab.datasets.dataset import Dataset
 
 QUESTION = "Which true matches are not nearest neighbours?"
 EXAMPLE = "manymatch-lab teaser folder_with_depth --backbone efficientnet-lite0 --layer 10 --tau 30"

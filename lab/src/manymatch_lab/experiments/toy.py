@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import real
 from manymatch_lab.cells import listed
+from manymatch_lab.checks import real
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.style import GREY, INK, LIGHT, PAGE_CM, legend_line, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from matplotlib.figure import Figure
 
 QUESTION = "Which scores order hypotheses as the exact likelihood of a small graph does?"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from manymatch._validate import (
+from manymatch.associate.neighbours import associate
+from manymatch_lab.checks import (
     BoolArray,
     FloatArray,
     IndexArray,
@@ -15,16 +18,9 @@ from manymatch._validate import (
     int_array,
     integer,
     real,
-    within,
 )
-from manymatch.associate.neighbours import associate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import TypeVar
-
-    from numpy.typing import ArrayLike
-
     Key = TypeVar("Key")
 
 #: Distances in space, in centimetres, below which two patches show the same place.
@@ -146,7 +142,8 @@ def graph_recall(truth: PatchTruth, edges: ArrayLike, rank: ArrayLike, k: int) -
     ranks = int_array(rank, "rank", "one whole number an edge", (len(pairs),))
     counts = (len(truth.points0), len(truth.points1))
     for side in (0, 1):
-        within(pairs[:, side], 0, counts[side] - 1, "edges", "indices of patches")
+        if np.any((pairs[:, side] < 0) | (pairs[:, side] >= counts[side])):
+            raise ValueError(f"edges must hold indices of patches, got one beyond {counts[side] - 1}")
     distance = truth.distances(pairs)
     steps = np.arange(1, most + 1)
     recall = np.empty((2, len(truth.taus_cm), most))

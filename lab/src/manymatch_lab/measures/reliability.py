@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from manymatch._validate import (
+from manymatch_lab.checks import (
     BoolArray,
     FloatArray,
     bool_array,
@@ -16,12 +17,8 @@ from manymatch._validate import (
     read_only,
     real,
     refusal,
-    within,
 )
 from manymatch_lab.evaluate.statistics import Interval
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -156,12 +153,14 @@ def reliability(
     p = float_array(probability, "probability", "numbers in [0, 1], one a match", (None,))
     if p.size == 0:
         raise refusal("probability", "at least one number", p)
-    within(p, 0.0, 1.0, "probability", "numbers in [0, 1]")
+    if np.any((p < 0.0) | (p > 1.0)):
+        raise ValueError(f"probability must hold numbers in [0, 1], got {p.min():g} to {p.max():g}")
     y = bool_array(truth, "truth", f"a boolean array of shape ({p.size},)", (p.size,))
     w = np.ones(p.size)
     if weight is not None:
         w = float_array(weight, "weight", f"numbers of shape ({p.size},)", (p.size,))
-        within(w, 0.0, np.inf, "weight", "numbers of at least 0")
+        if np.any(w < 0.0):
+            raise ValueError(f"weight must hold numbers of at least 0, got {w.min():g}")
         if not w.sum() > 0.0:
             raise ValueError("weight must hold a number above 0, got none")
     integer(bins, "bins", 1)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from manymatch._validate import suggest
+from manymatch_lab.checks import suggest
 
 
 def paper_names() -> list[str]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from manymatch._validate import suggest
+from manymatch_lab.checks import suggest
 from manymatch_lab.systems.base import Correspondences, NativeSystem, System
 from manymatch_lab.systems.learned import ImageMatcherSystem, LightGlueSystem
 from manymatch_lab.systems.vismatch import VISMATCH_MODELS, Mast3r, OmniGlue, VismatchSystem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["SYSTEMS", "Correspondences", "System", "load_system"]
 

@@ -10,37 +10,31 @@ import hashlib
 import importlib.util
 import json
 import threading
+from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from manymatch._validate import FloatArray, float_array, read_only, refusal
 from manymatch.associate.candidates import candidates
 from manymatch.batch.batch import pairs_identity
+from manymatch.features.detectors.base import Detector, Keypoints
 from manymatch.features.device import choose_device, to_device, weights_hash
-from manymatch.features.registry import find_model, load_detector
+from manymatch.features.registry import Model, find_model, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.tensors import WeightsError
 from manymatch.features.weights import find_weights
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import as_path, read_bytes, read_npz, write_whole
 from manymatch.io.image import load_image
+from manymatch.io.pairs import Pair
 from manymatch.matcher.cameras import resolve_camera
+from manymatch_lab.checks import FloatArray, float_array, read_only, refusal
+from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.posed_graph import PosedGraph
-from manymatch_lab.evaluate.sources import GraphSource, about_pair
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from manymatch._validate import FloatArray
-    from manymatch.features.detectors.base import Detector, Keypoints
-    from manymatch.features.registry import Model
-    from manymatch.io.pairs import Pair
-    from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.evaluate.inputs import GraphReader, about_pair
 
 _PIXELS = "an (M, 2) array of pixels"
 
@@ -266,7 +260,7 @@ _ARRAYS = ("points0", "points1", "scores", "sizes")
 _WANT = "kept correspondences"
 
 
-class SystemSource(GraphSource):
+class SystemSource(GraphReader):
     """A source whose graphs are the correspondences of a system, all of rank one.
 
     Parameters

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch.features.device import weights_hash
 from manymatch.features.extractor import Features
-from manymatch.features.registry import load_matcher
+from manymatch.features.registry import Model, load_matcher
 from manymatch_lab.systems.base import NativeSystem, System
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    from manymatch.features.registry import Model
 
 
 class LightGlueSystem(NativeSystem):

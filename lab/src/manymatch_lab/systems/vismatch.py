@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import Model
 from manymatch.features.tensors import WeightsError
 from manymatch.io.files import require
 from manymatch_lab.systems.base import MAX_KEYPOINTS, NativeSystem, System, is_installed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
 
 _VERSION = "1.4.0"
 

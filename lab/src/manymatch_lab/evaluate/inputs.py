@@ -5,36 +5,31 @@ from __future__ import annotations
 import abc
 import dataclasses
 import hashlib
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manymatch import __version__
-from manymatch._validate import integer, suggest
-from manymatch.associate.candidates import NEAREST
+from manymatch.associate.candidates import NEAREST, Association
 from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import pairs_identity
 from manymatch.batch.shards import local_order
 from manymatch.batch.views import Views
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.device import PRECISIONS
+from manymatch.features.extractor import Features
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import read_bytes
-from manymatch.matcher.matcher import Matcher
+from manymatch.io.pairs import Pair
+from manymatch.matcher.matcher import Matcher, Source
+from manymatch_lab.checks import integer, suggest
 from manymatch_lab.datasets import registry
+from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.datasets.folder import SET_FILE, list_of
 from manymatch_lab.datasets.registry import SetSettings
 from manymatch_lab.datasets.synthetic import CONFIGS, make_scene
 from manymatch_lab.evaluate.posed_graph import PosedGraph, is_posed_graph, read_posed_graph
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from manymatch.associate.candidates import Association
-    from manymatch.features.extractor import Features
-    from manymatch.io.pairs import Pair
-    from manymatch.matcher.matcher import Source
-    from manymatch_lab.datasets.dataset import Dataset
 
 #: Scenes of a synthetic set.
 NUM_SCENES = 100
@@ -48,7 +43,7 @@ _FORMS = (
 )
 
 
-class GraphSource(abc.ABC):
+class GraphReader(abc.ABC):
     """Posed graphs of one set in one representation; safe to use from several threads.
 
     The set has a name for files and a title for people; the representation is what the candidates
@@ -81,7 +76,7 @@ class GraphSource(abc.ABC):
         return range(len(self))
 
 
-class FileSource(GraphSource):
+class FileGraphs(GraphReader):
     """The posed graphs of one folder, one .npz a pair, in the order of their names."""
 
     def __init__(self, folder: Path, representation: str) -> None:
@@ -90,7 +85,7 @@ class FileSource(GraphSource):
         self._paths = sorted(folder.glob("*.npz"))
 
     @classmethod
-    def find(cls, spec: str) -> list[FileSource]:
+    def find(cls, spec: str) -> list[FileGraphs]:
         """Find the folders of posed graphs at or below a folder.
 
         A set is a folder of .npz files; its representation is the name of the folder above. Given
@@ -136,7 +131,7 @@ def _has_graphs(folder: Path) -> bool:
     return first is not None and is_posed_graph(first)
 
 
-class SyntheticSource(GraphSource):
+class SyntheticGraphs(GraphReader):
     """Scenes of one of the `CONFIGS`, of the seeds 0, 1, 2 and so on; graphs without any image."""
 
     representation = "synthetic"
@@ -178,7 +173,7 @@ class SyntheticSource(GraphSource):
         )
 
 
-class ImageSource(GraphSource):
+class ImageGraphs(GraphReader):
     """Raw candidate graphs of a data set with true poses, with the features of a matcher.
 
     Features are associated by the operator of the matcher, with k candidates per keypoint; its
@@ -319,12 +314,12 @@ class ImageSource(GraphSource):
 
 
 def about_pair(pair: Pair) -> dict[str, str]:
-    """Return the names, scene and bin of a pair of a data set, as `GraphSource.about` does."""
+    """Return the names, scene and bin of a pair of a data set, as `GraphReader.about` does."""
     values = (pair.name0, pair.name1, pair.scene, str(pair.extra.get("bin", "")))
     return dict(zip(_ABOUT, values, strict=True))
 
 
-def open_sources(
+def open_graphs(
     specs: Sequence[str],
     presets: Sequence[object] = (None,),
     *,
@@ -335,7 +330,7 @@ def open_sources(
     cache: object = None,
     memory_mb: int = 512,
     longest: tuple[int | None, int | None] = (None, None),
-) -> list[GraphSource]:
+) -> list[GraphReader]:
     """Open sets by what a user calls them, image sets once for every preset.
 
     Parameters
@@ -366,13 +361,13 @@ def open_sources(
     integer(k, "k", 1)
     if not specs:
         raise ValueError(f"sets must name at least one set, got none; a set is {_FORMS}")
-    sources: list[GraphSource] = []
+    sources: list[GraphReader] = []
     named: list[SetSettings] = []
     below: list[SetSettings] = []
     for spec in dict.fromkeys(specs):
         if spec.startswith(_SYNTHETIC):
-            sources.append(SyntheticSource(spec.removeprefix(_SYNTHETIC), k))
-        elif folders := FileSource.find(spec):
+            sources.append(SyntheticGraphs(spec.removeprefix(_SYNTHETIC), k))
+        elif folders := FileGraphs.find(spec):
             sources += folders
         else:
             found = registry.find(spec, root)
@@ -393,7 +388,7 @@ def open_sources(
             matcher = Matcher(preset, device=device, offline=offline, cache=cache)
             # A missing package or missing weights concern all pairs.
             matcher.load()
-            sources += [ImageSource(dataset, matcher, k, memory_mb) for dataset in images]
+            sources += [ImageGraphs(dataset, matcher, k, memory_mb) for dataset in images]
     return sources
 
 
@@ -402,7 +397,7 @@ def open_datasets(
 ) -> list[Dataset]:
     """Open what a text names: a data set, or all folders with a list of pairs below a folder.
 
-    Parameters are those of `open_sources`.
+    Parameters are those of `open_graphs`.
     """
     found = registry.find(spec, root)
     return [_resized(one.load(), longest) for one in ([found] if found else _below(spec))]

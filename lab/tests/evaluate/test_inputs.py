@@ -14,21 +14,21 @@ from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch_lab.evaluate.estimators import trial
 from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
-from manymatch_lab.evaluate.sources import (
+from manymatch_lab.evaluate.inputs import (
     NUM_SCENES,
-    FileSource,
-    ImageSource,
-    SyntheticSource,
-    open_sources,
+    FileGraphs,
+    ImageGraphs,
+    SyntheticGraphs,
+    open_graphs,
 )
-from tests.support.synthetic_runs import SmallSource
+from tests.support.synthetic_runs import SmallGraphs
 from tests.support.synthetic_trees import words, write_image
 from tests.support.synthetic_views import image_pair
 
 
 @pytest.fixture
 def posed():
-    return SmallSource()[0]
+    return SmallGraphs()[0]
 
 
 def seen(association, posed):
@@ -37,7 +37,7 @@ def seen(association, posed):
 
 def write_set(folder, count=2):
     folder.mkdir(parents=True)
-    for index, item in zip(range(count), SmallSource(count), strict=False):
+    for index, item in zip(range(count), SmallGraphs(count), strict=False):
         write_posed_graph(folder / f"{index:03d}.npz", item)
 
 
@@ -89,26 +89,26 @@ def test_files_are_found_by_set_and_by_representation(tmp_path):
     write_set(tmp_path / "graphs" / "sift" / "fox")
     write_set(tmp_path / "graphs" / "sift" / "office", 1)
     write_set(tmp_path / "graphs" / "vit" / "fox", 1)
-    found = FileSource.find(str(tmp_path / "graphs"))
+    found = FileGraphs.find(str(tmp_path / "graphs"))
     assert {(source.name, source.representation) for source in found} == {
         ("fox", "sift"),
         ("office", "sift"),
         ("fox", "vit"),
     }
-    below = FileSource.find(str(tmp_path / "graphs" / "sift"))
+    below = FileGraphs.find(str(tmp_path / "graphs" / "sift"))
     assert [source.name for source in below] == ["fox", "office"]
-    sources = open_sources([str(tmp_path / "graphs" / "sift" / "fox")])
+    sources = open_graphs([str(tmp_path / "graphs" / "sift" / "fox")])
     assert [(s.name, s.representation, len(s)) for s in sources] == [("fox", "sift", 2)]
     assert sources[0][1].seed_index == 2
 
 
 def test_identity_changes_with_the_files(tmp_path):
     write_set(tmp_path / "a")
-    before = FileSource(tmp_path / "a", "x").identity
-    assert before == FileSource(tmp_path / "a", "x").identity
-    item = SmallSource(5)[4]
+    before = FileGraphs(tmp_path / "a", "x").identity
+    assert before == FileGraphs(tmp_path / "a", "x").identity
+    item = SmallGraphs(5)[4]
     write_posed_graph(tmp_path / "a" / "001.npz", item)
-    assert FileSource(tmp_path / "a", "x").identity != before
+    assert FileGraphs(tmp_path / "a", "x").identity != before
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_a_graph_without_ranks_is_not_written(tmp_path, posed):
 
 
 def test_synthetic_scenes_by_name():
-    (source,) = open_sources(["synthetic:easy"], k=3)
+    (source,) = open_graphs(["synthetic:easy"], k=3)
     assert len(source) == NUM_SCENES
     assert source[3].graph == make_scene(dataclasses.replace(EASY, k=3), 3).graph
-    assert source.identity == SyntheticSource("easy", 3).identity
+    assert source.identity == SyntheticGraphs("easy", 3).identity
     with pytest.raises(IndexError):
         source[NUM_SCENES]
 
@@ -158,14 +158,14 @@ def test_synthetic_scenes_by_name():
 )
 def test_an_unknown_set_is_one_sentence(spec, sentence):
     with pytest.raises(ValueError, match=sentence):
-        open_sources([spec])
+        open_graphs([spec])
 
 
 def test_an_empty_folder_is_one_sentence(tmp_path):
     with pytest.raises(ValueError, match=r"root must have a list .*, got no text file"):
-        open_sources([str(tmp_path)])
+        open_graphs([str(tmp_path)])
     with pytest.raises(ValueError, match="at least one set"):
-        open_sources([])
+        open_graphs([])
 
 
 def test_images_are_filtered_and_thresholded_at_working_size(tmp_path):
@@ -184,7 +184,7 @@ def test_images_are_filtered_and_thresholded_at_working_size(tmp_path):
             "a", "b", *paths, views.camera.scaled(factor), views.camera,
             R=views.pose.R, t=views.pose.t,
         )  # fmt: skip
-        found.append(ImageSource(Dataset("views", "Views", (pair,)), matcher)[0])
+        found.append(ImageGraphs(Dataset("views", "Views", (pair,)), matcher)[0])
     plain, stored = found
     assert (plain.working0, stored.working0) == ((480, 360), (480, 360))
     assert stored.size0 == (1920, 1440)
@@ -213,7 +213,7 @@ def test_a_set_below_a_folder_may_also_be_named_with_its_settings(tmp_path):
         text = f"a.png a.png 0 0 {words(np.eye(3), np.eye(3), np.eye(4) + np.eye(4, k=3))}\n"
         (tmp_path / "sets" / name / "pairs.txt").write_text(text)
     (tmp_path / "n.toml").write_text('root = "sets/night"\nlongest1 = 0\n')
-    found = open_sources([str(tmp_path / "sets"), str(tmp_path / "n.toml")], ["classic"])
+    found = open_graphs([str(tmp_path / "sets"), str(tmp_path / "n.toml")], ["classic"])
     sizes = {source.name: source.identity["longest"] for source in found}
     assert sizes == {"day": [None, None], "night": [None, 0]}
     assert [source.notes[1:] for source in found] == [
@@ -221,11 +221,11 @@ def test_a_set_below_a_folder_may_also_be_named_with_its_settings(tmp_path):
         (f"night: longest1 0 by {tmp_path / 'n.toml'}",),
     ]
     with pytest.raises(ValueError, match="sets must have different names"):
-        open_sources([str(tmp_path / "n.toml"), str(tmp_path / "sets" / "night")], ["classic"])
+        open_graphs([str(tmp_path / "n.toml"), str(tmp_path / "sets" / "night")], ["classic"])
 
 
 def test_truth_is_asked_for_before_any_network_is_loaded(tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a.png b.png\n")
-    monkeypatch.setattr("manymatch_lab.evaluate.sources.Matcher", None)
+    monkeypatch.setattr("manymatch_lab.evaluate.inputs.Matcher", None)
     with pytest.raises(ValueError, match="set must have the true pose of every pair"):
-        open_sources([str(tmp_path)], ["classic"])
+        open_graphs([str(tmp_path)], ["classic"])
