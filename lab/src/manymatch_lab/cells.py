@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from manymatch_lab.evaluate.run_tables import seeds_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS
-from manymatch_lab.evaluate.tables import Cell, seeds_text
+from manymatch_lab.evaluate.tables import Cell
 
 #: Ends of column names, one a threshold.
 DEGREES = tuple(f"@{threshold}°" for threshold in THRESHOLDS)

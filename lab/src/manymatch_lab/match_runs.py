@@ -22,9 +22,9 @@ from manymatch_lab.checks import (
     IndexArray,
     int_array,
 )
+from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.run import RunConfig, run_header
-from manymatch_lab.evaluate.inputs import GraphReader
 
 # What a journal keeps: far below anything that is looked at, and a third of the characters.
 _PROBABILITY_DIGITS = 6

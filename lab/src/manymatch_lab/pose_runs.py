@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 import typer
@@ -29,15 +29,15 @@ from manymatch.io.files import safe_name
 from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
 from manymatch_lab.checks import count, suggest
+from manymatch_lab.evaluate.inputs import FileGraphs, GraphReader, open_datasets, open_graphs
 from manymatch_lab.evaluate.protocol import PAPER, differences
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, check_runs, run_set
-from manymatch_lab.evaluate.inputs import FileGraphs, GraphReader, open_datasets, open_graphs
 from manymatch_lab.evaluate.statistics import THRESHOLDS
 from manymatch_lab.flags import SHARED
 
-if TYPE_CHECKING:
-    Results = Mapping[str, RunResult]
-    Entry = tuple[GraphReader, Results]
+#: Results of one set by configuration.
+Results: TypeAlias = Mapping[str, RunResult]
+Entry: TypeAlias = tuple[GraphReader, Results]
 
 Presets = Annotated[
     Sequence[str],

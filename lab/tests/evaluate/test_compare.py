@@ -11,7 +11,7 @@ from manymatch.associate.candidates import Association
 from manymatch_lab.evaluate.compare import SetComparison, compare_runs
 from manymatch_lab.evaluate.run import RunConfig, run_set, run_sets
 from manymatch_lab.evaluate.statistics import paired_difference
-from manymatch_lab.evaluate.tables import comparison_table
+from manymatch_lab.evaluate.compare import comparison_table
 from tests.support.synthetic_runs import SmallGraphs
 
 QUICK = RunConfig(

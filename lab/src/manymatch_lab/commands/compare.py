@@ -9,8 +9,8 @@ import typer
 
 from manymatch.cli.console import Json, print_json, print_plain
 from manymatch.io.files import make_folder, output_file, write_text
-from manymatch_lab.evaluate.compare import compare_runs
-from manymatch_lab.evaluate.tables import comparison_table, show_table
+from manymatch_lab.evaluate.compare import compare_runs, comparison_table
+from manymatch_lab.evaluate.tables import show_table
 
 EXAMPLE = "Example: manymatch compare out/eval --method auto --method rank-one-poselib"
 

@@ -27,10 +27,11 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch_lab.checks import choice, count
 from manymatch_lab.commands import protocol_flag
 from manymatch_lab.evaluate.estimators import ESTIMATORS, checked_estimator
+from manymatch_lab.evaluate.inputs import ImageGraphs, open_graphs
 from manymatch_lab.evaluate.protocol import PAPER, differences, protocol_sentence
 from manymatch_lab.evaluate.run import RunConfig, RunResult, run_sets
-from manymatch_lab.evaluate.inputs import ImageGraphs, open_graphs
-from manymatch_lab.evaluate.tables import run_table, show_table
+from manymatch_lab.evaluate.run_tables import run_table
+from manymatch_lab.evaluate.tables import show_table
 
 if TYPE_CHECKING:
     _Found = dict[tuple[str, str], dict[str, RunResult]]

@@ -12,6 +12,7 @@ from manymatch.batch.journal import NAME
 from manymatch.io.files import local_path
 from manymatch_lab.checks import FloatArray, choice, count
 from manymatch_lab.evaluate.run import RunResult
+from manymatch_lab.evaluate.run_tables import AUC_HEADER, INTERVAL
 from manymatch_lab.evaluate.statistics import (
     THRESHOLDS,
     Spread,
@@ -19,7 +20,7 @@ from manymatch_lab.evaluate.statistics import (
     macro_difference,
     paired_difference,
 )
-from manymatch_lab.evaluate.tables import comparison_table
+from manymatch_lab.evaluate.tables import Cell, Table
 
 # A pair counts as better or worse when its median error moves by more than this.
 NOTICEABLE_DEG = 1.0
@@ -265,3 +266,51 @@ def _compare(name: str, a: RunResult, b: RunResult) -> SetComparison:
         second=b.errors[:, rows1],
         left_out=len(a) + len(b) - 2 * len(kept),
     )
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Difference of the AUC of two runs by set."""
+    rows: list[list[str | Cell]] = []
+    for one in comparison.sets:
+        counts = one.counts()
+        first, second = one.auc
+        rows.append(
+            [
+                one.title,
+                str(len(one.names)),
+                _triplet(first),
+                _triplet(second),
+                *_differences(one.difference),
+                f"{counts['better']} / {counts['alike']} / {counts['worse']}",
+            ]
+        )
+    if len(comparison.sets) > 1:
+        pairs = sum(len(one.names) for one in comparison.sets)
+        rows.append(["macro", str(pairs), "", "", *_differences(comparison.macro), ""])
+    differences = [f"Δ {name}" for name in AUC_HEADER]
+    header = ["set", "pairs", "first", "second", *differences, "better / alike / worse"]
+    note = (
+        "a difference whose interval leaves out 0 is in bold. A pair is better or worse when its "
+        "median error moves by more than 1°."
+    )
+    title = f"{comparison.first} minus {comparison.second}"
+    alone = [
+        f"Left out, as only the {which} has {'it' if len(names) == 1 else 'them'}: "
+        f"{', '.join(names)}."
+        for which, names in (("first", comparison.only_first), ("second", comparison.only_second))
+        if names
+    ]
+    unpaired = [
+        f"{one.title}: {count(one.left_out, 'pair')} left out, which only one of the two has."
+        for one in comparison.sets
+        if one.left_out
+    ]
+    return Table(title, header, rows, [*alone, *unpaired, INTERVAL + note])
+
+
+def _triplet(spread: Spread) -> str:
+    return " / ".join(f"{value:.1f}" for value in spread.mean)
+
+
+def _differences(spread: Spread) -> list[str | Cell]:
+    return [Cell(f"{i:+.1f}", bold=i.low > 0.0 or i.high < 0.0) for i in spread.interval]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,16 @@ import manymatch
 from manymatch.associate.candidates import Association
 from manymatch.batch import CAMERA_PER, CameraPer
 from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass
-from manymatch.batch.journal import NAME, Journal, check_folder, read_journal
-from manymatch.batch.rows import check_value, machine_fault
-from manymatch.batch.runner import Record, Run, RunProgress, error_sentence, num_pairs, num_workers
+from manymatch.batch.parts import (
+    Outcome,
+    RunProgress,
+    check_run,
+    deliver,
+    error_sentence,
+    machine_fault,
+    num_pairs,
+    num_workers,
+)
 from manymatch.batch.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose_error import FAILURE_DEG
@@ -27,9 +32,10 @@ from manymatch.io.files import local_path
 from manymatch.options import Options
 from manymatch_lab.checks import FloatArray, choice, count, integer, refusal
 from manymatch_lab.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
+from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences
-from manymatch_lab.evaluate.inputs import GraphReader
+from manymatch_lab.evaluate.records import Record, Records, read_records, run_pairs
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
 
 #: Columns of the tables, one row per pair and repetition; any may be empty.
@@ -50,10 +56,6 @@ COLUMNS: dict[str, type] = {
     "pool_worst": float,
     "enters": bool,
 }
-
-# How progress counts pairs, by the error of the first configuration's first repetition.
-_NOT_RUN = "could not be run"
-_ERROR_RANGES = ("within 5°", "5° to 20°", "beyond", _NOT_RUN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,16 +182,13 @@ class RunResult:
         Raises
         ------
         ValueError
-            If there is no run in the folder, or none of its pairs is finished.
+            If the folder holds no evaluation.
         """
         place = local_path(folder, "run")
-        if not (place / NAME).is_file():
-            raise refusal("run", "the folder of a finished run", str(place))
-        header, records = read_journal(place)
-        if not isinstance(header.get("config"), dict) or "source" not in header:
+        found = read_records(place)
+        if found is None or "source" not in found[0]:
             raise refusal("run", "the folder of an evaluation", str(place))
-        for record in records:
-            _check_record(record, header["config"].get("seeds"))
+        header, records = found
         return cls(place, header, [r for r in records if limit is None or r["index"] < limit])
 
     def __len__(self) -> int:
@@ -345,10 +344,10 @@ def run_set(
 ) -> dict[str, RunResult]:
     """Run several configurations on a set, or continue a run that was interrupted.
 
-    Every pair's candidates are made once and used for all configurations. Each has a folder of
-    its own with ``journal.jsonl``, to which a pair is added as it is finished, and at the end
-    ``pairs.csv``, ``pairs.parquet`` (where pyarrow is installed) and ``summary.json``. Results do
-    not depend on `workers` or on interruptions.
+    Every pair's candidates are made once and used for all configurations. Each configuration has a
+    folder of its own with ``run.json``, ``parts/*.parquet`` for the finished pairs, and at the end
+    ``pairs.csv``, ``pairs.parquet`` and ``summary.json``. Results do not depend on `workers` or on
+    interruptions.
 
     Parameters
     ----------
@@ -382,61 +381,49 @@ def run_set(
     threads = num_workers(workers)
     if not configs:
         raise refusal("configs", "at least one configuration", configs)
-    with contextlib.ExitStack() as stack:
-        journals = {
-            name: stack.enter_context(
-                Journal(
-                    target / name,
-                    run_header(source, config),
-                    functools.partial(_check_record, seeds=config.seeds),
-                )
-            )
-            for name, config in configs.items()
-        }
-        for journal in journals.values():
-            for note in journal.notes:
-                warnings.warn(f"{str(journal.folder)!r}: {note}", stacklevel=2)
-        label = f"{source.representation}, {source.title}"
+    kept = {
+        name: Records(target / name, run_header(source, config)) for name, config in configs.items()
+    }
+    label = f"{source.representation}, {source.title}"
 
-        def execute(
-            journals: Mapping[str, Journal],
-            repeat: Callable[[Record], bool],
-            label: str,
-            first: Sequence[FirstPass] = (),
-        ) -> Run:
-            run = Run(
-                journals,
-                total,
-                category=_first_error,
-                categories=_ERROR_RANGES,
-                repeat=repeat,
-                label=label,
-            )
-            run.execute(
-                lambda index, names: _work(
-                    source,
-                    index,
-                    {name: configs[name] for name in names},
-                    threads=1 if threads > 1 else 0,
-                    first=first,
-                ),
-                workers=threads,
-                order=source.order,
-                progress=progress,
-            )
-            return run
+    def execute(
+        names: Iterable[str],
+        repeat: Callable[[Record], bool],
+        label: str,
+        first: Sequence[FirstPass] = (),
+    ) -> Outcome:
+        return run_pairs(
+            {name: kept[name] for name in names},
+            total,
+            lambda index, names: _work(
+                source,
+                index,
+                {name: configs[name] for name in names},
+                threads=1 if threads > 1 else 0,
+                first=first,
+            ),
+            order=source.order(),
+            repeat=repeat,
+            category=_error_range,
+            workers=threads,
+            progress=progress,
+            label=label,
+        )
 
-        run = execute(journals, lambda record: retry_errors and "error" in record, label)
-        for name, config in configs.items():
-            if config.camera_per != "pair" and not run.interrupted:
-                # Repetitions are independent of each other.
-                journal, again = journals[name], f"{label}, shared focal lengths"
-                first = [_first_pass(journal, total, b) for b in range(config.seeds)]
-                run = execute({name: journal}, functools.partial(_is_stale, first), again, first)
-        results = {name: RunResult.load(target / name, limit=total) for name in configs}
-        for name, result in results.items():
-            result.write_tables((paper or {}).get(name))
-        return run.deliver(results)
+    outcome = execute(configs, lambda record: retry_errors and "error" in record, label)
+    for name, config in configs.items():
+        if config.camera_per != "pair" and not outcome.interrupted:
+            # Repetitions are independent of each other.
+            first = [_first_pass(kept[name], total, b) for b in range(config.seeds)]
+            stale = functools.partial(_is_stale, first)
+            outcome = execute([name], stale, f"{label}, shared focal lengths", first)
+    results = {}
+    for name, config in configs.items():
+        results[name] = RunResult(
+            target / name, run_header(source, config), kept[name].first(total)
+        )
+        results[name].write_tables((paper or {}).get(name))
+    return deliver(results, outcome, min(map(len, results.values())), total)
 
 
 def run_header(source: GraphReader, config: RunConfig) -> dict[str, Any]:
@@ -494,12 +481,9 @@ def _work(
     }
 
 
-def _first_pass(journal: Journal, total: int, repetition: int) -> FirstPass:
-    return FirstPass.of(
-        (record["index"], record["trials"][repetition])
-        for record in journal.records()
-        if record["index"] < total
-    )
+def _first_pass(kept: Records, total: int, repetition: int) -> FirstPass:
+    records = kept.first(total)
+    return FirstPass.of((record["index"], record["trials"][repetition]) for record in records)
 
 
 def _is_stale(first: Sequence[FirstPass], record: Record) -> bool:
@@ -555,30 +539,12 @@ def _failed(config: RunConfig, index: int, about: Mapping[str, str], sentence: s
     }
 
 
-def _check_record(record: Record, seeds: object) -> None:
-    """Raise `ValueError` for what is no record of a run with so many repetitions."""
-    trials = record.get("trials")
-    if not isinstance(trials, list) or len(trials) != seeds:
-        raise ValueError(f"trials of pair {record['index']} must be a list of {seeds}")
-    shared = {name: record.get(name) for name in ("name0", "name1", "scene", "bin", "num_edges")}
-    for row in (shared, *trials):
-        if not isinstance(row, dict):
-            raise refusal("trials", "a list of rows", row)
-        needed = () if row is shared else ("success", "error_deg")
-        for name in {*row, *needed}:
-            value = row.get(name)
-            if name not in COLUMNS:
-                raise ValueError(f"{name!r} is no column")
-            if value is not None or name in needed or row is shared:
-                check_value(name, value, COLUMNS[name])
-
-
-def _first_error(record: Record) -> str:
-    """Range of the error of a pair's first repetition, to show how good a run is so far."""
+def _error_range(record: Record) -> str:
+    """Range of the error of a pair's first repetition, by which progress counts pairs."""
     if "error" in record:
-        return _NOT_RUN
+        return "could not be run"
     error = record["trials"][0]["error_deg"]
-    return _ERROR_RANGES[0 if error < 5 else 1 if error < 20 else 2]
+    return "within 5°" if error < 5 else "5° to 20°" if error < 20 else "beyond"
 
 
 def run_sets(
@@ -604,4 +570,4 @@ def run_sets(
 def check_runs(source: GraphReader, configs: Mapping[str, RunConfig], folder: Path) -> None:
     """Raise `ValueError` if `run_set` would, as the folder has results of another run."""
     for name, config in configs.items():
-        check_folder(folder / name, run_header(source, config))
+        check_run(folder / name, run_header(source, config))

@@ -18,8 +18,9 @@ from manymatch_lab.cells import (
     signed,
 )
 from manymatch_lab.evaluate.run import RunConfig, RunResult
+from manymatch_lab.evaluate.run_tables import association_text, budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_difference, macro_spread
-from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text, seeds_text
+from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.experiments.q3_rank_one import pipelines
 from manymatch_lab.pose_runs import (
     Entry,

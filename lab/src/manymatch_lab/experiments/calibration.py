@@ -11,15 +11,16 @@ import numpy as np
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.options import Options
+from manymatch_lab import style
 from manymatch_lab.cells import dim, listed, missing_rows
 from manymatch_lab.checks import BoolArray, integer, real
-from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.evaluate.inputs import GraphReader
-from manymatch_lab.evaluate.tables import Cell, Table, budget_text, seeds_text
+from manymatch_lab.evaluate.run import RunConfig
+from manymatch_lab.evaluate.run_tables import budget_text, seeds_text
+from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.match_runs import SetMatches, run_matches
 from manymatch_lab.measures.reliability import reliability
 from manymatch_lab.pose_runs import PoseSets, TunedOn, left_out, not_run
-from manymatch_lab.style import COLOURS, GREY, INK, LIGHT, PAGE_CM, legend_above, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,9 +50,9 @@ _PANEL_CM = 4.4
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _FITTED, _UNSEEN = "tuned on", "others"
 _STYLES = {
-    "pooled": {"color": COLOURS[0], "marker": "o"},
-    _UNSEEN: {"color": COLOURS[0], "marker": "o"},
-    _FITTED: {"color": COLOURS[7], "marker": "s"},
+    "pooled": {"color": style.COLOURS[0], "marker": "o"},
+    _UNSEEN: {"color": style.COLOURS[0], "marker": "o"},
+    _FITTED: {"color": style.COLOURS[7], "marker": "s"},
 }
 
 
@@ -446,7 +447,7 @@ def diagrams(data: dict[str, Any]) -> Figure:
     rows = max(1, -(-len(runs) // _COLUMNS))
     # Five panels are better as three and two.
     columns = max(1, -(-len(runs) // rows))
-    figure = new_figure(min(PAGE_CM, 2.0 + _PANEL_CM * columns), 6.6 * rows)
+    figure = style.new_figure(min(style.PAGE_CM, 2.0 + _PANEL_CM * columns), 6.6 * rows)
     grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3, 1] * rows)
     drawn: dict[str, Any] = {}
     for i, run in enumerate(runs):
@@ -461,15 +462,15 @@ def diagrams(data: dict[str, Any]) -> Figure:
         if lines:
             _histogram(lower, lines[name])
         else:
-            upper.text(0.5, 0.5, "no match", ha="center", va="center", color=GREY)
+            upper.text(0.5, 0.5, "no match", ha="center", va="center", color=style.GREY)
         lower.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         lower.grid(visible=False, axis="x")
         if column == 0:
             upper.set_ylabel("share true")
             lower.set_ylabel("matches")
-    figure.supxlabel("match_probability", fontsize=7.5, color=INK)
+    figure.supxlabel("match_probability", fontsize=7.5, color=style.INK)
     if set(drawn) & {_FITTED, _UNSEEN}:
-        legend_above(figure, list(drawn.values()))
+        style.legend_above(figure, list(drawn.values()))
     return figure
 
 
@@ -493,7 +494,7 @@ def _title(representation: str, name: str, found: dict[str, Any] | None) -> str:
 
 
 def _frame(axis: Any, title: str) -> None:
-    axis.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=0.8, linestyle="--", zorder=1)
+    axis.plot([0.0, 1.0], [0.0, 1.0], color=style.GREY, linewidth=0.8, linestyle="--", zorder=1)
     axis.set_title(title)
     axis.set_xlim(0.0, 1.0)
     axis.set_ylim(-0.02, 1.02)
@@ -544,7 +545,13 @@ def _histogram(axis: Any, found: dict[str, Any]) -> None:
     edges = found["edges"]
     widths = [b - a for a, b in itertools.pairwise(edges)]
     axis.bar(
-        edges[:-1], found["count"], widths, align="edge", color=LIGHT, edgecolor=GREY, linewidth=0.5
+        edges[:-1],
+        found["count"],
+        widths,
+        align="edge",
+        color=style.LIGHT,
+        edgecolor=style.GREY,
+        linewidth=0.5,
     )
     # Most matches are in the last bin; the others would not be seen.
     axis.set_yscale("log")

@@ -14,25 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch.io.pairs import Pair
+from manymatch_lab import dense_pairs, style
 from manymatch_lab.cells import dim
 from manymatch_lab.checks import integer
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.dense_pairs import (
-    NOTHING,
-    PAPER_BACKBONE,
-    PAPER_RANK,
-    Bins,
-    Choice,
-    DepthSets,
-    PatchSettings,
-    PatchExtractor,
-    Taus,
-    bin_notes,
-    filled_bins,
-    known_curve,
-    parsed_choice,
-    recall_cells,
-)
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.measures.recall import (
@@ -43,18 +28,6 @@ from manymatch_lab.measures.recall import (
     interpolated_gap,
 )
 from manymatch_lab.numbers import paper_numbers
-from manymatch_lab.style import (
-    COLOURS,
-    GREY,
-    INK,
-    LINES,
-    MARKERS,
-    PAGE_CM,
-    legend_line,
-    new_figure,
-    panels,
-    shades,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,8 +40,8 @@ EXAMPLE = (
 )
 #: What the paper measured: backbone, layers, ranks.
 PAPER = (
-    Choice(PAPER_BACKBONE, tuple(range(16, 25)), tuple(range(0, 601, 100))),
-    Choice("dinov2-vitl14-reg", tuple(range(16, 25)), (0,)),
+    dense_pairs.Choice(dense_pairs.PAPER_BACKBONE, tuple(range(16, 25)), tuple(range(0, 601, 100))),
+    dense_pairs.Choice("dinov2-vitl14-reg", tuple(range(16, 25)), (0,)),
 )
 
 #: Its set and the number of its pairs, the largest K, the viewpoint bins.
@@ -82,7 +55,7 @@ _Curve = tuple[list[float], list[float]]
 
 
 def run(
-    sets: DepthSets,
+    sets: dense_pairs.DepthSets,
     *,
     backbone: Annotated[
         Sequence[str],
@@ -100,18 +73,18 @@ def run(
         "default the paper's, or 0.",
     ] = None,
     k: Annotated[int, "Largest number of candidates K."] = PAPER_K,
-    bins: Bins = PAPER_BINS,
-    tau: Taus = TAUS_CM,
+    bins: dense_pairs.Bins = PAPER_BINS,
+    tau: dense_pairs.Taus = TAUS_CM,
     rank: Annotated[
         int | None,
         "Debias rank at which layers are compared; by default 200 where it was tested, else the "
         "one that gains most over the lowest rank at the same number of edges.",
     ] = None,
-    settings: PatchSettings | None = None,
+    settings: dense_pairs.PatchSettings | None = None,
 ) -> dict[str, Any]:
     """Measure correspondence recall against association count, by layer, debias rank and K."""
     integer(k, "k", 1)
-    how = settings or PatchSettings()
+    how = settings or dense_pairs.PatchSettings()
     choices = chosen_backbones(backbone, layers, debias)
     if how.weights is not None and len(choices) > 1:
         raise ValueError(
@@ -153,7 +126,7 @@ def run(
     }
 
 
-def _choice_text(choice: Choice) -> str:
+def _choice_text(choice: dense_pairs.Choice) -> str:
     layers, ranks = (",".join(map(str, part or ())) for part in (choice.layers, choice.ranks))
     return f"{choice.name}:{layers}:{ranks}"
 
@@ -162,7 +135,7 @@ def dense_differences(
     runs: Sequence[dict[str, Any]],
     bins: Sequence[float],
     taus_cm: Sequence[float],
-    settings: PatchSettings,
+    settings: dense_pairs.PatchSettings,
 ) -> list[str]:
     """Say in which points the measuring of recall differs from the paper's."""
     names = [entry["set"] for entry in runs]
@@ -185,16 +158,16 @@ def dense_differences(
 
 def chosen_backbones(
     backbone: Sequence[str], layers: tuple[int, ...] | None, debias: tuple[int, ...] | None
-) -> list[Choice]:
+) -> list[dense_pairs.Choice]:
     """Complete the backbones by the common layers and ranks, then by the paper's."""
     if not backbone and (layers, debias) != (None, None):
         raise ValueError("backbone must be given with layers or debias, got none")
     known = {choice.name: choice for choice in PAPER}
     result = []
-    for choice in map(parsed_choice, backbone):
+    for choice in map(dense_pairs.parsed_choice, backbone):
         default = known.get(choice.name, choice)
         result.append(
-            Choice(
+            dense_pairs.Choice(
                 choice.name,
                 choice.layers or layers or default.layers,
                 choice.ranks or debias or default.ranks,
@@ -204,7 +177,11 @@ def chosen_backbones(
 
 
 def _measured(
-    dataset: Dataset, source: PatchExtractor, pair: Pair, k: int, taus_cm: Sequence[float]
+    dataset: Dataset,
+    source: dense_pairs.PatchExtractor,
+    pair: Pair,
+    k: int,
+    taus_cm: Sequence[float],
 ) -> Iterable[tuple[tuple[int, int], RecallCurve]]:
     for layer, rank, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
         yield (layer, rank), descriptor_recall(truth, desc0, desc1, k)
@@ -279,8 +256,8 @@ def _shown_rank(
             tested = ", ".join(map(str, ranks))
             raise ValueError(f"rank must be one that is tested ({tested}), got {wanted}")
         return wanted
-    if PAPER_RANK in ranks:
-        return PAPER_RANK
+    if dense_pairs.PAPER_RANK in ranks:
+        return dense_pairs.PAPER_RANK
     gains = {s: _gap(curves, ranks[0], s) for s in ranks[1:]}
     known = {s: gap["signed"] for s, gap in gains.items() if gap is not None}
     best = max(known, key=lambda s: known[s], default=ranks[0])
@@ -311,7 +288,7 @@ def notes(data: dict[str, Any]) -> list[str]:
     ]
     for entry in data["runs"]:
         where = f"{entry['title']}, {entry['backbone']}"
-        result += bin_notes(entry, data["taus_cm"], where)
+        result += dense_pairs.bin_notes(entry, data["taus_cm"], where)
         if len(set(entry["strides"])) > 1:
             result.append(
                 f"{where}: layers differ in stride ({_strides(entry)}), so their patches differ "
@@ -336,7 +313,7 @@ def gain_k(k: int) -> int:
 
 def is_papers(entry: dict[str, Any]) -> bool:
     """Whether the paper measured the same."""
-    return (entry["set"], entry["backbone"]) == ("navi-wild-diagnostic", PAPER_BACKBONE)
+    return (entry["set"], entry["backbone"]) == ("navi-wild-diagnostic", dense_pairs.PAPER_BACKBONE)
 
 
 def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
@@ -344,9 +321,9 @@ def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
     rank = entry["summary"]["rank"]
     rows: list[list[str | Cell]] = []
     for layer in shown_layers(entry):
-        for place, info in filled_bins(entry):
-            curve = known_curve(entry, place, layer=layer, rank=rank)
-            rows.append([f"layer {layer}, {info['name']}", *recall_cells(curve, ks)])
+        for place, info in dense_pairs.filled_bins(entry):
+            curve = dense_pairs.known_curve(entry, place, layer=layer, rank=rank)
+            rows.append([f"layer {layer}, {info['name']}", *dense_pairs.recall_cells(curve, ks)])
     return Table(
         f"Recall in percent (edges a pair), {where}, debias {rank}",
         ["", *(f"K = {n}" for n in ks)],
@@ -360,10 +337,12 @@ def _gain_table(entry: dict[str, Any], k: int, where: str) -> Table:
     rank, layer = entry["summary"]["rank"], shown_layers(entry)[0]
     header = [""]
     ours: list[str | Cell] = [f"layer {layer}, debias {rank}"]
-    for place, info in filled_bins(entry):
+    for place, info in dense_pairs.filled_bins(entry):
         header.append(info["name"])
-        curve = known_curve(entry, place, layer=layer, rank=rank)
-        ours.append(_pp(curve["recall"][last - 1] - curve["recall"][0]) if curve else NOTHING)
+        curve = dense_pairs.known_curve(entry, place, layer=layer, rank=rank)
+        ours.append(
+            _pp(curve["recall"][last - 1] - curve["recall"][0]) if curve else dense_pairs.NOTHING
+        )
     rows = [ours]
     texts = [f"+{gain:.1f}" for gain in paper["gain_pp"]]
     same = [f"[{a}°, {b}°)" for a, b in paper["bins"]] == header[1:]
@@ -392,7 +371,7 @@ def _regret_table(entry: dict[str, Any], where: str) -> Table:
         cells: list[str | Cell] = []
         for s in ranks:
             value = regret.get((layer, s))
-            text = NOTHING if value is None else f"{100 * value:.2f}"
+            text = dense_pairs.NOTHING if value is None else f"{100 * value:.2f}"
             cells.append(Cell(text, bold=value is not None and value == best[s]))
         rows.append([f"layer {layer} (stride {stride})", *cells])
     rank = paper["rank"]
@@ -464,11 +443,13 @@ def _pp(value: float, digits: int = 1) -> str:
 def layer_selection(data: dict[str, Any]) -> Figure:
     """Trajectories of K at the compared rank, a panel a set and backbone."""
     runs = data["runs"]
-    figure, axes = panels(len(runs), 2, PAGE_CM if len(runs) > 1 else 0.7 * PAGE_CM, _ROW_CM)
+    figure, axes = style.panels(
+        len(runs), 2, style.PAGE_CM if len(runs) > 1 else 0.7 * style.PAGE_CM, _ROW_CM
+    )
     for axis, entry in zip(axes, runs, strict=True):
         strong = shown_layers(entry)
-        colours = shades(entry["layers"], 0.15, 0.9)
-        colours |= {strong[-1]: COLOURS[1]} | {strong[0]: COLOURS[0]}
+        colours = style.shades(entry["layers"], 0.15, 0.9)
+        colours |= {strong[-1]: style.COLOURS[1]} | {strong[0]: style.COLOURS[0]}
         for layer in sorted(entry["layers"], key=lambda n: n in strong):
             _trajectories(axis, entry, layer, colours[layer], layer in strong)
         _arrows(axis, entry, strong[0], data["k"])
@@ -489,7 +470,7 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
     runs = [entry for entry in data["runs"] if len(entry["ranks"]) > 1] or data["runs"]
     columns = 3
     heights = [-(-len(entry["layers"]) // columns) for entry in runs]
-    figure = new_figure(PAGE_CM, 4.4 * sum(heights) + 1.2 * len(runs))
+    figure = style.new_figure(style.PAGE_CM, 4.4 * sum(heights) + 1.2 * len(runs))
     parts = figure.subfigures(
         len(runs), 1, squeeze=False, height_ratios=[4.4 * rows + 1.2 for rows in heights]
     ).ravel()
@@ -498,7 +479,7 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
         axes = part.subplots(rows, width, squeeze=False, sharey=True).ravel().tolist()
         for axis in axes[len(entry["layers"]) :]:
             axis.set_axis_off()
-        colours = {0: COLOURS[1]} | shades([s for s in entry["ranks"] if s], 0.85, 0.0)
+        colours = {0: style.COLOURS[1]} | style.shades([s for s in entry["ranks"] if s], 0.85, 0.0)
         for place, (axis, layer) in enumerate(zip(axes, entry["layers"], strict=False)):
             for rank in entry["ranks"]:
                 for curve in _curves(entry, layer, rank):
@@ -506,7 +487,7 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
                         curve["edges"],
                         _percent(curve),
                         color=colours[rank],
-                        linestyle=LINES[curve["bin"] % len(LINES)],
+                        linestyle=style.LINES[curve["bin"] % len(style.LINES)],
                         marker=".",
                         markersize=2.5,
                         linewidth=0.9,
@@ -517,9 +498,11 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
                 axis.set_ylabel("recall (%)")
             if place >= len(entry["layers"]) - width:
                 axis.set_xlabel("associations a pair")
-        handles = [legend_line(f"s = {s}", color=colours[s]) for s in entry["ranks"]]
+        handles = [style.legend_line(f"s = {s}", color=colours[s]) for s in entry["ranks"]]
         handles += [
-            legend_line(info["name"], color=INK, linestyle=LINES[i % len(LINES)])
+            style.legend_line(
+                info["name"], color=style.INK, linestyle=style.LINES[i % len(style.LINES)]
+            )
             for i, info in enumerate(entry["bins"])
             if info["pairs"]
         ]
@@ -540,7 +523,7 @@ def _trajectories(axis: Axes, entry: dict[str, Any], layer: int, colour: str, st
             color=colour,
             linestyle="-" if strong else "--",
             linewidth=1.4 if strong else 0.7,
-            marker=MARKERS[curve["bin"] % len(MARKERS)],
+            marker=style.MARKERS[curve["bin"] % len(style.MARKERS)],
             markersize=4 if strong else 2.5,
             markerfacecolor=colour if strong else "white",
             markeredgewidth=0.6,
@@ -566,7 +549,13 @@ def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
             "",
             end,
             start,
-            arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 0.9, "shrinkA": 3, "shrinkB": 3},
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": style.INK,
+                "lw": 0.9,
+                "shrinkA": 3,
+                "shrinkB": 3,
+            },
             zorder=4,
         )
         axis.annotate(
@@ -588,7 +577,7 @@ def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong:
     if strong[0] == strong[-1]:
         names = {strong[0]: f"selected, {last}"}
     handles = [
-        legend_line(
+        style.legend_line(
             f"layer {layer}" + (f" ({names[layer]})" if layer in names else ""),
             color=colours[layer],
             linestyle="-" if layer in strong else "--",
@@ -596,7 +585,12 @@ def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong:
         for layer in entry["layers"]
     ]
     handles += [
-        legend_line(info["name"], color=GREY, linestyle="none", marker=MARKERS[i % len(MARKERS)])
+        style.legend_line(
+            info["name"],
+            color=style.GREY,
+            linestyle="none",
+            marker=style.MARKERS[i % len(style.MARKERS)],
+        )
         for i, info in enumerate(entry["bins"])
         if info["pairs"]
     ]

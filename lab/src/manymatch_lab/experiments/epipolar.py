@@ -24,14 +24,14 @@ from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair, demo_pair
 from manymatch.matcher.matcher import Matcher, association_arguments
 from manymatch.options import Options
+from manymatch_lab import style
 from manymatch_lab.cells import missing_rows
 from manymatch_lab.checks import BoolArray, FloatArray, integer
-from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.inputs import GraphReader
+from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.statistics import bootstrap_interval
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.pose_runs import PoseSets, left_out
-from manymatch_lab.style import INK, PAGE_CM, new_figure, photograph, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -302,7 +302,7 @@ def find_example(pair: Pair, threshold_px: float = 1.0) -> dict[str, Any]:
     e = false[np.argmax(similarity[false])]
     match = np.flatnonzero(inlier & (rank == 1) & (graph.edges[:, 0] == graph.edges[e, 0]))[0]
     example: dict[str, Any] = {
-        "images": [photograph(image, max(image.shape)) for image in images],
+        "images": [style.photograph(image, max(image.shape)) for image in images],
         "threshold_px": threshold_px,
         "point0": first[e].tolist(),
         "line": epipolar_lines(pair.camera0.K, pair.camera1.K, pose, first[[e]])[0].tolist(),
@@ -337,14 +337,14 @@ def epipolar_line(data: dict[str, Any]) -> Figure:
     example = data["example"]
     images = example["images"]
     points = {name: np.array(example[name]) for name in ("point0", "match", "false", "line")}
-    figure = new_figure(PAGE_CM, 10.4)
+    figure = style.new_figure(style.PAGE_CM, 10.4)
     parts: Any = figure.subfigures(2, 1, height_ratios=(2.0, 1.0))
     top, bottom = parts
     axes = top.subplots(1, 2)
     for axis, image, title in zip(
         axes, images, ("image 0: a keypoint", "image 1: its epipolar line"), strict=True
     ):
-        show(axis, image)
+        style.show(axis, image)
         axis.images[-1].set_interpolation("lanczos")
         axis.set_title(title, loc="left")
         _plain(axis, image["size"])
@@ -361,7 +361,7 @@ def epipolar_line(data: dict[str, Any]) -> Figure:
     for axis, (image, point, colour, title, other) in zip(
         bottom.subplots(1, 3), places, strict=True
     ):
-        show(axis, image)
+        style.show(axis, image)
         axis.images[-1].set_interpolation("lanczos")
         _plain(axis, image["size"])
         axis.set_xlim(point[0] - _HALF_PX * _WIDE, point[0] + _HALF_PX * _WIDE)
@@ -414,7 +414,7 @@ def _draw_line(axis: Any, line: Any, size: Sequence[int], band: float | None = N
     axis.plot(*ends.T, color=_LINE, linewidth=1.2)
     for side in () if band is None else (-band, band):
         shifted = ends + side * np.array([a, b])
-        axis.plot(*shifted.T, color=INK, linewidth=0.6, linestyle=(0, (4, 3)))
+        axis.plot(*shifted.T, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)))
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"epipolar_line": epipolar_line}

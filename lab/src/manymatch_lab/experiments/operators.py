@@ -9,27 +9,10 @@ import numpy as np
 
 from manymatch.associate.neighbours import OPERATORS
 from manymatch.io.pairs import Pair
+from manymatch_lab import dense_pairs
 from manymatch_lab.cells import dim
 from manymatch_lab.checks import integer
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.dense_pairs import (
-    NOTHING,
-    PAPER_BACKBONE,
-    PAPER_LAYER,
-    PAPER_RANK,
-    Backbone,
-    Bins,
-    Debias,
-    DepthSets,
-    Layer,
-    PatchSettings,
-    PatchExtractor,
-    Taus,
-    bin_notes,
-    filled_bins,
-    known_curve,
-    recall_cells,
-)
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.experiments.diagnose import PAPER_BINS, dense_differences
@@ -60,19 +43,19 @@ _LABELLED = (1, 2, 4, 8, 16)
 
 
 def run(
-    sets: DepthSets,
+    sets: dense_pairs.DepthSets,
     *,
-    backbone: Backbone = PAPER_BACKBONE,
-    layer: Layer = None,
-    debias: Debias = None,
+    backbone: dense_pairs.Backbone = dense_pairs.PAPER_BACKBONE,
+    layer: dense_pairs.Layer = None,
+    debias: dense_pairs.Debias = None,
     k: Annotated[int, "Largest number of candidates K."] = _PAPER_K,
-    bins: Bins = PAPER_BINS,
-    tau: Taus = TAUS_CM,
-    settings: PatchSettings | None = None,
+    bins: dense_pairs.Bins = PAPER_BINS,
+    tau: dense_pairs.Taus = TAUS_CM,
+    settings: dense_pairs.PatchSettings | None = None,
 ) -> dict[str, Any]:
     """Compare mutual, one-way and union K-nearest neighbours: recall against association count."""
     integer(k, "k", 1)
-    how = settings or PatchSettings()
+    how = settings or dense_pairs.PatchSettings()
     source = how.one_layer(backbone, layer, debias)
     runs = []
     for dataset in sets.datasets:
@@ -89,9 +72,9 @@ def run(
         runs.append({**entry, "comparisons": [_comparison(entry, place, k) for place in places]})
     return {
         "differs_from_paper": [
-            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
-            *unequal("layer", source.layers[0], PAPER_LAYER),
-            *unequal("debias", source.ranks[0], PAPER_RANK),
+            *unequal("backbone", source.backbone.name, dense_pairs.PAPER_BACKBONE),
+            *unequal("layer", source.layers[0], dense_pairs.PAPER_LAYER),
+            *unequal("debias", source.ranks[0], dense_pairs.PAPER_RANK),
             *unequal("k", k, _PAPER_K),
             *dense_differences(runs, bins, tau, how),
         ],
@@ -126,13 +109,17 @@ def notes(data: dict[str, Any]) -> list[str]:
         "recalls of the two graphs are averaged."
     ]
     for entry in data["runs"]:
-        result += bin_notes(entry, data["taus_cm"], entry["title"])
+        result += dense_pairs.bin_notes(entry, data["taus_cm"], entry["title"])
         result += [f"{entry['title']}: {note}" for note in entry["notes"]]
     return list(dict.fromkeys(result))
 
 
 def _measured(
-    dataset: Dataset, source: PatchExtractor, pair: Pair, k: int, taus_cm: Sequence[float]
+    dataset: Dataset,
+    source: dense_pairs.PatchExtractor,
+    pair: Pair,
+    k: int,
+    taus_cm: Sequence[float],
 ) -> Iterable[tuple[tuple[str], RecallCurve]]:
     for _, _, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
         for operator in OPERATORS:
@@ -141,7 +128,9 @@ def _measured(
 
 def _comparison(entry: dict[str, Any], place: int, k: int) -> dict[str, Any] | None:
     """Compare mutual with one-way association in a bin, in the paper's two ways."""
-    mutual, oneway = (known_curve(entry, place, operator=o) for o in ("mutual", "oneway"))
+    mutual, oneway = (
+        dense_pairs.known_curve(entry, place, operator=o) for o in ("mutual", "oneway")
+    )
     if mutual is None or oneway is None:
         return None
     # The largest K that has no more edges than one-way at K = 1.
@@ -168,10 +157,12 @@ def _comparison(entry: dict[str, Any], place: int, k: int) -> dict[str, Any] | N
 def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
     ks = [n for n in _SHOWN_KS if n <= k]
     rows: list[list[str | Cell]] = []
-    for place, info in filled_bins(entry):
+    for place, info in dense_pairs.filled_bins(entry):
         for operator in OPERATORS:
-            curve = known_curve(entry, place, operator=operator)
-            rows.append([f"{info['name']} {TITLES[operator]}", *recall_cells(curve, ks)])
+            curve = dense_pairs.known_curve(entry, place, operator=operator)
+            rows.append(
+                [f"{info['name']} {TITLES[operator]}", *dense_pairs.recall_cells(curve, ks)]
+            )
     header = ["", *(f"K = {n}" for n in ks)]
     return Table(f"Recall in percent (edges a pair), {where}", header, rows)
 
@@ -180,20 +171,23 @@ def _equal_table(entry: dict[str, Any], k: int, where: str) -> Table:
     """Recall where each operator has as many edges as mutual association has at K."""
     ks = [n for n in _SHOWN_KS if n <= k]
     rows: list[list[str | Cell]] = []
-    for place, info in filled_bins(entry):
-        mutual = known_curve(entry, place, operator="mutual")
+    for place, info in dense_pairs.filled_bins(entry):
+        mutual = dense_pairs.known_curve(entry, place, operator="mutual")
         if mutual is None:
             continue
         texts = {}
         for operator in OPERATORS:
-            curve = known_curve(entry, place, operator=operator)
+            curve = dense_pairs.known_curve(entry, place, operator=operator)
             texts[operator] = [_at(curve, mutual["edges"][n - 1]) if curve else None for n in ks]
         best = [
             max(filter(None, column), default=None) for column in zip(*texts.values(), strict=True)
         ]
         for operator, values in texts.items():
             cells = [
-                Cell(NOTHING if v is None else f"{100 * v:.1f}", bold=v is not None and v == top)
+                Cell(
+                    dense_pairs.NOTHING if v is None else f"{100 * v:.1f}",
+                    bold=v is not None and v == top,
+                )
                 for v, top in zip(values, best, strict=True)
             ]
             rows.append([f"{info['name']} {TITLES[operator]}", *cells])
@@ -218,7 +212,7 @@ def _comparison_tables(entry: dict[str, Any], data: dict[str, Any], where: str) 
         if found is None:
             continue
         like, half = found["like"], found["half"]
-        texts = [NOTHING] * 4
+        texts = [dense_pairs.NOTHING] * 4
         if like is not None:
             texts = [
                 str(like["mutual_k"]),
@@ -264,7 +258,7 @@ def _representation(data: dict[str, Any]) -> str:
 
 def operators(data: dict[str, Any]) -> Figure:
     """Curves of the operators on a logarithmic axis, a row a set."""
-    rows = [filled_bins(entry) for entry in data["runs"]]
+    rows = [dense_pairs.filled_bins(entry) for entry in data["runs"]]
     columns = max(1, *map(len, rows))
     figure = new_figure(PAGE_CM if columns > 1 else 0.6 * PAGE_CM, 6.2 * len(rows) + 0.8)
     axes = figure.subplots(len(rows), columns, squeeze=False, sharey="row")

@@ -15,38 +15,13 @@ import numpy as np
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.options import Options
-from manymatch_lab.cells import (
-    DEGREES,
-    MACRO,
-    PAPER_MACRO,
-    auc_texts,
-    delta_texts,
-    dim,
-    interval_header,
-    listed,
-    macro_mean,
-    missing_rows,
-    of_name,
-    sign_counts,
-    signed,
-    signs_text,
-    with_intervals,
-)
+from manymatch_lab import cells, style
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import PoseSets, about_paper
-from manymatch_lab.style import (
-    GREY,
-    INK,
-    MARKERS,
-    THRESHOLD_COLOURS,
-    legend_above,
-    panel_rows,
-    panel_title,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,7 +118,7 @@ def _macro(sets: list[list[RunResult]]) -> dict[str, Any]:
     return {
         "macro_auc": [macro_spread(errors).to_dict() for errors in by_k],
         "macro_delta": [macro_difference(errors, by_k[0]).to_dict() for errors in by_k],
-        "macro_inclusion": macro_mean(inclusion),
+        "macro_inclusion": cells.macro_mean(inclusion),
     }
 
 
@@ -153,33 +128,33 @@ def _auc_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
         "Set",
         "K",
         "median |E_K|",
-        *(f"AUC{degrees}" for degrees in DEGREES),
-        *(f"ΔA{degrees} [min, max]" for degrees in DEGREES),
+        *(f"AUC{degrees}" for degrees in cells.DEGREES),
+        *(f"ΔA{degrees} [min, max]" for degrees in cells.DEGREES),
     ]
     rows: list[Sequence[str | Cell]] = []
     entries = [
         (entry["title"], entry["median_edges"], entry["auc"], entry["delta"])
         for entry in measured["sets"]
     ]
-    entries.append((MACRO, None, measured["macro_auc"], measured["macro_delta"]))
+    entries.append((cells.MACRO, None, measured["macro_auc"], measured["macro_delta"]))
     for title, edges, auc, delta in entries:
         for i, rank in enumerate(ks):
             size = "" if edges is None else f"{edges[i]:.0f}"
-            gain = delta_texts(delta[i], sd=False) if i else [""] * len(DEGREES)
-            rows.append(["" if i else title, str(rank), size, *auc_texts(auc[i]), *gain])
+            gain = cells.delta_texts(delta[i], sd=False) if i else [""] * len(cells.DEGREES)
+            rows.append(["" if i else title, str(rank), size, *cells.auc_texts(auc[i]), *gain])
     paper = paper_numbers("q1_auc")
     gains = [after - before for before, after in zip(*paper["macro"], strict=True)]
     ranges = [
-        f"{signed(gain)} [{low:.2f}, {high:.2f}]"
+        f"{cells.signed(gain)} [{low:.2f}, {high:.2f}]"
         for gain, (low, high) in zip(gains, paper["macro_range"], strict=True)
     ]
     for i, rank in enumerate(paper["ks"]):
         values = [f"{value:.2f}" for value in paper["macro"][i]]
-        gain = ranges if i else [""] * len(DEGREES)
-        rows.append(dim(["" if i else PAPER_MACRO, str(rank), "", *values, *gain]))
-    rows += missing_rows(data, len(header))
+        gain = ranges if i else [""] * len(cells.DEGREES)
+        rows.append(cells.dim(["" if i else cells.PAPER_MACRO, str(rank), "", *values, *gain]))
+    rows += cells.missing_rows(data, len(header))
     return Table(
-        of_name(measured, data, "Q1: pose AUC (%) by K with fixed proposals"),
+        cells.of_name(measured, data, "Q1: pose AUC (%) by K with fixed proposals"),
         header,
         rows,
         [
@@ -200,29 +175,29 @@ def _ordering(measured: dict[str, Any], ks: list[int]) -> list[str]:
     ]
     count = len(measured["sets"])
     sentences = [
-        signs_text(f"K = {ks[-1]} is above K = {ks[0]}", sign_counts(last)),
+        cells.signs_text(f"K = {ks[-1]} is above K = {ks[0]}", cells.sign_counts(last)),
         f"At all three thresholds it is above on {len(improved)} of {count} sets"
-        f"{f' and below on {listed(worse)}' if worse else ''}; the paper: above on five of six, "
+        f"{f' and below on {cells.listed(worse)}' if worse else ''}; the paper: above on five of six, "
         "with a decline from K = 3 to 5 on MegaDepth.",
-        f"Best K by AUC@{THRESHOLDS[-1]}°: {listed(best)}.",
+        f"Best K by AUC@{THRESHOLDS[-1]}°: {cells.listed(best)}.",
     ]
     return sentences if len(ks) > 1 else []
 
 
 def _gain_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     last = data["settings"]["ks"][-1]
-    header = ["Set", "pairs", *interval_header()]
+    header = ["Set", "pairs", *cells.interval_header()]
     rows: list[Sequence[str | Cell]] = []
     entries = [
         (entry["title"], str(entry["pairs"]), entry["delta"][-1]) for entry in measured["sets"]
     ]
     total = str(sum(entry["pairs"] for entry in measured["sets"]))
-    entries.append((MACRO, total, measured["macro_delta"][-1]))
+    entries.append((cells.MACRO, total, measured["macro_delta"][-1]))
     for title, pairs, delta in entries:
-        rows.append([title, pairs, *with_intervals(delta, sd=False)])
-    rows += missing_rows(data, len(header))
+        rows.append([title, pairs, *cells.with_intervals(delta, sd=False)])
+    rows += cells.missing_rows(data, len(header))
     return Table(
-        of_name(measured, data, f"Q1: gain of K = {last} over K = 1 in points"),
+        cells.of_name(measured, data, f"Q1: gain of K = {last} over K = 1 in points"),
         header,
         rows,
         [
@@ -240,19 +215,19 @@ def _inclusion_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
 
     def of_paper(label: str, values: list[float]) -> list[Cell]:
         known = dict(zip(paper["ks"], values, strict=True))
-        return dim([label, *(f"{known[rank]:.2f}" if rank in known else "" for rank in ks)])
+        return cells.dim([label, *(f"{known[rank]:.2f}" if rank in known else "" for rank in ks)])
 
     rows: list[Sequence[str | Cell]] = []
     for entry in measured["sets"]:
         rows.append([entry["title"], *(f"{value:.2f}" for value in entry["inclusion"])])
         if entry["name"] in paper["sets"]:
             rows.append(of_paper("paper, DINOv3", paper["sets"][entry["name"]]))
-    rows.append([MACRO, *(f"{value:.2f}" for value in measured["macro_inclusion"])])
-    rows.append(of_paper(PAPER_MACRO, paper["macro"]))
-    rows += missing_rows(data, len(header))
+    rows.append([cells.MACRO, *(f"{value:.2f}" for value in measured["macro_inclusion"])])
+    rows.append(of_paper(cells.PAPER_MACRO, paper["macro"]))
+    rows += cells.missing_rows(data, len(header))
     rising = sum(entry["inclusion"][-1] > entry["inclusion"][0] for entry in measured["sets"])
     return Table(
-        of_name(measured, data, "Q1: reference pose in the top-100 pool (%)"),
+        cells.of_name(measured, data, "Q1: reference pose in the top-100 pool (%)"),
         header,
         rows,
         [
@@ -267,27 +242,27 @@ def _inclusion_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
 def k_sweep(data: dict[str, Any]) -> Figure:
     """Draw mean gains with min-max bands over seeds; below each K the median size of its graph."""
     ks = data["settings"]["ks"]
-    figure, axes = panel_rows(data["runs"])
+    figure, axes = style.panel_rows(data["runs"])
     handles: list[Any] = []
     for axis, entry in axes:
-        axis.axhline(0.0, color=GREY, linewidth=0.7, zorder=1)
+        axis.axhline(0.0, color=style.GREY, linewidth=0.7, zorder=1)
         handles = []
         for i, threshold in enumerate(THRESHOLDS):
             mean, low, high = (
                 [delta[key][i] for delta in entry["delta"]] for key in ("mean", "min", "max")
             )
-            colour = THRESHOLD_COLOURS[threshold]
+            colour = style.THRESHOLD_COLOURS[threshold]
             axis.fill_between(ks, low, high, color=colour, alpha=0.2, linewidth=0)
             handles += axis.plot(
-                ks, mean, color=colour, marker=MARKERS[i], label=f"AUC@{threshold}°"
+                ks, mean, color=colour, marker=style.MARKERS[i], label=f"AUC@{threshold}°"
             )
-        panel_title(axis, f"{entry['title']} ({entry['pairs']})")
+        style.panel_title(axis, f"{entry['title']} ({entry['pairs']})")
         sizes = [_short(size) for size in entry["median_edges"]]
         axis.set_xticks(ks, [f"{k}\n{size}" for k, size in zip(ks, sizes, strict=True)])
         axis.set_xlim(ks[0] - 0.35, ks[-1] + 0.35)
-    figure.supylabel("ΔA against K = 1 (points)", fontsize=7.5, color=INK)
-    figure.supxlabel("K; below it the median number of edges |E_K|", fontsize=7.5, color=INK)
-    legend_above(figure, handles)
+    figure.supylabel("ΔA against K = 1 (points)", fontsize=7.5, color=style.INK)
+    figure.supxlabel("K; below it the median number of edges |E_K|", fontsize=7.5, color=style.INK)
+    style.legend_above(figure, handles)
     return figure
 
 

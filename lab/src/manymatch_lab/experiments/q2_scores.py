@@ -18,6 +18,7 @@ from manymatch.estimate.prepare import PreparedPair
 from manymatch.estimate.relative_pose import prepare
 from manymatch.io.files import read_bytes, write_whole
 from manymatch.options import Options, num_threads
+from manymatch_lab import style
 from manymatch_lab.cells import (
     DEGREES,
     MACRO,
@@ -36,23 +37,15 @@ from manymatch_lab.cells import (
     with_intervals,
 )
 from manymatch_lab.checks import FloatArray
+from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
-from manymatch_lab.evaluate.inputs import GraphReader
+from manymatch_lab.evaluate.run_tables import association_text, budget_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
-from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text
+from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper, mean_column
-from manymatch_lab.style import (
-    COLOURS,
-    COLUMN_CM,
-    INK,
-    PAGE_CM,
-    legend_above,
-    legend_line,
-    new_figure,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -416,14 +409,21 @@ def _kept(path: Path) -> dict[str, Any] | None:
 
 
 _MARKERS = ("o", "s", "^")
-_ESTIMATOR_COLOURS = {"cm": COLOURS[7], "hcm": COLOURS[4], "mcm": COLOURS[0], "hcm-mcm": COLOURS[1]}
+_ESTIMATOR_COLOURS = {
+    "cm": style.COLOURS[7],
+    "hcm": style.COLOURS[4],
+    "mcm": style.COLOURS[0],
+    "hcm-mcm": style.COLOURS[1],
+}
 
 
 def triplets(data: dict[str, Any]) -> Figure:
     """Draw, for every set and estimator, the mean AUC at the three thresholds on one line."""
     runs = data["runs"]
     widest = max(len(run["sets"]) for run in runs)
-    figure = new_figure(min(PAGE_CM, max(COLUMN_CM, 3.0 + 2.1 * widest)), 1.4 + 5.2 * len(runs))
+    figure = style.new_figure(
+        min(style.PAGE_CM, max(style.COLUMN_CM, 3.0 + 2.1 * widest)), 1.4 + 5.2 * len(runs)
+    )
     axes = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
     for axis, run in zip(axes, runs, strict=True):
         for place, entry in enumerate(run["sets"]):
@@ -440,12 +440,12 @@ def triplets(data: dict[str, Any]) -> Figure:
         axis.grid(visible=False, axis="x")
         axis.set_ylabel("pose AUC (%)")
         axis.set_title(run["representation"], loc="left")
-    lines = [legend_line(TITLES[name], color=c) for name, c in _ESTIMATOR_COLOURS.items()]
+    lines = [style.legend_line(TITLES[name], color=c) for name, c in _ESTIMATOR_COLOURS.items()]
     marks = [
-        legend_line(f"@{threshold}°", color=INK, marker=marker, linestyle="none")
+        style.legend_line(f"@{threshold}°", color=style.INK, marker=marker, linestyle="none")
         for marker, threshold in zip(_MARKERS, THRESHOLDS, strict=True)
     ]
-    legend_above(figure, [*lines, *marks])
+    style.legend_above(figure, [*lines, *marks])
     return figure
 
 
@@ -453,7 +453,9 @@ def complementarity_map(data: dict[str, Any]) -> Figure:
     """Draw what two stages gain over the better single one, a cell a set and threshold."""
     runs = data["runs"]
     widest = max(len(run["sets"]) for run in runs)
-    figure = new_figure(min(PAGE_CM, max(COLUMN_CM, 3.4 + 1.75 * widest)), 1.0 + 3.1 * len(runs))
+    figure = style.new_figure(
+        min(style.PAGE_CM, max(style.COLUMN_CM, 3.4 + 1.75 * widest)), 1.0 + 3.1 * len(runs)
+    )
     axes = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
     gains = [np.array([complementarity(entry) for entry in run["sets"]]).T for run in runs]
     # One scale for all, even on both sides of zero.
@@ -469,7 +471,7 @@ def complementarity_map(data: dict[str, Any]) -> Figure:
                 signed(value),
                 ha="center",
                 va="center",
-                color="white" if dark else INK,
+                color="white" if dark else style.INK,
                 fontsize=7,
             )
         names = [_broken(entry["title"]) for entry in run["sets"]]

@@ -24,8 +24,9 @@ from manymatch_lab.cells import (
 )
 from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
+from manymatch_lab.evaluate.run_tables import association_text, budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
-from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text, seeds_text
+from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
 from manymatch_lab.style import gain_panels

@@ -41,14 +41,16 @@ from manymatch.cli.flags import (
 )
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
+from manymatch_lab import style
 from manymatch_lab.cells import DEGREES, dim, missing_rows, triplet
 from manymatch_lab.checks import count
 from manymatch_lab.datasets.dataset import Dataset
+from manymatch_lab.evaluate.inputs import GraphReader, ImageGraphs, open_datasets, refuse_namesakes
 from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, run_header
-from manymatch_lab.evaluate.inputs import GraphReader, ImageGraphs, open_datasets, refuse_namesakes
+from manymatch_lab.evaluate.run_tables import budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
-from manymatch_lab.evaluate.tables import Cell, Table, budget_text, seeds_text
+from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import (
     Presets,
@@ -58,18 +60,6 @@ from manymatch_lab.pose_runs import (
     paper_sets,
     present,
     with_precision,
-)
-from manymatch_lab.style import (
-    GREY,
-    INK,
-    MARKERS,
-    PAGE_CM,
-    THRESHOLD_COLOURS,
-    legend_above,
-    legend_line,
-    new_figure,
-    panels,
-    threshold_lines,
 )
 from manymatch_lab.systems import SYSTEMS, load_system
 from manymatch_lab.systems.base import System, SystemSource
@@ -540,17 +530,17 @@ def systems(data: dict[str, Any]) -> Figure:
     paper = paper_numbers("q4")["auc"]
     rows = [row for row in data["rows"] if row["sets"]]
     if not rows:
-        figure = new_figure(PAGE_CM, 2.0)
+        figure = style.new_figure(style.PAGE_CM, 2.0)
         figure.text(0.5, 0.5, "No system could be run.", ha="center", va="center")
         return figure
     names = [_title(row, {}) for row in rows]
-    figure, axes = panels(
+    figure, axes = style.panels(
         len(data["sets"]), 3, row_cm=_EDGE_CM + _ROW_CM * max(len(rows), 4), sharey=True
     )
     hollow = False
     for axis, entry in zip(axes, data["sets"], strict=True):
         for i, threshold in enumerate(THRESHOLDS):
-            colour, marker = THRESHOLD_COLOURS[threshold], MARKERS[i]
+            colour, marker = style.THRESHOLD_COLOURS[threshold], style.MARKERS[i]
             for number, row in enumerate(rows):
                 if entry["name"] not in row["sets"]:
                     continue
@@ -572,7 +562,7 @@ def systems(data: dict[str, Any]) -> Figure:
                         markersize=3.6,
                     )
         axis.set_title(entry["title"], loc="left")
-        axis.set_yticks(range(len(rows)), names, color=INK)
+        axis.set_yticks(range(len(rows)), names, color=style.INK)
         axis.set_ylim(len(rows) - 0.4, -0.6)
         here = [row for row in rows if entry["name"] in row["sets"]]
         right = 1.05 * max((_largest(row, entry, paper) for row in here), default=0.0) or 1.0
@@ -580,12 +570,12 @@ def systems(data: dict[str, Any]) -> Figure:
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
         axis.grid(axis="y", visible=False)
-    figure.supxlabel("pose AUC (%), interval over pairs", fontsize=7.5, color=INK)
-    handles = threshold_lines(markers=True)
+    figure.supxlabel("pose AUC (%), interval over pairs", fontsize=7.5, color=style.INK)
+    handles = style.threshold_lines(markers=True)
     if hollow:
-        edge = {"markerfacecolor": "white", "markeredgecolor": GREY}
-        handles.append(legend_line("paper", linestyle="", marker="o", **edge))
-    legend_above(figure, handles)
+        edge = {"markerfacecolor": "white", "markeredgecolor": style.GREY}
+        handles.append(style.legend_line("paper", linestyle="", marker="o", **edge))
+    style.legend_above(figure, handles)
     return figure
 
 

@@ -9,20 +9,10 @@ import numpy as np
 
 from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair
+from manymatch_lab import dense_pairs, style
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.dense_pairs import (
-    PAPER_BACKBONE,
-    PAPER_LAYER,
-    PAPER_RANK,
-    Backbone,
-    Choice,
-    OneSet,
-    PatchSettings,
-    angle_deg,
-)
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Table
-from manymatch_lab.style import INK, PAGE_CM, new_figure, overlays, photograph, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,20 +28,20 @@ _AGAINST = 24
 
 
 def run(
-    one: OneSet,
+    one: dense_pairs.OneSet,
     *,
     pair: Annotated[Sequence[int], "Number of a pair, from 0; may be repeated."] = (0,),
-    backbone: Backbone = PAPER_BACKBONE,
-    layer: Annotated[int, "The selected block, from 1."] = PAPER_LAYER,
+    backbone: dense_pairs.Backbone = dense_pairs.PAPER_BACKBONE,
+    layer: Annotated[int, "The selected block, from 1."] = dense_pairs.PAPER_LAYER,
     against: Annotated[int, "The block that it is compared with at the same rank."] = _AGAINST,
     debias: Annotated[
         int, "Rank of the positional subspace, compared with none at the selected block."
-    ] = PAPER_RANK,
-    settings: PatchSettings | None = None,
+    ] = dense_pairs.PAPER_RANK,
+    settings: dense_pairs.PatchSettings | None = None,
 ) -> dict[str, Any]:
     """Colour pairs of images by one PCA of their features: two layers, then two debias ranks."""
-    choice = Choice(backbone, tuple(sorted({layer, against})), (0, debias))
-    source = (settings or PatchSettings()).source(choice)
+    choice = dense_pairs.Choice(backbone, tuple(sorted({layer, against})), (0, debias))
+    source = (settings or dense_pairs.PatchSettings()).source(choice)
     columns = [(against, debias), (layer, debias), (layer, 0), (layer, debias)]
     examples = []
     dataset = one.dataset
@@ -68,12 +58,12 @@ def run(
         examples.append(
             {
                 "title": _title(dataset, chosen),
-                "images": [photograph(image) for image in images],
+                "images": [style.photograph(image) for image in images],
                 "columns": [
                     {
                         "layer": block,
                         "rank": s,
-                        "overlays": overlays(
+                        "overlays": style.overlays(
                             *(source.corrected_map(found, block, s) for found in maps)
                         ),
                     }
@@ -83,10 +73,10 @@ def run(
         )
     return {
         "differs_from_paper": [
-            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
-            *unequal("layer", layer, PAPER_LAYER),
+            *unequal("backbone", source.backbone.name, dense_pairs.PAPER_BACKBONE),
+            *unequal("layer", layer, dense_pairs.PAPER_LAYER),
             *unequal("against", against, _AGAINST),
-            *unequal("debias", debias, PAPER_RANK),
+            *unequal("debias", debias, dense_pairs.PAPER_RANK),
             "pairs of your choice",
         ],
         "backbone": source.backbone.name,
@@ -121,7 +111,7 @@ def _title(dataset: Dataset, pair: Pair) -> str:
     if "bin" in pair.extra:
         words.append(f"bin {pair.extra['bin']}")
     if pair.has_truth or "angle_deg" in pair.extra:
-        words.append(f"{angle_deg(pair):.0f}° apart")
+        words.append(f"{dense_pairs.angle_deg(pair):.0f}° apart")
     return ", ".join(words)
 
 
@@ -131,7 +121,7 @@ _GAP, _HEAD, _BRACKETS, _WIDE = 0.12, 0.55, 1.25, 0.5
 
 def qualitative(data: dict[str, Any]) -> Figure:
     """Two rows of five pictures an example: the images, two layers, two ranks."""
-    column = (PAGE_CM - 4 * _GAP - 2 * _WIDE) / 5
+    column = (style.PAGE_CM - 4 * _GAP - 2 * _WIDE) / 5
     lefts = [_GAP]
     for gap in (_WIDE, _GAP, _WIDE, _GAP):
         lefts.append(lefts[-1] + column + gap)
@@ -140,13 +130,13 @@ def qualitative(data: dict[str, Any]) -> Figure:
         for example in data["examples"]
     ]
     height = _BRACKETS + sum(_HEAD + sum(both) + 2 * _GAP for both in heights)
-    figure = new_figure(PAGE_CM, height)
+    figure = style.new_figure(style.PAGE_CM, height)
     figure.set_layout_engine("none")
     top = height - _BRACKETS
     _brackets(figure, data, lefts, column, height)
     for example, both in zip(data["examples"], heights, strict=True):
         figure.text(
-            _GAP / PAGE_CM,
+            _GAP / style.PAGE_CM,
             (top - 0.6 * _HEAD) / height,
             example["title"],
             fontsize=7.5,
@@ -157,10 +147,10 @@ def qualitative(data: dict[str, Any]) -> Figure:
             top -= rows
             for place, left in enumerate(lefts):
                 axis = figure.add_axes(
-                    (left / PAGE_CM, top / height, column / PAGE_CM, rows / height)
+                    (left / style.PAGE_CM, top / height, column / style.PAGE_CM, rows / height)
                 )
                 overlay = None if place == 0 else example["columns"][place - 1]["overlays"][side]
-                show(axis, example["images"][side], overlay)
+                style.show(axis, example["images"][side], overlay)
                 width, length = example["images"][side]["size"]
                 axis.set(xlim=(-0.5, width - 0.5), ylim=(length - 0.5, -0.5))
                 axis.set_axis_off()
@@ -183,15 +173,20 @@ def _brackets(
         f"layer {layer}, s = {rank}",
     ]
     for left, name in zip(lefts, names, strict=True):
-        place = ((left + column / 2) / PAGE_CM, (height - 0.95) / height)
+        place = ((left + column / 2) / style.PAGE_CM, (height - 0.95) / height)
         figure.text(*place, name, ha="center", va="center", fontsize=7.5)
     for first, text in ((1, f"layers, {data['backbone']}"), (3, "debiasing")):
         start, end = lefts[first], lefts[first + 1] + column
         y, tick = (height - 0.55) / height, 0.12 / height
-        ends = [start / PAGE_CM, start / PAGE_CM, end / PAGE_CM, end / PAGE_CM]
-        figure.add_artist(Line2D(ends, [y - tick, y, y, y - tick], color=INK, linewidth=0.8))
+        ends = [
+            start / style.PAGE_CM,
+            start / style.PAGE_CM,
+            end / style.PAGE_CM,
+            end / style.PAGE_CM,
+        ]
+        figure.add_artist(Line2D(ends, [y - tick, y, y, y - tick], color=style.INK, linewidth=0.8))
         figure.text(
-            (start + end) / 2 / PAGE_CM,
+            (start + end) / 2 / style.PAGE_CM,
             (height - 0.28) / height,
             text,
             ha="center",

@@ -11,12 +11,13 @@ import numpy as np
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
 from manymatch.options import Options
-from manymatch_lab.cells import DEGREES, MACRO, dim, missing_rows, of_name, triplet
+from manymatch_lab import cells
 from manymatch_lab.checks import FloatArray
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
+from manymatch_lab.evaluate.run_tables import association_text, budget_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_spread
-from manymatch_lab.evaluate.tables import Cell, Table, association_text, budget_text
+from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
 from manymatch_lab.style import (
@@ -169,7 +170,7 @@ def _sweep(entry: dict[str, Any], data: dict[str, Any], name: str, varied: str) 
 def _variation_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     """Peak to peak over q and over delta, by set."""
     header = ["Set", "Estimator"]
-    header += [f"{axis} {degrees}" for axis in ("q", "δ") for degrees in DEGREES]
+    header += [f"{axis} {degrees}" for axis in ("q", "δ") for degrees in cells.DEGREES]
     rows: list[Sequence[str | Cell]] = []
     largest: dict[str, float] = {"q": 0.0, "delta": 0.0}
     for entry in measured["sets"]:
@@ -184,10 +185,12 @@ def _variation_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     paper = paper_numbers("sensitivity")
     peak = paper["peak_to_peak"]
     counts = [f"at most {peak['q']:.2f}", "", "", f"at most {peak['delta']:.2f}", "", ""]
-    rows.append(dim(["paper, DINOv3, six datasets", _SWEPT["hcm-mcm"], *counts]))
-    rows += missing_rows(data, len(header))
+    rows.append(cells.dim(["paper, DINOv3, six datasets", _SWEPT["hcm-mcm"], *counts]))
+    rows += cells.missing_rows(data, len(header))
     return Table(
-        of_name(measured, data, "Sensitivity: peak-to-peak variation of the pose AUC in points"),
+        cells.of_name(
+            measured, data, "Sensitivity: peak-to-peak variation of the pose AUC in points"
+        ),
         header,
         rows,
         [
@@ -219,10 +222,10 @@ def _grid_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     rows: list[Sequence[str | Cell]] = []
     for i, at in enumerate(data["settings"]["grid"]):
         mark = " (default)" if at == default else ""
-        values = [triplet(macro[name][i]) for name in _SWEPT]
+        values = [cells.triplet(macro[name][i]) for name in _SWEPT]
         rows.append([f"{at['q']:g}{mark}", f"{at['delta']:g}", *values])
-    rows.append(["MCM, for comparison", "", "", triplet(macro["mcm"])])
-    title = of_name(measured, data, f"Sensitivity: {MACRO.lower()} of the pose AUC (%)")
+    rows.append(["MCM, for comparison", "", "", cells.triplet(macro["mcm"])])
+    title = cells.of_name(measured, data, f"Sensitivity: {cells.MACRO.lower()} of the pose AUC (%)")
     return Table(title, header, rows)
 
 

@@ -12,19 +12,9 @@ from manymatch.associate.neighbours import associate
 from manymatch.features.maps import FeatureMap
 from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair
+from manymatch_lab import dense_pairs
 from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.dense_pairs import (
-    PAPER_BACKBONE,
-    PAPER_LAYER,
-    PAPER_RANK,
-    Backbone,
-    Debias,
-    Layer,
-    OneSet,
-    PatchSettings,
-    angle_deg,
-)
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.measures.recall import PatchTruth
@@ -44,19 +34,19 @@ _GAP = 0.03
 
 
 def run(
-    one: OneSet,
+    one: dense_pairs.OneSet,
     *,
     pair: Annotated[int, "Number of the pair, from 0."] = 0,
-    backbone: Backbone = PAPER_BACKBONE,
-    layer: Layer = None,
-    debias: Debias = None,
+    backbone: dense_pairs.Backbone = dense_pairs.PAPER_BACKBONE,
+    layer: dense_pairs.Layer = None,
+    debias: dense_pairs.Debias = None,
     k: Annotated[int, "Candidates of a patch."] = 5,
     tau: Annotated[float, "With depth: distance in cm below which a match is true."] = 5.0,
     tau_px: Annotated[
         float, "Without depth: distance in pixels from the true epipolar lines."
     ] = 4.0,
     lines: Annotated[int, "Matches to draw."] = 8,
-    settings: PatchSettings | None = None,
+    settings: dense_pairs.PatchSettings | None = None,
 ) -> dict[str, Any]:
     """Draw true matches that are not nearest neighbours, and the wrong ones that are.
 
@@ -67,7 +57,7 @@ def run(
     dataset, chosen = one.dataset, one.pair(pair)
     if chosen.rot0 or chosen.rot1:
         raise ValueError(f"pair must be upright, got {chosen.rot0} and {chosen.rot1} quarter turns")
-    source = (settings or PatchSettings()).one_layer(backbone, layer, debias)
+    source = (settings or dense_pairs.PatchSettings()).one_layer(backbone, layer, debias)
     images = [load_image(path) for path in (chosen.path0, chosen.path1)]
     sizes = (dataset.longest0, dataset.longest1)
     (block,), (rank,) = source.layers, source.ranks
@@ -86,14 +76,14 @@ def run(
     found = _kept(rows, judge, k)
     return {
         "differs_from_paper": [
-            *unequal("backbone", source.backbone.name, PAPER_BACKBONE),
-            *unequal("layer", block, PAPER_LAYER),
-            *unequal("debias", rank, PAPER_RANK),
+            *unequal("backbone", source.backbone.name, dense_pairs.PAPER_BACKBONE),
+            *unequal("layer", block, dense_pairs.PAPER_LAYER),
+            *unequal("debias", rank, dense_pairs.PAPER_RANK),
             *unequal("k", k, PAPER.association.k),
             "a pair of your choice",
         ],
         "title": f"{dataset.title}, {chosen.name0} and {chosen.name1}, "
-        f"{angle_deg(chosen):.0f}° apart",
+        f"{dense_pairs.angle_deg(chosen):.0f}° apart",
         "backbone": source.backbone.name,
         "layer": block,
         "rank": rank,

@@ -143,7 +143,9 @@ def graph_recall(truth: PatchTruth, edges: ArrayLike, rank: ArrayLike, k: int) -
     counts = (len(truth.points0), len(truth.points1))
     for side in (0, 1):
         if np.any((pairs[:, side] < 0) | (pairs[:, side] >= counts[side])):
-            raise ValueError(f"edges must hold indices of patches, got one beyond {counts[side] - 1}")
+            raise ValueError(
+                f"edges must hold indices of patches, got one beyond {counts[side] - 1}"
+            )
     distance = truth.distances(pairs)
     steps = np.arange(1, most + 1)
     recall = np.empty((2, len(truth.taus_cm), most))

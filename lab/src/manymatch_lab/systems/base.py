@@ -33,8 +33,8 @@ from manymatch.io.pairs import Pair
 from manymatch.matcher.cameras import resolve_camera
 from manymatch_lab.checks import FloatArray, float_array, read_only, refusal
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.inputs import GraphReader, about_pair
+from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 _PIXELS = "an (M, 2) array of pixels"
 

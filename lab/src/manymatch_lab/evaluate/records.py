@@ -1,0 +1,139 @@
+"""Records of the pairs of a set, kept as the parts of a run, so that a stopped run continues."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from manymatch.batch.parts import (
+    Outcome,
+    Run,
+    RunProgress,
+    cut,
+    open_run,
+    read_run,
+    run_blocks,
+    stop_point,
+)
+
+#: What is known of one pair, in JSON types, with its "index".
+Record: TypeAlias = dict[str, Any]
+
+# Pairs of a part.
+_BLOCK = 4
+# A part that is not complete is written after this time, so that a killed process loses little.
+_SECONDS = 10.0
+
+
+class Records:
+    """The records in a folder, by the index of their pair.
+
+    A part holds the pairs of one block that are finished, maybe not all of them. The header says
+    what decides the records; a folder with another header is refused.
+    """
+
+    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._run = open_run(folder, header, ())
+        reader = Run(folder, header, None)
+        self.by_index = {record["index"]: record for record in reader.rows()}
+        for note in reader.notes:
+            warnings.warn(f"{str(folder)!r}: {note}", stacklevel=2)
+
+    def write(self, block: int) -> None:
+        """Write the part of a block."""
+        items = range(_BLOCK * block, _BLOCK * (block + 1))
+        self._run.write(block, [self.by_index[i] for i in items if i in self.by_index])
+
+    def first(self, total: int) -> list[Record]:
+        """Return the records of the first pairs, in the order of the pairs."""
+        return [self.by_index[index] for index in sorted(self.by_index) if index < total]
+
+
+def read_records(folder: Path) -> tuple[dict[str, Any], list[Record]] | None:
+    """Read the header and the records of a folder; None if it has no run."""
+    header = read_run(folder)
+    if header is None:
+        return None
+    header.pop("format", None)
+    records = Run(folder, header, None).rows()
+    return header, sorted(records, key=lambda record: record["index"])
+
+
+def run_pairs(
+    kept: Mapping[str, Records],
+    total: int,
+    work: Callable[[int, list[str]], Mapping[str, Record]],
+    *,
+    order: Iterable[int] | None = None,
+    repeat: Callable[[Record], bool] = lambda _: False,
+    category: Callable[[Record], str] = lambda _: "finished",
+    workers: int = 1,
+    progress: Callable[[RunProgress], object] | None = None,
+    label: str = "",
+) -> Outcome:
+    """Make the records of the first `total` pairs that are missing or to be repeated.
+
+    Parameters
+    ----------
+    kept : mapping of str to Records
+        One for each configuration, by its name.
+    work : callable
+        Takes the index of a pair and the names of the configurations that miss it, and returns
+        their records.
+    order : iterable of int, optional
+        Order in which pairs are best worked on.
+    repeat : callable
+        Whether a pair is to be run again, from its record.
+    category : callable
+        How progress counts a pair, from its record of the first configuration.
+    """
+    missing: dict[int, list[str]] = {}
+    for name, records in kept.items():
+        for index in range(total):
+            record = records.by_index.get(index)
+            if record is None or repeat(record):
+                missing.setdefault(index, []).append(name)
+    items: dict[int, list[int]] = {}
+    for index in range(total) if order is None else order:
+        if index in missing:
+            items.setdefault(index // _BLOCK, []).append(index)
+    blocks = list(items)
+    # Only its sizes are used: how many pairs are left in each block.
+    plan = Run(Path(), {}, [cut(items[block], _BLOCK)[0] for block in blocks])
+
+    def do_block(place: int) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        changed: set[str] = set()
+        written = time.monotonic()
+        try:
+            for index in items[blocks[place]]:
+                stop_point()
+                made = work(index, missing[index])
+                for name, record in made.items():
+                    kept[name].by_index[index] = record
+                changed |= made.keys()
+                counts[category(next(iter(made.values())))] += 1
+                if time.monotonic() - written > _SECONDS:
+                    for name in changed:
+                        kept[name].write(blocks[place])
+                    written = time.monotonic()
+        finally:
+            # Also after Ctrl-C or an error: pairs that are finished are kept.
+            for name in changed:
+                kept[name].write(blocks[place])
+        return counts
+
+    return run_blocks(
+        plan,
+        range(len(blocks)),
+        do_block,
+        workers=workers,
+        progress=progress,
+        earlier=total - len(missing),
+        label=label,
+    )
