@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from manymatch.batch.runner import RunInterrupted
+from manymatch.batch.parts import RunInterrupted
 from manymatch.geometry.pose_error import pose_auc
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab import pose_runs
@@ -21,8 +21,8 @@ from manymatch_lab.command import app, command_of
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report
 from manymatch_lab.evaluate import run as run_module
-from manymatch_lab.evaluate.run import RunResult
 from manymatch_lab.evaluate.inputs import ImageGraphs
+from manymatch_lab.evaluate.run import RunResult
 from tests.support.synthetic_trees import make_navi_objects
 
 # What makes a run of an experiment quick, and another configuration of it.
@@ -193,13 +193,10 @@ def test_ctrl_c_and_on(tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
-    def journal():
-        return next(tmp_path.glob("runs/*/*/K2/journal.jsonl"), None)
-
     try:
         # The limit only keeps a broken build from waiting here for ever.
         for _ in range(1200):
-            if journal() is not None and journal().read_bytes().count(b"\n") > 1:
+            if any(tmp_path.glob("runs/*/*/K2/parts/*.parquet")):
                 break
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
@@ -208,7 +205,7 @@ def test_ctrl_c_and_on(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 130, (output, errors)
-    done = len(RunResult.load(journal().parent))
+    done = len(RunResult.load(next(tmp_path.glob("runs/*/*/K2"))))
     assert 1 <= done < 100
     result = invoke(*arguments, "--limit", done + 1)
     assert result.exit_code == 0, result.output

@@ -14,8 +14,8 @@ from manymatch_lab.dense_pairs import (
     Choice,
     OneSet,
     PairCurves,
-    PatchSettings,
     PatchExtractor,
+    PatchSettings,
     angle_deg,
     bin_of,
     by_bin,
@@ -109,9 +109,9 @@ def test_a_run_goes_on_and_refuses_another_configuration(tmp_path: Path) -> None
     before = len(asked)
     assert np.isnan(found[0].curves[1, 0].recall[1, 0])
     assert len(pair_curves(dataset, tmp_path, {"k": 1}, curves_of, limit=2)) == 2
-    with pytest.raises(ValueError, match="k was 1 and is 2 now"):
+    with pytest.raises(ValueError, match="k 1, and k is 2 now"):
         pair_curves(dataset, tmp_path, {"k": 2}, curves_of)
-    with pytest.raises(ValueError, match="the pairs was another one"):
+    with pytest.raises(ValueError, match="a different pair list"):
         pair_curves(a_set(1, 2, 4), tmp_path, {"k": 1}, curves_of)
     assert len(asked) == before
 
@@ -171,4 +171,6 @@ def test_partly_padded_patches_are_left_out_but_seen_by_the_probe(tmp_path: Path
     header = source.header()
     assert (header["precision"], header["resize"], header["probe"]) == ("float32", "paper", "noise")
     with pytest.raises(ValueError, match="precision must be one of"):
-        PatchExtractor(Choice("efficientnet-lite0"), PatchSettings(weights="random", precision="half"))
+        PatchExtractor(
+            Choice("efficientnet-lite0"), PatchSettings(weights="random", precision="half")
+        )

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from manymatch.associate.candidates import Association
-from manymatch.batch.runner import RunInterrupted
+from manymatch.batch.parts import RunInterrupted
 from manymatch.options import Options
 from manymatch_lab.datasets.synthetic import CONFIGS, EASY, make_scene
+from manymatch_lab.evaluate.inputs import SyntheticGraphs
 from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from manymatch_lab.evaluate.run import RunConfig
-from manymatch_lab.evaluate.inputs import SyntheticGraphs
 from manymatch_lab.match_runs import epipolar_distance, known_truth, run_matches
 from tests.oracles.geometry import in_front, sampson_squared
 from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator
@@ -95,7 +95,7 @@ def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
     # The first pairs stay the first pairs, whatever is in the folder.
     part = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, limit=2)
     np.testing.assert_array_equal(part.distance_px, first.distance_px)
-    with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2"):
+    with pytest.raises(ValueError, match=r"config.seeds 1, and config.seeds is 2 now"):
         run_matches(TrueEdgesGraphs(4), quick_config(2), tmp_path)
 
 

@@ -1,15 +1,14 @@
-"""What is no regular file is refused at once: a FIFO blocks whoever opens it."""
+"""Special files are refused at once: opening a FIFO would block."""
 
 import os
 
 import pytest
 
-from manymatch_lab.datasets import _lists
-from manymatch_lab.experiments import q2_scores
+from manymatch_lab.datasets.loading import list_note
 
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a device"])
-def test_what_may_never_end_is_refused(tmp_path, kind):
+def test_special_files_are_refused(tmp_path, kind):
     path = tmp_path / "a.txt"
     if kind == "a FIFO":
         os.mkfifo(path)
@@ -18,6 +17,4 @@ def test_what_may_never_end_is_refused(tmp_path, kind):
     with pytest.raises(
         ValueError, match=f"^path must be a list of pairs, got .* \\(it is {kind}\\)$"
     ):
-        _lists.source(1, path, "")
-    # Times that are kept from an earlier run are measured again where they cannot be read.
-    assert q2_scores._kept(path) is None
+        list_note(1, path, "")

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import manymatch
-from manymatch.batch.journal import Journal
-from manymatch.batch.runner import Run, num_pairs
+from manymatch.batch.parts import deliver, num_pairs
 from manymatch.cli.flags import Limit, Root
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import (
@@ -45,6 +44,7 @@ from manymatch_lab.checks import FloatArray, integer, refusal
 from manymatch_lab.checks import choice as checked_choice
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import open_datasets
+from manymatch_lab.evaluate.records import Records, run_pairs
 from manymatch_lab.flags import whole_numbers
 from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
 from manymatch_lab.pose_runs import RunSets
@@ -438,7 +438,7 @@ def pair_curves(
     identity = {
         "manymatch": manymatch.__version__,
         "set": dataset.name,
-        "pairs_hash": _hash(dataset),
+        "pair_list_hash": _hash(dataset),
         **header,
     }
 
@@ -453,17 +453,15 @@ def pair_curves(
         }
         return {"curves": record}
 
-    with Journal(folder, identity) as journal:
-        run = Run({"curves": journal}, total, label=label)
-        run.execute(work, progress=progress)
-        found = []
-        for record in journal.records():
-            if record["index"] < total:
-                curves = dict(_read(entry) for entry in record["curves"])
-                found.append(PairCurves(record["scene"], record["angle_deg"], curves))
-                if notes is not None:
-                    notes.update(dict.fromkeys(record["notes"]))
-        return run.deliver(found)
+    kept = Records(folder, identity)
+    outcome = run_pairs({"curves": kept}, total, work, progress=progress, label=label)
+    found = []
+    for record in kept.first(total):
+        curves = dict(_read(entry) for entry in record["curves"])
+        found.append(PairCurves(record["scene"], record["angle_deg"], curves))
+        if notes is not None:
+            notes.update(dict.fromkeys(record["notes"]))
+    return deliver(found, outcome, len(found), total)
 
 
 def by_bin(pairs: Sequence[PairCurves], bounds: Sequence[float]) -> dict[str, Any]:

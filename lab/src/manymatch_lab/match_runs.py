@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from manymatch import _core
-from manymatch.batch.journal import Journal
-from manymatch.batch.runner import Run, RunProgress, error_sentence, num_pairs, num_workers
+from manymatch.batch.parts import RunProgress, deliver, error_sentence, num_pairs, num_workers
 from manymatch.batch.tables import Reason, count_reasons
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.geometry.pose_error import pose_error_deg
@@ -24,9 +22,12 @@ from manymatch_lab.checks import (
 )
 from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch_lab.evaluate.records import Records, run_pairs
 from manymatch_lab.evaluate.run import RunConfig, run_header
 
-# What a journal keeps: far below anything that is looked at, and a third of the characters.
+# As in the estimator: least depth in baselines, and least squared slope of an epipolar line.
+_MIN_DEPTH, _MIN_SLOPE = 0.01, 2.2e-16
+# Digits that are kept: far below anything that is looked at.
 _PROBABILITY_DIGITS = 6
 _PIXEL_DIGITS = 4
 
@@ -93,20 +94,19 @@ def run_matches(
     count = num_workers(workers)
     threads = 1 if count > 1 else 0
     header = {**run_header(source, config), "kept": "matches"}
-    with Journal(folder, header) as journal:
-        run = Run(
-            {"matches": journal},
-            total,
-            repeat=lambda record: retry_errors and "error" in record,
-            label=f"{source.representation}, {source.title}",
-        )
-        run.execute(
-            lambda index, _: {"matches": _work(source, config, index, threads)},
-            workers=count,
-            order=source.order,
-            progress=progress,
-        )
-        return run.deliver(_collected([r for r in journal.records() if r["index"] < total]))
+    kept = Records(folder, header)
+    outcome = run_pairs(
+        {"matches": kept},
+        total,
+        lambda index, _: {"matches": _work(source, config, index, threads)},
+        order=source.order(),
+        repeat=lambda record: retry_errors and "error" in record,
+        workers=count,
+        progress=progress,
+        label=f"{source.representation}, {source.title}",
+    )
+    records = kept.first(total)
+    return deliver(_collected(records), outcome, len(records), total)
 
 
 def _work(source: GraphReader, config: RunConfig, index: int, threads: int) -> dict[str, Any]:
@@ -207,13 +207,27 @@ def epipolar_distance(posed: PosedGraph, matches: ArrayLike) -> FloatArray:
     pairs = _matches(posed, matches)
     if not len(pairs):
         return np.zeros(0)
-    x0 = posed.camera0.unproject(posed.graph.points0[pairs[:, 0]])
-    x1 = posed.camera1.unproject(posed.graph.points1[pairs[:, 1]])
+    x0, x1 = (
+        np.column_stack([camera.unproject(points[ends]), np.ones(len(ends))])
+        for camera, points, ends in (
+            (posed.camera0, posed.graph.points0, pairs[:, 0]),
+            (posed.camera1, posed.graph.points1, pairs[:, 1]),
+        )
+    )
     pose = posed.pose
-    squared, in_front = _core.sampson(x0, x1, pose.R, pose.t)
-    pixel = 0.5 * (1.0 / posed.camera0.focal + 1.0 / posed.camera1.focal) * posed.pixels
-    # The distance of a point at an epipole is not defined.
-    return np.where(in_front & np.isfinite(squared), np.sqrt(squared) / pixel, np.inf)
+    with np.errstate(all="ignore"):
+        lines1, lines0 = x0 @ pose.essential().T, x1 @ pose.essential()
+        slope = np.square(lines0[:, :2]).sum(axis=1) + np.square(lines1[:, :2]).sum(axis=1)
+        squared = np.square((x1 * lines1).sum(axis=1)) / slope
+        # Depths along unit rays, in baselines, times the squared sine of the angle between them.
+        b0, b1 = ((x / np.linalg.norm(x, axis=1, keepdims=True)) for x in (x0 @ pose.R.T, x1))
+        cosine, p, s = -(b0 * b1).sum(axis=1), -b0 @ pose.t, b1 @ pose.t
+        floor = _MIN_DEPTH * (1.0 - cosine**2)
+        in_front = (p - cosine * s > floor) & (s - cosine * p > floor)
+        pixel = 0.5 * (1.0 / posed.camera0.focal + 1.0 / posed.camera1.focal) * posed.pixels
+        # The distance of a point at an epipole is not defined.
+        defined = in_front & (slope > _MIN_SLOPE) & np.isfinite(squared)
+        return np.where(defined, np.sqrt(squared) / pixel, np.inf)
 
 
 def _matches(posed: PosedGraph, matches: ArrayLike) -> IndexArray:

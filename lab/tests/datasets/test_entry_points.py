@@ -30,7 +30,12 @@ def install(monkeypatch):
 
     def install(*values):
         points = [metadata.EntryPoint("sets", value, "manymatch.datasets") for value in values]
-        monkeypatch.setattr(registry.metadata, "entry_points", lambda **_: points)
+        real = metadata.entry_points
+        monkeypatch.setattr(
+            registry.metadata,
+            "entry_points",
+            lambda **given: points if given["group"] == "manymatch.datasets" else real(**given),
+        )
         registry._found.cache_clear()
 
     yield install
@@ -39,7 +44,7 @@ def install(monkeypatch):
 
 def test_sets_of_an_installed_package(install, tmp_path):
     install(f"{__name__}:INFOS")
-    assert datasets.names() == ["shelf", "folder"]
+    assert datasets.names()[-2:] == ["shelf", "folder"]
     assert datasets.info("shelf") is SHELF
     assert datasets.load("shelf", "x", seed=3).notes == ("x {'seed': 3}",)
     assert datasets.check("shelf", "x") == "nothing is in x"
@@ -61,11 +66,11 @@ def test_sets_of_an_installed_package(install, tmp_path):
 )
 def test_a_broken_package_is_one_sentence_and_no_obstacle(install, tmp_path, value, reason):
     install(value, f"{__name__}:INFOS")
-    assert datasets.names() == ["shelf", "folder"]
+    assert datasets.names()[-2:] == ["shelf", "folder"]
     (fault,) = registry.faults()
     assert fault.startswith(f"the data sets of the package {value} cannot be used")
     with pytest.raises(
-        ValueError, match=rf"^name must be one of shelf, folder, got 'x'; .*{reason}"
+        ValueError, match=rf"^name must be one of .*, shelf, folder, got 'x'; .*{reason}"
     ):
         datasets.load("x")
     assert fault in one_sentence(run("datasets", "x"))

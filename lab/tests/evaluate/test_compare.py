@@ -8,10 +8,10 @@ import pytest
 
 from manymatch import Options
 from manymatch.associate.candidates import Association
-from manymatch_lab.evaluate.compare import SetComparison, compare_runs
-from manymatch_lab.evaluate.run import RunConfig, run_set, run_sets
+from manymatch_lab.evaluate.compare import SetComparison, compare_runs, comparison_table
+from manymatch_lab.evaluate.records import Records
+from manymatch_lab.evaluate.run import RunConfig, RunResult, run_set, run_sets
 from manymatch_lab.evaluate.statistics import paired_difference
-from manymatch_lab.evaluate.compare import comparison_table
 from tests.support.synthetic_runs import SmallGraphs
 
 QUICK = RunConfig(
@@ -101,8 +101,9 @@ def test_a_pair_that_one_run_could_not_read_is_compared(tmp_path):
     assert (len(one.names), one.left_out) == (3, 0)
     assert one.second[:, 1].tolist() == [180.0, 180.0]
     # Other names are another list.
-    path = tmp_path / "b" / "journal.jsonl"
-    path.write_text(path.read_text().replace('"2a"', '"other"'))
+    kept = Records(tmp_path / "b", RunResult.load(tmp_path / "b").header)
+    kept.by_index[2]["name0"] = "other"
+    kept.write(0)
     (one,) = compare_runs(tmp_path / "a", tmp_path / "b").sets
     assert (len(one.names), one.left_out) == (2, 2)
 

@@ -13,7 +13,6 @@ from manymatch.options import Options
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch_lab.evaluate.estimators import trial
-from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from manymatch_lab.evaluate.inputs import (
     NUM_SCENES,
     FileGraphs,
@@ -21,6 +20,7 @@ from manymatch_lab.evaluate.inputs import (
     SyntheticGraphs,
     open_graphs,
 )
+from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from tests.support.synthetic_runs import SmallGraphs
 from tests.support.synthetic_trees import words, write_image
 from tests.support.synthetic_views import image_pair

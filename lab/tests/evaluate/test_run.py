@@ -8,7 +8,7 @@ import pytest
 
 from manymatch import Camera, Options, estimate_relative_pose, pose_error_deg, score_pose
 from manymatch.associate.candidates import Association
-from manymatch.batch.runner import RunInterrupted
+from manymatch.batch.parts import RunInterrupted
 from manymatch_lab.evaluate.run import COLUMNS, RunConfig, RunResult, run_set, run_sets
 from tests.support.synthetic_runs import SmallGraphs
 
@@ -89,54 +89,25 @@ def test_a_new_configuration_beside_an_old_one_computes_only_itself(tmp_path):
     run_set(SmallGraphs(2), {"a": CONFIG}, tmp_path)
     both = {"a": CONFIG, "b": replace(CONFIG, estimator="mcm")}
     results = run_set(SmallGraphs(2), both, tmp_path)
-    lines = (tmp_path / "a" / "journal.jsonl").read_text().splitlines()
-    assert len(lines) == 3
+    assert len(results["a"]) == 2
     assert len(results["b"]) == 2
 
 
-def test_a_torn_last_line_is_dropped_and_computed_again(tmp_path):
-    whole = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)["a"]
-    path = tmp_path / "a" / "journal.jsonl"
+def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path):
+    whole = run_set(SmallGraphs(6), {"a": CONFIG}, tmp_path)["a"]
+    path = tmp_path / "a" / "parts" / "000001.parquet"
     path.write_bytes(path.read_bytes()[:-25])
-    source = SmallGraphs(3)
-    again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
-    assert len(source.asked) == 1
+    source = SmallGraphs(6)
+    with pytest.warns(UserWarning, match="000001.damaged"):
+        again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    assert sorted(source.asked) == [4, 5]
     assert without_seconds(again) == without_seconds(whole)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda record: record.pop("trials"),
-        lambda record: record["trials"].pop(),
-        lambda record: record.update(trials=[1, 2]),
-        lambda record: record["trials"][0].pop("error_deg"),
-        lambda record: record["trials"][0].update(error_deg="5"),
-        lambda record: record["trials"][0].update(num_inliers=-1),
-        lambda record: record.update(num_edges=[1]),
-        lambda record: record.update(name0=None),
-    ],
-)
-def test_a_damaged_record_is_computed_again(tmp_path, damage):
-    run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)
-    expected = without_seconds(RunResult.load(tmp_path / "a"))
-    path = tmp_path / "a" / "journal.jsonl"
-    lines = path.read_text().splitlines()
-    record = json.loads(lines[2])
-    damage(record)
-    lines[2] = json.dumps(record)
-    path.write_text("\n".join([*lines, ""]))
-    with pytest.raises(ValueError, match=r"must be|is no"):
-        RunResult.load(tmp_path / "a")
-    with pytest.warns(UserWarning, match=r"\(number 3\) was damaged"):
-        result = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)["a"]
-    assert without_seconds(result) == expected
 
 
 @pytest.mark.parametrize(
     ("source", "config", "part"),
     [
-        (SmallGraphs(2), replace(CONFIG, seeds=3), "config.seeds was 2 and is 3"),
+        (SmallGraphs(2), replace(CONFIG, seeds=3), "config.seeds 2, and config.seeds is 3 now"),
         (
             SmallGraphs(2),
             replace(CONFIG, options=Options(max_iterations=60, min_iterations=50)),
@@ -282,14 +253,17 @@ def test_several_sets(tmp_path):
     sources = [SmallGraphs(1), SmallGraphs(2, name="other")]
     found = run_sets(sources, {"a": CONFIG}, tmp_path)
     assert [len(found[key]["a"]) for key in found] == [1, 2]
-    assert (tmp_path / "synthetic" / "other" / "a" / "journal.jsonl").is_file()
+    assert (tmp_path / "synthetic" / "other" / "a" / "run.json").is_file()
 
 
 def test_a_folder_of_another_run_is_refused_before_any_set_is_begun(tmp_path):
     run_sets([SmallGraphs(1, name="last")], {"a": CONFIG}, tmp_path)
     first = SmallGraphs(2)
     other = {"a": replace(CONFIG, seeds=1)}
-    with pytest.raises(ValueError, match=r"last/a', where config\.seeds was 2 and is 1 now"):
+    with pytest.raises(
+        ValueError,
+        match=r"last/a': the folder holds results with config\.seeds 2, and config\.seeds is 1 now",
+    ):
         run_sets([first, SmallGraphs(1, name="last")], other, tmp_path)
     assert first.asked == []
     assert not (tmp_path / "synthetic" / "small").exists()
@@ -314,7 +288,7 @@ def test_parts_that_are_left_out_make_another_run(tmp_path):
     part = replace(config, options=QUICK.replace(disable=("ranks",)))
     assert part.to_dict()["options"]["disable"] == ["ranks"]
     run_set(SmallGraphs(1), {"a": config}, tmp_path)
-    with pytest.raises(ValueError, match=r"options\.disable was \[\] and is \[\"ranks\"\] now"):
+    with pytest.raises(ValueError, match=r"options\.disable is \[\"ranks\"\] now"):
         run_set(SmallGraphs(1), {"a": part}, tmp_path)
 
 
@@ -335,10 +309,10 @@ def test_bad_settings_are_one_sentence(settings, sentence):
 
 
 def test_a_folder_without_a_run_is_one_sentence(tmp_path):
-    with pytest.raises(ValueError, match="run must be the folder of a finished run"):
+    with pytest.raises(ValueError, match="run must be the folder of an evaluation"):
         RunResult.load(tmp_path)
-    (tmp_path / "journal.jsonl").write_text("{}\n")
-    with pytest.raises(ValueError, match="its first line is no header"):
+    (tmp_path / "run.json").write_text("{}\n")
+    with pytest.raises(ValueError, match="there is no format"):
         RunResult.load(tmp_path)
 
 

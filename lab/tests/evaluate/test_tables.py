@@ -8,8 +8,8 @@ from rich.console import Console
 from manymatch import Options
 from manymatch_lab.evaluate.estimators import _threshold_px
 from manymatch_lab.evaluate.run import RunResult
-from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.evaluate.run_tables import budget_text, run_table
+from manymatch_lab.evaluate.tables import Table
 
 
 def test_every_special_character_of_latex_is_escaped():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from manymatch.batch.journal import NAME
+from manymatch.batch.parts import RUN
 from manymatch.io.files import local_path
 from manymatch_lab.checks import FloatArray, choice, count
 from manymatch_lab.evaluate.run import RunResult
@@ -186,7 +186,7 @@ def _runs(
 ) -> dict[str, RunResult]:
     """Find the runs at or below a folder, by set."""
     place = local_path(folder, name)
-    folders = [path.parent for path in sorted(place.rglob(NAME))] if place.is_dir() else []
+    folders = [path.parent for path in sorted(place.rglob(RUN))] if place.is_dir() else []
     if not folders:
         raise ValueError(f"{name} must be the folder of a run, got {str(place)!r}")
     if method is not None:

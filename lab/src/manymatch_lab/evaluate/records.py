@@ -99,7 +99,7 @@ def run_pairs(
             if record is None or repeat(record):
                 missing.setdefault(index, []).append(name)
     items: dict[int, list[int]] = {}
-    for index in range(total) if order is None else order:
+    for index in range(total) if order is None else map(int, order):
         if index in missing:
             items.setdefault(index // _BLOCK, []).append(index)
     blocks = list(items)

@@ -187,7 +187,7 @@ class RunResult:
         place = local_path(folder, "run")
         found = read_records(place)
         if found is None or "source" not in found[0]:
-            raise refusal("run", "the folder of an evaluation", str(place))
+            raise ValueError(f"run must be the folder of an evaluation, got {str(place)!r}")
         header, records = found
         return cls(place, header, [r for r in records if limit is None or r["index"] < limit])
 

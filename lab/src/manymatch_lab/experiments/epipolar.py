@@ -16,7 +16,7 @@ import numpy as np
 
 from manymatch import __version__
 from manymatch.associate.candidates import candidates
-from manymatch.batch.runner import RunProgress, num_pairs
+from manymatch.batch.parts import RunProgress, num_pairs
 from manymatch.estimate.relative_pose import score_pose
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph

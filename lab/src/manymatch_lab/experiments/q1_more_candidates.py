@@ -177,8 +177,8 @@ def _ordering(measured: dict[str, Any], ks: list[int]) -> list[str]:
     sentences = [
         cells.signs_text(f"K = {ks[-1]} is above K = {ks[0]}", cells.sign_counts(last)),
         f"At all three thresholds it is above on {len(improved)} of {count} sets"
-        f"{f' and below on {cells.listed(worse)}' if worse else ''}; the paper: above on five of six, "
-        "with a decline from K = 3 to 5 on MegaDepth.",
+        f"{f' and below on {cells.listed(worse)}' if worse else ''}; the paper: above on five of "
+        "six, with a decline from K = 3 to 5 on MegaDepth.",
         f"Best K by AUC@{THRESHOLDS[-1]}°: {cells.listed(best)}.",
     ]
     return sentences if len(ks) > 1 else []

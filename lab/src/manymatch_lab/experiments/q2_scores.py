@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch import _core
 from manymatch.associate.candidates import Association
 from manymatch.cli.flags import Seeds
-from manymatch.estimate.prepare import PreparedPair
-from manymatch.estimate.relative_pose import prepare
-from manymatch.io.files import read_bytes, write_whole
+from manymatch.estimate.scorer_times import scorer_times
+from manymatch.io.files import read_bytes, write_text
 from manymatch.options import Options, num_threads
 from manymatch_lab import style
 from manymatch_lab.cells import (
@@ -36,9 +34,7 @@ from manymatch_lab.cells import (
     triplet,
     with_intervals,
 )
-from manymatch_lab.checks import FloatArray
 from manymatch_lab.evaluate.inputs import GraphReader
-from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text
@@ -59,8 +55,6 @@ TITLES = {"cm": "CM", "hcm": "HCM", "mcm": "MCM", "hcm-mcm": "HCM→MCM"}
 # CM is PoseLib's, as in the paper.
 _ESTIMATORS = {**{name: name for name in TITLES}, "cm": "poselib"}
 _OTHERS = ("cm", "hcm", "mcm")
-# Minimal samples a graph, of which each gives up to ten hypotheses, and rounds over all of them.
-_SAMPLES, _REPEATS = 400, 5
 
 
 def run(
@@ -84,7 +78,7 @@ def run(
 
     def of_set(source: GraphReader, results: Mapping[str, RunResult]) -> dict[str, Any]:
         count = len(results["hcm-mcm"])
-        times = scorer_times(
+        times = mean_times(
             source, association, options, count, timed_pairs, sets.run_folder(source)
         )
         return {**_measured(results), "us": times}
@@ -320,7 +314,7 @@ def _faster(measured: dict[str, Any]) -> str:
     )
 
 
-def scorer_times(
+def mean_times(
     source: GraphReader,
     association: Association,
     options: Options,
@@ -344,68 +338,24 @@ def scorer_times(
         "pairs": chosen,
     }
     path = folder / "scorers.json"
-    kept = _kept(path)
-    # A round trip through JSON, as keys of mappings and tuples change on it.
-    if kept is not None and kept["key"] == json.loads(json.dumps(key)):
-        return kept["times"] or None
-    measured = [pair for i in chosen if (pair := _time_pair(source[i], association, options))]
-    times = (
-        {
-            "hcm": float(np.mean([hcm for hcm, _ in measured])),
-            "mcm": float(np.mean([mcm for _, mcm in measured])),
-            "pairs": len(measured),
-        }
-        if measured
-        else None
-    )
-    text = json.dumps({"key": key, "times": times}, indent=1)
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        kept = json.loads(read_bytes(path, "a JSON file", "text_mb"))
+        # A round trip through JSON turns tuples into lists.
+        if kept["key"] == json.loads(json.dumps(key)):
+            return kept["times"]
+    measured = []
+    for posed in (source[index] for index in chosen):
+        graph = association.apply(posed.graph, **posed.sizes)
+        scaled = options.with_pixels(posed.pixels)
+        if found := scorer_times(graph, posed.camera0, posed.camera1, scaled):
+            measured.append(found)
+    times: dict[str, float] | None = None
+    if measured:
+        times = {name: 1e6 * float(np.mean([m[name] for m in measured])) for name in ("hcm", "mcm")}
+        times["pairs"] = len(measured)
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_text(path, json.dumps({"key": key, "times": times}, indent=1))
     return times
-
-
-def _time_pair(
-    posed: PosedGraph, association: Association, options: Options
-) -> tuple[float, float] | None:
-    """Microseconds of both scorers on one pair; None without a hypothesis."""
-    graph = association.apply(posed.graph, **posed.sizes).compact()[0]
-    scaled = options.with_pixels(posed.pixels)
-    pair = prepare(graph, posed.camera0, posed.camera1, scaled)
-    rows = _core.sample(pair.edges, None, 0, _SAMPLES, uniform_edges=False)
-    ends = pair.edges[rows[(rows >= 0).all(axis=1)]]
-    if len(ends) == 0:
-        return None
-    one = np.ones((len(ends), 5, 1))
-    rays0 = np.concatenate([pair.x0[ends[..., 0]], one], axis=2)
-    rays1 = np.concatenate([pair.x1[ends[..., 1]], one], axis=2)
-    _, R, t = _core.five_point(rays0, rays1)
-    if len(R) == 0:
-        return None
-    return _microseconds(pair, R, t, "hcm"), _microseconds(pair, R, t, "mcm")
-
-
-def _microseconds(pair: PreparedPair, R: FloatArray, t: FloatArray, mechanism: str) -> float:
-    """Microseconds of one evaluation as in the search, the least of some repetitions."""
-    points = (pair.x0, pair.x1, pair.edges, pair.eps)
-    prior = (pair.options.q, pair.options.delta)
-
-    def seconds(count: int) -> float:
-        start = time.perf_counter()
-        _core.screened_scores(*points, *prior, R[:count], t[:count], mechanism)
-        return time.perf_counter() - start
-
-    # The preparation, which a call without poses consists of, is done once in a search.
-    best, preparation = (min(seconds(n) for _ in range(_REPEATS)) for n in (len(R), 0))
-    return 1e6 * max(best - preparation, 0.0) / len(R)
-
-
-def _kept(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(read_bytes(path, "a JSON file", "text_mb"))
-    except ValueError:
-        return None
-    known = isinstance(content, dict) and {"key", "times"} <= content.keys()
-    return content if known else None
 
 
 _MARKERS = ("o", "s", "^")

@@ -22,9 +22,7 @@ import typer
 
 from manymatch import __version__
 from manymatch.associate.candidates import Association
-from manymatch.batch.journal import NAME as JOURNAL
-from manymatch.batch.journal import difference
-from manymatch.batch.runner import num_pairs
+from manymatch.batch.parts import difference, num_pairs, read_run
 from manymatch.batch.tables import write_json
 from manymatch.cli.flags import (
     Cache,
@@ -299,18 +297,17 @@ def _kept(
     folder: Path, task: dict[str, Any], config: RunConfig, total: int
 ) -> tuple[RunResult | None, str]:
     """Read the results that are in a folder, or say why they do not belong here."""
-    if not (folder / JOURNAL).is_file():
+    if read_run(folder) is None:
         return None, ""
     try:
         result = RunResult.load(folder, total)
     except ValueError as error:
         return None, f"its kept results cannot be read: {error}"
-    found = {name: result.header["source"].get(name) for name in task}
-    differing = difference(
-        {**found, "config": result.header["config"]}, _plain({**task, "config": config.to_dict()})
-    )
-    if differing is not None:
-        return None, f"its kept results are of another run, where {differing}"
+    wanted = _plain({**task, "config": config.to_dict()})
+    found = {**result.header["source"], "config": result.header["config"]}
+    for name, value in wanted.items():
+        if differing := difference(found.get(name), value, name):
+            return None, f"its folder holds {differing}"
     if len(result) < total:
         return None, f"its kept results are of {len(result):,} of {count(total, 'pair')} only"
     return result, ""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch import _core
 from manymatch_lab.cells import listed
 from manymatch_lab.checks import real
 from manymatch_lab.evaluate.protocol import PAPER, unequal
@@ -307,7 +306,7 @@ def likelihood(
     return Likelihood(
         exact=exact,
         dominant=dominant,
-        cardinality=_core.cardinality(array, used),
+        cardinality=largest,
         multiplicity=count,
         num_inliers=int(used.sum()),
         hcm=_hcm(array, used, q, delta),
@@ -318,15 +317,12 @@ def _hcm(edges: np.ndarray, inlier: np.ndarray, q: float, delta: float) -> float
     """Sum of log(1 + a_v sum of p over inliers at v) over the vertices v of both sides."""
     if not len(edges):
         return 0.0
-    n0, n1 = (int(n) + 1 for n in edges.max(axis=0))
-    p, *odds = _core.priors(edges, n0, n1, q, delta)
-    kept = np.where(inlier, p, 0.0)
-    return float(
-        sum(
-            np.log1p(a * np.bincount(edges[:, side], weights=kept, minlength=len(a))).sum()
-            for side, a in enumerate(odds)
-        )
-    )
+    p = sum(0.5 * q / np.bincount(ends)[ends] for ends in edges.T)
+    total = 0.0
+    for ends in edges.T:
+        a = 1.0 / ((1.0 - np.bincount(ends, p)) * delta)
+        total += float(np.log1p(a * np.bincount(ends, np.where(inlier, p, 0.0))).sum())
+    return total
 
 
 def configurations(data: dict[str, Any]) -> Figure:
