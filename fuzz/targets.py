@@ -23,7 +23,8 @@ from manymatch.features.tensors import load_state
 from manymatch.io.match_log import PackedMatches, pack_matches, unpack_matches
 from manymatch.io.match_parquet import KEYPOINTS_PARQUET, ParquetMatchWriter
 from manymatch.io.pairs import read_pairs
-from manymatch_lab.datasets.pickled_arrays import read_pickle, read_pickled_arrays
+from manymatch.io.unpickle import unpickle
+from manymatch_lab.datasets.loading import read_index
 from manymatch_lab.datasets.registry import read_set_file
 
 if TYPE_CHECKING:
@@ -232,8 +233,8 @@ READERS: dict[str, Target] = {
     "read_journal": _file(NAME, lambda path: read_journal(path.parent)),
     "weights_safetensors": _file("a.safetensors", load_state),
     "weights_pth": _file("a.pth", load_state),
-    "pickle": read_pickle,
-    "pickled_index": _file("a.npz", lambda path: read_pickled_arrays(path, "an index", ["a"])),
+    "pickle": unpickle,
+    "pickled_index": _file("a.npz", lambda path: read_index(path, "an index", ["a"])),
 }
 FUNCTIONS: dict[str, Target] = {
     "AssociationGraph": _call(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.tests.datasets.test_pickled_arrays import Call, damaged
+from lab.tests.datasets.test_read_index import Call, damaged
 from manymatch_lab import datasets
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_trees import (

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch.io.files import read_bytes, unreadable
+from manymatch.io.files import read_bytes, read_npz, reading, unreadable
 from manymatch.io.image import open_image
+from manymatch.io.unpickle import unpickle
 from manymatch_lab.checks import FloatArray, float_array
 from manymatch_lab.datasets.dataset import spread
 
@@ -73,3 +74,34 @@ def read_png(path: Path, want: str) -> NDArray[Any]:
     if pixels.ndim != 2 or pixels.dtype.kind not in "biu":
         raise unreadable(path, want, f"its pixels are {pixels.dtype} of shape {pixels.shape}")
     return pixels
+
+
+def read_index(path: object, want: str, names: Sequence[str]) -> dict[str, Any]:
+    """Read named entries of a pickled dictionary, or of an .npz archive with arrays of objects.
+
+    Nothing in the file is run (`manymatch.io.unpickle`). A file that is damaged, lacks an entry,
+    or holds anything but arrays, containers, texts and numbers is a `ValueError`.
+    """
+    data = read_bytes(path, want)
+    if data[:2] == b"PK":
+        return read_npz(data, path, want, names, objects=_objects)
+    with reading(path, want, ValueError):
+        if data[:1] != b"\x80":
+            raise ValueError("it is neither an archive of arrays nor a pickle of protocol 2 to 5")
+        found = unpickle(data)
+        if not isinstance(found, dict):
+            kind = type(found).__name__
+            raise ValueError(f"it holds a {kind} instead of a dictionary")  # noqa: TRY004
+        lacks = next((name for name in names if name not in found), None)
+        if lacks is not None:
+            raise ValueError(f"it lacks the entry {lacks!r}")
+        return {name: found[name] for name in names}
+
+
+def _objects(content: bytes) -> NDArray[Any]:
+    """Read an array of objects of an archive, which is one pickle."""
+    array = unpickle(content)
+    if not isinstance(array, np.ndarray):
+        kind = type(array).__name__
+        raise ValueError(f"it holds a {kind} instead of an array of objects")  # noqa: TRY004
+    return array

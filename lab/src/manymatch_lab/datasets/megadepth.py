@@ -12,7 +12,6 @@ from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.checks import count, integer
 from manymatch_lab.datasets import loading
 from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart
-from manymatch_lab.datasets.pickled_arrays import read_pickled_arrays
 
 _NAME, _TITLE, _NUM_PAIRS = "megadepth1500", "MegaDepth-1500", 1491
 _GET = (
@@ -119,7 +118,7 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
     Where the images are is not known yet; their paths are those of the file.
     """
     names = ("image_paths", "intrinsics", "poses", "pair_infos")
-    info = read_pickled_arrays(path, _WANT, names)
+    info = loading.read_index(path, _WANT, names)
     scene = path.name.partition("_")[0]
     pairs: list[Pair] = []
     with reading(path, _WANT, TypeError):

@@ -12,8 +12,7 @@ from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair
 from manymatch_lab.checks import count, float_array, integer
 from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart
-from manymatch_lab.datasets.loading import relative_pose
-from manymatch_lab.datasets.pickled_arrays import read_pickled_arrays
+from manymatch_lab.datasets.loading import read_index, relative_pose
 
 _GET = (
     "METU-VisTIR from https://github.com/OnderT/XoFTR (CC BY-NC-SA 4.0). Its cameras focus by "
@@ -58,7 +57,7 @@ def load(name: str, root: object = None) -> Dataset:
 def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None:
     """Append the pairs of one file."""
     names = ("image_paths", "intrinsics", "distortion_coefs", "poses", "pair_infos")
-    info = read_pickled_arrays(path, _WANT, names)
+    info = read_index(path, _WANT, names)
     with reading(path, _WANT, TypeError):
         count, rows = len(info["image_paths"]), list(info["pair_infos"])
 
