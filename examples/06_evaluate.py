@@ -11,9 +11,9 @@ from manymatch import Options
 from manymatch.associate.candidates import Association
 from manymatch_lab.datasets.synthetic import ORDERING, make_scenes
 from manymatch_lab.evaluate.compare import compare_runs
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.posed_graph import PosedGraph, write_posed_graph
 from manymatch_lab.evaluate.run import RunConfig, run_set
-from manymatch_lab.evaluate.inputs import open_graphs
 
 
 def write_graphs(folder):

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch import MatcherConfig
 from manymatch.associate.candidates import Association
-from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.evaluate.inputs import open_graphs
+from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.evaluate.statistics import macro_difference
 from manymatch_lab.evaluate.tables import Table
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from manymatch.batch.runner import RunProgress
-    from manymatch_lab.evaluate.run import RunConfig, RunResult
     from manymatch_lab.evaluate.inputs import GraphReader
+    from manymatch_lab.evaluate.run import RunConfig, RunResult
 
 OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=20_000)
 

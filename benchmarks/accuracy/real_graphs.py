@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.accuracy import protocol
 from manymatch.associate.candidates import Association
-from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.evaluate.inputs import open_graphs
+from manymatch_lab.evaluate.run import RunConfig
 
 REPRESENTATIONS = ("sift", "superpoint", "effnet", "sam2")
 # The first 1024 edges, unfiltered.

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import manymatch
 from manymatch import Options
 from manymatch.options import num_threads
-from manymatch_lab.evaluate.run import RunConfig, run_set
 from manymatch_lab.evaluate.inputs import open_graphs
+from manymatch_lab.evaluate.run import RunConfig, run_set
 from tests.support.data_folder import data_folder
 
 SETS = ("strecha_fountain_herzjesu", "ngp_fox", "tum_fr3_office")
