@@ -21,8 +21,8 @@ from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
 from manymatch.io.image import load_image
 from manymatch.matcher.config import MatcherConfig
-from manymatch.viz.features import plot_pca
 from manymatch.viz.figure import picture_path
+from manymatch.viz.pca import plot_pca
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray
 
-# Pixels that are sampled at once; coordinates of whole images would take ten times their memory.
-_BAND_PIXELS = 1 << 18
 # The page's images: pixels of the longer edge, and bytes.
 _LONGEST_PX, _IMAGE_BYTES = 1600, 600_000
 # Brightness of image 0 where the other image does not reach.
@@ -56,27 +54,17 @@ def warp(image: NDArray[np.uint8], H: FloatArray, size: tuple[int, int]) -> NDAr
         smaller = np.diag([1.0 / shrink, 1.0 / shrink, 1.0])
         smaller[:2, 2] = 0.5 / shrink - 0.5
         H = smaller @ H
-    rows, columns = image.shape[:2]
-    result = np.zeros((height, width, 4), dtype=np.uint8)
-    x = np.arange(width, dtype=np.float64)
-    step = max(1, _BAND_PIXELS // max(width, 1))
-    for first in range(0, height, step):
-        y = np.arange(first, min(first + step, height), dtype=np.float64)[:, None]
-        w = H[2, 0] * x + H[2, 1] * y + H[2, 2]
-        with np.errstate(all="ignore"):
-            u = (H[0, 0] * x + H[0, 1] * y + H[0, 2]) / w
-            v = (H[1, 0] * x + H[1, 1] * y + H[1, 2]) / w
-            seen = (w > 0.0) & (u >= -0.5) & (u <= columns - 0.5) & (v >= -0.5) & (v <= rows - 0.5)
-        u, v = np.clip(u[seen], 0, columns - 1), np.clip(v[seen], 0, rows - 1)
-        left = np.minimum(u.astype(np.int64), max(columns - 2, 0))
-        top = np.minimum(v.astype(np.int64), max(rows - 2, 0))
-        right, below = np.minimum(left + 1, columns - 1), np.minimum(top + 1, rows - 1)
-        a, b = (u - left)[:, None], (v - top)[:, None]
-        upper = image[top, left] * (1.0 - a) + image[top, right] * a
-        lower = image[below, left] * (1.0 - a) + image[below, right] * a
-        band = result[first : first + len(y)]
-        band[seen, :3] = np.rint(upper * (1.0 - b) + lower * b)
-        band[seen, 3] = 255
+    Image = require_pillow()
+    # Pillow's pixels start at whole numbers, ours have their centres there.
+    centred = np.array([[1.0, 0.0, -0.5], [0.0, 1.0, -0.5], [0.0, 0.0, 1.0]])
+    M = np.linalg.inv(centred) @ H @ centred
+    M = M / M[2, 2] if M[2, 2] else M
+    picture = Image.fromarray(image).convert("RGBA")
+    method, kind = Image.Resampling.BILINEAR, Image.Transform.PERSPECTIVE
+    result = np.array(picture.transform(size, kind, M.ravel()[:8].tolist(), method))
+    # Beyond the horizon, the image would appear a second time.
+    x, y = np.arange(width), np.arange(height)[:, None]
+    result[H[2, 0] * x + H[2, 1] * y + H[2, 2] <= 0.0] = 0
     return result
 
 
@@ -106,24 +94,10 @@ def write_overlay(
 ) -> Path:
     """Write a page that compares image 0 with image 1 warped onto it, in one HTML file.
 
-    Parameters
-    ----------
-    path : path
-        File to write. It appears only when it is complete.
-    images : pair of (h, w, 3) uint8 arrays
-        They are embedded small, whatever their size.
-    H : (3, 3)
-        As `warp` takes it, for whole images.
-    names : pair of str
-        Names of the images.
-    headline, kind : str
-        What is said first, and whether that is "good", "doubt" or "bad".
-    sentences, facts : sequences
-        What is said below it, and rows of a table.
-    matrix : str
-        The matrix as text to copy.
-    command : str, optional
-        The command line that gives the same page again.
+    The images (h, w, 3) are embedded small; `H` is as `warp` takes it, for whole images. The
+    `headline`, of the `kind` "good", "doubt" or "bad", and the `sentences` are said first; `facts`
+    are rows of a table, `matrix` is text to copy, and `command` repeats the page. The file appears
+    only when it is complete.
     """
     target = as_path(path)
     Image = require_pillow()

@@ -82,6 +82,11 @@ class Dots:
     outline: str | None = None
     labels: Sequence[str] = ()
 
+    @property
+    def label_size(self) -> int:
+        """Of the text in pixels."""
+        return round(1.45 * self.radius)
+
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
@@ -206,28 +211,25 @@ def wrapped(
 
     Words that are too long for a line are broken within.
     """
-    measure = functools.partial(text_width, size=size, bold=bold)
     lines, room = [""], width - first
     for word in text.split():
-        rest = word
-        while measure(f"{lines[-1]} {rest}".strip()) > room:
-            if measure(rest) <= width:
-                lines.append("")
-            else:
-                start = f"{lines[-1]} ".lstrip()
-                fit = 0
-                while measure(start + rest[: fit + 1]) <= room:
-                    fit += 1
-                # At least one letter a line, however narrow the page is.
-                fit = max(fit, 0 if lines[-1] else 1)
-                lines[-1] = (start + rest[:fit]).strip()
-                rest = rest[fit:]
-                lines.append("")
+        start = f"{lines[-1]} {word}".strip()
+        if text_width(start, size, bold=bold) <= room:
+            lines[-1] = start
+            continue
+        if text_width(word, size, bold=bold) <= width:
+            lines.append(word)
             room = width
-            if not rest:
-                break
-        lines[-1] = f"{lines[-1]} {rest}".strip()
-    return lines
+            continue
+        lines[-1] = f"{lines[-1]} ".lstrip()
+        for letter in word:
+            # At least one letter a line, even on the narrowest page.
+            fits = text_width(lines[-1] + letter, size, bold=bold) <= room
+            if not fits and (lines[-1] or room < width):
+                lines.append("")
+                room = width
+            lines[-1] += letter
+    return [line.strip() for line in lines]
 
 
 def write_page(page: Page, path: Path) -> Path:
@@ -267,10 +269,6 @@ def as_image(page: Page) -> Any:
     return sheet
 
 
-def _label_size(dots: Dots) -> int:
-    return round(1.45 * dots.radius)
-
-
 def _draw_mark(pen: Any, mark: Lines | Dots) -> None:
     """Draw lines or dots with Pillow on a panel that is `_FINER` times enlarged."""
     if isinstance(mark, Lines):
@@ -286,7 +284,7 @@ def _draw_mark(pen: Any, mark: Lines | Dots) -> None:
         centres = (mark.centres * _FINER).tolist()
         fills = _each(mark.fill, len(centres)).tolist()
         labels = mark.labels or [""] * len(centres)
-        font = _font(_label_size(mark) * _FINER, bold=True) if mark.labels else None
+        font = _font(mark.label_size * _FINER, bold=True) if mark.labels else None
         for (x, y), fill, label in zip(centres, fills, labels, strict=True):
             box = (x - radius, y - radius, x + radius, y + radius)
             pen.ellipse(box, fill=tuple(fill), outline=mark.outline, width=_FINER)
@@ -381,7 +379,7 @@ def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
         axes.text(
             *(x, y, label),
             color=INK,
-            font=font(_label_size(mark), bold=True),
+            font=font(mark.label_size, bold=True),
             ha="center",
             va="center_baseline",
             zorder=order,

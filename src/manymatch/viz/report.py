@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
 
+    #: Name, estimate, and the error of its pose in degrees where the true pose is known.
+    System = tuple[str, RelativePoseEstimate, float | None]
+
 _QUALITIES = (84, 76, 68, 58, 46, 34)
 # What the choice among several poses adds to the height of a frame in a notebook.
 _CHOICE_PX = 96
@@ -47,8 +50,7 @@ _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
 _KINDS = {**dict.fromkeys(words.RELIABLE, "good"), "failed": "bad"}
 # Of any other verdict, and of an error between the two limits.
 _DOUBTFUL = "doubt"
-# The histogram: its size, its margins, bins up to the threshold, thresholds along the axis.
-_CHART = {"width": 380, "height": 190, "left": 32, "right": 14, "top": 24, "bottom": 26}
+# The histogram: its bins up to the threshold, and thresholds along its axis.
 _BINS, _THRESHOLDS = 10, 3
 _CITATION = (
     "Haodong Jiang, Mingzhe Li, Junfeng Wu. Preserve, Then Resolve: Many-to-Many Association and "
@@ -60,9 +62,8 @@ _CITATION = (
 class _Size:
     """How much of a pair is put into a page.
 
-    A photograph has at most so many pixels an edge and, within what JPEG can do, bytes. More
-    candidates cannot be told apart. Alternatives share the number of candidates, since each has
-    residuals and epipolar lines of its own.
+    Of a photograph, pixels along the longer edge and, as far as JPEG allows, bytes; of the graph,
+    candidates, which the alternatives share, since each has residuals and lines of its own.
     """
 
     longest_px: int
@@ -70,9 +71,9 @@ class _Size:
     edges: int
     alternatives: int
 
-    def edges_with(self, alternatives: int) -> int:
-        """Return how many candidates are drawn beside so many alternatives."""
-        return max(1, self.edges // (1 + alternatives))
+    def edges_of(self, poses: int) -> int:
+        """Return how many candidates are drawn if a page shows this many poses."""
+        return max(1, self.edges // poses)
 
 
 # With three alternatives 2,100 candidates are left, more than "auto" uses.
@@ -81,32 +82,12 @@ _FILE = _Size(longest_px=1600, image_bytes=440_000, edges=8_400, alternatives=3)
 _NOTEBOOK = _Size(longest_px=900, image_bytes=130_000, edges=2_000, alternatives=1)
 
 
-def write_report(
-    path: str | os.PathLike[str],
-    *,
-    images: tuple[object, object],
-    graph: AssociationGraph,
-    estimate: RelativePoseEstimate,
-    camera0: object,
-    camera1: object,
-    config: Mapping[str, Any],
-    confidence: Confidence | None = None,
-    timing: Mapping[str, float] | None = None,
-    title: str | None = None,
-    names: tuple[str, str] = ("a.jpg", "b.jpg"),
-    notes: Sequence[str] = (),
-    command: str | None = None,
-    others: Sequence[tuple[str, RelativePoseEstimate, float | None]] = (),
-    error_deg: float | None = None,
-    camera_priors: tuple[Camera, Camera] | None = None,
-    shared_focal: bool | None = None,
-) -> Path:
-    """Write everything about one pair into one HTML file that needs nothing else; return its path.
+@dataclasses.dataclass(kw_only=True)
+class Shown:
+    """What every page shows of one pair; checked when made.
 
     Parameters
     ----------
-    path : path
-        File to write. It appears only when it is complete.
     images : pair of images or None
         Paths or arrays, as `manymatch.io.load_image` takes them, in whose pixels the graph's
         keypoints are. They are embedded small; None gives a plain panel.
@@ -116,29 +97,73 @@ def write_report(
         What was found on this graph, a failure included.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         The cameras of the estimate, with the focal lengths found.
-    config : dict
-        Settings, versions and seed, nested to any depth; shown in full.
     confidence : Confidence, optional
         Of the estimate; computed if not given.
-    timing : dict of str to float, optional
-        Seconds by stage; those of the estimate if not given.
     title : str, optional
         Heading; the two names if not given.
     names : pair of str
         Names of the images.
-    notes : sequence of str
-        Sentences the reader should know, such as where the cameras are from.
-    command : str, optional
-        The command line that gives the same report again.
     others : sequence of (str, RelativePoseEstimate, float or None)
         Other results between the same keypoints: name, estimate, and the error of its pose in
         degrees where the true pose is known.
     error_deg : float, optional
         Error of this estimate where the true pose is known, in degrees.
+    """
+
+    images: tuple[object, object]
+    graph: AssociationGraph
+    estimate: RelativePoseEstimate
+    camera0: dataclasses.InitVar[object]
+    camera1: dataclasses.InitVar[object]
+    confidence: Confidence | None = None
+    title: str | None = None
+    names: tuple[str, str] = ("a.jpg", "b.jpg")
+    others: Sequence[System] = ()
+    error_deg: float | None = None
+
+    def __post_init__(self, camera0: object, camera1: object) -> None:
+        _check_estimate(self.graph, self.estimate, "estimate", same_edges=True)
+        self.systems: list[System] = [
+            ("this result", self.estimate, _checked_error(self.error_deg, "error_deg"))
+        ]
+        for k, (name, other, error) in enumerate(self.others):
+            _check_estimate(self.graph, other, f"others[{k}]", same_edges=False)
+            self.systems.append((str(name), other, _checked_error(error, f"others[{k}]")))
+        self.verdict = self.confidence or assess(self.estimate)
+        self.cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    config: Mapping[str, Any],
+    timing: Mapping[str, float] | None = None,
+    notes: Sequence[str] = (),
+    command: str | None = None,
+    camera_priors: tuple[Camera, Camera] | None = None,
+    shared_focal: bool | None = None,
+    **shown: Any,
+) -> Path:
+    """Write everything about one pair into one HTML file that needs nothing else; return its path.
+
+    Parameters
+    ----------
+    path : path
+        File to write. It appears only when it is complete.
+    config : dict
+        Settings, versions and seed, nested to any depth; shown in full.
+    timing : dict of str to float, optional
+        Seconds by stage; those of the estimate if not given.
+    notes : sequence of str
+        Sentences the reader should know, such as where the cameras are from.
+    command : str, optional
+        The command line that gives the same report again.
     camera_priors : pair of Camera, optional
         The cameras that were given to the estimator, if a focal length was unknown.
     shared_focal : bool, optional
         As it was given to the estimator.
+    **shown
+        The pair, see `Shown`.
 
     Raises
     ------
@@ -148,25 +173,22 @@ def write_report(
         If there are images but no Pillow.
     """
     target = as_path(path)
-    systems = _systems(graph, estimate, others, error_deg)
-    if confidence is None:
-        confidence = assess(estimate)
-    cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
-    stage = _stage(images, graph, cameras, systems, confidence, title, names, _FILE)
+    pair = Shown(**shown)
+    graph, estimate, cameras = pair.graph, pair.estimate, pair.cameras
     poses = overlay.each_pose(graph, estimate, cameras, _FILE.alternatives)
     page = page_template("report.html").render(
-        **stage,
+        **_stage(pair, poses, _FILE),
         embedded=False,
-        error_deg=None if estimate.pose is None else systems[0][2],
+        error_deg=None if estimate.pose is None else pair.systems[0][2],
         error_kind=_error_kind,
         notes=[str(note) for note in notes],
         details=[
-            {"index": k, **_details(graph, e, cameras, _FILE.edges_with(len(poses) - 1))}
+            {"index": k, **_details(graph, e, cameras, _FILE.edges_of(len(poses)))}
             for k, e in enumerate(poses)
         ],
-        facts=words.confidence_rows(confidence, estimate),
+        facts=words.confidence_rows(pair.verdict, estimate),
         times=_times(estimate.timing if timing is None else timing),
-        comparison=_comparison(systems),
+        comparison=_comparison(pair.systems),
         settings=list(_flat(config)),
         config=to_json(config, "config", 2, default=_plain, ensure_ascii=False),
         command=command,
@@ -178,36 +200,24 @@ def write_report(
     return target
 
 
-def notebook_view(
-    *,
-    images: tuple[object, object],
-    graph: AssociationGraph,
-    estimate: RelativePoseEstimate,
-    camera0: object,
-    camera1: object,
-    confidence: Confidence | None = None,
-    title: str | None = None,
-    names: tuple[str, str] = ("a.jpg", "b.jpg"),
-    others: Sequence[tuple[str, RelativePoseEstimate, float | None]] = (),
-) -> str:
+def notebook_view(**shown: Any) -> str:
     """Return the verdict and the images of the report as HTML for the output of a notebook's cell.
 
     It is a frame that holds a page of its own: neither its styles and scripts nor those of the
-    notebook or of other results reach the other side. Its size is bounded, whatever the size of the
-    images. The arguments are those of `write_report`.
+    notebook or of other results reach the other side. Its size is bounded for images of any size.
+    The arguments are those of `Shown`.
     """
-    systems = _systems(graph, estimate, others, None)
-    if confidence is None:
-        confidence = assess(estimate)
-    cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
-    stage = _stage(images, graph, cameras, systems, confidence, title, names, _NOTEBOOK)
+    pair = Shown(**shown)
+    alternatives = _NOTEBOOK.alternatives
+    poses = overlay.each_pose(pair.graph, pair.estimate, pair.cameras, alternatives)
+    stage = _stage(pair, poses, _NOTEBOOK)
     page = page_template("report.html").render(**stage, embedded=True, error_deg=None, notes=())
-    # What is no Unicode (a file name) cannot be sent to a browser.
+    # File names may hold characters that are not valid Unicode.
     page, heading = (
         html.escape(text.encode("utf-8", "replace").decode("utf-8"))
         for text in (page, stage["title"])
     )
-    height = _frame_height(*stage["aspects"]) + (_CHOICE_PX if len(stage["poses"]) > 1 else 0)
+    height = _frame_height(*stage["aspects"]) + (_CHOICE_PX if len(poses) > 1 else 0)
     return (
         f'<iframe title="{heading}" sandbox="allow-scripts" '
         f'style="display:block;width:100%;height:{height}px;border:0" '
@@ -223,72 +233,40 @@ def _frame_height(aspect0: float, aspect1: float) -> int:
     return 190 + round(max(heights[0] if larger else heights[1], 280.0))
 
 
-def _systems(
-    graph: AssociationGraph,
-    estimate: RelativePoseEstimate,
-    others: Sequence[tuple[str, RelativePoseEstimate, float | None]],
-    error_deg: float | None,
-) -> list[tuple[str, RelativePoseEstimate, float | None]]:
-    """Return name, estimate and error of this result and of the others, checked."""
-    _check_estimate(graph, estimate, "estimate", same_edges=True)
-    systems = [("this result", estimate, _checked_error(error_deg, "error_deg"))]
-    for k, (name, other, error) in enumerate(others):
-        _check_estimate(graph, other, f"others[{k}]", same_edges=False)
-        systems.append((str(name), other, _checked_error(error, f"others[{k}]")))
-    return systems
-
-
-def _stage(
-    images: object,
-    graph: AssociationGraph,
-    cameras: tuple[Camera, Camera],
-    systems: list[tuple[str, RelativePoseEstimate, float | None]],
-    confidence: Confidence,
-    title: str | None,
-    names: object,
-    size: _Size,
-) -> dict[str, Any]:
+def _stage(pair: Shown, poses: list[RelativePoseEstimate], size: _Size) -> dict[str, Any]:
     """Return what the template needs for the verdict, the images and what is drawn over them."""
-    estimate = systems[0][1]
-    given = _pair(images, "images", "a pair of images or None")
-    labels = [str(name) for name in _pair(names, "names", "a pair of names")]
-    points = graph.points0, graph.points1
+    graph, cameras, estimate, confidence = pair.graph, pair.cameras, pair.estimate, pair.verdict
+    images = _checked_pair(pair.images, "images", "a pair of images or None")
+    labels = [str(name) for name in _checked_pair(pair.names, "names", "a pair of names")]
     panels: list[dict[str, Any]] = []
-    for side, image in enumerate(given):
+    for side, (image, points) in enumerate(
+        zip(images, (graph.points0, graph.points1), strict=True)
+    ):
         frame, picture = _photo(image, f"images[{side}]", size)
-        width, height = frame or _guessed_size(cameras[side], points[side])
+        width, height = frame or _guessed_size(cameras[side], points)
         uri = None if picture is None else embedded_jpeg(picture, size.image_bytes)
         shown = None if picture is None or picture.size == frame else picture.size
         panels.append(
             {"name": labels[side], "width": width, "height": height, "uri": uri, "shown": shown}
         )
     sizes = [(panel["width"], panel["height"]) for panel in panels]
-    poses = overlay.each_pose(graph, estimate, cameras, size.alternatives)
-    drawn = overlay.payload(
-        graph,
-        poses,
-        cameras,
-        (sizes[0], sizes[1]),
-        [(name, e) for name, e, _ in systems[1:]],
-        most=size.edges_with(len(poses) - 1),
-    )
+    others = [(name, e) for name, e, _ in pair.systems[1:]]
+    most = size.edges_of(len(poses))
+    drawn = overlay.payload(graph, poses, cameras, (sizes[0], sizes[1]), others, most)
     choices = _choices(poses, confidence)
     headline, sentences = words.headline(estimate, confidence)
     if len(poses) > 1:
         # The pose that is shown has its sentence above the images.
         sentences = [sentences[0], *words.focal_sentences(estimate, confidence)]
     script = template_file("report.js")
+    said = [choice["said"] for choice in choices]
+    counts = [len(e.matches) for e in poses]
     return {
-        "title": title or f"{labels[0]} ↔ {labels[1]}",
+        "title": pair.title or f"{labels[0]} ↔ {labels[1]}",
         "policy": script_policy(script),
         "style": template_file("report.css"),
         "script": script,
-        "data": {
-            "names": labels,
-            **drawn,
-            "said": [choice["said"] for choice in choices],
-            "counts": [len(e.matches) for e in poses],
-        },
+        "data": {"names": labels, **drawn, "said": said, "counts": counts},
         "poses": choices,
         "unseen": len(estimate.alternatives) + 1 - len(poses),
         "panels": panels,
@@ -297,7 +275,7 @@ def _stage(
         "kind": _KINDS.get(confidence.verdict, _DOUBTFUL),
         "headline": headline,
         "sentences": sentences,
-        "layers": _layers(systems, several=bool(drawn["sources"])),
+        "layers": _layers(pair.systems, several=bool(drawn["sources"])),
     }
 
 
@@ -328,7 +306,7 @@ def script_policy(script: str) -> str:
     )
 
 
-def _pair(value: object, name: str, want: str) -> tuple[Any, Any]:
+def _checked_pair(value: object, name: str, want: str) -> tuple[Any, Any]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise refusal(name, want, value)
     return value[0], value[1]
@@ -394,9 +372,7 @@ def _details(
     }
 
 
-def _layers(
-    systems: list[tuple[str, RelativePoseEstimate, float | None]], *, several: bool
-) -> list[dict[str, Any]]:
+def _layers(systems: list[System], *, several: bool) -> list[dict[str, Any]]:
     """Return the radio buttons that choose what is drawn over the images."""
     (_, own, _), *others = systems
     rows = [("matches", "Matches", len(own.matches))]
@@ -477,32 +453,19 @@ def _residuals(
         for name, least in (("all", REFUSED), ("consistent", CONSISTENT), ("chosen", CHOSEN))
     }
     top = max(int(counts["all"].max()), 1)
-    width = _CHART["width"] - _CHART["left"] - _CHART["right"]
-    height = _CHART["height"] - _CHART["top"] - _CHART["bottom"]
-    step = width / (len(edges) - 1)
-    base = _CHART["top"] + height
     chosen = residual[states == CHOSEN]
     return {
-        **_CHART,
-        "base": base,
         "end": f"{end:.3g}",
         "threshold": f"{threshold:.3g}",
-        "mark": _CHART["left"] + width / _THRESHOLDS,
-        "grid": [(n, base - height * n / top) for n in _round_numbers(top)],
+        "bins": len(edges) - 1,
+        "grid": [(n, n / top) for n in _round_numbers(top)],
         "bars": [
-            (name, _CHART["left"] + k * step + 0.75, base - height * n / top, height * n / top)
+            (name, k, n / top)
             for name, values in counts.items()
-            for k, n in enumerate(values)
+            for k, n in enumerate(values.tolist())
             if n
         ],
-        "bar_width": step - 1.5,
-        "ticks": [
-            (
-                f"{k * threshold:.3g}{' px' if k == _THRESHOLDS else ''}",
-                _CHART["left"] + k * width / _THRESHOLDS + (10 if k == _THRESHOLDS else 0),
-            )
-            for k in range(_THRESHOLDS + 1)
-        ],
+        "ticks": [f"{k * threshold:.3g}" for k in range(_THRESHOLDS + 1)],
         "median": float(np.median(chosen)) if len(chosen) else None,
         "beyond": count(int(np.sum(residual > end)), "candidate"),
     }
@@ -572,7 +535,7 @@ def _times(timing: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _comparison(
-    systems: list[tuple[str, RelativePoseEstimate, float | None]],
+    systems: list[System],
 ) -> dict[str, Any] | None:
     """Return the table of this result and the others, one row each."""
     if len(systems) == 1:

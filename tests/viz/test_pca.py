@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from manymatch.features.maps import FeatureMap
 from manymatch.viz import figure as viz_figure
-from manymatch.viz.features import pca_colours, plot_pca
+from manymatch.viz.pca import pca_colours, plot_pca
 
 
 def random_map(seed, dim=10, rows=5, columns=7):
