@@ -19,7 +19,8 @@ from PIL import Image
 from manymatch import assess, estimate_homography, estimate_relative_pose, merge_graphs
 from manymatch.estimate import words
 from manymatch.graph import AssociationGraph
-from manymatch.viz import picture, plot_candidates
+from manymatch.viz import picture as drawing
+from manymatch.viz import plot_candidates
 from manymatch.viz.figure import text_width, wrapped
 from manymatch.viz.overlay import SOURCE_COLOURS
 from manymatch_lab.datasets.synthetic import EASY, SceneConfig, make_scene
@@ -57,7 +58,7 @@ def lines_of(axes, colour=None):
     wanted = [
         segments(c)
         for c in groups
-        if (colour is None and not same(c, picture._OUTLINE)) or (colour and same(c, colour))
+        if (colour is None and not same(c, drawing._OUTLINE)) or (colour and same(c, colour))
     ]
     return np.concatenate(wanted) if wanted else np.empty((0, 2, 2))
 
@@ -168,7 +169,7 @@ def test_matches_of_several_sources_are_coloured_by_source(scene):
         assert f"{number} of {name}" in texts_of(figure)
     truth = np.zeros(merged.num_edges, dtype=bool)
     known = plot_candidates(merged, scene.size, scene.size, estimate=found, is_true=truth)
-    assert len(lines_of(known.axes[1], picture._WRONG)) == len(found.matches)
+    assert len(lines_of(known.axes[1], drawing._WRONG)) == len(found.matches)
 
 
 def test_lines_join_the_keypoints_of_both_images(scene):
@@ -207,15 +208,15 @@ def test_kept_shows_what_resolving_did(scene, estimate):
             for end in lines_of(figure.axes[0], colour)
         }
 
-    shown = {i for i, _ in edges(picture._CHOSEN)}
+    shown = {i for i, _ in edges(drawing._CHOSEN)}
     assert len(shown) == 4
     assert shown <= beyond
-    assert edges(picture._CHOSEN) == {edge for edge in chosen if edge[0] in shown}
+    assert edges(drawing._CHOSEN) == {edge for edge in chosen if edge[0] in shown}
     rejected = {edge for edge in rank_of if edge[0] in shown and edge not in chosen}
-    assert edges(picture._FIRST) == {edge for edge in rejected if rank_of[edge] == 1}
-    assert edges(picture._OTHER) == {edge for edge in rejected if rank_of[edge] > 1}
+    assert edges(drawing._FIRST) == {edge for edge in rejected if rank_of[edge] == 1}
+    assert edges(drawing._OTHER) == {edge for edge in rejected if rank_of[edge] > 1}
     dashed = [c for c in line_groups(figure.axes[0]) if c.get_linestyle()[0][1] is not None]
-    assert [same(c, picture._FIRST) for c in dashed] == [True]
+    assert [same(c, drawing._FIRST) for c in dashed] == [True]
     # Every candidate has its rank beside it.
     drawn = figure.axes[0].texts
     assert len(drawn) == len(rejected) + 4
@@ -241,10 +242,10 @@ def test_matches_far_from_their_first_choice_come_first():
     edges = [[0, 0], [1, 2], [2, 4], [0, 1], [1, 3]]
     graph = AssociationGraph(points0, points1, edges, rank=[1, 1, 1, 2, 2])
     states = np.array([0, 0, 2, 2, 2])
-    shown, text = picture._telling(graph, states, 1)
+    shown, text = drawing._telling(graph, states, 1)
     assert "1 of the 2 keypoints" in text
-    assert "for the 2 keypoints whose" in picture._telling(graph, states, 2)[1]
-    many = picture._telling(graph, states, 3)
+    assert "for the 2 keypoints whose" in drawing._telling(graph, states, 2)[1]
+    many = drawing._telling(graph, states, 3)
     assert sorted(many[0].tolist()) == [0, 1, 2]
     assert "for the 2 keypoints whose match is beyond rank one and 1 other." in many[1]
     assert shown.tolist() in ([0], [1])
@@ -256,7 +257,7 @@ def test_every_match_is_drawn_and_counted(scene, estimate):
     )
     assert len(figure.axes) == 2
     number = len(estimate.matches)
-    assert number <= picture._MOST_LINES
+    assert number <= drawing._MOST_LINES
     assert len(lines_of(figure.axes[1])) == number
     assert sum(map(len, dots_of(figure.axes[1]))) == 2 * number
     true = {tuple(pair) for pair in scene.true_matches.tolist()}
@@ -287,11 +288,11 @@ def test_the_caption_agrees_with_the_verdict(scene, estimate, verdict):
 def test_crowded_pairs_have_dots_for_all_and_lines_for_some_in_many_colours(crowded):
     scene, estimate = crowded
     number = len(estimate.matches)
-    assert number > 2 * picture._MOST_LINES
+    assert number > 2 * drawing._MOST_LINES
     figure = plot_candidates(scene.graph, scene.size, scene.size, estimate=estimate)
     (lines,) = line_groups(figure.axes[1])
-    assert len(lines.get_segments()) == picture._MOST_LINES
-    assert f"Lines for {picture._MOST_LINES} of them." in said(figure)
+    assert len(lines.get_segments()) == drawing._MOST_LINES
+    assert f"Lines for {drawing._MOST_LINES} of them." in said(figure)
     # From left to right in image 0: neighbours have similar colours, far ones different ones.
     starts = segments(lines)[:, 0, 0]
     assert np.all(np.diff(starts) >= 0)
@@ -441,13 +442,13 @@ def test_reduced_photographs_are_means_at_their_place():
     image = np.zeros((3000, 4000), dtype=np.uint8)
     image[:1500, :2000] = 200
     image[1500:, 2000::2] = 200
-    small = matches.screen_image(image, (400, 300), "image").astype(float)
+    small = drawing.screen_image(image, (400, 300), "image").astype(float)
     assert small.shape == (300, 400, 3)
     assert np.all(small[:149, :199] == 200)
     assert np.all(small[:149, 201:] == 0)
     assert small[151:, 201:].mean() == pytest.approx(100, abs=35)
     ramp = np.linspace(0, 1, 5000)[None].repeat(40, axis=0)
-    small = matches.screen_image(ramp, (500, 20), "image")[0, :, 0].astype(float)
+    small = drawing.screen_image(ramp, (500, 20), "image")[0, :, 0].astype(float)
     np.testing.assert_allclose(small, np.linspace(0, 255, 500), atol=1.0)
 
 
