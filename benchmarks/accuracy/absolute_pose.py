@@ -31,8 +31,7 @@ import manymatch
 from benchmarks.accuracy.fit_probability import fit
 from benchmarks.accuracy.homography_probability import joined, reliability
 from manymatch import _core
-from manymatch.estimate.absolute_pose import prepare, reprojection_errors
-from manymatch.estimate.match_probability import ABSOLUTE_POSE, match_features
+from manymatch.estimate.absolute_pose import ABSOLUTE_POSE, prepare
 from manymatch.options import core_options
 from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from tests.support.data_folder import data_folder
@@ -297,18 +296,10 @@ def probability(sets: dict[str, list[Query]]) -> str:
                     )[0]
                     if not len(result.matched):
                         continue
-                    known = (pair.edges, graph.rank, result.kept)
-                    features = match_features(
-                        *known,
-                        reprojection_errors(pair, result.model),
-                        result.inliers,
-                        result.matched,
-                        options.q,
-                        ABSOLUTE_POSE,
-                    )
+                    features = ABSOLUTE_POSE.match_features(pair, result)
                     frame, truth = pair.frame, query.pose
                     t = (truth.R @ frame.centre + truth.t) / frame.unit
-                    off = reprojection_errors(pair, (truth.R, t, 1.0))[result.matched]
+                    off = ABSOLUTE_POSE.errors(pair, (truth.R, t, 1.0))[result.matched]
                     found.append((features, off < 2.0))
         return found
 
@@ -317,7 +308,10 @@ def probability(sets: dict[str, list[Query]]) -> str:
     theta = tuple(fit(x, true, weight))
     lines = [f"{len(true)} matches of {fitted}, {true.mean():.2f} right; fitted: {theta}", ""]
     judged = joined([found for s in sets if s not in fitted for found in runs(sets[s])])
-    for name, chosen in (("fitted here", theta), ("in the package", ABSOLUTE_POSE.coefficients)):
+    for name, chosen in (
+        ("fitted here", theta),
+        ("in the package", ABSOLUTE_POSE.match_coefficients),
+    ):
         lines += [f"Other sets, coefficients {name}", "", reliability(chosen, *judged), ""]
     return "\n".join(lines)
 

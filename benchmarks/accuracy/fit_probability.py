@@ -36,8 +36,8 @@ from benchmarks.accuracy import fusion, protocol
 from manymatch import pose_error_deg
 from manymatch.associate.candidates import Association
 from manymatch.estimate import confidence
-from manymatch.estimate.match_probability import RELATIVE_POSE, match_features
-from manymatch.estimate.relative_pose import prepare, sampson_distances
+from manymatch.estimate.problem import match_features
+from manymatch.estimate.relative_pose import RELATIVE_POSE, prepare, sampson_distances
 from manymatch_lab.datasets.synthetic import make_scene
 from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.tables import Table
@@ -167,9 +167,9 @@ def collect(samples: Iterator[Sample], tick: Callable[[], None]) -> list[dict[st
     for name, estimate, error, true in samples:
         tick()
         row = {"representation": "", **name, "error": error}
-        parts = confidence.evidence(estimate)
-        if parts is None:
+        if not estimate.success:
             continue
+        parts = confidence.evidence(estimate)
         row |= {
             "features": parts.features,
             "rival": parts.rival.any,
@@ -314,7 +314,8 @@ def stacked_table(rows: list[dict[str, Any]]) -> Table:
     def said(row: dict[str, Any], theta: np.ndarray, name: str = "matches") -> np.ndarray:
         return np.asarray(1.0 / (1.0 + np.exp(-theta[0] - row[name] @ theta[1:])))
 
-    kept, pose = np.array(RELATIVE_POSE.coefficients), np.array(confidence.COEFFICIENTS)
+    kept = np.array(RELATIVE_POSE.match_coefficients)
+    pose = np.array(RELATIVE_POSE.model_coefficients)
     columns: dict[str, list[list[np.ndarray]]] = {}
     for name in sorted({row["set"] for row in rows}):
         own = [row for row in rows if row["set"] == name]
@@ -406,11 +407,11 @@ def main() -> None:
     matches = fit_matches(rows, table.fitted)
     for name, values in (
         (
-            "COEFFICIENTS of the pose: matches, size, rank one, best, near, few, seeds, support",
+            "model_coefficients: matches, size, rank one, best, near, few, seeds, support",
             theta,
         ),
         (
-            "RELATIVE_POSE of a match: competition, excess, size, prior, share",
+            "match_coefficients: competition, excess, size, prior, share",
             matches,
         ),
     ):

@@ -24,8 +24,7 @@ from benchmarks.accuracy.fit_probability import fit
 from benchmarks.accuracy.fundamental import OPTIONS, TUNING_SETS, sampson2
 from benchmarks.accuracy.homography_probability import ITERATIONS, joined, reliability
 from manymatch import AssociationGraph, _core
-from manymatch.estimate.fundamental import epipolar_errors, prepare
-from manymatch.estimate.match_probability import FUNDAMENTAL, match_features
+from manymatch.estimate.fundamental import FUNDAMENTAL, prepare
 from manymatch.options import core_options
 from manymatch_lab.evaluate.posed_graph import PosedGraph, read_posed_graph
 
@@ -43,16 +42,7 @@ def matches_of(
     result = _core.estimate_fundamental([pair.for_core()], "auto", [core_options(options)], 1)[0]
     if not len(result.matched):
         return None
-    features = match_features(
-        pair.edges,
-        graph.rank,
-        result.kept,
-        epipolar_errors(pair, result.model),
-        result.inliers,
-        result.matched,
-        options.q,
-        FUNDAMENTAL,
-    )
+    features = FUNDAMENTAL.match_features(pair, result)
     ends = graph.edges[result.matched]
     x0, x1 = (
         np.column_stack([points[ends[:, side]], np.ones(len(ends))])
@@ -90,7 +80,8 @@ def main() -> None:
     sys.stdout.write(f"{len(true)} matches of the tuning sets, {true.mean():.2f} right\n")
     sys.stdout.write("(" + ", ".join(f"{value:.3f}" for value in fitted) + ")\n\n")
     judged = joined(runs([f for f in folders if f.name not in TUNING_SETS], given.every))
-    for name, theta in (("fitted here", fitted), ("in the package", FUNDAMENTAL.coefficients)):
+    stored = FUNDAMENTAL.match_coefficients
+    for name, theta in (("fitted here", fitted), ("in the package", stored)):
         sys.stdout.write(f"Judging sets, coefficients {name}\n\n")
         sys.stdout.write(reliability(theta, *judged) + "\n\n")
 

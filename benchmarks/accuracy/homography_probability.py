@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy.fit_probability import fit
 from benchmarks.accuracy.homography import OPTIONS, TUNING_SETS, Pair, load_sets, transfer
 from manymatch import AssociationGraph, _core
-from manymatch.estimate.homography import prepare, transfer_errors
-from manymatch.estimate.match_probability import HOMOGRAPHY, match_features
+from manymatch.estimate.homography import HOMOGRAPHY, prepare
 from manymatch.options import core_options
 from tests.support.data_folder import data_folder
 
@@ -43,16 +42,7 @@ def matches_of(
     result = _core.estimate_homography([prepared.for_core()], "auto", [core_options(options)], 1)[0]
     if not len(result.matched):
         return None
-    features = match_features(
-        prepared.edges,
-        graph.rank,
-        result.kept,
-        transfer_errors(prepared, result.model),
-        result.inliers,
-        result.matched,
-        options.q,
-        HOMOGRAPHY,
-    )
+    features = HOMOGRAPHY.match_features(prepared, result)
     ends = graph.edges[result.matched]
     points0, points1 = graph.points0[ends[:, 0]], graph.points1[ends[:, 1]]
     forward = transfer(pair.H, points0) - points1
@@ -111,7 +101,7 @@ def main() -> None:
     sys.stdout.write("constant, competition, excess, size, prior:\n")
     sys.stdout.write("(" + ", ".join(f"{value:.3f}" for value in fitted) + ")\n\n")
     judged = joined(runs({s: p for s, p in sets.items() if s not in TUNING_SETS}))
-    for name, theta in (("fitted here", fitted), ("in the package", HOMOGRAPHY.coefficients)):
+    for name, theta in (("fitted here", fitted), ("in the package", HOMOGRAPHY.match_coefficients)):
         sys.stdout.write(f"Judging sets, coefficients {name}\n\n")
         sys.stdout.write(reliability(theta, *judged) + "\n\n")
 

@@ -25,7 +25,7 @@ import manymatch
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.fit_probability import fit
 from manymatch.estimate import confidence
-from manymatch.estimate.charts import CHARTS
+from manymatch.estimate.many import PROBLEMS
 from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.tables import Table
 from tests.support.data_folder import data_folder
@@ -87,8 +87,7 @@ def fundamentals(data: Path) -> Iterator[Case]:
                 into = [np.linalg.inv(frame.matrix(side)) for side in (1, 0)]
                 true = into[0].T @ F @ into[1]
                 true /= np.linalg.norm(true)
-                chart = CHARTS["fundamental"]
-                gap = chart.error(found._pair, found._model, (true, None))
+                gap = PROBLEMS["fundamental"].chart.error(found._pair, found._model, (true, None))
                 return float(np.linalg.norm(gap))
 
             def run(graph: Any, **settings: Any) -> manymatch.Estimate:
@@ -176,9 +175,9 @@ def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
                 ("exchanged", exchanged(graph, index)),
             ):
                 found = run(seen, **settings)
-                known = confidence.model_evidence(found)
-                if known is None:
+                if not found.success:
                     continue
+                known = confidence.evidence(found)
                 rows.append(
                     {
                         "problem": problem,
@@ -186,7 +185,7 @@ def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
                         "kind": kind,
                         "error": np.inf if kind == "exchanged" else error(found),
                         "features": known.features,
-                        "places": known.places - CHARTS[problem].sample_size,
+                        "places": known.places - PROBLEMS[problem].sample_size,
                         "most": (1.0 - known.rival.any) * known.accurate,
                     }
                 )

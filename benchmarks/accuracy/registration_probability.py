@@ -22,9 +22,7 @@ from benchmarks.accuracy.fit_probability import fit
 from benchmarks.accuracy.homography_probability import joined, reliability
 from benchmarks.accuracy.registration import TUNING_SETS, VOXELS, Pair, load_sets, moved
 from manymatch import AssociationGraph, Options, _core
-from manymatch.estimate.match_probability import RIGID, match_features
-from manymatch.estimate.rigid import RIGID as PROBLEM
-from manymatch.estimate.rigid import SIMILARITY, distances
+from manymatch.estimate.rigid import RIGID, SIMILARITY
 from manymatch.options import core_options
 from tests.support.data_folder import data_folder
 
@@ -40,16 +38,13 @@ def matches_of(
     options = Options(
         min_iterations=min(iterations, 1_000), max_iterations=iterations, seed=seed, threads=1
     )
-    problem = SIMILARITY if similarity else PROBLEM
+    problem = SIMILARITY if similarity else RIGID
     prepared = problem.prepare(graph, VOXELS * pair.voxel, options)
     core = getattr(_core, problem.core)
     result = core([prepared.for_core()], "auto", [core_options(options)], 1)[0]
     if not len(result.matched):
         return None
-    features = match_features(
-        *(prepared.edges, graph.rank, result.kept, distances(prepared, result.model, similarity)),
-        *(result.inliers, result.matched, options.q, RIGID),
-    )
+    features = problem.match_features(prepared, result)
     ends = graph.edges[result.matched]
     off = moved(pair.truth, graph.points0[ends[:, 0]]) - graph.points1[ends[:, 1]]
     return features, np.linalg.norm(off, axis=1) < TRUTH_VOXELS * pair.voxel
@@ -82,7 +77,7 @@ def main() -> None:
     sys.stdout.write("constant, competition, excess, size, prior, share:\n")
     sys.stdout.write("(" + ", ".join(f"{value:.3f}" for value in fitted) + ")\n\n")
     judged = joined(runs(data / "registration", tuning=False))
-    for name, theta in (("fitted here", fitted), ("in the package", RIGID.coefficients)):
+    for name, theta in (("fitted here", fitted), ("in the package", RIGID.match_coefficients)):
         sys.stdout.write(f"Judging sets, coefficients {name}\n\n")
         sys.stdout.write(reliability(theta, *judged) + "\n\n")
 

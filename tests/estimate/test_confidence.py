@@ -16,7 +16,8 @@ from benchmarks.accuracy.fit_probability import fit
 from manymatch import _core, pose_error_deg
 from manymatch.estimate import confidence
 from manymatch.estimate.confidence import Probability, Rival, assess
-from manymatch.estimate.uncertainty import Planarity, PoseCovariance, planar_twin
+from manymatch.estimate.relative_pose import RELATIVE_POSE
+from manymatch.estimate.uncertainty import Covariance, Planarity, planar_twin
 from manymatch_lab.datasets.synthetic import (
     EASY,
     LOW_PARALLAX,
@@ -289,29 +290,30 @@ def test_features_equal_those_counted_one_by_one(config):
 
 
 def test_every_feature_speaks_for_the_pose():
-    assert min(confidence.COEFFICIENTS[1:]) >= 0
-    assert len(confidence.evidence(solve_scene(EASY, 0)[1]).features) + 1 == len(
-        confidence.COEFFICIENTS
-    )
+    coefficients = RELATIVE_POSE.model_coefficients
+    assert min(coefficients[1:]) >= 0
+    known = confidence.evidence(solve_scene(EASY, 0)[1])
+    assert len(known.features) + 1 == len(coefficients)
 
 
 @given(arrays(np.float64, 8, elements=st.floats(-4, 4)), st.integers(0, 7), st.floats(0, 3))
 def test_more_evidence_is_a_larger_probability(features, index, more):
-    spread = PoseCovariance(np.eye(5), np.eye(3)[:2], 1.0, 1e-3, 1e-3)
+    spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, 1e-3, 1e-3)
     known = confidence.Evidence(
         50, Planarity(0, 0, 0), spread, features, Rival(0.1, 20.0, 0.1), 0.9
     )
     raised = features.copy()
     raised[index] += more
-    first, second = known.probability(), dataclasses.replace(known, features=raised).probability()
+    more_known = dataclasses.replace(known, features=raised)
+    first, second = (each.probability(RELATIVE_POSE) for each in (known, more_known))
     assert 0 <= first.right <= second.right <= 0.81
-    assert dataclasses.replace(known, places=5).probability().right == 0
+    assert dataclasses.replace(known, places=5).probability(RELATIVE_POSE).right == 0
 
 
 @given(st.floats(1e-4, 1.5), st.floats(1e-4, 1.5), st.floats(1.0, 3.0))
 def test_a_larger_deviation_is_less_accurate(rotation, translation, factor):
     def accurate(first, second):
-        return confidence.accuracy(PoseCovariance(np.eye(5), np.eye(3)[:2], 1.0, first, second))
+        return confidence.accuracy(Covariance(np.eye(5), np.eye(3)[:2], 1.0, first, second))
 
     value = accurate(rotation, translation)
     assert 0 <= accurate(factor * rotation, translation) <= value <= 1
@@ -324,7 +326,7 @@ def test_the_accuracy_is_that_of_normal_errors():
     deviation = 3.0
     errors = rng.normal(0, 0.7 * deviation / math.sqrt(2), (100_000, 2))
     expected = np.mean(np.linalg.norm(errors, axis=1) < 5)
-    spread = PoseCovariance(np.eye(5), np.eye(3)[:2], 1.0, 1e-9, math.radians(deviation))
+    spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, 1e-9, math.radians(deviation))
     assert confidence.accuracy(spread) == pytest.approx(expected, abs=0.005)
 
 
@@ -377,10 +379,11 @@ def test_the_second_search_costs_at_most_half_of_the_first(monkeypatch):
 
 
 def judged(estimate, geometry, rival, accurate, deviations=(0.01, 0.01), share=0.2):
-    spread = PoseCovariance(np.eye(5), np.eye(3)[:2], 1.0, *deviations)
+    spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, *deviations)
     shape = Planarity(share, 0.93, 0.93)
     probability = Probability(geometry, Rival(rival, 31.0, rival), accurate)
-    return confidence._judge(estimate, 60, probability, shape, spread)
+    known = confidence.Evidence(60, shape, spread, np.zeros(8), probability.rival, accurate)
+    return confidence._judge(estimate, RELATIVE_POSE, known, probability)
 
 
 def test_every_verdict_has_its_sentence():

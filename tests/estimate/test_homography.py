@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import manymatch
 from manymatch import AssociationGraph, Options, _core, estimate_homography
 from manymatch._validate import METHODS
-from manymatch.estimate.match_probability import HOMOGRAPHY, match_features
+from manymatch.estimate.problem import match_features
 from tests.oracles import homography as oracle
 from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import (
@@ -207,7 +207,9 @@ def test_chance_agreements_grow_with_the_area():
     edges = np.column_stack([np.arange(72), np.arange(72)]).astype(np.int32)
     inliers = distance < 1.0
     features = match_features(
-        edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers), model=HOMOGRAPHY
+        *(edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers)),
+        sample_size=4,
+        dimensions=2,
     )
     competition, excess, size, *_ = features.T
     np.testing.assert_allclose(competition, 0.0, atol=1e-12)

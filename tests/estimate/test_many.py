@@ -39,7 +39,7 @@ def models(estimate):
 def test_every_problem_has_a_call():
     assert set(CALLS) == set(PROBLEMS)
     for name, problem in PROBLEMS.items():
-        assert problem.geometric.name == name
+        assert problem.name == name
         assert problem.estimate is getattr(manymatch, problem.estimate.__name__)
 
 

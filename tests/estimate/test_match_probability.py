@@ -9,13 +9,19 @@ from hypothesis import strategies as st
 
 import manymatch
 from manymatch import _core
-from manymatch.estimate import match_probability as module
-from manymatch.estimate.match_probability import match_features, match_probability
+from manymatch.estimate import problem as module
+from manymatch.estimate.problem import match_features, probability_of
+from manymatch.estimate.relative_pose import RELATIVE_POSE
 from manymatch_lab.datasets.synthetic import EASY, SceneConfig, make_scene
 from tests.oracles.auto_graphs import K, constant, wrong_scene
 from tests.oracles.matching import is_matching
 
 NEAR, FAR = module._RING
+
+
+def match_probability(*case):
+    """Probability of each match (M,)."""
+    return probability_of(match_features(*case), RELATIVE_POSE.match_coefficients)
 
 
 def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
@@ -47,10 +53,10 @@ def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
         for side in (0, 1):
             competitors = [e for e in range(count) if edges[e][side] == edges[m][side] and e != m]
             competition *= 1.0 + sum(odds(levels[e]) for e in competitors if inliers[e])
-        excess = max(all_found - module.RELATIVE_POSE.sample_size - all_chance, 1.0) / (
+        excess = max(all_found - RELATIVE_POSE.sample_size - all_chance, 1.0) / (
             math.sqrt(all_chance) + 3.0
         )
-        size = max(len(matched) - module.RELATIVE_POSE.sample_size, 1) / math.sqrt(count)
+        size = max(len(matched) - RELATIVE_POSE.sample_size, 1) / math.sqrt(count)
         first = [e for e in range(count) if levels[e][0] == 1]
         agree = sum(bool(inliers[e]) for e in first)
         share = (agree + 0.5) / (len(first) - agree + 1.0)
@@ -60,7 +66,7 @@ def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
 
 def twin(*case):
     """Probability of each match (M,), by the logistic function of its evidence."""
-    constant_, *slopes = module.RELATIVE_POSE.coefficients
+    constant_, *slopes = RELATIVE_POSE.match_coefficients
     return np.array(
         [
             1.0
@@ -99,7 +105,7 @@ def test_equals_its_plain_twin(seed):
     got = match_probability(*case)
     np.testing.assert_allclose(got, twin(*case), rtol=1e-12, atol=0)
     features = match_features(*case)
-    assert features.shape == (len(got), len(module.RELATIVE_POSE.coefficients) - 1)
+    assert features.shape == (len(got), len(RELATIVE_POSE.match_coefficients) - 1)
     np.testing.assert_allclose(features, twin_features(*case), rtol=1e-12, atol=1e-12)
     assert got.dtype == np.float64
 

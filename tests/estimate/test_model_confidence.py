@@ -9,8 +9,8 @@ import pytest
 
 import manymatch
 from manymatch import AssociationGraph, assess
-from manymatch.estimate.charts import CHARTS
-from manymatch.estimate.confidence import model_evidence
+from manymatch.estimate.confidence import evidence
+from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.uncertainty import model_covariance
 
 H = np.array([[0.9, 0.1, 30.0], [-0.08, 1.05, -20.0], [1e-4, -5e-5, 1.0]])
@@ -165,21 +165,22 @@ def test_covariance_is_that_of_the_errors(name):
 def test_moving_there_and_back(name):
     """The error of a model from itself is nothing, and grows with a step as its slope says."""
     estimate = solve(name)
-    chart, pair, model = CHARTS[name], estimate._pair, estimate._model
+    problem, pair, model = PROBLEMS[name], estimate._pair, estimate._model
+    chart = problem.chart
     assert np.allclose(chart.error(pair, model, model), 0.0)
     edges = np.flatnonzero(estimate.inliers)
     residuals = chart.residuals(pair, model, edges)
     squares = np.sum(residuals**2, axis=1)
     assert squares.max() < pair.eps**2  # the inliers, so that the residuals are those of the core
-    for k in range(chart.parameters):
-        step = np.zeros(chart.parameters)
+    for k in range(problem.parameters):
+        step = np.zeros(problem.parameters)
         step[k] = 1e-4
         moved = chart.move(model, step)
         first = np.linalg.norm(chart.error(pair, moved, model))
         second = np.linalg.norm(chart.error(pair, chart.move(model, 2.0 * step), model))
         assert first > 0.0
         assert second == pytest.approx(2.0 * first, rel=0.02)
-    found = model_covariance(chart, pair, model, edges, 0.0)
+    found = model_covariance(problem, pair, model, edges, 0.0)
     np.testing.assert_allclose(found.matrix, found.matrix.T)
     assert 0.0 < found.error_sd < 1.0
 
@@ -193,7 +194,7 @@ def test_verdicts(name):
     few = [np.eye(2, dimension) for dimension in CASES[name].dimensions]
     nothing = assess(CASES[name].run(AssociationGraph.from_matches(*few)))
     assert nothing.verdict == "failed"
-    assert nothing.reason.startswith(f"No {CHARTS[name].noun} was found")
+    assert nothing.reason.startswith(f"No {PROBLEMS[name].noun} was found")
     assert nothing.pose_probability == 0.0
 
 
@@ -227,6 +228,6 @@ def test_result_is_plain_and_repeatable(name):
     assert first.to_dict()["parallax_deg"] is None
     assert first.problem == name
     assert math.isfinite(first.error_sd)
-    assert f"matches agree on one {CHARTS[name].noun}" in str(first)
+    assert f"matches agree on one {PROBLEMS[name].noun}" in str(first)
     assert "parallax" not in repr(first)
-    assert 0.85 < model_evidence(estimate).accurate <= 1.0
+    assert 0.85 < evidence(estimate).accurate <= 1.0

@@ -14,7 +14,7 @@ from manymatch import (
     estimate_similarity,
 )
 from manymatch._validate import METHODS
-from manymatch.estimate.match_probability import RIGID, match_features
+from manymatch.estimate.problem import match_features
 from tests.oracles import rigid as oracle
 from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import CASES, CLOUDS, random_transform
@@ -291,7 +291,9 @@ def test_chance_agreements_grow_with_the_volume():
     edges = np.column_stack([np.arange(264), np.arange(264)]).astype(np.int32)
     inliers = distance < 1.0
     features = match_features(
-        edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers), model=RIGID
+        *(edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers)),
+        sample_size=3,
+        dimensions=3,
     )
     np.testing.assert_allclose(features[:, 1], np.log((30 - 3 - 2) / (np.sqrt(2.0) + 3.0)))
 

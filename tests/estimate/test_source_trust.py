@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 
 import manymatch
 from manymatch import _core
-from manymatch.estimate.match_probability import match_features, match_probability
-from manymatch.estimate.relative_pose import sampson_distances
+from manymatch.estimate.problem import match_features, probability_of
+from manymatch.estimate.relative_pose import RELATIVE_POSE, sampson_distances
 from tests.oracles.auto_graphs import K, constant, true_scene, with_graph, wrong_scene
 from tests.oracles.geometry import angle_between
 
@@ -150,6 +150,10 @@ def test_probabilities_count_candidates_as_far_as_their_source_is_trusted():
     number = {tuple(edge): e for e, edge in enumerate(merged.edges.tolist())}
     matched = np.array([number[tuple(match)] for match in found.matches.tolist()])
     known = pair.edges, merged.rank, found._kept, distance, found.inliers, matched
+
+    def match_probability(*known, **more):
+        return probability_of(match_features(*known, **more), RELATIVE_POSE.match_coefficients)
+
     plain = match_probability(*known)
     ones = np.ones(merged.num_edges)
     np.testing.assert_array_equal(match_probability(*known, weight=ones), plain)

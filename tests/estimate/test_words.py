@@ -23,7 +23,7 @@ from manymatch.estimate import words
 from manymatch.estimate.confidence import Probability, Rival, Verdict
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.result import Alternative
-from manymatch.estimate.uncertainty import Planarity, PoseCovariance
+from manymatch.estimate.uncertainty import Covariance, Planarity
 from manymatch.estimate.words import (
     camera_centre,
     describe_pose,
@@ -69,7 +69,7 @@ def test_a_solved_pair(scene, estimate, confidence):
 
 def as_problem(estimate, problem, model, **fields):
     """The estimate as one of another problem, with a noise of 0.25."""
-    cls = PROBLEMS[problem].geometric.result
+    cls = PROBLEMS[problem].result
     lengths = {"threshold": 1.0, "noise": 0.25, "noise_sd": 0.01}
     fields |= {f"{name}{cls.length_suffix}": value for name, value in lengths.items()}
     known = {f.name for f in dataclasses.fields(cls)} & {
@@ -468,13 +468,14 @@ def test_every_reason_reads_well(
         return min(value, 1.0) if value >= 0 else 0.0
 
     other = Rival(known(rival), known(parallax), known(rival))
-    verdict, reason = confidence_module._judge(
-        found,
-        min(places, number),
-        Probability(known(geometry), other, known(share)),
-        Planarity(*([min(share, 1.0)] * 3)),
-        PoseCovariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
+    seen = confidence_module.Evidence(
+        *(min(places, number), Planarity(*([min(share, 1.0)] * 3))),
+        Covariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
+        *(np.zeros(8), other, known(share)),
     )
+    probability = Probability(known(geometry), other, known(share))
+    problem = PROBLEMS["relative"]
+    verdict, reason = confidence_module._judge(found, problem, seen, probability)
     assert verdict in ("solved", "likely", "uncertain", "ambiguous", "degenerate")
     assert_sentence(reason)
     assert " unknown" not in reason
@@ -571,14 +572,14 @@ MODELS = {
         {"transform": np.diag([1.0, 1.0, 1.0, 1.0])},
         "Points 0 are not turned and moved by (0, 0, 0) onto points 1.",
         "Or points 0 are not turned and moved by (0, 0, 0) onto points 1 (25 % among the "
-        "transforms found, 2 matches).",
+        "rigid transforms found, 2 matches).",
     ),
     "similarity": (
         {"transform": TURNED},
         "Points 0 are scaled by 2, turned 90.00° about (0, 0, 1) and moved by (1, 2, 3) onto "
         "points 1.",
         "Or points 0 are scaled by 2, turned 90.00° about (0, 0, 1) and moved by (1, 2, 3) onto "
-        "points 1 (25 % among the transforms found, 2 matches).",
+        "points 1 (25 % among the similarities found, 2 matches).",
     ),
 }
 

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, checked_method, read_only
-from manymatch.estimate import match_probability as probabilities
-from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import (
-    FOCAL_DETERMINED,
+from manymatch._validate import FloatArray, Method
+from manymatch.estimate.problem import (
+    Chart,
     GeometricProblem,
-    PoseEstimate,
-    common_fields,
-    without_model,
+    PreparedPair,
+    checked_graph,
+    errors_by,
 )
+from manymatch.estimate.result import FOCAL_DETERMINED, PoseEstimate
+from manymatch.estimate.uncertainty import rotation, rotation_vector
 from manymatch.geometry.camera import as_camera
 from manymatch.geometry.pose import AbsolutePose
-from manymatch.options import checked_options
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
+    from manymatch._validate import IndexArray
     from manymatch.estimate.relative_pose import CameraLike
     from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
 
-# A threshold is so many standard deviations of the noise.
+# R, t and the focal length relative to that of the plane, as the core has them.
+CoreModel: TypeAlias = tuple[FloatArray, FloatArray, float]
+
+# Threshold over the standard deviation of the noise.
 _DEVIATIONS = 3.0
 # Matches that leave more open than this do not determine a pose: standard deviations of the
 # rotation in radians, and of the centre of the camera over the depth of the points.
 _OPEN_ROTATION, _OPEN_CENTRE = 0.5, 1.0
+# A pose is right if its rotation is off by less than this many degrees and its centre by less than
+# this part of the depth of the points.
+_RIGHT_DEG, _RIGHT_DEPTH = 5.0, 0.05
 # Width over length of points that count as a line.
 _LINE = 0.01
 
@@ -84,18 +90,11 @@ def estimate_absolute_pose(
     camera : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         Intrinsics, in the pixel convention of the graph's points. The focal length may be unknown
         (`Camera.unknown`): it is found together with the pose.
-    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
+    method, options, proposals, **settings
         As in `estimate_relative_pose`; the motion filter of "auto" is one of two images and does
-        not run.
-    options : Options, optional
-        Threshold, budget, seed and the rest. `threshold_px` bounds the reprojection error: the
-        distance on the normalised plane times the focal length, which is that in pixels for a
-        camera without distortion. 3 px is usual; the default of 1 px is that of a relative pose.
-    proposals : (E,) bool array, optional
-        Draw minimal samples from these edges only; everything else sees the whole graph.
-    **settings
-        Fields of `Options` by keyword, such as ``threshold_px=3`` or ``seed=7``, in place of those
-        of `options`.
+        not run. `threshold_px` bounds the reprojection error: the distance on the normalised plane
+        times the focal length, which is that in pixels for a camera without distortion. 3 px is
+        usual; the default of 1 px is that of a relative pose.
 
     Returns
     -------
@@ -124,9 +123,7 @@ def estimate_absolute_pose(
     >>> np.allclose(estimate.pose.matrix(), np.eye(4), atol=1e-6)
     True
     """
-    checked = checked_options(options, settings)
-    pair = prepare(graph, camera, checked, proposals)
-    return ABSOLUTE_POSE.run([pair], checked_method(method), checked.threads)[0]
+    return ABSOLUTE_POSE.solve((graph, camera), method, options, proposals, settings)
 
 
 def prepare(
@@ -177,29 +174,9 @@ class Frame:
         return AbsolutePose(R, self.unit * t - R @ self.centre)
 
 
-def _finish(
-    pair: PreparedPair, result: _core.AbsolutePoseEstimate, method: str
-) -> AbsolutePoseEstimate:
-    """Turn the core's result into the public one."""
-    pair.take_threshold(result.threshold)
-    common = common_fields(
-        *(ABSOLUTE_POSE, pair, result, lambda model: pair.frame.pose(*model[:2]), method)
-    )
-    reason = _why_open(pair, result) if result.success else ""
-    if reason:
-        common |= without_model(pair, reason)
-    success = common["success"]
-    probability = None
-    if method == "auto":
-        probability = read_only(_match_probability(pair, result) if success else np.zeros(0))
-    if success and pair.parameters is not None:
-        common |= _found_focal(pair, result)
-    return AbsolutePoseEstimate(
-        **common,
-        model=pair.frame.pose(*result.model[:2]) if success else None,
-        camera0=pair.cameras[0],
-        match_probability=probability,
-    )
+def _public(pair: PreparedPair, model: CoreModel) -> AbsolutePose:
+    pose: AbsolutePose = pair.frame.pose(*model[:2])
+    return pose
 
 
 def _covariance(pair: PreparedPair, result: _core.AbsolutePoseEstimate, noise: float) -> FloatArray:
@@ -208,7 +185,7 @@ def _covariance(pair: PreparedPair, result: _core.AbsolutePoseEstimate, noise: f
     The rotation is turned in the frame of the camera, in radians; the translation is in units of
     the depth of the points, the focal length by its logarithm.
     """
-    x0, x1 = _matched(pair, result)
+    x0, x1 = pair.ends(result.matched)
     R, t, f = result.model
     _, jacobian = _core.reprojection_jacobian(x0, x1, R, t, f)
     jacobian[..., 3:6] *= float(np.median(x1 @ R[2] + t[2]))
@@ -222,66 +199,94 @@ def _covariance(pair: PreparedPair, result: _core.AbsolutePoseEstimate, noise: f
     return np.asarray((vectors / values) @ vectors.T)
 
 
-def _matched(
-    pair: PreparedPair, result: _core.AbsolutePoseEstimate
-) -> tuple[FloatArray, FloatArray]:
-    """Points of the matches in the plane and in the frame."""
-    i, j = pair.edges[result.matched].T
-    return np.ascontiguousarray(pair.x0[i]), np.ascontiguousarray(pair.x1[j])
-
-
-def _why_open(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -> str:
+def _open(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -> str:
     """Say why the matches do not determine the pose at the noise of the threshold, or nothing."""
     covariance = _covariance(pair, result, pair.eps / _DEVIATIONS)
     rotation, centre = (float(np.trace(covariance[k : k + 3, k : k + 3])) for k in (0, 3))
     if rotation < _OPEN_ROTATION**2 and centre < _OPEN_CENTRE**2:
         return ""
-    x1 = _matched(pair, result)[1]
+    x1 = pair.ends(result.matched)[1]
     spread = np.linalg.svd(x1 - x1.mean(axis=0), compute_uv=False)
     if spread[1] < _LINE * spread[0]:
         return "the matched points lie on a line in the world"
     return "the matches do not determine the pose"
 
 
-def _found_focal(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -> dict[str, Any]:
-    """Fields of an estimate that say what the focal length is.
-
-    The pair becomes that of the camera found, with keypoints on its normalised plane.
-    """
+def _own(
+    pair: PreparedPair, result: _core.AbsolutePoseEstimate, _fields: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what was found of an unknown focal length, and the pair with the camera found."""
+    if pair.parameters is None:
+        return {}
     R, t, f = result.model
-    residuals, _ = _core.reprojection_jacobian(*_matched(pair, result), R, t, f)
+    residuals, _ = _core.reprojection_jacobian(*pair.ends(result.matched), R, t, f)
     freedom = max(residuals.size - 7, 1)
-    # The noise is that of true candidates; matches have some that are only nearly true.
+    # The noise is that of true candidates; some of the matches are only nearly true.
     noise = max(result.noise, float(np.sqrt(np.sum(residuals**2) / freedom)))
     deviation = float(np.sqrt(_covariance(pair, result, noise)[6, 6]))
     given = pair.cameras[0]
     camera = given.with_focal(given.focal * f)
-    pair.x0, pair.cameras = np.ascontiguousarray(pair.x0 / f), (camera,)
-    pair.eps, pair.parameters = pair.eps / f, None
+    x0 = np.ascontiguousarray(pair.x0 / f)
     return {
+        "camera0": camera,
         "focal_sd_px": (deviation * camera.focal,),
         "focal_determined": bool(deviation <= FOCAL_DETERMINED * (given.focal_sigma or 0.0)),
+        "_pair": pair.changed(x0=x0, cameras=(camera,), eps=pair.eps / f, parameters=None),
         "_model": (R, t, 1.0),
     }
 
 
-def reprojection_errors(pair: PreparedPair, model: Any) -> FloatArray:
-    """Reprojection errors (E,) of all candidates, in units of the threshold.
-
-    `model` is (R, t, f) in the frame of the pair, as the core returns it. Infinite behind the
-    camera.
-    """
-    *_, r2 = _core.score_absolute_pose(
-        *(pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta), *model
-    )
-    return np.where(np.isfinite(r2), np.sqrt(r2), np.inf) / pair.eps
+def _move(model: CoreModel, step: FloatArray) -> CoreModel:
+    R, t, f = model
+    turn = rotation(step[:3])
+    return turn @ R, turn @ t + step[3:], f
 
 
-def _match_probability(pair: PreparedPair, result: _core.AbsolutePoseEstimate) -> FloatArray:
-    distances = reprojection_errors(pair, result.model)
-    return probabilities.probability_of(pair, result, distances, probabilities.ABSOLUTE_POSE)
+def _residuals(pair: PreparedPair, model: CoreModel, edges: IndexArray | slice) -> FloatArray:
+    R, t, f = model
+    x0, x1 = pair.ends(edges)
+    seen = x1 @ R.T + t
+    return np.asarray(f * seen[:, :2] / seen[:, 2:] - x0)
 
 
+def _turn_and_shift(model: CoreModel, base: CoreModel) -> tuple[FloatArray, FloatArray]:
+    """Rotation vector from the base in the frame of the camera, and how the centre moves."""
+    (R, t, _), (R0, t0, _) = model, base
+    return rotation_vector(R @ R0.T), R0.T @ t0 - R.T @ t
+
+
+def _numbers(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
+    turn, shift = _turn_and_shift(model, base)
+    return np.concatenate([turn, pair.frame.unit * shift])
+
+
+def _error(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
+    turn, shift = _turn_and_shift(model, base)
+    R, t, _ = base
+    depths = pair.ends()[1] @ R[2] + t[2]
+    near = np.linalg.norm(_residuals(pair, base, slice(None)), axis=1) < pair.eps
+    seen = depths[(depths > 0.0) & near]
+    depth = float(np.median(seen)) if len(seen) else 1.0
+    return np.concatenate([np.degrees(turn) / _RIGHT_DEG, shift / (_RIGHT_DEPTH * depth)])
+
+
+#: The coefficients of matches are those of a homography; docs/absolute_pose.md has the measured
+#: reliability.
 ABSOLUTE_POSE = GeometricProblem(
-    "absolute", AbsolutePoseEstimate, "estimate_absolute_pose", prepare, _finish
+    name="absolute",
+    noun="pose",
+    estimate=estimate_absolute_pose,
+    result=AbsolutePoseEstimate,
+    core="estimate_absolute_pose",
+    prepare=prepare,
+    public=_public,
+    errors=errors_by("score_absolute_pose"),
+    sample_size=3,
+    parameters=6,
+    dimensions=2,
+    match_coefficients=(0.173, -0.299, 0.955, 1.559, 0.446, 0.0),
+    model_coefficients=(3.285, 0.630, 0.579, 0.674, 0.133, 0.869, 0.518, 0.440, 0.362),
+    chart=Chart(_move, _residuals, _numbers, _error),
+    open=_open,
+    own=_own,
 )

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, checked_method, count, read_only, refusal
-from manymatch.estimate.charts import chart_of
+from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.relative_pose import RelativePoseEstimate, sampson_distances
-from manymatch.estimate.result import Estimate
+from manymatch.estimate.result import Estimate, plain
 from manymatch.estimate.uncertainty import (
-    ModelCovariance,
+    Covariance,
     Planarity,
-    PoseCovariance,
     model_covariance,
     planarity,
     pose_covariance,
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import IndexArray
-    from manymatch.estimate.charts import Chart
-    from manymatch.estimate.prepare import PreparedPair
+    from manymatch.estimate.problem import GeometricProblem, PreparedPair
 
 Verdict: TypeAlias = Literal["solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"]
 
@@ -56,18 +54,10 @@ DETERMINED = LIKELY
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
 
-# A pose can be fitted to any five candidates, so that as few matches are no evidence.
-SAMPLE = 5
-
-# The second search: at most so many iterations, and at most half of those of the estimate. A
+# The second search has at most this many iterations, and at most half of those of the estimate. A
 # longer one tells less: on the few edges that are searched it ends in the same wrong optimum.
-# Of its seeds, so many are refined.
+# Of its seeds, at most this many are refined.
 SECOND_ITERATIONS, SECOND_POOL = 500, 10
-
-#: Log-odds that the geometry found is the right one: a constant, and a slope for every entry of
-#: `pose_features`. Fitted by benchmarks/accuracy/fit_probability.py; docs/confidence.md has the
-#: measured reliability.
-COEFFICIENTS = (3.692, 2.628, 3.352, 1.629, 1.897, 0.705, 1.719, 0.748, 1.480)
 
 # The claimed standard deviations times this, in the probability that the error is below the limit.
 _DEVIATION_SCALE = 0.5
@@ -166,11 +156,7 @@ class Confidence:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values for JSON; what is not finite is None."""
-        record: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            record[field.name] = _plain(value.tolist() if isinstance(value, np.ndarray) else value)
-        return record
+        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
 
 def assess(estimate: Estimate) -> Confidence:
@@ -201,26 +187,18 @@ def assess(estimate: Estimate) -> Confidence:
     """
     if not isinstance(estimate, Estimate):
         raise refusal("estimate", "an Estimate", estimate)
-    if not isinstance(estimate, RelativePoseEstimate):
-        return _assess_model(estimate)
-    shape, probability = (
-        Planarity(math.nan, math.nan, math.nan),
-        Probability(0.0, Rival(0.0, 0.0, 0.0), 0.0),
-    )
-    spread = PoseCovariance(
-        np.full((5, 5), math.nan), np.full((2, 3), math.nan), math.nan, math.inf, math.inf
-    )
+    problem = PROBLEMS[estimate.problem].of(estimate._pair)  # noqa: SLF001
     known = evidence(estimate)
-    if known is not None:
-        shape, spread, probability = known.shape, known.spread, known.probability()
-    verdict, reason = _judge(estimate, known.places if known else 0, probability, shape, spread)
+    probability = known.probability(problem)
+    verdict, reason = _judge(estimate, problem, known, probability)
+    shape, spread, noise = known.shape, known.spread, estimate.length("noise")
     return Confidence(
         verdict=verdict,
         reason=reason,
         num_matches=len(estimate.matches),
         pose_probability=probability.right,
-        parallax_deg=estimate.parallax_deg,
-        low_parallax=estimate.low_parallax,
+        parallax_deg=getattr(estimate, "parallax_deg", math.nan),
+        low_parallax=getattr(estimate, "low_parallax", False),
         rotation_only=shape.rotation,
         planar=shape.plane,
         planar_twin=shape.twin,
@@ -228,62 +206,10 @@ def assess(estimate: Estimate) -> Confidence:
         translation_basis=read_only(spread.basis),
         rotation_sd_deg=math.degrees(spread.rotation_sd),
         translation_sd_deg=math.degrees(spread.translation_sd),
-        noise_px=estimate.noise_px if math.isfinite(estimate.noise_px) else spread.noise,
-    )
-
-
-def _assess_model(estimate: Estimate) -> Confidence:
-    """Assess the estimate of another problem than a relative pose."""
-    chart = chart_of(estimate)
-    known = model_evidence(estimate)
-    probability = Probability(0.0, Rival(0.0, 0.0, 0.0), 0.0)
-    spread = ModelCovariance(np.full((0, 0), math.nan), math.inf)
-    matches = count(len(estimate.matches), "match", "matches")
-    verdict: Verdict = "failed"
-    if known is None:
-        reason = f"No {chart.noun} was found: {estimate.failure.rstrip('.')}."
-    else:
-        spread, probability = known.spread, known.probability(chart.sample_size, chart.coefficients)
-        verdict, reason = _judge_model(chart, matches, known.places, probability)
-    return Confidence(
-        verdict=verdict,
-        reason=reason,
-        num_matches=len(estimate.matches),
-        pose_probability=probability.right,
-        **dict.fromkeys(("parallax_deg", "rotation_only", "planar", "planar_twin"), math.nan),
-        low_parallax=False,
-        covariance=read_only(spread.matrix),
-        translation_basis=read_only(np.full((2, 3), math.nan)),
-        rotation_sd_deg=math.nan,
-        translation_sd_deg=math.nan,
-        noise_px=estimate.length("noise"),
+        noise_px=noise if math.isfinite(noise) else spread.noise,
         problem=estimate.problem,
         error_sd=spread.error_sd,
     )
-
-
-def _judge_model(
-    chart: Chart, matches: str, places: int, probability: Probability
-) -> tuple[Verdict, str]:
-    """Return the verdict and its reason, as `_judge` does for a pose."""
-    if places <= chart.sample_size:
-        return "uncertain", (
-            f"The number of distinct matches is {places}, and a {chart.noun} can be fitted to any "
-            f"{chart.sample_size}."
-        )
-    if probability.geometry >= LIKELY:
-        if probability.accurate < DETERMINED:
-            return "degenerate", f"The matches hardly determine the {chart.noun}."
-        if probability.rival.any >= AMBIGUOUS:
-            return "ambiguous", (
-                f"Another {chart.noun} is right instead with probability "
-                f"{probability_text(probability.rival.any)}."
-            )
-    sure = f"right with probability {probability_text(probability.right)}"
-    agree = f"{matches} agree on one {chart.noun}, which is"
-    if probability.right >= LIKELY:
-        return ("solved" if probability.right >= SOLVED else "likely"), f"{agree} {sure}."
-    return "uncertain", f"{agree} only {sure}."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -319,40 +245,62 @@ class Probability:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known of an estimate: `places` are matches at places of their own.
+    """What the verdict on an estimate follows from.
 
-    `shape` is known of a relative pose only.
+    `places` counts matches at different places; `shape` is known of a relative pose only.
     """
 
     places: int
     shape: Planarity
-    spread: Any
+    spread: Covariance
     features: FloatArray
     rival: Rival
     accurate: float
 
-    def probability(
-        self, sample: int = SAMPLE, coefficients: tuple[float, ...] = COEFFICIENTS
-    ) -> Probability:
+    def probability(self, problem: GeometricProblem[Any]) -> Probability:
         """Apply the fitted model."""
-        if self.places <= sample:
+        if self.places <= problem.sample_size:
             return Probability(0.0, self.rival, self.accurate)
-        constant, *slopes = coefficients
+        constant, *slopes = problem.model_coefficients
         geometry = logistic(constant + float(self.features @ slopes))
         return Probability(geometry, self.rival, self.accurate)
 
 
-def evidence(estimate: RelativePoseEstimate) -> Evidence | None:
-    """Collect what the probability of the pose follows from; None if there is no pose."""
-    pose, matches, pair = estimate.pose, estimate.matches, estimate._pair  # noqa: SLF001
-    if pose is None:
-        return None
+def evidence(estimate: Estimate) -> Evidence:
+    """Collect what the probability of a model follows from."""
+    relative, rival = isinstance(estimate, RelativePoseEstimate), Rival(0.0, 0.0, 0.0)
+    if not estimate.success:
+        spread = Covariance(np.full((0, 0), math.nan), error_sd=math.inf)
+        if relative:
+            nothing, inf = np.full((5, 5), math.nan), math.inf
+            spread = Covariance(nothing, rotation_sd=inf, translation_sd=inf)
+        return Evidence(0, Planarity(), spread, np.zeros(0), rival, 0.0)
+    pair, matches = estimate._pair, estimate.matches  # noqa: SLF001
+    problem = PROBLEMS[estimate.problem].of(pair)
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
+    second = second_search(pair, estimate)
+    if isinstance(estimate, RelativePoseEstimate):
+        shape, spread, rival, accurate, apart = _pose_evidence(estimate, x0, x1, second)
+    else:
+        shape, spread, rival, accurate, apart = _model_evidence(estimate, problem, second)
+    features = features_of(pair, estimate, len(x0) - problem.sample_size, second, apart)
+    return Evidence(len(x0), shape, spread, features, rival, accurate)
+
+
+# Shape, covariance, likeliest other model, probability that the error is below the limit, and how
+# far the model of the second search is from the estimate, in degrees or what compares to them.
+_Parts: TypeAlias = tuple[Planarity, Covariance, Rival, float, float]
+
+
+def _pose_evidence(
+    estimate: RelativePoseEstimate, x0: FloatArray, x1: FloatArray, second: Any
+) -> _Parts:
+    """Collect what is known of a relative pose from its distinct matches x0, x1."""
+    pair, pose = estimate._pair, cast("RelativePose", estimate.pose)  # noqa: SLF001
     distances = sampson_distances(pair, pose.R, pose.t)
     in_front = distances[np.isfinite(distances)]
     spread = pose_covariance(x0, x1, pose, pair.eps, in_front, _focal_steps(estimate))
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
-    second = second_search(pair, estimate)
     apart = 0.0
     if second.success:
         apart = max(
@@ -363,43 +311,36 @@ def evidence(estimate: RelativePoseEstimate) -> Evidence | None:
                 strict=True,
             )
         )
-    features = features_of(pair, estimate, len(x0) - SAMPLE, second, apart)
     rival = likeliest_rival(pair, estimate, pose, shape)
-    pixels = estimate.threshold_px / pair.eps
-    spread = dataclasses.replace(spread, noise=spread.noise * pixels)
-    return Evidence(len(x0), shape, spread, features, rival, accuracy(spread))
+    noise = spread.noise * (estimate.threshold_px / pair.eps)
+    spread = dataclasses.replace(spread, noise=noise)
+    return shape, spread, rival, accuracy(spread), apart
 
 
 def _focal_steps(estimate: RelativePoseEstimate) -> FloatArray | None:
     """Errors of the logarithms of the focal lengths, as in `pose_covariance`; None if known."""
     if not any(estimate.focal_sd_px):
         return None
-    cameras = estimate._pair.cameras  # noqa: SLF001
+    cameras = estimate.cameras
     steps = np.diag([sd / c.focal for sd, c in zip(estimate.focal_sd_px, cameras, strict=True)])
     shared = all(estimate.focal_sd_px) and cameras[0].focal == cameras[1].focal
     return steps.sum(axis=0, keepdims=True) if shared else steps[steps.any(axis=1)]
 
 
-def model_evidence(estimate: Estimate) -> Evidence | None:
-    """Collect the same for another problem."""
-    if not estimate.success:
-        return None
-    chart, pair, model = chart_of(estimate), estimate._pair, estimate._model  # noqa: SLF001
+def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: Any) -> _Parts:
+    """Collect the same for a problem with a chart."""
+    pair, model = estimate._pair, estimate._model  # noqa: SLF001
     edges = _numbers_of(pair.edges, estimate.matches)
-    distinct = _distinct(pair.x0[pair.edges[edges, 0]], pair.x1[pair.edges[edges, 1]])[0]
     noise = estimate.length("noise") * pair.eps / estimate.length("threshold")
-    spread = model_covariance(chart, pair, model, edges, noise)
-    second = second_search(pair, estimate)
+    spread = model_covariance(problem, pair, model, edges, noise)
     apart = 0.0
-    if second.success:
-        error = float(np.linalg.norm(chart.error(pair, second.model, model)))
+    if second.success and problem.chart is not None:
+        error = float(np.linalg.norm(problem.chart.error(pair, second.model, model)))
         apart = ERROR_LIMIT_DEG * error * min(1.0, 1.0 / max(spread.error_sd, 1e-9))
-    features = features_of(pair, estimate, len(distinct) - chart.sample_size, second, apart)
     rivals = [other.probability for other in estimate.alternatives]
     rival = Rival(max(rivals, default=0.0), 0.0, min(sum(rivals), 1.0))
     accurate = -math.expm1(-1.0 / max(_DEVIATION_SCALE * spread.error_sd, 1e-6) ** 2)
-    nothing = Planarity(math.nan, math.nan, math.nan)
-    return Evidence(len(distinct), nothing, spread, features, rival, accurate)
+    return Planarity(), spread, rival, accurate, apart
 
 
 def _numbers_of(edges: NDArray[np.int32], matches: IndexArray) -> IndexArray:
@@ -427,7 +368,7 @@ def second_search(pair: PreparedPair, estimate: Estimate) -> Any:
     kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
     problem, threads = pair.for_core(kept=kept), num_threads(options.threads)
     method = checked_method(estimate.method)
-    solver = getattr(_core, estimate._solver)  # noqa: SLF001
+    solver = getattr(_core, PROBLEMS[estimate.problem].of(pair).core)
     return solver([problem], method, [core_options(settings)], threads)[0]
 
 
@@ -503,7 +444,7 @@ def likeliest_rival(
     return Rival(*max(rivals, default=(0.0, 0.0)), 1.0 - left)
 
 
-def accuracy(spread: PoseCovariance) -> float:
+def accuracy(spread: Covariance) -> float:
     """Probability that the error of a right geometry is below the limit, as the covariance says."""
     product = 1.0
     for deviation in (spread.rotation_sd, spread.translation_sd):
@@ -531,44 +472,41 @@ def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _judge(
-    estimate: RelativePoseEstimate,
-    places: int,
-    probability: Probability,
-    shape: Planarity,
-    spread: PoseCovariance,
+    estimate: Estimate, problem: GeometricProblem[Any], known: Evidence, probability: Probability
 ) -> tuple[Verdict, str]:
     """Return the verdict and its reason, which names the number that decided."""
-    if estimate.pose is None:
-        return "failed", f"No pose was found: {estimate.failure.rstrip('.')}."
-    if places <= SAMPLE:
+    noun, size, other = problem.noun, problem.sample_size, probability.rival
+    pose = estimate if isinstance(estimate, RelativePoseEstimate) else None
+    if not estimate.success:
+        return "failed", f"No {noun} was found: {estimate.failure.rstrip('.')}."
+    if known.places <= size:
         return "uncertain", (
-            f"The number of distinct matches is {places}, and a pose can be fitted to any {SAMPLE}."
+            f"The number of distinct matches is {known.places}, and a {noun} can be fitted to any "
+            f"{size}."
         )
-    matches = count(len(estimate.matches), "match", "matches")
-    sure = f"right with probability {probability_text(probability.right)}"
-    still = estimate.low_parallax or shape.rotation >= DEGENERATE_SHARE
     if probability.geometry >= LIKELY:
-        if still:
+        if pose and (pose.low_parallax or known.shape.rotation >= DEGENERATE_SHARE):
             return "degenerate", (
                 f"The camera hardly moved, the rays of the matches meet at only "
-                f"{angle(estimate.parallax_deg)}: trust the rotation, not the direction of "
+                f"{angle(pose.parallax_deg)}: trust the rotation, not the direction of "
                 f"translation."
             )
         if probability.accurate < DETERMINED:
-            return "degenerate", _determined(spread)
-        if probability.rival.any >= AMBIGUOUS:
-            return "ambiguous", (
-                f"Another pose, such as one {angle(probability.rival.apart_deg)} from this one, is "
-                f"right instead with probability {probability_text(probability.rival.any)}."
-            )
-    if probability.right >= SOLVED:
-        return "solved", f"{matches} agree on one pose, which is {sure}."
+            hardly = f"The matches hardly determine the {noun}."
+            return "degenerate", _determined(known.spread) if pose else hardly
+        if other.any >= AMBIGUOUS:
+            such = f", such as one {angle(other.apart_deg)} from this one," if pose else ""
+            sure = probability_text(other.any)
+            return "ambiguous", f"Another {noun}{such} is right instead with probability {sure}."
+    matches = count(len(estimate.matches), "match", "matches")
+    sure = f"right with probability {probability_text(probability.right)}"
+    agree = f"{matches} agree on one {noun}, which is"
     if probability.right >= LIKELY:
-        return "likely", f"{matches} agree on one pose, which is {sure}."
-    return "uncertain", f"{matches} agree on one pose, which is only {sure}."
+        return ("solved" if probability.right >= SOLVED else "likely"), f"{agree} {sure}."
+    return "uncertain", f"{agree} only {sure}."
 
 
-def _determined(spread: PoseCovariance) -> str:
+def _determined(spread: Covariance) -> str:
     """Say what the matches determine, and how well."""
     known: list[str] = []
     open_: list[str] = []
@@ -584,11 +522,3 @@ def _determined(spread: PoseCovariance) -> str:
     if open_:
         return f"The matches determine neither {open_[0]} nor {open_[1]}."
     return f"The matches hardly determine {known[0]} and {known[1]}."
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+import math
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, checked_method, read_only
-from manymatch.estimate import match_probability as probabilities
-from manymatch.estimate.homography import Frame
-from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import (
+from manymatch._validate import FloatArray, Method, read_only
+from manymatch.estimate.homography import RIGHT_THRESHOLDS, Frame, box, homogeneous
+from manymatch.estimate.problem import (
+    Chart,
     GeometricProblem,
-    PixelEstimate,
-    common_fields,
-    without_model,
+    PreparedPair,
+    checked_graph,
+    errors_by,
+    on_a_line,
 )
-from manymatch.options import checked_options
+from manymatch.estimate.result import PixelEstimate
+from manymatch.estimate.uncertainty import rotation
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
+    from manymatch._validate import IndexArray
     from manymatch.graph import GraphLike
     from manymatch.options import OptionKeywords, Options
 
-    # F and the oriented epipole of image 1, as the core has them.
-    CoreModel = tuple[FloatArray, FloatArray]
+# F and the oriented epipole of image 1, as the core has them.
+CoreModel: TypeAlias = tuple[FloatArray, FloatArray]
 
-# Matches within so many thresholds of a homography count as on its plane. Some others always agree
-# with some epipole; how many beyond those do by chance is known from the candidates at these
-# distances from their epipolar lines, in thresholds.
+_errors = errors_by("score_fundamental")
+# Matches within this many thresholds of a homography count as on its plane. A few others always
+# agree with some epipole; how many more do by chance follows from the number of candidates at the
+# distances of the ring, in thresholds, from their epipolar lines.
 _PLANE_REACH, _FREE_OFF_PLANE, _RING = 3.0, 3, (6.0, 16.0)
 
 
@@ -72,15 +76,8 @@ def estimate_fundamental(
     ----------
     graph : AssociationGraph or Candidates
         Candidates, several per keypoint if there are, in pixels.
-    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
-        As in `estimate_relative_pose`.
-    options : Options, optional
-        Threshold, budget, seed and the rest. `threshold_px` bounds the Sampson distance.
-    proposals : (E,) bool array, optional
-        Draw minimal samples from these edges only; everything else sees the whole graph.
-    **settings
-        Fields of `Options` by keyword, such as ``threshold_px=2`` or ``seed=7``, in place of those
-        of `options`.
+    method, options, proposals, **settings
+        As in `estimate_relative_pose`. `threshold_px` bounds the Sampson distance.
 
     Returns
     -------
@@ -108,9 +105,7 @@ def estimate_fundamental(
     >>> np.allclose(np.abs(estimate.fundamental[[1, 2], [2, 1]]), np.sqrt(0.5), atol=1e-6)
     True
     """
-    checked = checked_options(options, settings)
-    pair = prepare(graph, checked, proposals)
-    return FUNDAMENTAL.run([pair], checked_method(method), checked.threads)[0]
+    return FUNDAMENTAL.solve((graph,), method, options, proposals, settings)
 
 
 def prepare(
@@ -123,73 +118,103 @@ def prepare(
     return PreparedPair(checked, x0, x1, 1.0 / frame.unit, options, proposals, where, frame=frame)
 
 
-def _finish(
-    pair: PreparedPair, result: _core.FundamentalEstimate, method: str
-) -> FundamentalEstimate:
-    """Turn the core's result into the public one."""
-    pair.take_threshold(result.threshold)
-
-    def public(model: CoreModel) -> FloatArray:
-        F = pair.frame.matrix(1).T @ model[0] @ pair.frame.matrix(0)
-        return read_only(F / (np.sign(F.flat[np.argmax(np.abs(F))]) * np.linalg.norm(F)))
-
-    common = common_fields(FUNDAMENTAL, pair, result, public, method)
-    if result.success:
-        reason = _undetermined(pair, result)
-        if reason:
-            wanting = f"{reason}, which leaves the fundamental matrix undetermined"
-            common |= without_model(pair, wanting)
-    success = common["success"]
-    probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
-    return FundamentalEstimate(
-        **common,
-        model=public(result.model) if success else None,
-        match_probability=probability if method == "auto" else None,
-    )
+def _to_pixels(pair: PreparedPair, model: CoreModel) -> FloatArray:
+    return np.asarray(pair.frame.matrix(1).T @ model[0] @ pair.frame.matrix(0))
 
 
-def _undetermined(pair: PreparedPair, result: _core.FundamentalEstimate) -> str:
+def _public(pair: PreparedPair, model: CoreModel) -> FloatArray:
+    F = _to_pixels(pair, model)
+    return read_only(F / (np.sign(F.flat[np.argmax(np.abs(F))]) * np.linalg.norm(F)))
+
+
+def _open(pair: PreparedPair, result: _core.FundamentalEstimate) -> str:
     """Say why the matches do not determine the matrix; empty if they do.
 
     They do not if those of an image are on a line, or if most are on a plane and the others are no
     more than chance would give.
     """
-    ends = pair.edges[result.matched]
-    x0, x1 = (np.ascontiguousarray(x[ends[:, i]]) for i, x in enumerate((pair.x0, pair.x1)))
+    undetermined = "which leaves the fundamental matrix undetermined"
+    x0, x1 = pair.ends(result.matched)
     reach = _PLANE_REACH * pair.eps
-    for x in (x0, x1):
-        across = np.linalg.svd(x - x.mean(axis=0), compute_uv=False)[1] / np.sqrt(len(x))
-        if across <= reach:
-            return "the matches are on a line"
+    if on_a_line(x0, reach) or on_a_line(x1, reach):
+        return f"the matches are on a line, {undetermined}"
     on_plane = _core.on_a_plane(x0, x1, reach, *result.model)
-    off_plane = len(ends) - on_plane
-    distance = epipolar_errors(pair, result.model)
+    distance = _errors(pair, result.model)
     near, far = _RING
     chance = np.count_nonzero((distance > near) & (distance < far)) / (far - near)
     by_chance = _FREE_OFF_PLANE + chance + 4.0 * np.sqrt(chance)
-    if off_plane <= min(by_chance, on_plane):
-        return "the matches fit a homography, of a plane or of a camera that only turned"
+    if len(x0) - on_plane <= min(by_chance, on_plane):
+        return (
+            "the matches fit a homography, of a plane or of a camera that only turned, "
+            f"{undetermined}"
+        )
     return ""
 
 
-def epipolar_errors(pair: PreparedPair, model: CoreModel) -> FloatArray:
-    """Sampson distances (E,) of all candidates, in units of the threshold.
+def _move(model: CoreModel, step: FloatArray) -> CoreModel:
+    """Turn the two epipoles by two numbers each, and move the rest by three."""
+    F, e = model
+    U, values, Vt = np.linalg.svd(F)
+    turn1, turn0 = rotation(U[:, :2] @ step[:2]), rotation(Vt[:2].T @ step[2:4])
+    s0, s1 = values[:2] / np.hypot(*values[:2])
+    # Directions of a 2x2 matrix of norm one that keep the norm.
+    inner = np.array([[s0 - step[4] * s1, step[5]], [step[6], s1 + step[4] * s0]])
+    moved = turn1 @ U[:, :2] @ inner @ Vt[:2] @ turn0.T
+    return moved / np.linalg.norm(moved), turn1 @ e
 
-    `model` is in the frame of the pair, as the core returns it. Infinite where undefined.
-    """
-    *_, r2 = _core.score_fundamental(
-        pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta, *model
+
+def _signed_sampson(F: FloatArray, x0: FloatArray, x1: FloatArray) -> FloatArray:
+    """Signed Sampson distances (N,)."""
+    a, b = homogeneous(x0), homogeneous(x1)
+    lines1, lines0 = a @ F.T, b @ F
+    squared = np.sum(lines1[:, :2] ** 2, axis=1) + np.sum(lines0[:, :2] ** 2, axis=1)
+    return np.asarray(np.sum(b * lines1, axis=1) / np.sqrt(np.maximum(squared, 1e-300)))
+
+
+def _residuals(pair: PreparedPair, model: CoreModel, edges: IndexArray) -> FloatArray:
+    return _signed_sampson(model[0], *pair.ends(edges))[:, None]
+
+
+def _numbers(pair: PreparedPair, model: CoreModel, _base: CoreModel) -> FloatArray:
+    F = _to_pixels(pair, model)
+    return np.asarray((F / np.linalg.norm(F)).ravel())
+
+
+def _error(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
+    """Sampson distances of points on the base's epipolar lines, all over the two images."""
+    boxes = [box(points) for points in pair.ends()]
+    grids = [np.linspace(corners[0], corners[-1], 5) for corners in boxes]
+    first, second = (
+        np.stack([axis.ravel() for axis in np.meshgrid(*grid.T, indexing="ij")], axis=1)
+        for grid in grids
     )
-    return np.where(np.isfinite(r2), np.sqrt(r2), np.inf) / pair.eps
+    x0, x1 = np.repeat(first, len(second), axis=0), np.tile(second, (len(first), 1))
+    lines = homogeneous(x0) @ base[0].T
+    off = np.sum(homogeneous(x1) * lines, axis=1) / np.sum(lines[:, :2] ** 2, axis=1)
+    x1 = x1 - off[:, None] * lines[:, :2]
+    inside = np.all((x1 >= boxes[1][0]) & (x1 <= boxes[1][-1]), axis=1)
+    if not inside.any():
+        inside[:] = True
+    errors = _signed_sampson(model[0], x0[inside], x1[inside])
+    return np.asarray(errors / (math.sqrt(len(errors)) * RIGHT_THRESHOLDS * pair.eps))
 
 
-def _match_probability(pair: PreparedPair, result: _core.FundamentalEstimate) -> FloatArray:
-    distances = epipolar_errors(pair, result.model)
-    return read_only(
-        probabilities.probability_of(pair, result, distances, probabilities.FUNDAMENTAL)
-    )
-
-
+#: The coefficients of matches are fitted by benchmarks/accuracy/fundamental_probability.py;
+#: docs/fundamental.md has the measured reliability.
 FUNDAMENTAL = GeometricProblem(
-    "fundamental", FundamentalEstimate, "estimate_fundamental", prepare, _finish
+    name="fundamental",
+    noun="fundamental matrix",
+    estimate=estimate_fundamental,
+    result=FundamentalEstimate,
+    core="estimate_fundamental",
+    prepare=prepare,
+    public=_public,
+    errors=_errors,
+    sample_size=7,
+    parameters=7,
+    dimensions=1,
+    match_coefficients=(1.464, 0.095, 0.285, 1.676, 0.445, 0.412),
+    model_coefficients=(-2.811, 0.749, 0.737, 0.000, 0.000, 0.689, 0.000, 0.861, 0.344),
+    chart=Chart(_move, _residuals, _numbers, _error),
+    open=_open,
 )

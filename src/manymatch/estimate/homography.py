@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from manymatch import _core
-from manymatch._validate import FloatArray, Method, checked_method, choice, read_only
-from manymatch.estimate import match_probability as probabilities
-from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import (
+from manymatch._validate import FloatArray, Method, choice, read_only
+from manymatch.estimate.problem import (
+    Chart,
     GeometricProblem,
-    PixelEstimate,
-    common_fields,
-    without_model,
+    PreparedPair,
+    checked_graph,
+    errors_by,
+    on_a_line,
 )
-from manymatch.options import checked_options
+from manymatch.estimate.result import PixelEstimate
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
+    from manymatch._validate import IndexArray
     from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
 
@@ -34,6 +34,10 @@ PLANAR_MODELS = ("homography", "affine")
 
 # H[2, 2] relative to the norm of H below which it counts as zero.
 _ZERO = 1e-12
+#: A homography is right if it puts the corners of the keypoints where they belong up to this many
+#: thresholds, root mean square; a fundamental matrix, if points all over the right epipolar lines
+#: are no farther from its own; a transform in space, if it does so with the points.
+RIGHT_THRESHOLDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -71,20 +75,13 @@ def estimate_homography(
     ----------
     graph : AssociationGraph or Candidates
         Candidates, several per keypoint if there are, in pixels.
-    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
-        As in `estimate_relative_pose`.
-    options : Options, optional
-        Threshold, budget, seed and the rest. `threshold_px` bounds the symmetric transfer error,
-        the root of the mean of the squared errors in the two images; 3 px is usual, the default of
-        1 px is that of a relative pose.
-    proposals : (E,) bool array, optional
-        Draw minimal samples from these edges only; everything else sees the whole graph.
+    method, options, proposals, **settings
+        As in `estimate_relative_pose`. `threshold_px` bounds the symmetric transfer error, the root
+        of the mean of the squared errors in the two images; 3 px is usual, the default of 1 px is
+        that of a relative pose.
     model : {"homography", "affine"}
         "affine": the homography's third row is (0, 0, 1), which three candidates determine. Right
         for planes seen straight on or from far away, and for images that a scanner or a map made.
-    **settings
-        Fields of `Options` by keyword, such as ``threshold_px=3`` or ``seed=7``, in place of those
-        of `options`.
 
     Returns
     -------
@@ -110,9 +107,7 @@ def estimate_homography(
     >>> np.allclose(estimate.homography, [[2, 0, 10], [0, 2, 10], [0, 0, 1]])
     True
     """
-    checked = checked_options(options, settings)
-    pair = prepare(graph, checked, proposals, model=model)
-    return HOMOGRAPHY.run([pair], checked_method(method), checked.threads)[0]
+    return HOMOGRAPHY.solve((graph,), method, options, proposals, settings, model=model)
 
 
 def prepare(
@@ -136,29 +131,6 @@ def prepare(
         where,
         frame=frame,
         parameters=np.ones(1) if affine else None,  # whose presence the core asks for
-    )
-
-
-def _finish(
-    pair: PreparedPair, result: _core.HomographyEstimate, method: str
-) -> HomographyEstimate:
-    """Turn the core's result into the public one."""
-    pair.take_threshold(result.threshold)
-
-    def public(model: FloatArray) -> FloatArray:
-        return read_only(pair.frame.to_pixels(model))
-
-    common = common_fields(HOMOGRAPHY, pair, result, public, method)
-    # A transfer has the noise of both keypoints, which are taken to be alike.
-    common |= {name: common[name] / math.sqrt(2.0) for name in ("noise_px", "noise_sd_px")}
-    if result.success and _on_a_line(pair.graph, common["matches"], pair.threshold_px):
-        common |= without_model(pair, "the matches lie on a line in one of the images")
-    success = common["success"]
-    probability = _match_probability(pair, result) if success else read_only(np.zeros(0))
-    return HomographyEstimate(
-        **common,
-        model=public(result.model) if success else None,
-        match_probability=probability if method == "auto" else None,
     )
 
 
@@ -201,34 +173,76 @@ class Frame:
         return np.asarray(H / (H[2, 2] if abs(H[2, 2]) > _ZERO * norm else norm))
 
 
-def _on_a_line(graph: AssociationGraph, matches: np.ndarray, threshold_px: float) -> bool:
-    """Whether noise alone could explain how far the matches are from a line."""
-    for points, column in zip((graph.points0, graph.points1), matches.T, strict=True):
-        chosen = points[column]
-        across = np.linalg.svd(chosen - chosen.mean(axis=0), compute_uv=False)[1]
-        if across / np.sqrt(len(chosen)) < threshold_px / 3.0:
-            return True
-    return False
+def _public(pair: PreparedPair, H: FloatArray) -> FloatArray:
+    return read_only(pair.frame.to_pixels(H))
 
 
-def transfer_errors(pair: PreparedPair, H: FloatArray) -> FloatArray:
-    """Symmetric transfer errors (E,) of all candidates, in units of the threshold.
-
-    `H` is in the frame of the pair, as the core returns it. Infinite beyond the line at infinity.
-    """
-    *_, r2 = _core.score_homography(
-        pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta, H
-    )
-    return np.where(np.isfinite(r2), np.sqrt(r2), np.inf) / pair.eps
+def _open(pair: PreparedPair, result: Any) -> str:
+    """Say that noise alone could explain how far the matches are from a line, if it could."""
+    i, j = pair.graph.edges[result.matched].T
+    for points in (pair.graph.points0[i], pair.graph.points1[j]):
+        if on_a_line(points, pair.threshold_px / 3.0):
+            return "the matches lie on a line in one of the images"
+    return ""
 
 
-def _match_probability(pair: PreparedPair, result: _core.HomographyEstimate) -> FloatArray:
-    distances = transfer_errors(pair, result.model)
-    return read_only(
-        probabilities.probability_of(pair, result, distances, probabilities.HOMOGRAPHY)
-    )
+def homogeneous(points: FloatArray) -> FloatArray:
+    """Append a coordinate of one to points (N, 2)."""
+    return np.column_stack([points, np.ones(len(points))])
 
 
+def box(points: FloatArray) -> FloatArray:
+    """Corners (4, 2) of the smallest box around points (N, 2)."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    sides = np.meshgrid(*zip(low, high, strict=True), indexing="ij")
+    return np.stack([side.ravel() for side in sides], axis=1)
+
+
+def _transfer(H: FloatArray, points: FloatArray) -> FloatArray:
+    moved = homogeneous(points) @ H.T
+    return np.asarray(moved[:, :2] / moved[:, 2:])
+
+
+def _move(H: FloatArray, step: FloatArray) -> FloatArray:
+    """Move a homography by eight numbers, an affine map by six."""
+    return np.asarray(H @ (np.eye(3) + np.append(step, np.zeros(9 - len(step))).reshape(3, 3)))
+
+
+def _residuals(pair: PreparedPair, H: FloatArray, edges: IndexArray) -> FloatArray:
+    x0, x1 = pair.ends(edges)
+    back = np.asarray(np.linalg.inv(H), dtype=np.float64)
+    return np.asarray(math.sqrt(0.5) * np.hstack([_transfer(H, x0) - x1, _transfer(back, x1) - x0]))
+
+
+def _numbers(pair: PreparedPair, H: FloatArray, _base: FloatArray) -> FloatArray:
+    return np.asarray(pair.frame.to_pixels(H).ravel()[:8])
+
+
+def _error(pair: PreparedPair, H: FloatArray, base: FloatArray) -> FloatArray:
+    corners = box(pair.ends()[0])
+    gap = _transfer(H, corners) - _transfer(base, corners)
+    return np.asarray(gap.ravel() / (math.sqrt(len(corners)) * RIGHT_THRESHOLDS * pair.eps))
+
+
+#: The coefficients of matches are those of an earlier fit to relative poses; docs/homography.md has
+#: the measured reliability. All other coefficients of models than those of a relative pose are
+#: fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md has their reliability.
 HOMOGRAPHY = GeometricProblem(
-    "homography", HomographyEstimate, "estimate_homography", prepare, _finish
+    name="homography",
+    noun="homography",
+    estimate=estimate_homography,
+    result=HomographyEstimate,
+    core="estimate_homography",
+    prepare=prepare,
+    public=_public,
+    errors=errors_by("score_homography"),
+    sample_size=4,
+    parameters=8,
+    dimensions=2,
+    match_coefficients=(0.173, -0.299, 0.955, 1.559, 0.446, 0.0),
+    model_coefficients=(-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380),
+    chart=Chart(_move, _residuals, _numbers, _error),
+    open=_open,
+    noise_scale=math.sqrt(2.0),  # a transfer has the noise of both keypoints, taken to be alike
+    variant={"noun": "affine map", "sample_size": 3, "parameters": 6},
 )

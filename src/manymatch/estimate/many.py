@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manymatch._validate import checked_method, describe, integer, refusal, suggest
-from manymatch.estimate.absolute_pose import ABSOLUTE_POSE, estimate_absolute_pose
-from manymatch.estimate.fundamental import FUNDAMENTAL, estimate_fundamental
-from manymatch.estimate.homography import HOMOGRAPHY, estimate_homography
-from manymatch.estimate.relative_pose import RELATIVE_POSE, estimate_relative_pose
-from manymatch.estimate.rigid import (
-    RIGID,
-    SIMILARITY,
-    estimate_rigid_transform,
-    estimate_similarity,
-)
+from manymatch.estimate.absolute_pose import ABSOLUTE_POSE
+from manymatch.estimate.fundamental import FUNDAMENTAL
+from manymatch.estimate.homography import HOMOGRAPHY
+from manymatch.estimate.relative_pose import RELATIVE_POSE
+from manymatch.estimate.rigid import RIGID, SIMILARITY
 from manymatch.graph import AssociationGraph, HasGraph
 from manymatch.options import Options, checked_options, options_for_each
 
@@ -25,53 +19,17 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from manymatch._validate import Method
-    from manymatch.estimate.prepare import PreparedPair
-    from manymatch.estimate.result import Estimate, GeometricProblem
+    from manymatch.estimate.problem import GeometricProblem, PreparedPair
+    from manymatch.estimate.result import Estimate
     from manymatch.options import OptionChanges
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Options) if f.name != "threads")
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """A geometric problem and the function that estimates one.
-
-    Attributes
-    ----------
-    estimate : callable
-        The public function.
-    geometric : GeometricProblem
-        What it runs.
-    """
-
-    estimate: Callable[..., Estimate]
-    geometric: GeometricProblem[Estimate]
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """Names of what the function needs after the graph, such as camera0 and camera1."""
-        names = list(inspect.signature(self.estimate).parameters)
-        return tuple(names[1 : names.index("method")])
-
-    @property
-    def keywords(self) -> tuple[str, ...]:
-        """Names of what the function may be given besides method and options."""
-        parameters = list(inspect.signature(self.estimate).parameters.values())
-        names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
-        return tuple(names[names.index("proposals") :])
-
-
 #: The problems by name, as in `Estimate.problem`.
-PROBLEMS: dict[str, Problem] = {
-    problem.geometric.name: problem
-    for problem in (
-        Problem(estimate_relative_pose, RELATIVE_POSE),
-        Problem(estimate_homography, HOMOGRAPHY),
-        Problem(estimate_fundamental, FUNDAMENTAL),
-        Problem(estimate_absolute_pose, ABSOLUTE_POSE),
-        Problem(estimate_rigid_transform, RIGID),
-        Problem(estimate_similarity, SIMILARITY),
-    )
+PROBLEMS: dict[str, GeometricProblem[Estimate]] = {
+    problem.name: problem
+    for problem in (RELATIVE_POSE, HOMOGRAPHY, FUNDAMENTAL, ABSOLUTE_POSE, RIGID, SIMILARITY)
 }
 
 
@@ -129,26 +87,38 @@ def estimate_many(
     if single or not isinstance(problems, Iterable):
         raise refusal("problems", "an iterable of tuples (kind, graph, ...)", problems)
     listed = [_listed(problem, f"problems[{i}]") for i, problem in enumerate(problems)]
-    return _run(listed, method, options, threads, settings)
+    chosen = checked_method(method)
+    each = options_for_each(options, len(listed), settings)
+    workers = integer(threads, "threads", 0)
+    pairs = [
+        _prepared(entry, own, f"problems[{i}]: ")
+        for i, (entry, own) in enumerate(zip(listed, each, strict=True))
+    ]
+    results: list[Any] = [None] * len(listed)
+    for name, problem in PROBLEMS.items():
+        places = [i for i, entry in enumerate(listed) if entry.problem.name == name]
+        found = problem.run([pairs[i] for i in places], chosen, workers) if places else []
+        for i, result in zip(places, found, strict=True):
+            results[i] = result
+    return results
 
 
-@dataclasses.dataclass(frozen=True)
-class _Listed:
-    """One of many problems: its name, graph and further arguments, and keywords of its own."""
+class _Listed(NamedTuple):
+    """One of many problems: its row, graph and further arguments, and keywords of its own."""
 
-    name: str
+    problem: GeometricProblem[Estimate]
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
 
 
-def _listed(problem: object, where: str) -> _Listed:
+def _listed(given: object, where: str) -> _Listed:
     """Read the tuple of one problem; its first entry says of which kind it is."""
-    if not isinstance(problem, tuple | list) or not problem:
-        raise refusal(where, "a tuple (kind, graph, ...)", problem)
-    kind = problem[0]
+    if not isinstance(given, tuple | list) or not given:
+        raise refusal(where, "a tuple (kind, graph, ...)", given)
+    kind, *rest = given
     if isinstance(kind, AssociationGraph | HasGraph):
-        return _with_keywords("relative", problem, where)
-    named = {entry.estimate: name for name, entry in PROBLEMS.items()}
+        return _with_keywords(RELATIVE_POSE, tuple(given), where)
+    named = {problem.estimate: name for name, problem in PROBLEMS.items()}
     name = named.get(kind, "") if callable(kind) else kind
     if not isinstance(name, str) or name not in PROBLEMS:
         known = ", ".join(map(repr, PROBLEMS))
@@ -156,72 +126,42 @@ def _listed(problem: object, where: str) -> _Listed:
             f"{where} must begin with one of {known}, the function of one or a graph, got "
             f"{describe(kind)}{suggest(kind, PROBLEMS)}"
         )
-    return _with_keywords(name, problem[1:], where)
+    return _with_keywords(PROBLEMS[name], tuple(rest), where)
 
 
-def _with_keywords(name: str, given: object, where: str) -> _Listed:
+def _with_keywords(
+    problem: GeometricProblem[Estimate], given: tuple[Any, ...], where: str
+) -> _Listed:
     """Tell the arguments of a problem from the keywords or the proposals that may follow."""
-    needed = 1 + len(PROBLEMS[name].arguments)
-    if not isinstance(given, tuple | list) or len(given) not in (needed, needed + 1):
-        raise refusal(where, _wanted(name), given)
-    keywords = given[needed] if len(given) > needed else None
-    if keywords is None:
-        keywords = {}
-    elif not isinstance(keywords, Mapping):
-        keywords = {"proposals": keywords}
+    needed = 1 + len(problem.arguments)
+    if len(given) not in (needed, needed + 1):
+        names = ", ".join(("graph", *problem.arguments))
+        alone = f"({names})" if "," in names else f"({names},)"
+        raise refusal(where, f"{alone}, ({names}, proposals) or ({names}, keywords)", given)
+    keywords = given[needed] if len(given) > needed else {}
+    if not isinstance(keywords, Mapping):
+        keywords = {} if keywords is None else {"proposals": keywords}
     # A threshold in the unit of the points takes the place of that in pixels.
-    in_pixels = "threshold" not in PROBLEMS[name].arguments
+    in_pixels = "threshold" not in problem.arguments
     fields = [field for field in _FIELDS if in_pixels or field != "threshold_px"]
-    known = (*PROBLEMS[name].keywords, *fields)
+    known = (*problem.keywords, *fields)
     for keyword in keywords:
         if keyword not in known:
-            hint = suggest(keyword, known)
             raise ValueError(
-                f"{where} must have keywords of {PROBLEMS[name].estimate.__name__} or fields of "
-                f"Options, got {keyword!r}{hint}"
+                f"{where} must have keywords of {problem.estimate.__name__} or fields of Options, "
+                f"got {keyword!r}{suggest(keyword, known)}"
             )
-    return _Listed(name, tuple(given[:needed]), keywords)
+    return _Listed(problem, given[:needed], keywords)
 
 
-def _wanted(name: str) -> str:
-    arguments = ", ".join(("graph", *PROBLEMS[name].arguments))
-    alone = f"({arguments})" if "," in arguments else f"({arguments},)"
-    return f"{alone}, ({arguments}, proposals) or ({arguments}, keywords)"
-
-
-def _run(
-    listed: Sequence[_Listed],
-    method: object,
-    options: object,
-    threads: object,
-    settings: Mapping[str, object],
-) -> list[Estimate]:
-    """Run listed problems, all of a kind together, and return the results in their order."""
-    chosen = checked_method(method)
-    each = options_for_each(options, len(listed), settings)
-    workers = integer(threads, "threads", 0)
-    pairs = [
-        _prepared(entry, own, i) for i, (entry, own) in enumerate(zip(listed, each, strict=True))
-    ]
-    results: list[Any] = [None] * len(listed)
-    for name in dict.fromkeys(entry.name for entry in listed):
-        places = [i for i, entry in enumerate(listed) if entry.name == name]
-        run = PROBLEMS[name].geometric.run
-        for i, result in zip(places, run([pairs[i] for i in places], chosen, workers), strict=True):
-            results[i] = result
-    return results
-
-
-def _prepared(entry: _Listed, options: Options, number: int) -> PreparedPair:
+def _prepared(entry: _Listed, options: Options, where: str) -> PreparedPair:
     """Check one problem; an error begins with its number."""
-    where = f"problems[{number}]: "
     changes = {name: value for name, value in entry.keywords.items() if name in _FIELDS}
     others = {name: value for name, value in entry.keywords.items() if name not in _FIELDS}
     proposals = others.pop("proposals", None)
-    prepare = PROBLEMS[entry.name].geometric.prepare
     try:
         own = checked_options(options, changes)
-        return prepare(*entry.arguments, own, proposals, where, **others)
+        return entry.problem.prepare(*entry.arguments, own, proposals, where, **others)
     except ValueError as error:
         if str(error).startswith(where):
             raise

@@ -9,23 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import (
-    FloatArray,
-    IndexArray,
-    Method,
-    checked_method,
-    read_only,
-    refusal,
-)
-from manymatch.estimate.match_probability import probability_of
-from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import (
-    FOCAL_DETERMINED,
-    GeometricProblem,
-    PoseEstimate,
-    Score,
-    common_fields,
-)
+from manymatch._validate import FloatArray, Method, read_only, refusal
+from manymatch.estimate.problem import GeometricProblem, PreparedPair, checked_graph
+from manymatch.estimate.result import FOCAL_DETERMINED, PoseEstimate, Score
 from manymatch.geometry.camera import as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.options import AUTO, checked_options
@@ -35,8 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.prepare import WorkingScale
-    from manymatch.estimate.result import Alternative
+    from manymatch.estimate.problem import WorkingScale
     from manymatch.geometry.camera import Camera
     from manymatch.graph import GraphLike
     from manymatch.options import OptionKeywords, Options
@@ -48,7 +33,7 @@ CameraLike: TypeAlias = object
 # the translation.
 _LOW_PARALLAX = 4.0
 
-# Residuals of matches are not independent: so many of their nats count as one, as for the
+# Residuals of matches are not independent: this many of their nats count as one, as for the
 # probabilities of alternatives (docs/confidence.md). docs/unknown_focal.md has the measured errors
 # over their standard deviations.
 _NATS_PER_ODDS = 16.0
@@ -168,13 +153,11 @@ def estimate_relative_pose(
     >>> estimate_relative_pose(scene.graph, scene.camera0, scene.camera1, seed=3).options.seed
     3
     """
-    checked = checked_options(options, settings)
-    pair = prepare(
-        *(graph, camera0, camera1, checked, proposals),
+    return RELATIVE_POSE.solve(
+        *((graph, camera0, camera1), method, options, proposals, settings),
         working_scale=working_scale,
         shared_focal=shared_focal,
     )
-    return RELATIVE_POSE.run([pair], checked_method(method), checked.threads)[0]
 
 
 def score_pose(
@@ -284,73 +267,58 @@ def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> Float
     return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
 
 
-def _finish(pair: PreparedPair, result: Any, method: str) -> RelativePoseEstimate:
-    """Turn the core's result into the public one."""
-    pair.take_threshold(result.threshold)
-    pose = RelativePose(*result.model[:2]) if result.success else None
-    common = common_fields(
-        RELATIVE_POSE, pair, result, lambda model: RelativePose(*model[:2]), method
-    )
-    matches = common["matches"]
-    if pair.parameters is not None and result.success:
-        common |= _found_focals(pair, result, matches, common["alternatives"])
-    parallax = _median_parallax_deg(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]], pose)
-    probability = None
-    if method == "auto":
-        probability = read_only(np.zeros(0) if pose is None else _match_probability(pair, result))
-    return RelativePoseEstimate(
-        **common,
-        model=pose,
-        camera0=pair.cameras[0],
-        camera1=pair.cameras[1],
-        match_probability=probability,
-        parallax_deg=parallax,
-        low_parallax=bool(parallax < _LOW_PARALLAX * np.degrees(pair.eps)),
-    )
+def _public(_pair: PreparedPair, model: Any) -> RelativePose:
+    return RelativePose(*model[:2])
 
 
-def _found_focals(
-    pair: PreparedPair,
-    result: _core.UnknownFocalEstimate,
-    matches: IndexArray,
-    alternatives: tuple[Alternative, ...],
-) -> dict[str, Any]:
-    """Fields of an estimate that say what the focal lengths are, those of alternatives too.
-
-    The pair becomes that of the cameras found, with points on their normalised planes.
-    """
-    deviations = _focal_deviations(pair, result, matches)
-    focals = result.model[2]
+def _with_focals(pair: PreparedPair, model: Any) -> PreparedPair:
+    """Return the pair of the cameras found, with points on their normalised planes."""
+    if pair.parameters is None:
+        return pair
+    focals = model[2]
     found = tuple(
         camera if camera.known_focal else camera.with_focal(float(focal * pair.frame))
         for camera, focal in zip(pair.cameras, focals, strict=True)
     )
-    others = tuple(
-        dataclasses.replace(other, focals_px=tuple((model[2] * pair.frame).tolist()))
-        for other, (model, *_) in zip(alternatives, result.alternatives, strict=True)
-    )
+    eps = normalised_pixel(*found) * pair.threshold_px
+    x0, x1 = pair.x0 / focals[0], pair.x1 / focals[1]
+    return pair.changed(x0=x0, x1=x1, cameras=found, parameters=None, eps=eps)
+
+
+def _errors(pair: PreparedPair, model: Any) -> FloatArray:
+    known = _with_focals(pair, model)
+    return sampson_distances(known, *model[:2]) / known.eps
+
+
+def _own(pair: PreparedPair, result: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the parallax, and what was found of unknown focal lengths."""
+    known = _with_focals(pair, result.model)
+    parallax = _median_parallax_deg(*known.ends(result.matched), fields["model"])
+    low_parallax = bool(parallax < _LOW_PARALLAX * np.degrees(known.eps))
+    own = {"parallax_deg": parallax, "low_parallax": low_parallax}
+    if pair.parameters is None:
+        return own
+    deviations = _focal_deviations(pair, result)
     priors = np.array([camera.focal_sigma or 0.0 for camera in pair.cameras])
-    pair.x0, pair.x1 = pair.x0 / focals[0], pair.x1 / focals[1]
-    pair.cameras, pair.parameters = found, None
-    pair.eps = normalised_pixel(*found) * pair.threshold_px
+    sd = deviations * [camera.focal for camera in known.cameras]
     return {
-        "focal_sd_px": tuple(
-            float(deviation * camera.focal)
-            for deviation, camera in zip(deviations, found, strict=True)
-        ),
+        **own,
+        "camera0": known.cameras[0],
+        "camera1": known.cameras[1],
+        "focal_sd_px": tuple(sd.tolist()),
         "focal_determined": bool(np.all(deviations <= FOCAL_DETERMINED * priors)),
-        "alternatives": others,
-        "_solver": RELATIVE_POSE.core_of(pair),
+        "alternatives": tuple(
+            dataclasses.replace(other, focals_px=tuple((model[2] * pair.frame).tolist()))
+            for other, (model, *_) in zip(fields["alternatives"], result.alternatives, strict=True)
+        ),
+        "_pair": known,
     }
 
 
-def _focal_deviations(
-    pair: PreparedPair, result: _core.UnknownFocalEstimate, matches: IndexArray
-) -> FloatArray:
+def _focal_deviations(pair: PreparedPair, result: _core.UnknownFocalEstimate) -> FloatArray:
     """Return the standard deviations (2,) of the logarithms of the focal lengths, 0 if known."""
     sigma = np.asarray(pair.parameters)[[1, 3]]
-    x0, x1 = pair.x0[matches[:, 0]], pair.x1[matches[:, 1]]
-    residuals, jacobian = _core.focal_jacobian(x0, x1, *result.model[:3])
+    residuals, jacobian = _core.focal_jacobian(*pair.ends(result.matched), *result.model[:3])
     defined = np.isfinite(residuals) & np.isfinite(jacobian).all(axis=1)
     # Columns of the parameters that are free.
     into = np.eye(7)[:, [True] * 5 + (sigma > 0.0).tolist()]
@@ -371,21 +339,32 @@ def _focal_deviations(
     return deviations
 
 
-def _match_probability(pair: PreparedPair, result: Any) -> FloatArray:
-    return probability_of(pair, result, sampson_distances(pair, *result.model[:2]) / pair.eps)
-
-
-def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose | None) -> float:
+def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose) -> float:
     """Median angle between the rays of matches, after rotating the first into camera 1."""
-    if pose is None or len(x0) == 0:
-        return float("nan")
+    if len(x0) == 0:
+        return math.nan
     rays0 = np.column_stack([x0, np.ones(len(x0))]) @ pose.R.T
     rays1 = np.column_stack([x1, np.ones(len(x1))])
     sine = np.linalg.norm(np.cross(rays0, rays1), axis=1)
     return float(np.median(np.degrees(np.arctan2(sine, np.sum(rays0 * rays1, axis=1)))))
 
 
+#: All coefficients are fitted by benchmarks/accuracy/fit_probability.py; docs/auto.md and
+#: docs/confidence.md have the measured reliability.
 RELATIVE_POSE = GeometricProblem(
-    *("relative", RelativePoseEstimate, ("estimate_relative_pose", "estimate_unknown_focal")),
-    *(prepare, _finish),
+    name="relative",
+    noun="pose",
+    estimate=estimate_relative_pose,
+    result=RelativePoseEstimate,
+    core="estimate_relative_pose",
+    prepare=prepare,
+    public=_public,
+    errors=_errors,
+    sample_size=5,
+    parameters=5,
+    dimensions=1,
+    match_coefficients=(1.651, -0.820, 1.074, 1.994, 0.724, 0.786),
+    model_coefficients=(3.692, 2.628, 3.352, 1.629, 1.897, 0.705, 1.719, 0.748, 1.480),
+    own=_own,
+    variant={"core": "estimate_unknown_focal"},
 )

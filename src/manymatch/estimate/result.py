@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from manymatch import _core
 from manymatch._validate import BoolArray, FloatArray, IndexArray, count, read_only
-from manymatch.estimate.prepare import nothing_to_match
-from manymatch.options import core_options, num_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from manymatch._validate import Method
-    from manymatch.estimate.prepare import PreparedPair
+    from manymatch.estimate.problem import PreparedPair
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import AbsolutePose, RelativePose
     from manymatch.options import Options
 
     Model = RelativePose | AbsolutePose | FloatArray
 
-E_co = TypeVar("E_co", bound="Estimate", covariant=True)
-
 #: Images determine a focal length if they leave this share of the prior's standard deviation.
 FOCAL_DETERMINED = 0.5
-
-# Fields of an `Estimate` that are taken from the result of the core as they are.
-_FIELDS_OF_CORE = (
-    *("success", "hcm", "cardinality", "num_inliers"),
-    *("iterations", "refinements", "pooled", "worst_pooled"),
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -167,8 +153,6 @@ class Estimate:
     # The prepared pair and the model in coordinates of the core, for `assess`.
     _pair: PreparedPair
     _model: Any
-    # The function of the core that found it.
-    _solver: str
     # Edges (E,) that the motion filter keeps; empty if it did not run.
     _kept: BoolArray
     # The support of the best other model, 0 if there is none; mean share of the inliers of the
@@ -224,18 +208,34 @@ class Estimate:
             for name in graph.source_names
         }
 
+    def _scalars(self) -> dict[str, Any]:
+        """Return what `to_dict` and `to_row` have in common."""
+        lengths = [f"{name}{self.length_suffix}" for name in ("noise", "noise_sd", "threshold")]
+        scalars = {
+            "success": self.success,
+            "failure": self.failure or None,
+            "candidates": self.inliers.size,
+            "inliers": self.num_inliers,
+            "matches": len(self.matches),
+            "mean_probability": self.mean_probability,
+            **{name: getattr(self, name) for name in lengths},
+            **{name: getattr(self, name) for name in ("support", "hcm", "cardinality")},
+            "iterations": self.iterations,
+            "refinements": self.refinements,
+            **self._own(),
+        }
+        return {name: plain(value) for name, value in scalars.items()}
+
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the arrays of edges and matches as values for JSON.
+        """Return the model and all numbers as values for JSON, without the arrays of edges.
 
         Numbers that are not finite are None. Matches and inliers are counted.
         """
         sources = self.by_source()
         return {
             "problem": self.problem,
-            "success": self.success,
-            "failure": self.failure or None,
             self.model_name: plain(self.model),
-            **plain(self._own()),
+            **self._scalars(),
             "alternatives": [
                 {
                     self.model_name: plain(other.model),
@@ -246,17 +246,7 @@ class Estimate:
                 }
                 for other in self.alternatives
             ],
-            "candidates": self.inliers.size,
-            "inliers": int(self.num_inliers),
-            "matches": len(self.matches),
             **({"sources": sources} if sources else {}),
-            "mean_probability": self.mean_probability,
-            **plain(self._lengths()),
-            "support": plain(self.support),
-            "hcm": float(self.hcm),
-            "cardinality": int(self.cardinality),
-            "iterations": int(self.iterations),
-            "refinements": int(self.refinements),
             "timing_s": plain(self.timing),
         }
 
@@ -266,28 +256,13 @@ class Estimate:
         A pose has the columns R00 to R22 and t0 to t2, a matrix its name with row and column.
         """
         by_source = self._pair.graph.count_by_source(self.matches)
+        scalars = self._scalars().items()
         return {
-            "success": self.success,
-            "failure": self.failure or None,
+            **{name: value for name, value in scalars if not isinstance(value, list)},
             **_entries(self.model_name, self.model),
-            "candidates": self.inliers.size,
-            "inliers": int(self.num_inliers),
-            "matches": len(self.matches),
-            "cardinality": int(self.cardinality),
-            "mean_probability": self.mean_probability,
-            "hcm": float(self.hcm),
             "matches_by_source": ";".join(f"{name}:{n}" for name, n in by_source.items()) or None,
             "alternatives": len(self.alternatives),
             "second_probability": max((a.probability for a in self.alternatives), default=None),
-            **plain(self._lengths()),
-            "support": plain(self.support),
-            **{
-                name: value
-                for name, value in plain(self._own()).items()
-                if not isinstance(value, list)
-            },
-            "iterations": int(self.iterations),
-            "refinements": int(self.refinements),
             "method": self.method,
             "seed": self.options.seed,
             "estimate_seconds": self.timing["total"],
@@ -296,10 +271,6 @@ class Estimate:
     def _own(self) -> dict[str, Any]:
         """Return the fields of the problem beside its model, for `to_dict` and `to_row`."""
         return {}
-
-    def _lengths(self) -> dict[str, float]:
-        names = (f"{name}{self.length_suffix}" for name in ("noise", "noise_sd", "threshold"))
-        return {name: getattr(self, name) for name in names}
 
 
 def plain(value: Any) -> Any:
@@ -386,107 +357,3 @@ class Score:
             f"Score(hcm={self.hcm:.6g}, cardinality={self.cardinality}, "
             f"num_inliers={self.num_inliers} of {self.inliers.size})"
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class GeometricProblem(Generic[E_co]):
-    """What the functions for all problems need to know of one.
-
-    Attributes
-    ----------
-    name : str
-        As in `Estimate.problem`.
-    result : type
-        The subclass of `Estimate` that it returns.
-    core : str or pair of str
-        Name of the core's function: (pairs, method, options, threads) to results. Of two, the
-        second is for pairs with parameters.
-    prepare : callable
-        (graph, what else the problem takes, options, proposals, where) to a `PreparedPair`.
-    finish : callable
-        (pair, result of the core, method) to an `Estimate`.
-    """
-
-    name: str
-    result: type[E_co]
-    core: str | tuple[str, str]
-    prepare: Callable[..., PreparedPair]
-    finish: Callable[[PreparedPair, Any, str], E_co]
-
-    def core_of(self, pair: PreparedPair) -> str:
-        """Name of the core's function for a pair."""
-        return self.core if isinstance(self.core, str) else self.core[pair.parameters is not None]
-
-    def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[E_co]:
-        """Estimate all pairs; one pair uses the threads within, several use one each."""
-        names = [self.core_of(pair) for pair in pairs]
-        estimates: list[E_co | None] = [None] * len(pairs)
-        for name in dict.fromkeys(names):
-            chosen = [i for i, other in enumerate(names) if other == name]
-            results = getattr(_core, name)(
-                [pairs[i].for_core() for i in chosen],
-                method,
-                [core_options(pairs[i].options) for i in chosen],
-                num_threads(threads),
-            )
-            for i, result in zip(chosen, results, strict=True):
-                estimates[i] = self.finish(pairs[i], result, method)
-        return [estimate for estimate in estimates if estimate is not None]
-
-
-def common_fields(
-    problem: GeometricProblem[Estimate],
-    prepared: PreparedPair,
-    result: Any,
-    public_model: Callable[[Any], Model],
-    method: str,
-) -> dict[str, Any]:
-    """Take the fields of an `Estimate` that all problems have from the result of the core.
-
-    `public_model` turns a model of the core into one of the public interface.
-    """
-    edges = prepared.graph.edges
-    known = method == "auto" and result.success and result.noise > 0.0
-    unit = prepared.threshold_px / prepared.eps if known else math.nan
-    lengths = {
-        "threshold": prepared.threshold_px,
-        "noise": unit * result.noise,
-        "noise_sd": unit * result.noise_deviation,
-    }
-    return {
-        "problem": problem.name,
-        **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
-        "failure": nothing_to_match(prepared.graph) or result.failure,
-        "inliers": read_only(result.inliers),
-        "matches": read_only(edges[result.matched]),
-        **{f"{name}{problem.result.length_suffix}": value for name, value in lengths.items()},
-        "support": result.support if known else math.nan,
-        "alternatives": tuple(
-            Alternative(
-                public_model(model), probability, len(matched), read_only(edges[matched]), support
-            )
-            for model, probability, support, matched in result.alternatives
-        ),
-        "source_trust": read_only(result.trust),
-        "method": method,
-        "options": prepared.options,
-        "timing": dict(result.timing),
-        "_pair": prepared,
-        "_model": result.model,
-        "_solver": problem.core_of(prepared),
-        "_kept": read_only(result.kept),
-        "_second_support": result.second_support,
-        "_pool_agreement": result.pool_agreement,
-    }
-
-
-def without_model(pair: PreparedPair, reason: str) -> dict[str, Any]:
-    """Fields of an `Estimate` whose model does not stand, in place of those of `common_fields`."""
-    return {
-        "success": False,
-        "failure": reason,
-        "inliers": read_only(np.zeros(pair.graph.num_edges, dtype=np.bool_)),
-        "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
-        **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
-        "alternatives": (),
-    }

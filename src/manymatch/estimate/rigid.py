@@ -9,24 +9,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from manymatch import _core
-from manymatch._validate import FloatArray, Method, checked_method, describe, read_only, real
-from manymatch.estimate import match_probability as probabilities
-from manymatch.estimate.prepare import PreparedPair, checked_graph
-from manymatch.estimate.result import (
-    Estimate,
+from manymatch._validate import FloatArray, Method, read_only, real
+from manymatch.estimate.homography import HOMOGRAPHY, RIGHT_THRESHOLDS
+from manymatch.estimate.problem import (
+    Chart,
     GeometricProblem,
-    common_fields,
-    without_model,
+    PreparedPair,
+    checked_graph,
+    errors_by,
+    on_a_line,
 )
-from manymatch.options import AUTO, checked_options
+from manymatch.estimate.result import Estimate
+from manymatch.estimate.uncertainty import rotation, rotation_vector
+from manymatch.options import AUTO
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.result import E_co
+    from manymatch._validate import IndexArray
     from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
 
@@ -103,15 +105,9 @@ def estimate_rigid_transform(
     threshold : float
         Largest distance of a mapped point from its partner, in the unit of the points; about three
         standard deviations of their noise, or 1.5 times the spacing of points that were thinned.
-    method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
+    method, options, proposals, **settings
         As in `estimate_relative_pose`. The filter of "auto" looks for candidates that keep their
-        distances to each other.
-    options : Options, optional
-        Budget, seed and the rest. Its `threshold_px` is not used.
-    proposals : (E,) bool array, optional
-        Draw minimal samples from these edges only; everything else sees the whole graph.
-    **settings
-        Fields of `Options` by keyword, such as ``seed=7``, in place of those of `options`.
+        distances to each other. `options.threshold_px` is not used.
 
     Returns
     -------
@@ -137,7 +133,7 @@ def estimate_rigid_transform(
     >>> np.allclose(estimate.transform[:3], [[0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3]])
     True
     """
-    return _estimate(RIGID, graph, threshold, method, options, proposals, settings)
+    return RIGID.solve((graph, threshold), method, options, proposals, settings)
 
 
 def estimate_similarity(
@@ -182,26 +178,7 @@ def estimate_similarity(
     >>> round(estimate.scale, 6)
     2.0
     """
-    return _estimate(SIMILARITY, graph, threshold, method, options, proposals, settings)
-
-
-def _estimate(
-    problem: GeometricProblem[E_co],
-    graph: object,
-    threshold: object,
-    method: object,
-    options: object,
-    proposals: object,
-    settings: Any,
-) -> E_co:
-    if "threshold_px" in settings:
-        raise ValueError(
-            "threshold_px must be left out for points in space, whose threshold is the argument "
-            f"threshold, got threshold_px={describe(settings['threshold_px'])}"
-        )
-    checked = checked_options(options, settings)
-    pair = problem.prepare(graph, threshold, checked, proposals)
-    return problem.run([pair], checked_method(method), checked.threads)[0]
+    return SIMILARITY.solve((graph, threshold), method, options, proposals, settings)
 
 
 def _prepare(
@@ -227,28 +204,6 @@ def _prepare(
     unit = min(max(number * unit, _THRESHOLDS[0]), _THRESHOLDS[1]) / number
     return PreparedPair(
         *(checked, x0, x1, unit, options, proposals, where), threshold=number, frame=frame
-    )
-
-
-def _finish(pair: PreparedPair, result: Any, method: str, *, free_scale: bool) -> Any:
-    """Turn the core's result into the public one."""
-
-    def public(model: FloatArray) -> FloatArray:
-        return read_only(pair.frame.out_of(model))
-
-    problem: GeometricProblem[TransformEstimate] = SIMILARITY if free_scale else RIGID
-    common = common_fields(problem, pair, result, public, method)
-    # A distance has the noise of both points, which are taken to be alike.
-    common |= {name: common[name] / math.sqrt(2.0) for name in ("noise", "noise_sd")}
-    if result.success and _on_a_line(pair, common["matches"]):
-        common |= without_model(pair, "the matches lie on a line in one of the clouds")
-    success = common["success"]
-    transform = public(result.model) if success else None
-    probability = _match_probability(pair, result, free_scale) if success else np.zeros(0)
-    return problem.result(
-        **common,
-        model=transform,
-        match_probability=read_only(probability) if method == "auto" else None,
     )
 
 
@@ -287,40 +242,84 @@ class Frame:
         return out
 
 
-def _on_a_line(pair: PreparedPair, matches: np.ndarray) -> bool:
-    """Whether noise alone could explain how far the matches are from a line."""
-    for points, column in zip((pair.x0, pair.x1), matches.T, strict=True):
-        chosen = points[column]
-        across = np.linalg.svd(chosen - chosen.mean(axis=0), compute_uv=False)[1]
-        if across / np.sqrt(len(chosen)) < pair.eps / 3.0:
-            return True
-    return False
+def _public(pair: PreparedPair, model: FloatArray) -> FloatArray:
+    return read_only(pair.frame.out_of(model))
 
 
-def distances(pair: PreparedPair, transform: FloatArray, free_scale: bool) -> FloatArray:
-    """Errors (E,) of all candidates, in units of the threshold.
-
-    `transform` is in the frame of the pair, as the core returns it.
-    """
-    score = _core.score_similarity if free_scale else _core.score_rigid
-    *_, r2 = score(
-        *(pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta, transform)
-    )
-    return np.where(np.isfinite(r2), np.sqrt(r2), np.inf) / pair.eps
+def _open(pair: PreparedPair, result: Any) -> str:
+    """Say that noise alone could explain how far the matches are from a line, if it could."""
+    if any(on_a_line(points, pair.eps / 3.0) for points in pair.ends(result.matched)):
+        return "the matches lie on a line in one of the clouds"
+    return ""
 
 
-def _match_probability(pair: PreparedPair, result: Any, free_scale: bool) -> FloatArray:
-    found = distances(pair, result.model, free_scale)
-    return probabilities.probability_of(pair, result, found, probabilities.RIGID)
+def _move(model: FloatArray, step: FloatArray) -> FloatArray:
+    """Move a transform (4, 4) by rotation, translation and, if there is one, logarithm of scale."""
+    moved = model.copy()
+    moved[:3, :3] = model[:3, :3] @ rotation(step[:3]) * math.exp(sum(step[6:]))
+    moved[:3, 3] += step[3:6]
+    return moved
 
 
+def _scale(transform: FloatArray) -> float:
+    return float(np.cbrt(np.linalg.det(transform[:3, :3])))
+
+
+def _residuals(pair: PreparedPair, model: FloatArray, edges: IndexArray) -> FloatArray:
+    x0, x1 = pair.ends(edges)
+    return np.asarray((x0 @ model[:3, :3].T + model[:3, 3] - x1) / math.sqrt(_scale(model)))
+
+
+def _similarity_numbers(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArray:
+    scale, scale0 = _scale(model), _scale(base)
+    turn = rotation_vector(base[:3, :3].T @ model[:3, :3] / (scale * scale0))
+    return np.concatenate([turn, pair.frame.out_of(model)[:3, 3], [math.log(scale / scale0)]])
+
+
+def _rigid_numbers(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArray:
+    return _similarity_numbers(pair, model, base)[:6]
+
+
+def _error(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArray:
+    used = pair.x0[np.unique(pair.edges[:, 0])]
+    gap = used @ (model - base)[:3, :3].T + (model - base)[:3, 3]
+    return np.asarray(gap.ravel() / (math.sqrt(len(used)) * RIGHT_THRESHOLDS * pair.eps))
+
+
+#: docs/registration.md has the measured reliability of the probabilities of matches.
 RIGID = GeometricProblem(
-    *("rigid", RigidEstimate, "estimate_rigid"),
-    functools.partial(_prepare, free_scale=False),
-    functools.partial(_finish, free_scale=False),
+    name="rigid",
+    noun="rigid transform",
+    estimate=estimate_rigid_transform,
+    result=RigidEstimate,
+    core="estimate_rigid",
+    prepare=functools.partial(_prepare, free_scale=False),
+    public=_public,
+    errors=errors_by("score_rigid"),
+    sample_size=3,
+    parameters=6,
+    dimensions=3,
+    match_coefficients=HOMOGRAPHY.match_coefficients,
+    model_coefficients=(7.584, 0.000, 2.168, 0.000, 0.000, 2.923, 0.000, 1.226, 0.000),
+    chart=Chart(_move, _residuals, _rigid_numbers, _error),
+    open=_open,
+    noise_scale=math.sqrt(2.0),  # a distance has the noise of both points, taken to be alike
 )
 SIMILARITY = GeometricProblem(
-    *("similarity", SimilarityEstimate, "estimate_similarity"),
-    functools.partial(_prepare, free_scale=True),
-    functools.partial(_finish, free_scale=True),
+    name="similarity",
+    noun="similarity",
+    estimate=estimate_similarity,
+    result=SimilarityEstimate,
+    core="estimate_similarity",
+    prepare=functools.partial(_prepare, free_scale=True),
+    public=_public,
+    errors=errors_by("score_similarity"),
+    sample_size=3,
+    parameters=7,
+    dimensions=3,
+    match_coefficients=HOMOGRAPHY.match_coefficients,
+    model_coefficients=(9.540, 1.517, 2.878, 3.931, 0.881, 0.000, 0.000, 3.205, 0.000),
+    chart=Chart(_move, _residuals, _similarity_numbers, _error),
+    open=_open,
+    noise_scale=RIGID.noise_scale,
 )

@@ -1,4 +1,4 @@
-"""Uncertainty of a pose: covariance, and planes and pure rotations that leave part of it open."""
+"""Uncertainty of a model: its covariance, and planes and rotations that leave a pose open."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from manymatch._validate import FloatArray, IndexArray
-    from manymatch.estimate.charts import Chart
-    from manymatch.estimate.prepare import PreparedPair
+    from manymatch.estimate.problem import GeometricProblem, PreparedPair
     from manymatch.geometry.pose import RelativePose
 
 PARAMETERS = 5
@@ -55,17 +54,40 @@ _UNDETERMINED = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PoseCovariance:
-    """Covariance of a pose as in `Confidence`, but with angles in radians.
+class Covariance:
+    """Covariance of a model as in `Confidence`, but with angles in radians.
 
-    The noise is the standard deviation of the residuals of true candidates, normalised plane.
+    NaN and infinite where the matches do not determine the model. `basis`, `noise` (the standard
+    deviation of the residuals of true candidates) and the deviations of rotation and translation
+    are those of a relative pose, `error_sd` is the standard deviation of the error of a `Chart`.
     """
 
     matrix: FloatArray
-    basis: FloatArray
-    noise: float
-    rotation_sd: float
-    translation_sd: float
+    basis: FloatArray = dataclasses.field(default_factory=lambda: np.full((2, 3), math.nan))
+    noise: float = math.nan
+    rotation_sd: float = math.nan
+    translation_sd: float = math.nan
+    error_sd: float = math.nan
+
+
+def rotation(w: FloatArray) -> FloatArray:
+    """Rotation matrix of a rotation vector."""
+    angle = float(np.linalg.norm(w))
+    x, y, z = w
+    skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    # sin(a)/a and (1 - cos(a))/a²
+    first, second = np.sinc(angle / math.pi), 0.5 * np.sinc(0.5 * angle / math.pi) ** 2
+    return np.asarray(np.eye(3) + first * skew + second * skew @ skew)
+
+
+def rotation_vector(R: FloatArray) -> FloatArray:
+    """Rotation vector of a rotation matrix, exact for small angles."""
+    sine = 0.5 * np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
+    length = float(np.linalg.norm(sine))
+    angle = math.atan2(length, 0.5 * (float(np.trace(R)) - 1.0))
+    if length < 1e-9:  # none, or half a turn about any axis
+        return sine if angle < 1.0 else np.array([angle, 0.0, 0.0])
+    return np.asarray(sine * (angle / length))
 
 
 def tangent_basis(t: FloatArray) -> FloatArray:
@@ -84,7 +106,7 @@ def pose_covariance(
     eps: float,
     distances: FloatArray,
     focal_steps: FloatArray | None = None,
-) -> PoseCovariance:
+) -> Covariance:
     """Covariance of a pose that was refined on the matches x0, x1, (M, 2) each.
 
     Everything is on the normalised planes: also the threshold `eps`, at which residuals are cut
@@ -116,14 +138,14 @@ def pose_covariance(
         residual, jacobian, shift = residual[shared], jacobian[shared], shift[shared]
     freedom = len(residual) - PARAMETERS
     if freedom <= 1:
-        return PoseCovariance(unknown, basis, math.nan, math.inf, math.inf)
+        return Covariance(unknown, basis, math.nan, math.inf, math.inf)
     variance = float(residual @ residual) / (freedom * eps**2)
     noise2 = max(variance, wide_variance(distances / eps, len(residual)))
     noise = eps * math.sqrt(noise2)
     normal = jacobian.T @ jacobian
     values, vectors = np.linalg.eigh(normal)
     if not values[0] > 1e-12 * values[-1]:
-        return PoseCovariance(unknown, basis, noise, math.inf, math.inf)
+        return Covariance(unknown, basis, noise, math.inf, math.inf)
     inverse = (vectors / values) @ vectors.T
     pull = inverse @ (jacobian.T @ residual)
     matrix = (noise**2 / kept_share(noise2)) * inverse + np.outer(pull, pull)
@@ -131,7 +153,7 @@ def pose_covariance(
         follows = inverse @ (jacobian.T @ shift)
         matrix = matrix + follows @ follows.T
     matrix = 0.5 * (matrix + matrix.T)
-    return PoseCovariance(
+    return Covariance(
         matrix,
         basis,
         noise,
@@ -140,20 +162,9 @@ def pose_covariance(
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ModelCovariance:
-    """Covariance of the `numbers` of a chart (Q, Q), and the standard deviation of its `error`.
-
-    NaN and infinite where the matches do not determine the model.
-    """
-
-    matrix: FloatArray
-    error_sd: float
-
-
 def model_covariance(
-    chart: Chart, pair: PreparedPair, model: Any, edges: IndexArray, noise: float
-) -> ModelCovariance:
+    problem: GeometricProblem[Any], pair: PreparedPair, model: Any, edges: IndexArray, noise: float
+) -> Covariance:
     """Covariance of a model that was refined on the matched candidates `edges` (M,).
 
     With J the derivatives of the residuals r, it is ``sigma² (J'J)⁻¹ + d d'``: sigma² is the
@@ -161,21 +172,24 @@ def model_covariance(
     since matches end at the threshold; ``d = (J'J)⁻¹ J'r`` is how far the model is from the one
     that fits the matches best.
     """
+    chart, parameters = problem.chart, problem.parameters
+    if chart is None:
+        raise TypeError(f"{problem.name} has no chart")
 
     def derivative(function: Callable[[Any], FloatArray]) -> FloatArray:
         columns = []
-        for k in range(chart.parameters):
-            step = np.zeros(chart.parameters)
+        for k in range(parameters):
+            step = np.zeros(parameters)
             step[k] = _STEP
             ahead, behind = function(chart.move(model, step)), function(chart.move(model, -step))
             columns.append((ahead - behind).ravel() / (2.0 * _STEP))
         return np.stack(columns, axis=1)
 
     numbers = derivative(lambda moved: chart.numbers(pair, moved, model))
-    unknown = ModelCovariance(np.full((len(numbers), len(numbers)), math.nan), math.inf)
+    unknown = Covariance(np.full((len(numbers), len(numbers)), math.nan), error_sd=math.inf)
     residual = chart.residuals(pair, model, edges)
     jacobian = derivative(lambda moved: chart.residuals(pair, moved, edges))
-    freedom = chart.dimensions * len(residual) - chart.parameters
+    freedom = problem.dimensions * len(residual) - parameters
     if freedom <= 0 or not np.isfinite(jacobian).all():
         return unknown
     values, vectors = np.linalg.eigh(jacobian.T @ jacobian)
@@ -187,9 +201,8 @@ def model_covariance(
     steps = variance * inverse + np.outer(pull, pull)
     errors = derivative(lambda moved: chart.error(pair, moved, model))
     matrix = numbers @ steps @ numbers.T
-    return ModelCovariance(
-        0.5 * (matrix + matrix.T), math.sqrt(max(float(np.trace(errors @ steps @ errors.T)), 0.0))
-    )
+    error_sd = math.sqrt(max(float(np.trace(errors @ steps @ errors.T)), 0.0))
+    return Covariance(0.5 * (matrix + matrix.T), error_sd=error_sd)
 
 
 def leverage(jacobian: FloatArray) -> FloatArray:
@@ -241,15 +254,15 @@ def kept_share(variance: float, limit: float = 1.0) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Planarity:
-    """Shares, from 0 to 1, of the matches that a simpler model explains; NaN without matches.
+    """Shares, from 0 to 1, of the matches that a simpler model explains; NaN if unknown.
 
     The models are the rotation alone, one plane seen with the found pose, and the second pose of
     that plane, which is `second` (R, t), refined; None where there is none.
     """
 
-    rotation: float
-    plane: float
-    twin: float
+    rotation: float = math.nan
+    plane: float = math.nan
+    twin: float = math.nan
     second: tuple[FloatArray, FloatArray] | None = None
 
 
@@ -261,7 +274,7 @@ def planarity(
     `pose` is the pose that was found, `seed` the key of the random planes.
     """
     if len(x0) < 3:
-        return Planarity(math.nan, math.nan, math.nan)
+        return Planarity()
     rays = np.column_stack([x0, np.ones(len(x0))])
     turned = rays @ pose.R.T
     tolerance = _TOLERANCE * eps

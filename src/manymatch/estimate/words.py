@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import count
+from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.result import PoseEstimate
 from manymatch.geometry.pose import AbsolutePose, RelativePose
 
@@ -35,16 +36,6 @@ _SHORTCOMINGS = {
     "degenerate": "The pose is not fully determined.",
 }
 _UNCERTAIN = "The pose is uncertain."
-# What is estimated, by `Estimate.problem`.
-_NOUNS = {
-    "relative": "pose",
-    "homography": "homography",
-    "fundamental": "fundamental matrix",
-    "absolute": "pose",
-    "rigid": "transform",
-    "similarity": "transform",
-}
-
 #: Headings of `comparison_rows`; the last one only where the true pose is known.
 COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation °", "pose error °")
 
@@ -145,7 +136,7 @@ def alternative_sentence(alternative: Alternative, problem: str = "relative") ->
     The probability is that among the models found; what `confidence` says of the chosen one is
     the probability that it is right at all.
     """
-    model, noun = alternative.model, _NOUNS[problem]
+    model, noun = alternative.model, PROBLEMS[problem].noun
     share = f"{probability_text(alternative.probability)} among the {_plural(noun)} found"
     matches = count(len(alternative.matches), "match", "matches")
     if isinstance(model, RelativePose):
@@ -158,8 +149,10 @@ def alternative_sentence(alternative: Alternative, problem: str = "relative") ->
 
 
 def _plural(noun: str) -> str:
-    irregular = {"homography": "homographies", "fundamental matrix": "fundamental matrices"}
-    return irregular.get(noun, f"{noun}s")
+    for ending, plural in (("y", "ies"), ("ix", "ices")):
+        if noun.endswith(ending):
+            return f"{noun.removesuffix(ending)}{plural}"
+    return f"{noun}s"
 
 
 def chosen_share(estimate: Estimate) -> float:
@@ -338,7 +331,7 @@ def noise_text(estimate: Estimate) -> str:
 
 def _unit(problem: str) -> str:
     """Return the unit of lengths, with the space before it; that of points in space is theirs."""
-    return "" if problem in ("rigid", "similarity") else " px"
+    return " px" if PROBLEMS[problem].result.length_suffix else ""
 
 
 def threshold_text(estimate: Estimate) -> str:

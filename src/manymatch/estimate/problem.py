@@ -1,0 +1,491 @@
+"""What all geometric problems share: checked pairs, the call of the core, its result."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import math
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from manymatch import _core
+from manymatch._validate import (
+    BoolArray,
+    FloatArray,
+    bool_array,
+    checked_method,
+    count,
+    describe,
+    read_only,
+)
+from manymatch.associate.gms import LARGEST_COORDINATE, at_working_size
+from manymatch.estimate.result import Alternative, Estimate
+from manymatch.graph import AssociationGraph, as_graph
+from manymatch.options import Options, checked_options, core_options, num_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from manymatch._validate import IndexArray, Method
+    from manymatch.estimate.result import Model
+    from manymatch.geometry.camera import Camera
+
+    # Of either image, (x, y).
+    WorkingScale = tuple[ArrayLike, ArrayLike]
+
+E_co = TypeVar("E_co", bound=Estimate, covariant=True)
+
+# Keypoints that span less than the first number are not in pixels. The motion filter, which counts
+# in whole pixels, gets them enlarged to a span of the second number.
+_SMALLEST_IMAGE, _ENLARGED_SPAN = 32.0, 1000.0
+# Longest edge of the images in which most features are found.
+_WORKING_EDGE = 1024.0
+
+# Wrong candidates do not end at the threshold: those at 2 to 5 times its distance tell how many
+# there are by chance within it.
+_RING = (2.0, 5.0)
+# Chances of a level are mixed with those of all levels, which have the weight of this many inliers.
+_SHRINK = 4.0
+
+# Fields of an `Estimate` that are taken from the result of the core as they are.
+_FIELDS_OF_CORE = (
+    *("success", "hcm", "cardinality", "num_inliers"),
+    *("iterations", "refinements", "pooled", "worst_pooled"),
+)
+
+
+def checked_graph(
+    graph: object, options: Options, where: str = "", dimensions: tuple[int, int] = (2, 2)
+) -> AssociationGraph:
+    """Check that a graph has what the options and the problem need.
+
+    `where` begins the error sentence, `dimensions` are those of the points of either side.
+    """
+    checked = as_graph(graph, f"{where}graph", dimensions)
+    if options.guidance > 0 and checked.rank is None:
+        raise ValueError(
+            f"{where}graph must have ranks when options.guidance is above 0, got a graph "
+            f"without ranks and guidance={options.guidance:g}"
+        )
+    return checked
+
+
+def _nothing_to_match(graph: AssociationGraph) -> str:
+    """Say why a graph has no candidates; empty if it has any."""
+    if graph.num_edges:
+        return ""
+    both = (graph.points0, graph.points1)
+    images = all(points.shape[1] == 2 for points in both)
+    noun, where, place = ("keypoint", "in", "image") if images else ("point", "on", "side")
+    without = [f"{place} {side}" for side in (0, 1) if not len(both[side])]
+    if without:
+        return f"no {noun}s {where} {' and '.join(without)}"
+    first, second = (count(len(points), noun) for points in both)
+    return f"no candidates between {first} {where} {place} 0 and {second} {where} {place} 1"
+
+
+class PreparedPair:
+    """One pair as the core takes it.
+
+    `x0` (N0, 2 or 3) and `x1` (N1, 2 or 3) are the points of a checked graph in the coordinates in
+    which the problem is solved, and `unit` is a pixel (or the unit of points in space) in them.
+    `eps` is the inlier threshold in these coordinates, `threshold_px` the same in pixels (or in the
+    unit of the points: `threshold`, which replaces that of the options). An automatic threshold is
+    one pixel of the working size until `take_threshold`. `proposals` are the edges (E,) from which
+    minimal samples are drawn, None for all. `working_scale` is that of `estimate_relative_pose`;
+    `frame` brings models back; `parameters` are passed to the core. An error begins with `where`.
+    """
+
+    def __init__(
+        self,
+        graph: AssociationGraph,
+        x0: FloatArray,
+        x1: FloatArray,
+        unit: float,
+        options: Options,
+        proposals: object = None,
+        where: str = "",
+        *,
+        cameras: tuple[Camera, ...] = (),
+        working_scale: WorkingScale | None = None,
+        threshold: float | None = None,
+        frame: Any = None,
+        parameters: FloatArray | None = None,
+    ) -> None:
+        self.cameras, self.working_scale = cameras, working_scale
+        self.graph, self.options = graph, options
+        self.x0, self.x1 = x0, x1
+        self.frame, self.parameters = frame, parameters
+        chosen = options.threshold_px if threshold is None else threshold
+        automatic = isinstance(chosen, str)
+        self.threshold_px = _working_pixel(graph, working_scale) if automatic else float(chosen)
+        self.eps = unit * self.threshold_px
+        self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
+        self.proposals: BoolArray | None = None
+        if proposals is not None:
+            want = f"a boolean array of shape ({graph.num_edges},), one entry per edge"
+            self.proposals = bool_array(proposals, f"{where}proposals", want, (graph.num_edges,))
+
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with other attributes."""
+        other = copy.copy(self)
+        vars(other).update(values)
+        return other
+
+    def take_threshold(self, factor: float) -> None:
+        """Take the threshold that the core used, as a factor on the one it was given."""
+        self.threshold_px *= factor
+        self.eps *= factor
+
+    def ends(self, edges: IndexArray | slice = slice(None)) -> tuple[FloatArray, FloatArray]:
+        """Return the points of either side of some candidates, all by default."""
+        i, j = self.edges[edges].T
+        return np.ascontiguousarray(self.x0[i]), np.ascontiguousarray(self.x1[j])
+
+    def for_core(self, x1: FloatArray | None = None, kept: BoolArray | None = None) -> _core.Pair:
+        """Return the pair for the core, with other points of side 1 if they are given.
+
+        `kept` (E,) are the edges that the motion filter keeps, if it ran before; otherwise it runs
+        if the method needs it, in pixels at working size.
+        """
+        seen = self.graph
+        filtered: tuple[FloatArray | None, FloatArray | None] = None, None
+        if seen.points0.shape[1] == seen.points1.shape[1] == 2:  # the filter is one of two images
+            if self.working_scale is not None:
+                seen = at_working_size(seen, *self.working_scale)
+            filtered = _filter_points(seen.points0, seen.points1)
+        x1, (points0, points1) = self.x1 if x1 is None else x1, filtered
+        rank, mask = self.graph.rank, self.proposals
+        return _core.Pair(
+            *(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept),
+            *(self.parameters, self.graph.source, self.graph.prior),
+        )
+
+
+def _span(graph: tuple[FloatArray, FloatArray]) -> float:
+    """Largest extent of the points of either side along an axis."""
+    return max((float(np.ptp(points, axis=0).max()) for points in graph if len(points)), default=0)
+
+
+def _working_pixel(graph: AssociationGraph, working_scale: WorkingScale | None) -> float:
+    """Size of a pixel of the images in which the keypoints were found, in pixels of the graph."""
+    if working_scale is not None:
+        return float(1.0 / np.mean(np.asarray(working_scale, dtype=np.float64)))
+    return max(_span((graph.points0, graph.points1)) / _WORKING_EDGE, 1.0)
+
+
+def _filter_points(
+    points0: FloatArray, points1: FloatArray
+) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
+    """Points as the motion filter can take them, or None twice if it cannot."""
+    both = (points0, points1)
+    if any(np.abs(points).max(initial=0.0) > LARGEST_COORDINATE for points in both):
+        return None, None  # no image has such a point, and cells could not be told apart
+    span = _span(both)
+    if not 0.0 < span < _SMALLEST_IMAGE:
+        return both
+    return points0 * (_ENLARGED_SPAN / span), points1 * (_ENLARGED_SPAN / span)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """How the models of a problem move, for their covariance.
+
+    Models, points and residuals are those of the core. Derivatives are central differences: they
+    are taken once per estimate, and need no formulas besides those of the residuals.
+
+    Attributes
+    ----------
+    move : callable
+        (model, step (P,)) to the model moved by that step.
+    residuals : callable
+        (pair, model, edges (M,)) to the residuals (M, K) of these candidates.
+    numbers : callable
+        (pair, model, base) to the numbers (Q,) whose covariance `Confidence` has: entries of the
+        public model, or how it is moved from the base.
+    error : callable
+        (pair, model, base) to numbers whose root sum of squares is how far a model is from the
+        base, in units of the largest error that counts as right.
+    """
+
+    move: Callable[[Any, FloatArray], Any]
+    residuals: Callable[[PreparedPair, Any, IndexArray], FloatArray]
+    numbers: Callable[[PreparedPair, Any, Any], FloatArray]
+    error: Callable[[PreparedPair, Any, Any], FloatArray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeometricProblem(Generic[E_co]):
+    """A row of the table of problems: everything that differs between them.
+
+    Attributes
+    ----------
+    name : str
+        As in `Estimate.problem`.
+    noun : str
+        What a model is called in sentences, such as "homography".
+    estimate : callable
+        The public function.
+    result : type
+        The subclass of `Estimate` that it returns.
+    core : str
+        Name of the core's function: (pairs, method, options, threads) to results.
+    prepare : callable
+        (graph, arguments, options, proposals, where) to a `PreparedPair`.
+    public : callable
+        (pair, model of the core) to the model of the public interface.
+    errors : callable
+        (pair, model of the core) to the errors (E,) of all candidates in units of the threshold,
+        infinite where there is none.
+    sample_size, parameters, dimensions : int
+        Candidates that any model fits, degrees of freedom of a model, and dimensions of the error
+        of a candidate: chance agreements within a distance grow with this power of it.
+    match_coefficients : tuple of float
+        Log-odds of a match: a constant, and one slope a column of `match_features`.
+    model_coefficients : tuple of float
+        Log-odds that a model is the right one: a constant, and one slope an entry of
+        `confidence.features_of`.
+    chart : Chart, optional
+        How models move. A relative pose has functions of its own, in `uncertainty`.
+    open : callable
+        (pair, result of the core) to why the matches do not determine a model; empty if they do.
+    own : callable
+        (pair, result of the core, fields so far) to further fields of an estimate with a model.
+    noise_scale : float
+        Noise of an error over that of a coordinate of a point.
+    variant : mapping
+        Other values of these attributes, for pairs with parameters.
+    """
+
+    name: str
+    noun: str
+    estimate: Callable[..., E_co]
+    result: type[E_co]
+    core: str
+    prepare: Callable[..., PreparedPair]
+    public: Callable[[PreparedPair, Any], Model]
+    errors: Callable[[PreparedPair, Any], FloatArray]
+    sample_size: int
+    parameters: int
+    dimensions: int
+    match_coefficients: tuple[float, ...]
+    model_coefficients: tuple[float, ...]
+    chart: Chart | None = None
+    open: Callable[[PreparedPair, Any], str] = lambda _pair, _result: ""
+    own: Callable[[PreparedPair, Any, dict[str, Any]], dict[str, Any]] = lambda *_: {}
+    noise_scale: float = 1.0
+    variant: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of what the function needs after the graph, such as camera0 and camera1."""
+        names = list(inspect.signature(self.estimate).parameters)
+        return tuple(names[1 : names.index("method")])
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """Names of what the function may be given besides method and options."""
+        parameters = list(inspect.signature(self.estimate).parameters.values())
+        names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+        return tuple(names[names.index("proposals") :])
+
+    def of(self, pair: PreparedPair) -> GeometricProblem[E_co]:
+        """Return the variant of the problem that a pair is."""
+        changes = {} if pair.parameters is None else self.variant
+        return dataclasses.replace(self, **changes)
+
+    def solve(
+        self,
+        arguments: tuple[Any, ...],
+        method: object,
+        options: object,
+        proposals: object,
+        settings: Mapping[str, Any],
+        **keywords: Any,
+    ) -> E_co:
+        """Check the arguments of the public function and estimate one model."""
+        if "threshold" in self.arguments and "threshold_px" in settings:
+            raise ValueError(
+                "threshold_px must be left out for points in space, whose threshold is the "
+                f"argument threshold, got threshold_px={describe(settings['threshold_px'])}"
+            )
+        checked = checked_options(options, settings)
+        pair = self.prepare(*arguments, checked, proposals, **keywords)
+        return self.run([pair], checked_method(method), checked.threads)[0]
+
+    def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[E_co]:
+        """Estimate all pairs; one pair uses the threads within, several use one each."""
+        names = [self.of(pair).core for pair in pairs]
+        results: list[Any] = [None] * len(pairs)
+        for name in dict.fromkeys(names):
+            chosen = [i for i, other in enumerate(names) if other == name]
+            found = getattr(_core, name)(
+                [pairs[i].for_core() for i in chosen],
+                method,
+                [core_options(pairs[i].options) for i in chosen],
+                num_threads(threads),
+            )
+            for i, result in zip(chosen, found, strict=True):
+                results[i] = result
+        return [self._finish(p, result, method) for p, result in zip(pairs, results, strict=True)]
+
+    def _finish(self, pair: PreparedPair, result: Any, method: str) -> E_co:
+        """Turn the core's result into the public one."""
+        pair.take_threshold(result.threshold)
+        edges = pair.graph.edges
+        known = method == "auto" and result.success and result.noise > 0.0
+        unit = pair.threshold_px / pair.eps if known else math.nan
+        lengths = {
+            "threshold": pair.threshold_px,
+            "noise": unit * result.noise / self.noise_scale,
+            "noise_sd": unit * result.noise_deviation / self.noise_scale,
+        }
+        fields: dict[str, Any] = {
+            "problem": self.name,
+            **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
+            "failure": _nothing_to_match(pair.graph) or result.failure,
+            "inliers": read_only(result.inliers),
+            "matches": read_only(edges[result.matched]),
+            "match_probability": read_only(np.zeros(0)) if method == "auto" else None,
+            **{f"{name}{self.result.length_suffix}": value for name, value in lengths.items()},
+            "support": result.support if known else math.nan,
+            "alternatives": tuple(
+                Alternative(
+                    *(self.public(pair, model), probability, len(matched)),
+                    *(read_only(edges[matched]), support),
+                )
+                for model, probability, support, matched in result.alternatives
+            ),
+            "source_trust": read_only(result.trust),
+            "method": method,
+            "options": pair.options,
+            "timing": dict(result.timing),
+            "_pair": pair,
+            "_model": result.model,
+            "_kept": read_only(result.kept),
+            "_second_support": result.second_support,
+            "_pool_agreement": result.pool_agreement,
+            **{f"camera{i}": camera for i, camera in enumerate(pair.cameras)},
+        }
+        reason = self.open(pair, result) if result.success else ""
+        if reason:
+            fields |= {
+                "success": False,
+                "failure": reason,
+                "inliers": read_only(np.zeros(len(edges), dtype=np.bool_)),
+                "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
+                **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
+                "alternatives": (),
+            }
+        elif result.success:
+            fields["model"] = self.public(pair, result.model)
+            if method == "auto":
+                features = self.match_features(pair, result)
+                probability = probability_of(features, self.match_coefficients)
+                fields["match_probability"] = read_only(probability)
+            fields |= self.own(pair, result, fields)
+        return self.result(**fields)
+
+    def match_features(self, pair: PreparedPair, result: Any) -> FloatArray:
+        """Features (M, 5) of the matches; a candidate counts as far as its source is trusted."""
+        source, rank = pair.graph.source, pair.graph.rank
+        weight = None if source is None or not len(result.trust) else result.trust[source]
+        return match_features(
+            *(pair.edges, rank, result.kept, self.errors(pair, result.model)),
+            *(result.inliers, result.matched, pair.options.q),
+            *(self.sample_size, self.dimensions, weight),
+        )
+
+
+def errors_by(score: str) -> Callable[[PreparedPair, Any], FloatArray]:
+    """Return the `errors` of a problem, by the name of the core's function that scores a model."""
+
+    def errors(pair: PreparedPair, model: Any) -> FloatArray:
+        parts = model if isinstance(model, tuple) else (model,)
+        q, delta = pair.options.q, pair.options.delta
+        *_, r2 = getattr(_core, score)(pair.x0, pair.x1, pair.edges, pair.eps, q, delta, *parts)
+        return np.where(np.isfinite(r2), np.sqrt(r2), np.inf) / pair.eps
+
+    return errors
+
+
+def on_a_line(points: FloatArray, tolerance: float) -> bool:
+    """Whether the root mean square distance of points from a line is below a tolerance."""
+    across = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)[1]
+    return bool(across / np.sqrt(len(points)) < tolerance)
+
+
+def probability_of(features: FloatArray, coefficients: tuple[float, ...]) -> FloatArray:
+    """Probability (M,) that each match is right, from its features (M, 5)."""
+    constant, *slopes = coefficients
+    return np.asarray(1.0 / (1.0 + np.exp(-constant - features @ slopes)), dtype=np.float64)
+
+
+def match_features(
+    edges: NDArray[np.int32],
+    rank: NDArray[np.int32] | None,
+    kept: BoolArray,
+    distance: FloatArray,
+    inliers: BoolArray,
+    matched: IndexArray,
+    q: float = Options.q,
+    sample_size: int = 5,
+    dimensions: int = 1,
+    weight: FloatArray | None = None,
+) -> FloatArray:
+    """Logarithms (M, 5) of what speaks for and against each match of a resolved pair.
+
+    Columns: competition by other inliers at its two keypoints, how far the inliers of the pair
+    exceed chance, how many matches there are for the size of the graph, prior by rank and filter,
+    and how many rank-one candidates are inliers for each that is not. All but the first and the
+    fourth are those of the pair: they tell how likely the geometry is right.
+
+    Parameters
+    ----------
+    edges : (E, 2) int32
+        All candidates.
+    rank : (E,) int32, optional
+        Their ranks; None if unknown.
+    kept : (E,) bool, or empty
+        Candidates that the motion filter keeps; empty if it did not run.
+    distance : (E,) float64
+        Errors of the candidates in units of the threshold, infinite where there is none.
+    inliers : (E,) bool
+        Candidates consistent with the geometry.
+    matched : (M,) int64
+        Candidates that are the matches.
+    q : float
+        `Options.q` of the run; the prior of a candidate is that of the estimator.
+    sample_size, dimensions : int
+        Of the geometric problem; those of a relative pose by default.
+    weight : (E,) float64, optional
+        Weight of each candidate; one by default.
+    """
+    level, prior = _core.levels(len(edges), rank, kept if len(kept) else None, q)
+    weight = np.ones(len(edges)) if weight is None else weight
+    found = np.bincount(level[inliers], weight[inliers], _core.NUM_LEVELS).astype(np.float64)
+    ring = (distance > _RING[0]) & (distance < _RING[1])
+    size_of_ring = _RING[1] ** dimensions - _RING[0] ** dimensions
+    chance = np.bincount(level[ring], weight[ring], _core.NUM_LEVELS) / size_of_ring
+    # Odds that an inlier of a level is true: those beyond chance against those by chance.
+    pooled = (chance.sum() + 0.5) / (found.sum() + 1.0)
+    wrong = np.clip((chance + _SHRINK * pooled) / (found + _SHRINK), 1e-3, 0.98)
+    odds = np.where(inliers, ((1.0 - wrong) / wrong)[level], 0.0)
+    competition = np.ones(len(matched))
+    for side in (0, 1):
+        vertex = edges[:, side]
+        total = np.bincount(vertex, odds)
+        competition *= 1.0 + np.maximum(total[vertex[matched]] - odds[matched], 0.0)
+    excess = max(found.sum() - sample_size - chance.sum(), 1.0) / (np.sqrt(chance.sum()) + 3.0)
+    size = max(weight[matched].sum() - sample_size, 1) / np.sqrt(max(weight.sum(), 1))
+    # Levels 0 and 1 are of rank one.
+    rank_one, agree = weight[level < 2].sum(), found[:2].sum()
+    share = (agree + 0.5) / (rank_one - agree + 1.0)
+    whole = np.ones(len(matched))
+    columns = (competition, excess * whole, size * whole, prior[matched], share * whole)
+    return np.asarray(np.log(np.stack(columns, axis=1)))
