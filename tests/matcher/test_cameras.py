@@ -50,7 +50,7 @@ def test_unknown_camera():
     found = resolve_camera(None, None, (1024, 768))
     assert isinstance(found, ResolvedCamera)
     assert found.camera == Camera.unknown(1024, 768)
-    assert found.source == "found"
+    assert found.origin == "found"
     assert found.sentence.startswith("camera0 has an unknown focal length, to be found")
     upright = resolve_camera(None, None, (768, 1024), "camera1")
     assert upright.camera.params == (921.6, 383.5, 511.5)
@@ -73,15 +73,15 @@ def test_exif_is_a_narrow_prior(tmp_path):
     np.testing.assert_allclose(found.camera.params, (focal, 319.5, 239.5), rtol=1e-12)
     assert found.camera.focal_sigma == EXIF_SIGMA < Camera.unknown(*SIZE).focal_sigma
     assert (found.camera.width, found.camera.height) == SIZE
-    assert found.source == "exif"
+    assert found.origin == "exif"
     assert found.sentence.startswith(f"camera0 is read from EXIF: focal length {focal:.0f} px")
-    assert resolve_camera(None, photograph(tmp_path / "b.jpg"), SIZE).source == "found"
+    assert resolve_camera(None, photograph(tmp_path / "b.jpg"), SIZE).origin == "found"
 
 
 def test_unknown_by_name_is_without_exif(tmp_path):
     path = photograph(tmp_path / "a.jpg", f35=36)
     found = resolve_camera("unknown", path, SIZE)
-    assert (found.camera, found.source) == (Camera.unknown(*SIZE), "found")
+    assert (found.camera, found.origin) == (Camera.unknown(*SIZE), "found")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_unknown_by_name_is_without_exif(tmp_path):
 def test_unknown_with_size_and_prior(text, camera):
     assert parse_camera(text, "camera0") == camera
     found = resolve_camera(text, None, SIZE)
-    assert (found.camera, found.source) == (camera, "found")
+    assert (found.camera, found.origin) == (camera, "found")
     assert "unknown focal length, about" in found.sentence
 
 
@@ -121,7 +121,7 @@ def test_an_unknown_camera_that_is_given():
     given_camera = Camera.unknown(*SIZE, 600, 0.1)
     for form in (given_camera, given_camera.to_dict()):
         found = resolve_camera(form, None, SIZE)
-        assert (found.camera, found.source) == (given_camera, "found")
+        assert (found.camera, found.origin) == (given_camera, "found")
 
 
 def test_exif_of_a_turned_image(tmp_path):
@@ -134,7 +134,7 @@ def test_exif_of_a_turned_image(tmp_path):
 def test_a_camera_that_is_given_goes_before_exif(tmp_path):
     found = resolve_camera(PINHOLE, photograph(tmp_path / "a.jpg", f35=36), SIZE)
     assert found.camera == PINHOLE
-    assert found.source == "given"
+    assert found.origin == "given"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_camera_that_is_given_goes_before_exif(tmp_path):
 def test_every_form_of_the_same_camera(camera):
     found = resolve_camera(camera, None, SIZE)
     # A matrix has no size; that of the image is filled in.
-    assert (found.camera, found.source) == (PINHOLE, "given")
+    assert (found.camera, found.origin) == (PINHOLE, "given")
 
 
 def test_files_of_our_own(tmp_path):
@@ -153,7 +153,7 @@ def test_files_of_our_own(tmp_path):
     as_text.write_text("500 510 320 240\n")
     for path in (as_json, as_text, str(as_json)):
         found = resolve_camera(path, None, SIZE)
-        assert (found.camera, found.source) == (PINHOLE, "given")
+        assert (found.camera, found.origin) == (PINHOLE, "given")
         assert found.sentence.startswith(f"camera0 is read from {str(path)!r}: PINHOLE")
 
 
@@ -163,7 +163,7 @@ def test_a_colmap_model_with_one_camera_needs_no_image(tmp_path):
     (tmp_path / "other.bin").write_bytes(record)
     for path in (tmp_path, tmp_path / "cameras.txt", tmp_path / "other.bin"):
         found = resolve_camera(path, None, SIZE)
-        assert (found.camera, found.source) == (PINHOLE, "colmap")
+        assert (found.camera, found.origin) == (PINHOLE, "colmap")
         assert f"camera 1 of the COLMAP model {str(path)!r}, its only one" in found.sentence
 
 

@@ -372,7 +372,7 @@ def test_the_short_way(pair):
     found = match(pair.image0, pair.image1, preset="classic", **QUICK)
     assert found.estimate.success
     assert sum("has an unknown focal length" in note for note in found.notes) == 2
-    assert found.camera_sources == ("found", "found")
+    assert found.camera_origins == ("found", "found")
     assert found.camera0 == found.camera1 == found.estimate.camera0
     assert found.camera0.known_focal
     assert found.camera_priors == (Camera.unknown(*found.size0), Camera.unknown(*found.size1))

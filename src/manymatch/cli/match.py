@@ -24,9 +24,9 @@ from manymatch.cli.console import (
     working,
 )
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
-from manymatch.io.files import name_end
+from manymatch.io.files import name_end, output_folder
 from manymatch.matcher.matcher import Matcher, image_names
-from manymatch.matcher.result import FORMATS, check_output, earlier_result
+from manymatch.matcher.result import FORMATS, check_formats, earlier_result
 
 if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult
@@ -100,14 +100,11 @@ def run(
     Exit codes: 0 with a pose, 1 without one, 2 if the input is bad or the result, which is printed
     all the same, cannot be written.
     """
-    folder, chosen = check_output(
-        pair_folder(image0, image1) if out_folder is None else out_folder,
-        flags.split_list(formats),
-        image_names(image0, image1, images),
-        argument="--out",
-    )
+    names = image_names(image0, image1, images)
+    chosen = check_formats(flags.split_list(formats), names, "names of images")
+    folder = output_folder(out_folder or pair_folder(image0, image1), "--out")
     check_images(image0=image0, image1=image1)
-    earlier = earlier_result(folder).images
+    earlier = earlier_result(folder)[0]
     matcher = Matcher(**settings, **runtime)
     with working("Matching", quiet=as_json):
         result = matcher.match(

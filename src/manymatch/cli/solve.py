@@ -136,7 +136,7 @@ def run(
         if out_folder is None:
             return {}
         files = {"json": "result.json", "npz": "matches.npz"}
-        with whole_files(out_folder, earlier_result(out_folder).files) as place:
+        with whole_files(out_folder, earlier_result(out_folder)[1]) as place:
             content = {
                 "convention": _KINDS[problem][1],
                 **record,

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import choice, count
+from manymatch._validate import choice
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS, PlanarModel, estimate_homography
-from manymatch.estimate.words import RELIABLE, estimate_sentences, verdict_sentence
+from manymatch.estimate.words import verdict_sentence
 from manymatch.io.files import output_folder, whole_files, write_text, write_whole
 from manymatch.io.image import load_image
 from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
-from manymatch.matcher.matcher import Matcher, image_names
+from manymatch.matcher.matcher import Matcher, Stopwatch, image_names
+from manymatch.matcher.result import PairResult
 
 if TYPE_CHECKING:
     import os
@@ -25,81 +25,43 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray
-    from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.homography import HomographyEstimate
-    from manymatch.graph import AssociationGraph
-    from manymatch.matcher.config import MatcherConfig
 
 #: Threshold of the transfer error unless another is given, in pixels of the resized image.
 THRESHOLD_PX = 3.0
-#: Files of an alignment; without a homography there is the first only.
+#: Files of an alignment; without a homography only the first is written.
 FILES = {"json": "alignment.json", "warped": "warped.png", "overlay": "overlay.html"}
-
 _CONVENTION = "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"
+# Points along each side of image 0 at which the overlap is measured.
 _SAMPLES = 64
 
 
-@dataclasses.dataclass(eq=False)
-class Alignment:
+@dataclasses.dataclass(eq=False, kw_only=True, repr=False)
+class Alignment(PairResult):
     """Homography between two images, and the images on each other.
 
     Attributes
     ----------
-    graph : AssociationGraph
-        Keypoints, in pixels of the images as given, and the candidates that were kept.
-    estimate : HomographyEstimate
-        ``estimate.homography`` (3, 3) maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0``.
-    confidence : Confidence
-        How far the estimate can be trusted.
+    graph, estimate, confidence, config, notes, timing, images, names
+        As in `PairResult`; ``estimate.homography`` (3, 3) maps pixels of image 0 to pixels of
+        image 1, ``x1 ~ H x0``.
     model : {"homography", "affine"}
         What was estimated.
-    images : pair of (H, W, 3) uint8 arrays
-        The images as given, upright.
-    names : (str, str)
-        Their names.
-    config : MatcherConfig
-        Features, association and estimator.
-    notes : list of str
-        Which preset was used and why.
-    timing : dict of str to float
-        Seconds by stage.
     """
 
-    graph: AssociationGraph
     estimate: HomographyEstimate
-    confidence: Confidence
     model: PlanarModel
     images: tuple[NDArray[np.uint8], NDArray[np.uint8]]
-    names: tuple[str, str]
-    config: MatcherConfig
-    notes: list[str]
-    timing: dict[str, float]
-
-    @property
-    def success(self) -> bool:
-        """Whether there is a homography; ``estimate.failure`` says why not."""
-        return self.estimate.success
 
     @property
     def homography(self) -> FloatArray | None:
         """The homography of the estimate; None where none was found."""
         return self.estimate.homography
 
-    def __repr__(self) -> str:
-        return (
-            f"Alignment({self.names[0]} - {self.names[1]}: {self.model}, "
-            f"{self.confidence.verdict}, {count(len(self.estimate.matches), 'match', 'matches')})"
-        )
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    def lines(self) -> list[str]:
-        """Return the result in sentences."""
-        lines = estimate_sentences(self.estimate, self.graph, self.confidence)
-        if self.success:
-            lines.append(f"{self.names[1]} covers {100.0 * self.covered():.0f} % of the other.")
-        return [*lines, *self.notes]
+    def _own_lines(self) -> list[str]:
+        if not self.success:
+            return []
+        return [f"{self.names[1]} covers {100.0 * self.covered():.0f} % of the other."]
 
     def warped(self) -> NDArray[np.uint8]:
         """Warp image 1 onto image 0: RGBA (H0, W0, 4), transparent where it does not reach."""
@@ -150,7 +112,7 @@ class Alignment:
             H=self._signed(),
             names=self.names,
             headline=verdict_sentence(self.confidence),
-            kind="good" if self.confidence.verdict in RELIABLE else "doubt",
+            kind="good" if self else "doubt",
             sentences=self.notes,
             facts=list(facts.items()),
             matrix="\n".join(" ".join(f"{v: .9e}" for v in row) for row in self._signed()),
@@ -230,37 +192,32 @@ def align(
     """
     choice(model, "model", PLANAR_MODELS)
     named = preset is None or (isinstance(preset, str) and preset in PRESETS)
-    if named and settings.get("options") is None:  # no file has chosen another
+    if named and settings.get("options") is None:  # a file has a threshold of its own
         settings.setdefault("threshold_px", THRESHOLD_PX)
     matcher = Matcher(preset, **settings)
     config = matcher.config
-    start = time.perf_counter()
+    clock = Stopwatch()
     names = image_names(image0, image1)
     images = load_image(image0, "image0"), load_image(image1, "image1")
-    times = [start, time.perf_counter()]
+    clock.lap("load")
     kinds0, kinds1 = matcher.extract(images, longest=(longest0, longest1))
-    times.append(time.perf_counter())
+    clock.lap("features")
     graph = matcher.candidates(kinds0, kinds1)[0].graph
-    times.append(time.perf_counter())
+    clock.lap("associate")
     # The threshold counts pixels of the resized images, of the first source.
     scales = [kinds0[0].working_scale, kinds1[0].working_scale]
     pixel = float(np.mean(1.0 / np.stack(scales)))
     method: Any = config.method
     estimate = estimate_homography(graph, method, config.options.with_pixels(pixel), model=model)
-    times.append(time.perf_counter())
-    stages = ("load", "features", "associate", "estimate")
-    first, second = (name.encode("utf-8", "backslashreplace").decode() for name in names)
+    clock.lap("estimate")
     return Alignment(
         graph=graph,
         estimate=estimate,
         confidence=assess(estimate),
         model=model,
         images=images,
-        names=(first, second),
+        names=names,
         config=config,
         notes=list(matcher.notes),
-        timing={
-            **dict(zip(stages, np.diff(times).tolist(), strict=True)),
-            "total": time.perf_counter() - start,
-        },
+        timing={**clock.seconds, "total": clock.total()},
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.colmap import FoundCamera, check_cameras, find_camera, is_cameras_text
+from manymatch.io.colmap import check_cameras, find_camera, is_cameras_text
 from manymatch.io.files import error_type, read_text
 from manymatch.io.image import exif_focal, orientation_axes, stored_orientation
 from manymatch.io.remote import located, masked
@@ -21,17 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: Standard deviation of the logarithm of a focal length from EXIF: it is rounded to millimetres,
-#: its definition by the diagonal is not followed by all, and a lens changes as it focuses. Values
-#: that are exact lose a little by it, wrong ones are corrected (docs/pipeline.md).
+#: Standard deviation of the logarithm of a focal length from EXIF: EXIF rounds it to millimetres,
+#: not all cameras follow its definition by the diagonal, and a lens changes as it focuses. Exact
+#: values lose a little accuracy by it, wrong ones are corrected (docs/pipeline.md).
 EXIF_SIGMA = 0.025
-
-#: Where the focal length is from; "found" is from the images themselves, together with the pose.
-Source = Literal["given", "colmap", "exif", "found"]
-
-_TEXT_FILES = (".txt", ".json")
+#: Where a focal length comes from; "found" is from the images themselves, together with the pose.
+Origin = Literal["given", "colmap", "exif", "found"]
 #: Text for a camera whose focal length is to be found.
 UNKNOWN = "unknown"
+_TEXT_FILES = (".txt", ".json")
 _WANTED = (
     'four numbers "fx,fy,cx,cy", a text "MODEL,width,height,params..." or "unknown,width,height", '
     "a .txt or .json file or a COLMAP model (its folder, cameras.txt or cameras.bin)"
@@ -40,14 +38,25 @@ _WANTED = (
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedCamera:
-    """A camera with the size of its image, and where it is from, also as a sentence.
+    """A camera with the size of its image, and where it comes from, also as a sentence.
 
-    Its focal length may be unknown, with a prior, whatever the source.
+    The focal length of a camera of any origin may be unknown, with a prior.
     """
 
     camera: Camera
-    source: Source
+    origin: Origin
     sentence: str
+
+
+class GivenCamera(NamedTuple):
+    """A camera as the user gave it, where it comes from, and that in words.
+
+    The camera is None for the text "unknown": its size is that of the image.
+    """
+
+    camera: Camera | None
+    origin: Origin
+    words: str
 
 
 def resolve_camera(
@@ -64,8 +73,8 @@ def resolve_camera(
         A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text or file as `parse_camera`
         takes it; a COLMAP model with one camera or with this image. With None, the focal length
         is to be found, with a narrow prior around that of EXIF or, without it, the wide one of
-        `Camera.unknown`; "unknown" is the latter, whatever EXIF says. The principal point is then
-        the centre of the image, and there is no distortion.
+        `Camera.unknown`; with "unknown" EXIF is ignored. The principal point is then the centre of
+        the image, and there is no distortion.
     image_path
         File of the image, None if it has none.
     size : (int, int)
@@ -83,31 +92,58 @@ def resolve_camera(
         raise refusal("size", "a pair (width, height) of whole numbers", size)
     width, height = (integer(value, "size", 1) for value in size)
     given = camera if isinstance(camera, GivenCamera) else read_camera(camera, image_path, name)
-    if given is None:
-        return _uncalibrated(image_path, (width, height), name)
-    found, source, origin = given
-    if found is None:
-        return _uncalibrated(None, (width, height), name)
-    turn = stored_orientation(image_path) if source == "colmap" else 1
+    if given is None or given.camera is None:
+        return _uncalibrated(image_path if given is None else None, (width, height), name)
+    found, origin, words = given.camera, given.origin, given.words
+    turn = stored_orientation(image_path) if origin == "colmap" else 1
     stored = (height, width) if turn >= 5 else (width, height)
     if turn != 1 and stored == (found.width, found.height):
         # COLMAP has the camera of the photograph as it is stored.
         found = found.turned(orientation_axes(turn).T)
-        origin += ", turned as EXIF says"
+        words += ", turned as EXIF says"
     _check_size(found, (width, height), image_path, name)
     if found.width is None:
         found = dataclasses.replace(found, width=width, height=height)
     focal = f"focal length {found.focal:.0f} px"
     if not found.known_focal:
         focal = f"unknown focal length, about {found.focal:.0f} px"
-    sentence = f"{name} is {origin}: {found.model}, {focal}."
-    return ResolvedCamera(found, source, sentence)
+    return ResolvedCamera(found, origin, f"{name} is {words}: {found.model}, {focal}.")
+
+
+def read_camera(
+    camera: object, image_path: str | os.PathLike[str] | None, name: str
+) -> GivenCamera | None:
+    """Read a camera argument as `resolve_camera` takes it, before the image is read.
+
+    The result can be given to `resolve_camera` in place of the argument. None stays None.
+    """
+    if camera is None:
+        return None
+    words = "given"
+    if isinstance(camera, str | os.PathLike):
+        text = os.fspath(camera)
+        if not isinstance(text, str) or not text.strip():
+            raise refusal(name, "a camera or the name of a file with one", camera)
+        path = located(text)
+        if _is_colmap(path):
+            with _about(name):
+                found = find_camera(text, image_path)
+            which = "its only one" if found.image is None else f"that of {found.image!r}"
+            words = f"camera {found.camera_id} of the COLMAP model {masked(text)!r}, {which}"
+            return GivenCamera(found.camera, "colmap", words)
+        if text == UNKNOWN:
+            return GivenCamera(None, "found", UNKNOWN)
+        if path.suffix.lower() in _TEXT_FILES:
+            words = f"read from {masked(text)!r}"
+        camera = parse_camera(text, name)
+    read = as_camera(camera, name)
+    return GivenCamera(read, "given" if read.known_focal else "found", words)
 
 
 def check_camera(camera: object, name: str) -> None:
-    """Check a camera argument as far as it is not about an image; None is one."""
+    """Check a camera argument as far as possible without an image; None is valid."""
     if isinstance(camera, str | os.PathLike) and _is_colmap(located(camera)):
-        # Which of its cameras an image has, if any, is a question for each image.
+        # Whether the model has a camera for an image is checked for each image.
         with _about(name):
             check_cameras(camera)
     else:
@@ -126,7 +162,8 @@ def parse_camera(text: str, name: str) -> Camera:
     """
     path = located(text)
     if _is_colmap(path):
-        return _find_in_colmap(text, None, name).camera
+        with _about(name):
+            return find_camera(text, None).camera
     if path.suffix.lower() in _TEXT_FILES:
         return _from_file(path, name)
     return _from_words(text.replace(",", " ").split(), name, text)
@@ -135,59 +172,17 @@ def parse_camera(text: str, name: str) -> Camera:
 def _uncalibrated(
     image_path: str | os.PathLike[str] | None, size: tuple[int, int], name: str
 ) -> ResolvedCamera:
-    """Camera of an image about which nothing was said."""
+    """Make the camera of an image for which none was given."""
     known = None if image_path is None else exif_focal(image_path)
     taken = "the principal point is taken at the centre, without distortion."
     if known is None:
-        camera = Camera.unknown(*size)
         sentence = f"{name} has an unknown focal length, to be found from the images; {taken}"
-        return ResolvedCamera(camera, "found", sentence)
-    camera = Camera.unknown(*size, known, EXIF_SIGMA)
+        return ResolvedCamera(Camera.unknown(*size), "found", sentence)
     sentence = (
         f"{name} is read from EXIF: focal length {known:.0f} px, right to about "
         f"{100.0 * EXIF_SIGMA:g} %; {taken}"
     )
-    return ResolvedCamera(camera, "exif", sentence)
-
-
-class GivenCamera(NamedTuple):
-    """A camera as the user gave it, where it is from, and that in words.
-
-    It is None if the user said that it is unknown, as its size is that of the image.
-    """
-
-    camera: Camera | None
-    source: Source
-    origin: str
-
-
-def read_camera(
-    camera: object, image_path: str | os.PathLike[str] | None, name: str
-) -> GivenCamera | None:
-    """Read a camera argument as `resolve_camera` takes it, for an image that is not read yet.
-
-    The result can be given to `resolve_camera` in place of the argument. None stays None.
-    """
-    if camera is None:
-        return None
-    if not isinstance(camera, str | os.PathLike):
-        return _given(as_camera(camera, name), "given")
-    text = os.fspath(camera)
-    if not isinstance(text, str) or not text.strip():
-        raise refusal(name, "a camera or the name of a file with one", camera)
-    if _is_colmap(located(text)):
-        found = _find_in_colmap(text, image_path, name)
-        which = "its only one" if found.image is None else f"that of {found.image!r}"
-        origin = f"camera {found.camera_id} of the COLMAP model {masked(text)!r}, {which}"
-        return GivenCamera(found.camera, "colmap", origin)
-    if text == UNKNOWN:
-        return GivenCamera(None, "found", "unknown")
-    is_file = located(text).suffix.lower() in _TEXT_FILES
-    return _given(parse_camera(text, name), f"read from {masked(text)!r}" if is_file else "given")
-
-
-def _given(camera: Camera, origin: str) -> GivenCamera:
-    return GivenCamera(camera, "given" if camera.known_focal else "found", origin)
+    return ResolvedCamera(Camera.unknown(*size, known, EXIF_SIGMA), "exif", sentence)
 
 
 def _check_size(
@@ -196,33 +191,26 @@ def _check_size(
     image_path: str | os.PathLike[str] | None,
     name: str,
 ) -> None:
-    """Refuse a camera that cannot be that of an image of this size."""
+    """Refuse a camera that cannot belong to an image of this size."""
     image = "the image" if image_path is None else f"image {str(image_path)!r}"
-    if camera.width is None or camera.height is None:
+    image += f" of {size[0]} x {size[1]} pixels"
+    given = (camera.width, camera.height)
+    if None in given:
         if not (-0.5 <= camera.cx <= size[0] - 0.5 and -0.5 <= camera.cy <= size[1] - 0.5):
             raise ValueError(
-                f"{name} must have its principal point within {image} of {_times(size)} pixels, "
-                f"got ({camera.cx:g}, {camera.cy:g}): is it for another resolution?"
+                f"{name} must have its principal point within {image}, got ({camera.cx:g}, "
+                f"{camera.cy:g}): is it for another resolution?"
             )
-        return
-    given = (camera.width, camera.height)
-    if given == size:
-        return
-    reason = ""
-    if given == size[::-1] and stored_orientation(image_path) >= 5:
-        reason = (
-            ": EXIF turns this image by a quarter, so give the camera of the turned image, or "
-            "remove the orientation from the file"
-        )
-    elif given == size[::-1]:
-        reason = ": width and height are exchanged"
-    raise ValueError(
-        f"{name} must be for {image} of {_times(size)} pixels, got one for {_times(given)}{reason}"
-    )
-
-
-def _times(size: tuple[int, int]) -> str:
-    return f"{size[0]} x {size[1]}"
+    elif given != size:
+        reason = ""
+        if given == size[::-1] and stored_orientation(image_path) >= 5:
+            reason = (
+                ": EXIF turns this image by a quarter, so give the camera of the turned image, or "
+                "remove the orientation from the file"
+            )
+        elif given == size[::-1]:
+            reason = ": width and height are exchanged"
+        raise ValueError(f"{name} must be for {image}, got one for {given[0]} x {given[1]}{reason}")
 
 
 def _is_colmap(path: Path) -> bool:
@@ -231,14 +219,8 @@ def _is_colmap(path: Path) -> bool:
         if path.is_dir() or path.suffix.lower() == ".bin":
             return True
         return path.suffix.lower() == ".txt" and is_cameras_text(path)
-    except (OSError, ValueError):
-        # A text of numbers may be no name that a file can have.
+    except (OSError, ValueError):  # a text of numbers that cannot be the name of a file
         return False
-
-
-def _find_in_colmap(path: str, image_path: str | os.PathLike[str] | None, name: str) -> FoundCamera:
-    with _about(name):
-        return find_camera(path, image_path)
 
 
 @contextlib.contextmanager
@@ -271,8 +253,9 @@ def _from_file(path: Path, name: str) -> Camera:
 
 def _from_words(words: list[str], name: str, given: str) -> Camera:
     numbers, params = _numbers(words), _numbers(words[3:])
+    sized = len(words) >= 3 and (words[1] + words[2]).isdecimal()
     if words[:1] == [UNKNOWN]:
-        if params is None or not 3 <= len(words) <= 5 or not (words[1] + words[2]).isdecimal():
+        if params is None or not sized or len(words) > 5:
             wanted = "unknown,width,height, maybe with focal length in pixels and sigma"
             raise ValueError(f"{name} must be {wanted}, got {given!r}")
         try:
@@ -281,7 +264,7 @@ def _from_words(words: list[str], name: str, given: str) -> Camera:
             raise ValueError(f"{name} must be a valid camera, but its {error}") from error
     if numbers is not None and len(numbers) == 4:
         return as_camera({"model": "PINHOLE", "params": numbers}, name)
-    if numbers is not None or not params or not (words[1] + words[2]).isdecimal():
+    if numbers is not None or not params or not sized:
         raise ValueError(f"{name} must be {_WANTED}, got {given!r}")
     width, height = int(words[1]), int(words[2])
     camera = {"model": words[0], "width": width, "height": height, "params": params}

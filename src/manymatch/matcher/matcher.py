@@ -9,8 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from manymatch._validate import refusal
 from manymatch.associate.candidates import Association, Candidates, candidates
 from manymatch.associate.merge import merge_graphs
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """A source at work: the features of images, and candidates between two of them."""
+    """A source of candidates: computes features of images and candidates between two of them."""
 
     def __init__(
         self, config: SourceConfig, extractor: Extractor, *, device: str, offline: bool
@@ -73,11 +71,27 @@ class Source:
             arguments = association_arguments(features0, features1)
             fields = {name: v for name, v in association.to_dict().items() if name != "matcher"}
             return candidates(**arguments, **fields)
-        sizes = (
-            *(features0.size, features1.size),
-            *(features0.working_size, features1.working_size),
+        return association.cut(
+            self.graph(features0, features1),
+            *(features0.size, features1.size, features0.working_size, features1.working_size),
         )
-        return association.cut(self.graph(features0, features1), *sizes)
+
+
+class Stopwatch:
+    """Seconds by stage, in the order of the stages."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """End a stage."""
+        now = time.perf_counter()
+        self.seconds[stage], self._last = now - self._last, now
+
+    def total(self) -> float:
+        """Return the seconds since the start."""
+        return time.perf_counter() - self._start
 
 
 class Matcher:
@@ -235,22 +249,22 @@ class Matcher:
         options : Options, optional
             Of the estimator for this pair, instead of the configuration's.
         images_folder : path, optional
-            The folder of images that names in files are relative to, as hloc and COLMAP have
-            them; by default the one that holds both files, in whatever folders below it.
+            The folder that names of images in files for hloc and COLMAP are relative to; by default
+            the deepest folder that holds both files.
         **settings
             Fields of `Options` by keyword, such as ``seed=3``, in place of those of `options`.
 
         Returns
         -------
         MatchResult
-            In pixels of the images as given. A pair that cannot be solved is no error:
+            In pixels of the images as given. A pair that cannot be solved raises no error:
             ``result.estimate.success`` is False.
         """
         for name in settings:
             if name in SETTINGS and name not in OptionKeywords.__annotations__:
                 raise ValueError(f"{name} must be given to Matcher, as in Matcher({name}=...)")
         options = checked_options(self.config.options if options is None else options, settings)
-        start = time.perf_counter()
+        clock = Stopwatch()
         names = image_names(image0, image1, images_folder)
         # Before the images, which take longer to read.
         given0 = read_camera(camera0, _path(image0), "camera0")
@@ -260,9 +274,9 @@ class Matcher:
             resolve_camera(given0, _path(image0), images[0].shape[1::-1], "camera0"),
             resolve_camera(given1, _path(image1), images[1].shape[1::-1], "camera1"),
         )
-        loaded = time.perf_counter()
+        clock.lap("load")
         features = self.extract(images, longest=(longest0, longest1))
-        extracted = time.perf_counter()
+        clock.lap("features")
         result = self.match_features(
             features[0],
             features[1],
@@ -271,16 +285,8 @@ class Matcher:
             with_rank_one=with_rank_one,
             options=options,
         )
-        result.timing = {
-            "load": loaded - start,
-            "features": extracted - loaded,
-            **result.timing,
-            "total": time.perf_counter() - start,
-        }
-        result.images = images
-        # Names of files may hold any bytes; texts may not.
-        first, second = (name.encode("utf-8", "backslashreplace").decode() for name in names)
-        result.names = first, second
+        result.timing = {**clock.seconds, **result.timing, "total": clock.total()}
+        result.images, result.names = images, names
         result.orientations = (stored_orientation(image0), stored_orientation(image1))
         return result
 
@@ -309,26 +315,19 @@ class Matcher:
         chosen = checked_options(config.options if options is None else options)
         cameras = (first.camera, second.camera)
         scale = (features0.working_scale, features1.working_scale)
-        pixels = working_pixel(*cameras, *scale)
-        settings = chosen.with_pixels(pixels)
+        settings = chosen.with_pixels(working_pixel(*cameras, *scale))
 
         def estimated(graph: AssociationGraph, method: Any) -> RelativePoseEstimate:
-            return estimate_relative_pose(
-                graph,
-                *cameras,
-                method,
-                settings,
-                shared_focal=shared_focal,
-                working_scale=scale,
-            )
+            how: dict[str, Any] = {"shared_focal": shared_focal, "working_scale": scale}
+            return estimate_relative_pose(graph, *cameras, method, settings, **how)
 
-        times = [time.perf_counter()]
+        clock = Stopwatch()
         found, by_source = self.candidates(kinds0, kinds1)
-        times.append(time.perf_counter())
+        clock.lap("associate")
         estimate = estimated(found.graph, config.method)
-        times.append(time.perf_counter())
+        clock.lap("estimate")
         confidence = assess(estimate)
-        times.append(time.perf_counter())
+        clock.lap("confidence")
         rank_one = None
         if with_rank_one:
             associations = [
@@ -337,7 +336,6 @@ class Matcher:
             ]
             plain = self.candidates(kinds0, kinds1, associations)[0].graph
             rank_one = RankOneResult(plain, estimated(plain, "cm"))
-        stages = ("associate", "estimate", "confidence")
         return MatchResult(
             graph=found.graph,
             estimate=estimate,
@@ -350,25 +348,21 @@ class Matcher:
             size1=features1.size,
             config=config,
             notes=[*self.notes, first.sentence, second.sentence],
-            camera_sources=(first.source, second.source),
+            camera_origins=(first.origin, second.origin),
             camera_priors=None if all(camera.known_focal for camera in cameras) else cameras,
             shared_focal=shared_focal,
             rank_one=rank_one,
-            timing=dict(zip(stages, np.diff(times).tolist(), strict=True)),
+            timing=clock.seconds,
         )
 
     def _checked(self, features: object, name: str) -> tuple[Features, ...]:
         """Check that there are features of every source."""
         kinds = (features,) if isinstance(features, Features) else features
-        count = len(self.sources)
-        if (
-            not isinstance(kinds, tuple | list)
-            or len(kinds) != count
-            or not all(isinstance(kind, Features) for kind in kinds)
-        ):
-            want = "a Features" if count == 1 else f"{count} Features, one for each source"
-            raise refusal(name, want, features)
-        return tuple(kinds)
+        types = [type(kind) for kind in kinds] if isinstance(kinds, tuple | list) else []
+        if types != [Features] * len(self.sources):
+            several = f"{len(self.sources)} Features, one for each source"
+            raise refusal(name, "a Features" if len(self.sources) == 1 else several, features)
+        return tuple(kinds)  # type: ignore[arg-type]
 
 
 def match(
@@ -378,20 +372,17 @@ def match(
     camera1: object = None,
     *,
     preset: object = None,
-    longest0: int | None = None,
-    longest1: int | None = None,
-    shared_focal: bool | None = None,
-    with_rank_one: bool = False,
     **settings: Any,
 ) -> MatchResult:
     """Match two images with the features that are installed.
 
     Parameters
     ----------
-    image0, image1, camera0, camera1, longest0, longest1, shared_focal, with_rank_one
+    image0, image1, camera0, camera1
         As in `Matcher.match`.
     preset, **settings
-        As in `Matcher`, which is faster for more than one pair, as it loads its networks once.
+        As in `Matcher`, which is faster for more than one pair, as it loads its networks once; also
+        `longest0`, `longest1`, `shared_focal` and `with_rank_one` of `Matcher.match`.
 
     Examples
     --------
@@ -401,16 +392,9 @@ def match(
     """
     if isinstance(camera0, str) and camera0 in PRESETS:
         raise ValueError(f"camera0 must be a camera, got {camera0!r}; did you mean preset=?")
-    return Matcher(preset, **settings).match(
-        image0,
-        image1,
-        camera0,
-        camera1,
-        longest0=longest0,
-        longest1=longest1,
-        shared_focal=shared_focal,
-        with_rank_one=with_rank_one,
-    )
+    names = ("longest0", "longest1", "shared_focal", "with_rank_one")
+    of_pair = {name: settings.pop(name) for name in names if name in settings}
+    return Matcher(preset, **settings).match(image0, image1, camera0, camera1, **of_pair)
 
 
 def association_arguments(features0: Features, features1: Features) -> dict[str, Any]:
@@ -433,28 +417,32 @@ def _resolved(camera: object, features: Features, name: str) -> ResolvedCamera:
     return resolve_camera(camera, None, features.size, name)
 
 
-def _path(source: object) -> Path | None:
-    return located(source) if isinstance(source, str | os.PathLike) else None
+def _path(image: object) -> Path | None:
+    return located(image) if isinstance(image, str | os.PathLike) else None
 
 
 def image_names(image0: object, image1: object, images_folder: object = None) -> tuple[str, str]:
-    """Return the names of the two images, different ones: paths below a folder of images."""
+    """Return different names for the two images: their paths below a folder of images."""
     # Links are kept, as they are names that the user chose. An address is like a local path here.
     given = (_path(image0), _path(image1))
     paths = [None if path is None else Path(os.path.abspath(path)) for path in given]  # noqa: PTH100
-    folder = as_folder(images_folder, "images") if images_folder else None
-    root = None if folder is None else Path(os.path.abspath(folder))  # noqa: PTH100
-    for side, path in enumerate(paths):
-        if root is not None and path is not None and not path.is_relative_to(root):
-            raise ValueError(
-                f"image{side} must be below the folder of images {str(folder)!r}, got "
-                f"{str(given[side])!r}"
-            )
-    if root is None:
+    if images_folder:
+        folder = as_folder(images_folder, "images")
+        root = Path(os.path.abspath(folder))  # noqa: PTH100
+        for side, path in enumerate(paths):
+            if path is not None and not path.is_relative_to(root):
+                raise ValueError(
+                    f"image{side} must be below the folder of images {str(folder)!r}, got "
+                    f"{str(given[side])!r}"
+                )
+    else:
         parents = [path.parent for path in paths if path is not None]
         root = Path(os.path.commonpath(parents)) if parents else Path()
+    # Names of files may hold any bytes, texts may not.
     first, second = (
-        f"image{side}" if path is None else path.relative_to(root).as_posix()
+        f"image{side}"
+        if path is None
+        else path.relative_to(root).as_posix().encode("utf-8", "backslashreplace").decode()
         for side, path in enumerate(paths)
     )
     return first, second if first != second else f"{second}.1"

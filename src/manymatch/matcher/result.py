@@ -1,11 +1,11 @@
-"""What a matcher found for one pair: numbers, sentences, a picture, a report, files."""
+"""The result of one pair: numbers, sentences, a picture, a report, files."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import platform
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import count, refusal, require, suggest
 from manymatch.estimate.words import RELIABLE, estimate_sentences
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
     from manymatch.io.matches import PairWriter
-    from manymatch.matcher.cameras import Source
+    from manymatch.matcher.cameras import Origin
     from manymatch.matcher.config import MatcherConfig
 
 #: Writers of files that hold any number of pairs, by format; they are given a folder.
@@ -56,55 +56,114 @@ _FILES = frozenset(
     {_RESULT, "config.toml", "matches.npz", "features.h5", "matches.h5", "matches.txt"}
     | {"database.db", "matches.png", "report.html"}
 )
-# Poses with this share of the matches in common have the same matches; less probable ones than the
-# second number do not matter.
-_SAME_MATCHES, _POSSIBLE = 0.8, 0.05
+# Alternatives below this probability are ignored; others agree with the estimate if they share this
+# part of its matches.
+_POSSIBLE, _SAME_MATCHES = 0.05, 0.8
 #: Name of the rank-one result in tables.
 RANK_ONE = "rank-one, plain consensus"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankOneResult:
-    """The same pair matched with mutual nearest neighbours and plain consensus, to compare with."""
+    """The pair matched with mutual nearest neighbours and plain consensus, for comparison."""
 
     graph: AssociationGraph
     estimate: RelativePoseEstimate
 
 
-@dataclasses.dataclass(eq=False)
-class MatchResult:
-    """Candidates, pose and matches of one pair.
+@dataclasses.dataclass(eq=False, kw_only=True, repr=False)
+class PairResult:
+    """What results of two images have in common.
 
     Attributes
     ----------
     graph : AssociationGraph
         Keypoints, in pixels of the images as given, and the candidates that were kept.
-    estimate : RelativePoseEstimate
-        Pose, inliers, 1-to-1 matches. ``estimate.threshold_px`` is in pixels of the images
-        as given, so that ``score_pose`` with it and ``graph`` reproduces the scores.
+    estimate : Estimate
+        Model, inliers, 1-to-1 matches. ``estimate.threshold_px`` is in pixels of the images as
+        given, so that ``score_pose`` with it and ``graph`` reproduces the scores.
     confidence : Confidence
         How far the estimate can be trusted: verdict, probability, covariance.
-    counts : dict of str to int
-        What each step of the association kept.
-    camera0, camera1 : Camera
-        For the images as given, with the focal lengths found where they were unknown. Where no
-        pose was found either, these still are.
-    size0, size1 : (int, int)
-        Width and height of the images as given.
     config : MatcherConfig
         The configuration of the matcher.
     notes : list of str
         Which preset was used and why, and where the cameras come from.
     timing : dict of str to float
         Seconds by stage.
-    rank_one : RankOneResult or None
-        The result of rank-one matches, where it was asked for.
     images : pair of (H, W, 3) uint8 arrays or None
-        The images, for the picture and the report.
+        The images, upright.
     names : (str, str)
         Their names: paths below the folder of images.
-    camera_sources : (str, str)
-        Where the cameras are from: "given", "colmap", "exif", or "found" where the focal length
+    """
+
+    graph: AssociationGraph
+    estimate: Any
+    confidence: Confidence
+    config: MatcherConfig
+    notes: list[str]
+    timing: dict[str, float]
+    images: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
+    names: tuple[str, str] = ("image0", "image1")
+
+    @property
+    def success(self) -> bool:
+        """Whether there is a model; ``estimate.failure`` says why not."""
+        return bool(self.estimate.success)
+
+    @property
+    def matches(self) -> IndexArray:
+        """The 1-to-1 matches (M, 2) of the estimate: rows of keypoints0 and of keypoints1."""
+        found: IndexArray = self.estimate.matches
+        return found
+
+    @property
+    def matched_points(self) -> tuple[FloatArray, FloatArray]:
+        """Pixels of the 1-to-1 matches in either image, (M, 2) each."""
+        return self.graph.points0[self.matches[:, 0]], self.graph.points1[self.matches[:, 1]]
+
+    def __bool__(self) -> bool:
+        """Tell whether the result can be relied on: the verdict is "solved" or "likely"."""
+        return self.confidence.verdict in RELIABLE
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.names[0]} - {self.names[1]}: {self.confidence.verdict}, "
+            f"{count(self.graph.num_edges, 'candidate')} -> "
+            f"{count(self.estimate.num_inliers, 'inlier')} -> "
+            f"{count(len(self.matches), 'match', 'matches')})"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return the result in sentences: verdict, model, numbers and notes."""
+        sentences = estimate_sentences(self.estimate, self.graph, self.confidence)
+        return [*sentences, *self._own_lines(), *self.notes]
+
+    def _own_lines(self) -> list[str]:
+        return []
+
+
+@dataclasses.dataclass(eq=False, kw_only=True, repr=False)
+class MatchResult(PairResult):
+    """Candidates, pose and matches of one pair.
+
+    Attributes
+    ----------
+    graph, estimate, confidence, config, notes, timing, images, names
+        As in `PairResult`; the estimate is a `RelativePoseEstimate`.
+    counts : dict of str to int
+        What each step of the association kept.
+    camera0, camera1 : Camera
+        For the images as given, with the focal lengths found where they were unknown; without a
+        pose those of the prior.
+    size0, size1 : (int, int)
+        Width and height of the images as given.
+    rank_one : RankOneResult or None
+        The result of rank-one matches, where it was asked for.
+    camera_origins : (str, str)
+        Where the cameras come from: "given", "colmap", "exif", or "found" where the focal length
         was unknown; `RelativePoseEstimate.focal_determined` says whether the images determine it.
     orientations : (int, int)
         EXIF orientations of the files, 1 to 8, by which the images were turned.
@@ -113,24 +172,17 @@ class MatchResult:
     source_counts : dict of str to dict
         `counts` of every source, by its name, where there are several.
     shared_focal : bool or None
-        Whether two unknown focal lengths were said to be one, as in `Matcher.match`.
+        The argument of `Matcher.match`.
     """
 
-    graph: AssociationGraph
     estimate: RelativePoseEstimate
-    confidence: Confidence
     counts: dict[str, int]
     camera0: Camera
     camera1: Camera
     size0: tuple[int, int]
     size1: tuple[int, int]
-    config: MatcherConfig
-    notes: list[str]
-    timing: dict[str, float]
     rank_one: RankOneResult | None = None
-    images: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
-    names: tuple[str, str] = ("image0", "image1")
-    camera_sources: tuple[Source, Source] = ("given", "given")
+    camera_origins: tuple[Origin, Origin] = ("given", "given")
     orientations: tuple[int, int] = (1, 1)
     camera_priors: tuple[Camera, Camera] | None = None
     source_counts: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
@@ -147,36 +199,9 @@ class MatchResult:
         return self.graph.points1
 
     @property
-    def success(self) -> bool:
-        """Whether there is a pose; ``estimate.failure`` says why not."""
-        return self.estimate.success
-
-    @property
     def pose(self) -> RelativePose | None:
         """The pose of the estimate, ``x1 = R @ x0 + t``; None where none was found."""
         return self.estimate.pose
-
-    @property
-    def matches(self) -> IndexArray:
-        """The 1-to-1 matches (M, 2) of the estimate: rows of keypoints0 and of keypoints1."""
-        return self.estimate.matches
-
-    @property
-    def matched_points(self) -> tuple[FloatArray, FloatArray]:
-        """Pixels of the 1-to-1 matches in either image, (M, 2) each."""
-        matches = self.estimate.matches
-        return self.graph.points0[matches[:, 0]], self.graph.points1[matches[:, 1]]
-
-    def __repr__(self) -> str:
-        return (
-            f"MatchResult({self.names[0]} - {self.names[1]}: {self.confidence.verdict}, "
-            f"{count(self.graph.num_edges, 'candidate')} -> "
-            f"{count(self.estimate.num_inliers, 'inlier')} -> "
-            f"{count(len(self.estimate.matches), 'match', 'matches')})"
-        )
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
 
     def _repr_html_(self) -> str | None:
         """Show verdict and images of the report in a notebook, as text where Pillow is missing."""
@@ -187,15 +212,12 @@ class MatchResult:
         except ModuleNotFoundError:
             return None
 
-    def lines(self) -> list[str]:
-        """Return the result in sentences: verdict, pose, numbers, sources and notes."""
+    def _own_lines(self) -> list[str]:
         own = ", ".join(
             f"{name} {counts['kept']:,} and {counts['matches']:,}"
-            for name, counts in self._sources().get("sources", {}).items()
+            for name, counts in self._by_source().items()
         )
-        sources = [f"Candidates and matches by source: {own}."] if own else []
-        sentences = estimate_sentences(self.estimate, self.graph, self.confidence)
-        return [*sentences, *sources, *self.notes]
+        return [f"Candidates and matches by source: {own}."] if own else []
 
     def systems(self) -> list[tuple[str, RelativePoseEstimate]]:
         """Return name and estimate of this result and, where there is one, of rank-one matches."""
@@ -286,13 +308,13 @@ class MatchResult:
         Parameters
         ----------
         folder : path
-            Made if needed. The files of an earlier result in it go, of whatever pair and format;
-            other files stay. If something cannot be written, all is as it was.
+            Made if needed. Files of an earlier result in it, of any pair and format, are removed;
+            other files stay. If something cannot be written, the folder stays as it was.
         formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
             ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; COLMAP's ``matches.txt``
             with one text of keypoints per image; ``database.db`` for COLMAP's mappers. The first
             two have the probabilities of the matches, where the method gives them. Files for
-            hloc and COLMAP are in pixels of the images as they are stored, whatever EXIF says.
+            hloc and COLMAP are in pixels of the images as they are stored, not turned by EXIF.
         picture, report : bool
             Write ``matches.png`` and ``report.html``.
         command, true_pose
@@ -301,18 +323,19 @@ class MatchResult:
         Returns
         -------
         dict of str to Path
-            What was written. ``result.json`` and ``config.toml`` always are.
+            The files. ``result.json`` and ``config.toml`` are always written.
 
         Raises
         ------
         ValueError, ModuleNotFoundError
-            Before anything is written, if the folder cannot be, a format is unknown, cannot hold
-            the names of the images or needs a package that is not there.
+            Before anything is written, if the folder cannot be written, or a format is unknown,
+            cannot hold the names of the images or needs a package that is not installed.
         """
-        root, chosen = check_output(folder, formats, self.names)
+        chosen = check_formats(formats, self.names, "names of images")
+        root = output_folder(folder, "folder")
         record = self.to_dict()
         del record["pose"]
-        with whole_files(root, earlier_result(root).files) as place:
+        with whole_files(root, earlier_result(root)[1]) as place:
             written = {"json": place / _RESULT, "config": place / "config.toml"}
             self.config.save(written["config"])
             for form in chosen:
@@ -329,46 +352,31 @@ class MatchResult:
         return {name: root / path for name, path in names.items()}
 
     def _save_matches(self, root: Path, form: str) -> dict[str, Path]:
+        pair = self.pair_matches()
         if form == "npz":
-            self.write_npz(root / "matches.npz")
+            pair.write_npz(root / "matches.npz")
             return {"npz": root / "matches.npz"}
-        estimate = self.estimate
-        pair = PairMatches(
-            self.keypoints0,
-            self.keypoints1,
-            estimate.matches,
-            estimate.match_probability,
-            estimate.pose if trusted(estimate, self.confidence) else None,
-            source=self.graph.source_of(estimate.matches),
-            source_names=self.graph.source_names,
-        )
-        with WRITERS[form](root) as writer:
-            writer.add(*self._records(), pair)
-        if form != "colmap":
-            return writer.files
-        return {**writer.files, **{f"colmap {name}": root / f"{name}.txt" for name in self.names}}
-
-    def _records(self) -> tuple[ImageRecord, ImageRecord]:
-        """Return the images as files of other tools know them."""
+        if not trusted(self.estimate, self.confidence):
+            pair = dataclasses.replace(pair, pose=None)
         sides = zip(
             self.names,
             (self.size0, self.size1),
             (self.camera0, self.camera1),
-            (source != "found" for source in self.camera_sources),
+            (origin != "found" for origin in self.camera_origins),
             self.orientations,
             strict=True,
         )
         first, second = (ImageRecord(*side) for side in sides)
-        return first, second
-
-    def write_npz(self, path: Path) -> None:
-        """Write keypoints, matches, their probabilities and the poses to one .npz file."""
-        self.pair_matches().write_npz(path)
+        with WRITERS[form](root) as writer:
+            writer.add(first, second, pair)
+        if form != "colmap":
+            return writer.files
+        return {**writer.files, **{f"colmap {name}": root / f"{name}.txt" for name in self.names}}
 
     def pair_matches(self, common: Mapping[str, Any] | None = None) -> PairMatches:
         """Return keypoints, matches, their probabilities, the poses and the configuration.
 
-        `common` is what `provenance_of` returns for the configuration, if it is there already.
+        `common` is the result of `provenance_of` for the configuration, if it is known already.
         """
         return PairMatches.known(
             keypoints0=self.keypoints0,
@@ -384,39 +392,34 @@ class MatchResult:
 
     def provenance(self, common: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the configuration with versions and cameras, as every output records it."""
+        priors: dict[str, Any] = {}
+        if self.camera_priors is not None:
+            priors["camera_priors"] = [camera.to_dict() for camera in self.camera_priors]
+            priors["shared_focal"] = self.shared_focal
         return {
             **(provenance_of(self.config) if common is None else common),
             "cameras": [self.camera0.to_dict(), self.camera1.to_dict()],
-            **self._priors(),
+            **priors,
             "orientations": list(self.orientations),
         }
 
-    def _priors(self) -> dict[str, Any]:
-        """Return what was known of unknown focal lengths before; empty if all are known."""
-        if self.camera_priors is None:
-            return {}
-        priors = [camera.to_dict() for camera in self.camera_priors]
-        return {"camera_priors": priors, "shared_focal": self.shared_focal}
-
-    def _sources(self) -> dict[str, Any]:
-        """Return what every source has and what came of it; empty if there is one."""
-        own = self.estimate.by_source()
-        if not own or not self.source_counts:
-            return {}
-        return {"sources": {name: {**self.source_counts[name], **own[name]} for name in own}}
+    def _by_source(self) -> dict[str, dict[str, Any]]:
+        """Return the counts of every source up to its matches; empty if there is one source."""
+        own = self.estimate.by_source() if self.source_counts else {}
+        return {name: {**self.source_counts[name], **own[name]} for name in own}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""
-        rank_one = self.rank_one
+        rank_one, by_source = self.rank_one, self._by_source()
         return {
             "images": list(self.names),
             "sizes": [list(self.size0), list(self.size1)],
             **self.estimate.to_dict(),
             "counts": dict(self.counts),
-            **self._sources(),
+            **({"sources": by_source} if by_source else {}),
             "confidence": self.confidence.to_dict(),
             "notes": list(self.notes),
-            "rank_one": rank_one and rank_one.estimate.to_dict(),
+            "rank_one": None if rank_one is None else rank_one.estimate.to_dict(),
             "timing_s": {stage: float(value) for stage, value in self.timing.items()},
             "config": self.provenance(),
         }
@@ -449,48 +452,26 @@ def check_formats(
     return chosen
 
 
-def check_output(
-    folder: object,
-    formats: Iterable[str],
-    names: Iterable[str],
-    *,
-    argument: str = "folder",
-) -> tuple[Path, tuple[str, ...]]:
-    """Check, before anything is computed, what `MatchResult.save` would refuse.
+def earlier_result(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return images and files of an earlier result of `match` or `solve` in a folder.
 
-    Returns the folder, which an error calls `argument`, and the formats.
-    """
-    chosen = check_formats(formats, names, "names of images")
-    return output_folder(folder, argument), chosen
-
-
-class EarlierResult(NamedTuple):
-    """Images of a result in a folder, and its files there by name; both empty without one."""
-
-    images: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-
-
-def earlier_result(folder: Path) -> EarlierResult:
-    """Read which files of a folder an earlier result consists of, of `match` or `solve`.
-
-    Its ``result.json`` names them. Names that no result has are not believed.
+    Its ``result.json`` names them; files with other names than those of a result are ignored.
     """
     try:
         record = json.loads(read_text(folder / _RESULT, "a result"))
         images = tuple(image_name(name, "images") for name in record.get("images", ()))
         files = tuple(record["files"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return EarlierResult()
+        return (), ()
     ours = {*_FILES, *(f"{name}.txt" for name in images)}
-    return EarlierResult(images, tuple(name for name in files if name in ours))
+    return images, tuple(name for name in files if name in ours)
 
 
 def trusted(estimate: Estimate, confidence: Confidence) -> bool:
-    """Whether the matches are right, so that a model of many images may use the pose with them.
+    """Tell whether a model of many images may use the matches and the pose.
 
-    They are if the pose can be relied on, and also if it is not fully determined or if the other
-    poses have the same matches, as the second pose of a plane has; mappers see more images.
+    It may if the pose can be relied on. It also may if the pose is not fully determined, or if the
+    other poses have the same matches, as the second pose of a plane: mappers see more images.
     """
     if confidence.verdict != "ambiguous":
         return confidence.verdict in (*RELIABLE, "degenerate")
@@ -503,7 +484,7 @@ def trusted(estimate: Estimate, confidence: Confidence) -> bool:
 
 
 def provenance_of(config: MatcherConfig) -> dict[str, Any]:
-    """Return a configuration with the versions of what computes the results."""
+    """Return a configuration with the versions of the libraries that compute the results."""
     from manymatch import __version__
     from manymatch.features.device import library_versions
 
