@@ -87,7 +87,6 @@ def test_imports_follow_the_layers(module, path):
         assert not others & NO_CORE
 
 
-@pytest.mark.xfail(reason="the lab is being moved to public names", strict=True)
 def test_lab_uses_public_names_only():
     found = [
         f"{module}:{line} {name}"

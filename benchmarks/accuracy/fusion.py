@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch.associate.merge import merge_graphs
 from manymatch.estimate.many import estimate_many
-from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.geometry.pose import pose_error_deg
 from manymatch.graph import AssociationGraph
 from manymatch_lab.evaluate.posed_graph import read_posed_graph
 from manymatch_lab.evaluate.statistics import auc_by_seed, macro_difference

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from manymatch.batch.parts import RunInterrupted
-from manymatch.geometry.pose_error import pose_auc
+from manymatch.geometry.pose import pose_auc
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab import pose_runs
 from manymatch_lab.command import app, command_of

@@ -50,8 +50,7 @@ from manymatch.estimate.rigid import (
     estimate_similarity,
 )
 from manymatch.geometry.camera import Camera
-from manymatch.geometry.pose import AbsolutePose, RelativePose
-from manymatch.geometry.pose_error import pose_auc, pose_error_deg
+from manymatch.geometry.pose import AbsolutePose, RelativePose, pose_auc, pose_error_deg
 from manymatch.graph import AssociationGraph
 from manymatch.options import Options
 

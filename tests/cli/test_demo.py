@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from manymatch.geometry.pose import RelativePose
-from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.pairs import demo_pair
 from manymatch.matcher.matcher import Matcher
 from manymatch.matcher.result import MatchResult

@@ -9,7 +9,7 @@ import pytest
 from manymatch import AssociationGraph, Camera, Options, estimate_relative_pose
 from manymatch.cli import solve
 from manymatch.estimate.many import PROBLEMS
-from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.geometry.pose import pose_error_deg
 from manymatch.io import load_graph, read_matches_npz, read_pose_json, write_associations_csv
 from manymatch.options import AUTO_PARTS
 from manymatch_lab.datasets.synthetic import EASY, make_scene

@@ -18,16 +18,8 @@ def pixels(count=500, seed=0):
 @pytest.mark.parametrize(
     "points",
     [
-        None,
-        "abc",
-        1.0,
-        [1.0, 2.0],
-        np.zeros((3, 3)),
-        np.zeros((2, 2, 2)),
-        [[1.0, 2.0], [3.0]],
-        np.zeros((2, 2), bool),
-        np.zeros((2, 2), complex),
-        np.zeros((2, 2), object),
+        *(None, "abc", 1.0, [1.0, 2.0], np.zeros((3, 3)), np.zeros((2, 2, 2)), [[1.0, 2.0], [3.0]]),
+        *(np.zeros((2, 2), kind) for kind in (bool, complex, object)),
     ],
 )
 def test_bad_points_name_them(model, method, points):
@@ -36,14 +28,9 @@ def test_bad_points_name_them(model, method, points):
 
 
 @every_model
-def test_no_points(model):
-    assert CAMERAS[model].project([]).shape == (0, 2)
-    assert CAMERAS[model].unproject([]).shape == (0, 2)
-
-
-@every_model
 def test_principal_point_is_the_axis(model):
     camera = CAMERAS[model]
+    assert camera.project([]).shape == camera.unproject([]).shape == (0, 2)
     assert camera.project([[0, 0]]).tolist() == [[319.5, 239.5]]
     assert camera.unproject([[319.5, 239.5]]).tolist() == [[0, 0]]
 
@@ -55,19 +42,11 @@ def test_pixels_that_are_not_finite_give_nan_and_leave_the_rest_alone(model):
     clean = camera.unproject(points)
     for row, value in enumerate([np.nan, np.inf, -np.inf]):
         points[2 * row, row % 2] = value
+    before = points.copy()
     result = camera.unproject(points)
+    np.testing.assert_array_equal(points, before)
     assert np.isnan(result[::2]).all()
     np.testing.assert_allclose(result[1::2], clean[1::2], rtol=1e-14)
-
-
-@every_model
-def test_input_points_are_not_touched(model):
-    points = pixels(5)
-    points[0] = np.inf
-    before = points.copy()
-    CAMERAS[model].unproject(points)
-    CAMERAS[model].project(points)
-    np.testing.assert_array_equal(points, before)
 
 
 @every_model
@@ -116,9 +95,6 @@ def test_jacobian_with_tangential_distortion_against_differences(name, k):
     for axis, step in enumerate(1e-6 * np.eye(2)):
         difference = (model.distort(x + step, k) - model.distort(x - step, k)) / 2e-6
         np.testing.assert_allclose(J[:, :, axis], difference, atol=1e-9)
-
-
-# ---------------------------------------------------------------- folds
 
 
 @pytest.mark.parametrize(
@@ -241,9 +217,6 @@ def test_vanishing_distortion_is_none(k):
     np.testing.assert_allclose(camera.unproject(pixels()), expected, rtol=1e-15)
 
 
-# ---------------------------------------------------------------- resizing
-
-
 @every_model
 @pytest.mark.parametrize("scale", [(0.5,), (2.0,), (0.3, 0.7)])
 def test_scaled_camera_sees_the_resized_image(model, scale):
@@ -262,19 +235,12 @@ def test_scaling_keeps_the_model_where_it_can(model):
     assert CAMERAS[model].scaled(1.0) == CAMERAS[model]
 
 
-def test_scaling_without_size():
-    assert Camera.from_matrix(np.eye(3)).scaled(0.5).width is None
-
-
 @pytest.mark.parametrize("name", ["sx", "sy"])
 @pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, 1e6, "2", True, [2.0], 1j])
 def test_bad_scale_names_it(name, value):
     factors = {"sx": 1.0, "sy": 1.0} | {name: value}
     with pytest.raises(ValueError, match=rf"^{name} must be a number in \(0, 1e\+06\), got "):
         CAMERAS["PINHOLE"].scaled(**factors)
-
-
-# ---------------------------------------------------------------- any distortion
 
 
 coefficients = st.floats(-2.0, 2.0)

@@ -64,10 +64,6 @@ def test_dict_means_the_same_camera_to_poselib(model, k):
     np.testing.assert_allclose(twin.project(rays), pixels, atol=1e-8)
 
 
-def require_pycolmap():
-    return pytest.importorskip("pycolmap", reason="pycolmap, the independent twin, is missing")
-
-
 COLMAP_PARAMS = {
     "SIMPLE_PINHOLE": [[500, 310, 250]],
     "PINHOLE": [[500, 520, 310, 250]],
@@ -85,40 +81,25 @@ every_colmap_case = pytest.mark.parametrize(("model", "params"), COLMAP_CASES)
 
 
 def both(model, params):
-    pycolmap = require_pycolmap()
+    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the independent twin, is missing")
     twin = pycolmap.Camera(model=model, width=640, height=480, params=params)
     return as_camera(twin, "camera0"), twin
 
 
 @every_colmap_case
-def test_pixels_to_plane_as_pycolmap(model, params):
+def test_as_pycolmap_there_and_back(model, params):
     camera, twin = both(model, params)
     pixels = np.random.default_rng(0).uniform([0, 0], [640, 480], (1000, 2))
-    theirs = twin.cam_from_img(pixels)
     # pycolmap stops its iterations at about 1e-10.
+    theirs = twin.cam_from_img(pixels)
     np.testing.assert_allclose(camera.unproject(pixels - 0.5), theirs, atol=1e-9)
-
-
-@every_colmap_case
-def test_plane_to_pixels_as_pycolmap(model, params):
-    camera, twin = both(model, params)
     plane = np.random.default_rng(1).uniform(-0.6, 0.6, (1000, 2))
     theirs = twin.img_from_cam(np.column_stack([plane, np.ones(len(plane))]))
     np.testing.assert_allclose(camera.project(plane), theirs - 0.5, atol=1e-11)
-
-
-@every_colmap_case
-def test_there_and_back(model, params):
-    pycolmap = require_pycolmap()
-    camera, twin = both(model, params)
     assert (camera.model, camera.width, camera.height) == (model, 640, 480)
-    again = pycolmap.Camera(**camera.to_colmap())
+    again = type(twin)(**camera.to_colmap())
     assert again.model == twin.model
     assert again.params.tolist() == twin.params.tolist()
     assert Camera.from_colmap(again) == camera
-
-
-def test_empty_camera_of_pycolmap():
-    pycolmap = require_pycolmap()
     with pytest.raises(ValueError, match=r"^camera1 must be a valid camera"):
-        as_camera(pycolmap.Camera(), "camera1")
+        as_camera(type(twin)(), "camera1")

@@ -35,7 +35,7 @@ from manymatch.features.device import (
 from manymatch.features.maps import FeatureMap, checked_layers, dense_maps, module_device
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import RULES, Resize, turned_back
-from manymatch.geometry.pose_error import rotation_error_deg
+from manymatch.geometry.pose import rotation_error_deg
 from manymatch.io.files import safe_name
 from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from manymatch.batch.parts import RunProgress, deliver, error_sentence, num_pairs, num_workers
 from manymatch.batch.tables import Reason, count_reasons
 from manymatch.estimate.relative_pose import estimate_relative_pose
-from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.geometry.pose import pose_error_deg
 from manymatch_lab.checks import (
     BoolArray,
     FloatArray,

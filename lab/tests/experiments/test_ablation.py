@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from manymatch.associate.candidates import Association
-from manymatch.geometry.pose_error import pose_auc
+from manymatch.geometry.pose import pose_auc
 from manymatch.options import AUTO_PARTS, Options
 from manymatch_lab.evaluate.inputs import SyntheticGraphs
 from manymatch_lab.experiments import ablation

@@ -24,7 +24,7 @@ from manymatch.batch.shards import Shard, local_order
 from manymatch.batch.tables import Reason, count_reasons, write_json, write_tables
 from manymatch.batch.work import PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
-from manymatch.geometry.pose_error import pose_auc
+from manymatch.geometry.pose import pose_auc
 from manymatch.io.files import output_folder
 from manymatch.io.pairs import Pair, PairList, numbered, posed
 from manymatch.io.remote import masked

@@ -11,7 +11,7 @@ from manymatch.batch.focals import FOCAL_COLUMNS, focal_row
 from manymatch.batch.runner import error_sentence
 from manymatch.batch.views import ViewError
 from manymatch.estimate.confidence import Verdict
-from manymatch.geometry import pose_error
+from manymatch.geometry import pose as pose_error
 from manymatch.io.files import out_of_memory
 from manymatch.matcher.result import trusted
 

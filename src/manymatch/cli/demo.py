@@ -13,8 +13,7 @@ from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_json, print_plain, working
 from manymatch.cli.match import print_comparison
 from manymatch.features.device import default_preset
-from manymatch.geometry.pose import RelativePose
-from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.files import local_path, output_folder
 from manymatch.io.pairs import demo_pair
 from manymatch.matcher.matcher import Matcher

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import (
-    BoolArray,
     FloatArray,
     choice,
     float_array,
@@ -21,20 +19,16 @@ from manymatch._validate import (
     refusal,
     suggest,
 )
+from manymatch.geometry.lenses import MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import ArrayLike
 
-    #: A function of radii (N,) that returns its values and slopes, both (N,).
-    Excess = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-
-# Prior of a focal length of which nothing is known, over the longer edge of the image: log-normal
-# with this median and this standard deviation of the logarithm. Main cameras of phones, 24 to 28 mm
-# in 35 mm terms, have 0.67 to 0.78 of the longer edge, a standard lens of 50 mm 1.4, a short tele
-# lens of 85 mm 2.4, a wide angle of 18 mm 0.5. Most photographs are taken with phones: the middle
-# is near 0.9, and nine in ten are between 0.40 and 2.0.
+# Prior of an unknown focal length over the longer edge of the image: log-normal with this median
+# and standard deviation of the logarithm. Phones have 0.67 to 0.78 of the longer edge, lenses of
+# 18, 50 and 85 mm (in 35 mm terms) 0.5, 1.4 and 2.4; nine in ten are between 0.40 and 2.0.
 _USUAL_FOCAL = 0.9
 _USUAL_SIGMA = 0.5
 # Two of these standard deviations are a factor of 400; more says nothing about a camera.
@@ -52,26 +46,16 @@ _ACCEPTED = (
     "a Camera, a 3x3 matrix, the numbers (fx, fy, cx, cy), a dict of these or of model, width, "
     "height, params, or a pycolmap.Camera"
 )
+_LEFT_OUT = (("skew", 0.0), ("focal_sigma", None))
 _PINHOLE = ("fx", "fy", "cx", "cy")
-
-_EPS = float(np.finfo(np.float64).eps)
-# Iterations of the solvers: along a radius, in the plane, and steps from the centre outwards.
-_RADIUS_ITERATIONS, _PLANE_ITERATIONS, _CONTINUATION_STEPS = 100, 60, 32
-# Enough factors of two to go from any number to any other.
-_BRACKET_STEPS = 2200
-# Radii up to here have finite squares; larger ones have no answer.
-_LARGEST_RADIUS = 1e150
-# Largest error of an answer relative to the distorted radius; close to a pole no digits are left.
-_RADIAL_TOLERANCE = 1e-11
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, slots=True)
 class Camera:
     """Camera: maps points of the normalised plane z = 1 to pixels.
 
-    A point is first distorted by the lens, then mapped by the camera matrix `K`. The focal length
-    may be unknown (`Camera.unknown`); then it has a prior, `K` is that of the prior's median, and
-    the estimators find it together with the pose.
+    The lens distorts a point, then the camera matrix `K` maps it. An unknown focal length
+    (`Camera.unknown`) has a prior, whose median is in `K`; the estimators find it with the pose.
 
     Pixels are (x, y) with the centre of the top-left pixel at (0, 0), OpenCV's convention, and
     cx, cy follow it. COLMAP puts that centre at (0.5, 0.5): `from_colmap` and `to_colmap` are the
@@ -129,19 +113,19 @@ class Camera:
         if (width is None) != (height is None):
             missing, given = ("width", "height") if width is None else ("height", "width")
             raise ValueError(f"{missing} must be given together with {given}, got None")
-        object.__setattr__(self, "model", choice(model, "model", MODELS))
-        object.__setattr__(self, "width", None if width is None else integer(width, "width", 1))
-        object.__setattr__(self, "height", None if height is None else integer(height, "height", 1))
-        object.__setattr__(self, "params", _checked_params(self.model, params))
-        object.__setattr__(self, "skew", real(skew, "skew"))
+        values: dict[str, Any] = {"model": choice(model, "model", MODELS)}
+        for name, size in (("width", width), ("height", height)):
+            values[name] = None if size is None else integer(size, name, 1)
+        values |= {"params": _checked_params(model, params), "skew": real(skew, "skew")}
         if focal_sigma is not None:
             focal_sigma = real(focal_sigma, "focal_sigma", 0.0, _LARGEST_SIGMA)
-            if self.distortion:
+            if len(values["params"]) > MODELS[model].num_focal + 2:
                 raise ValueError(
                     "focal_sigma must be None for a camera with distortion, whose focal length "
-                    f"must be known, got {focal_sigma:g} with {self.model}"
+                    f"must be known, got {focal_sigma:g} with {model}"
                 )
-        object.__setattr__(self, "focal_sigma", focal_sigma)
+        for name, value in {**values, "focal_sigma": focal_sigma}.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def unknown(
@@ -154,19 +138,10 @@ class Camera:
         """Make a camera whose focal length is to be found, together with the pose.
 
         The principal point is the centre of the image, and there is no distortion. The prior of
-        the focal length is log-normal.
-
-        Parameters
-        ----------
-        width, height : int
-            Image size in pixels.
-        focal_px : float, optional
-            Median of the prior in pixels; by default 0.9 times the longer edge, the middle of the
-            usual fields of view.
-        sigma : float, optional
-            Standard deviation of the logarithm of the focal length, by default 0.5: nine in ten
-            cameras have 0.44 to 2.3 times the median. For a focal length that is roughly known,
-            such as one from EXIF, 0.05 is about five per cent.
+        the focal length is log-normal around `focal_px`, in pixels, by default 0.9 times the longer
+        edge of `width` and `height`. `sigma` is the standard deviation of its logarithm, by default
+        0.5: nine in ten cameras have 0.44 to 2.3 times the median. For a focal length that is
+        roughly known, such as one from EXIF, 0.05 is about five per cent.
         """
         width, height = integer(width, "width", 1), integer(height, "height", 1)
         focal = _USUAL_FOCAL * max(width, height)
@@ -228,11 +203,7 @@ class Camera:
         params is a list; skew is left out if it is 0, focal_sigma if the focal length is known.
         """
         values = {**dataclasses.asdict(self), "params": list(self.params)}
-        if not self.skew:
-            del values["skew"]
-        if self.focal_sigma is None:
-            del values["focal_sigma"]
-        return values
+        return {name: v for name, v in values.items() if (name, v) not in _LEFT_OUT}
 
     @classmethod
     def from_colmap(cls, camera: object) -> Camera:
@@ -253,21 +224,14 @@ class Camera:
     def to_colmap(self) -> dict[str, Any]:
         """Return model, width, height and params in COLMAP's pixel convention.
 
-        With a known size, ``pycolmap.Camera(**camera.to_colmap())`` is the same camera. COLMAP has
-        no prior of a focal length; one that is unknown becomes the median of its prior.
-
-        Raises
-        ------
-        ValueError
-            If the camera has a skew, which COLMAP cannot express. One that is round-off, below
-            1e-9 of the focal length, is dropped.
+        With a known size, ``pycolmap.Camera(**camera.to_colmap())`` is the same camera. An unknown
+        focal length becomes the median of its prior. COLMAP has no skew: one below 1e-9 of the
+        focal length, which is round-off, is dropped, any other is a ValueError.
         """
         if abs(self.skew) > _MATRIX_TOLERANCE * max(self.fx, self.fy):
             raise ValueError(f"camera must have no skew in COLMAP's form, got skew={self.skew:g}")
         values = _shift_pixels(self, COLMAP_PIXEL_CENTRE).to_dict()
-        values.pop("skew", None)
-        values.pop("focal_sigma", None)
-        return values
+        return {name: values[name] for name in ("model", "width", "height", "params")}
 
     @property
     def known_focal(self) -> bool:
@@ -366,16 +330,9 @@ class Camera:
     def turned(self, axes: ArrayLike) -> Camera:
         """Return the camera of the image after quarter turns and mirroring.
 
-        Parameters
-        ----------
-        axes : (2, 2) array_like
-            Maps directions (x, y) in this image to directions in the other one: 0 and 1 or -1 in
-            every row and column.
-
-        Raises
-        ------
-        ValueError
-            If the camera has no size, or a skew that would stand below the diagonal.
+        `axes`, (2, 2), maps directions (x, y) in this image to directions in the other one: 0 and
+        1 or -1 in every row and column. The camera must have a size, and no skew that would then
+        stand below the diagonal.
         """
         A = float_array(axes, "axes", "a 2x2 signed permutation", (2, 2))
         if np.abs(A).tolist() not in ([[1, 0], [0, 1]], [[0, 1], [1, 0]]):
@@ -509,373 +466,3 @@ def _matrix_params(K: object, name: str, want: str) -> tuple[list[float], float]
     if abs(lower) > _MATRIX_TOLERANCE * max(fx, fy):
         raise ValueError(f"{name} must be upper triangular, got {lower} in row 1, column 0")
     return [fx, fy, cx, cy], skew
-
-
-@dataclasses.dataclass(frozen=True)
-class _Lens:
-    """Model of a lens: this one without distortion, the others derived from it.
-
-    `distort` maps undistorted points (N, 2) of the normalised plane to distorted ones with the
-    coefficients k, `undistort` maps them back and returns NaN where there is no inverse. `fields`
-    are the names of the parameters in COLMAP's order: f or fx and fy, then cx and cy, then k.
-    """
-
-    fields: tuple[str, ...]
-
-    @property
-    def num_focal(self) -> int:
-        return 1 if self.fields[0] == "f" else 2
-
-    def distort(self, xn: FloatArray, k: Sequence[float]) -> FloatArray:  # noqa: ARG002
-        return xn.copy()
-
-    def undistort(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:  # noqa: ARG002
-        return xd.copy()
-
-
-class _RadialLens(_Lens):
-    """Polynomial radial distortion, ``xd = x (1 + k1 r^2 + k2 r^4)`` with ``r = |x|``."""
-
-    def distort(self, xn: FloatArray, k: Sequence[float]) -> FloatArray:
-        s = np.sum(xn * xn, axis=1, keepdims=True)
-        return xn * _even(s, k)
-
-    def undistort(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:
-        rd = _norm(xd)
-        limit = _first_critical_radius(k)
-        # Without a fold the factor 1 + k1 s + k2 s^2 is at least 4/9, and at least 4/9 of every
-        # term of it that is positive; each gives an upper bound on the radius.
-        upper = 2.25 * rd
-        for power, coefficient in enumerate(k, start=1):
-            if coefficient > 0.0 and math.isinf(limit):
-                bound = (2.25 * rd / coefficient) ** (1.0 / (2 * power + 1))
-                upper = np.minimum(upper, 1.001 * bound)
-        r = _invert_odd(rd, k, limit, np.minimum(upper, limit))
-        return xd * _ratio(r, rd)
-
-
-class _OpenCvLens(_Lens):
-    """Radial and tangential distortion of OpenCV, k1, k2, p1, p2 and perhaps k3, k4, k5, k6.
-
-    The radial factor is ``N / D = (1 + k1 s + k2 s^2 + k3 s^3) / (1 + k4 s + k5 s^2 + k6 s^3)``
-    with ``s = |x|^2``. From the first zero of D on there is no inverse.
-    """
-
-    def distort(self, xn: FloatArray, k: Sequence[float]) -> FloatArray:
-        p1, p2 = k[2], k[3]
-        x, y = xn[:, 0], xn[:, 1]
-        s = x * x + y * y
-        radial, _ = self._radial(s, k)
-        return np.stack(
-            [
-                x * radial + 2.0 * p1 * x * y + p2 * (s + 2.0 * x * x),
-                y * radial + 2.0 * p2 * x * y + p1 * (s + 2.0 * y * y),
-            ],
-            axis=1,
-        )
-
-    def jacobian(self, xn: FloatArray, k: Sequence[float]) -> FloatArray:
-        """Return the derivative (N, 2, 2) of `distort` at xn (N, 2)."""
-        p1, p2 = k[2], k[3]
-        x, y = xn[:, 0], xn[:, 1]
-        s = x * x + y * y
-        radial, slope = self._radial(s, k)
-        mixed = slope * x * y + 2.0 * p1 * x + 2.0 * p2 * y
-        return np.stack(
-            [
-                np.stack([radial + slope * x * x + 2.0 * p1 * y + 6.0 * p2 * x, mixed], axis=1),
-                np.stack([mixed, radial + slope * y * y + 2.0 * p2 * x + 6.0 * p1 * y], axis=1),
-            ],
-            axis=1,
-        )
-
-    def undistort(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:
-        start = self._undistort_radial(xd, k)
-        if k[2] == 0.0 and k[3] == 0.0:
-            return start
-        start = np.where(np.isfinite(start), start, xd)
-        result, good = self._solve(xd, start, k)
-        if not good.all():
-            # From far away Newton's method may land beyond the fold or nowhere. Following the
-            # solution outwards from the centre stays on the near side, at more cost.
-            rest = ~good & np.isfinite(xd).all(axis=1)
-            x = np.zeros_like(xd[rest])
-            for step in range(1, _CONTINUATION_STEPS):
-                x, _ = self._newton(xd[rest] * (step / _CONTINUATION_STEPS), x, k, iterations=6)
-            result[rest], good[rest] = self._solve(xd[rest], x, k)
-        result[~good] = np.nan
-        return result
-
-    def _radial(self, s: FloatArray, k: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-        """Return the radial factor at squared radii s and twice its derivative by s."""
-        N, D = _fraction(k)
-        bottom = _even(s, D[1:])
-        factor = _even(s, N[1:]) / bottom
-        return factor, 2.0 * (_slope(s, N) - factor * _slope(s, D)) / bottom
-
-    def _undistort_radial(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:
-        """Invert the radial part alone, NaN from the fold or the pole on."""
-        if len(k) == 4:
-            return _RadialLens(()).undistort(xd, k[:2])
-        N, D = _fraction(k)
-        length = _norm(xd)
-        y = np.where(np.isfinite(length), length, 0.0)
-        fold = _positive_roots(_growth(N, D))
-        limit = min([self._pole(k), *np.sqrt(fold)])
-
-        def excess(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-            # D times (distorted radius - y): of the same sign before the pole, finite at it.
-            s = r * r
-            top, bottom = _even(s, N[1:]), _even(s, D[1:])
-            slope = top + 2.0 * s * _slope(s, N) - 2.0 * y * r * _slope(s, D)
-            return r * top - y * bottom, slope
-
-        low, high = _bracket(excess, y, limit)
-        found = np.isfinite(length) & (excess(high)[0] >= 0.0)
-        r = _solve_growing(excess, high, low, high)
-        factor, _ = self._radial(r * r, k)
-        found &= np.abs(r * factor - y) <= _RADIAL_TOLERANCE * y
-        return xd * _ratio(np.where(found, r, np.nan), length)
-
-    def _least_radial(self, radius: float, k: Sequence[float]) -> float:
-        """Return the least eigenvalue of the radial part's derivative up to a radius."""
-        if radius >= self._pole(k):
-            return -math.inf
-        steep = [r for r in self._steep_radii(k) if r < radius]
-        s = np.square([0.0, *steep, radius])
-        factor, slope = self._radial(s, k)
-        return float(np.min([factor, factor + s * slope]))
-
-    def _pole(self, k: Sequence[float]) -> float:
-        """Return the first radius at which the distortion is infinite."""
-        return math.sqrt(min(_positive_roots(_fraction(k)[1]), default=math.inf))
-
-    def _steep_radii(self, k: Sequence[float]) -> Sequence[float]:
-        """Return the radii at which an eigenvalue of the radial part's derivative is extreme.
-
-        The eigenvalues are ``N / D`` and ``G / D^2``, where G is `_growth`.
-        """
-        N, D = _fraction(k)
-        G = _growth(N, D)
-        of_factor = np.convolve(_by_log(N), D) - np.convolve(N, _by_log(D))
-        of_growth = np.convolve(_by_log(G), D) - 2.0 * np.convolve(G, _by_log(D))
-        roots = np.concatenate([_positive_roots(of_factor), _positive_roots(of_growth)])
-        return [float(r) for r in np.sqrt(roots)]
-
-    def _solve(
-        self, xd: FloatArray, start: FloatArray, k: Sequence[float]
-    ) -> tuple[FloatArray, BoolArray]:
-        """Solve ``distort(x) = xd`` and return which solutions are exact and before the fold."""
-        x, step = self._newton(xd, start, k, iterations=_PLANE_ITERATIONS)
-        residual = _norm(self.distort(x, k) - xd)
-        good = (_norm(step) <= 1e-13 * _norm(x)) | (residual <= 4.0 * _EPS * _norm(xd))
-        return x, good & self._before_fold(x, k)
-
-    def _before_fold(self, x: FloatArray, k: Sequence[float]) -> BoolArray:
-        """Return which points (N, 2) can be reached from the centre without crossing the fold.
-
-        The derivative is symmetric, so the map is one-to-one on every convex set on which the
-        derivative is positive definite. Its eigenvalues are those of the radial part, plus at
-        least ``-6 |p| r`` from the tangential part.
-        """
-        radius = float(np.fmax.reduce(_norm(x), initial=0.0))
-        tangential = 6.0 * math.hypot(k[2], k[3]) * radius
-        before = _norm(x) < self._pole(k)
-        if self._least_radial(radius, k) > tangential:
-            return before
-        samples = [fraction * x for fraction in np.linspace(0.0, 1.0, 33)[1:]]
-        samples += [x * np.fmin(1.0, r / _norm(x))[:, None] for r in self._steep_radii(k)]
-        for sample in samples:
-            J = self.jacobian(sample, k)
-            before &= J[:, 0, 0] * J[:, 1, 1] > J[:, 0, 1] * J[:, 1, 0]
-            before &= J[:, 0, 0] + J[:, 1, 1] > 0.0
-        return before
-
-    def _newton(
-        self, xd: FloatArray, start: FloatArray, k: Sequence[float], *, iterations: int
-    ) -> tuple[FloatArray, FloatArray]:
-        """Run Newton's method with step control, return the points and their last full steps."""
-        x = start
-        pole = self._pole(k)
-        error = self.distort(x, k) - xd
-        damping = np.ones(len(x))
-        step = np.zeros_like(x)
-        for _ in range(iterations):
-            J = self.jacobian(x, k)
-            a, b, c, d = J[:, 0, 0], J[:, 0, 1], J[:, 1, 0], J[:, 1, 1]
-            det = a * d - b * c
-            step = np.stack(
-                [
-                    (d * error[:, 0] - b * error[:, 1]) / det,
-                    (a * error[:, 1] - c * error[:, 0]) / det,
-                ],
-                axis=1,
-            )
-            candidate = x - damping[:, None] * step
-            candidate_error = self.distort(candidate, k) - xd
-            better = (_norm(candidate_error) < _norm(error)) & (_norm(candidate) < pole)
-            x = np.where(better[:, None], candidate, x)
-            error = np.where(better[:, None], candidate_error, error)
-            damping = np.where(better, np.minimum(1.0, 2.0 * damping), 0.25 * damping)
-            exact = _norm(error) <= 2.0 * _EPS * _norm(xd)
-            # Either the residual is round-off, or no step in this direction can improve it.
-            if np.all(exact | (_norm(step) <= _EPS * _norm(x)) | ~(damping >= 1e-6)):
-                break
-        return x, step
-
-
-class _FisheyeLens(_Lens):
-    """Equidistant fisheye of OpenCV, ``|xd| = a (1 + k1 a^2 + ... + k4 a^8)``, a = atan|x|."""
-
-    def distort(self, xn: FloatArray, k: Sequence[float]) -> FloatArray:
-        r = _norm(xn)
-        angle = np.arctan(r)
-        return xn * _ratio(angle * _even(angle * angle, k), r)
-
-    def undistort(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:
-        rd = _norm(xd)
-        limit = min(_first_critical_radius(k), 0.5 * math.pi)
-        angle = _invert_odd(rd, k, limit, np.full_like(rd, limit))
-        return xd * _ratio(np.tan(angle), rd)
-
-
-def _norm(x: FloatArray) -> FloatArray:
-    """Return the lengths (N,) of the rows of x (N, 2)."""
-    return np.hypot(x[:, 0], x[:, 1])
-
-
-def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Divide two radii that go to zero together, as a column (N, 1) that is 1 at zero."""
-    ratio = np.ones_like(numerator)
-    np.divide(numerator, denominator, out=ratio, where=denominator != 0.0)
-    return ratio[:, None]
-
-
-def _fraction(k: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Coefficients (4,) of numerator and denominator by powers of s, of k1, k2, p1, p2, k3, ..."""
-    k3, k4, k5, k6 = k[4:] or (0.0,) * 4
-    return (1.0, k[0], k[1], k3), (1.0, k4, k5, k6)
-
-
-def _by_log(c: Sequence[float] | FloatArray) -> FloatArray:
-    """Coefficients of ``s dc/ds``."""
-    return np.asarray(np.arange(len(c)) * np.asarray(c), dtype=np.float64)
-
-
-def _growth(N: Sequence[float], D: Sequence[float]) -> FloatArray:
-    """Coefficients (7,) of ``D^2 d(r N / D) / dr`` by powers of ``s = r^2``."""
-    change = np.convolve(_by_log(N), D) - np.convolve(N, _by_log(D))
-    return np.asarray(np.convolve(N, D) + 2.0 * change, dtype=np.float64)
-
-
-def _slope(s: FloatArray, c: Sequence[float]) -> FloatArray:
-    """Evaluate the derivative ``c1 + 2 c2 s + 3 c3 s^2`` of a cubic polynomial."""
-    return c[1] + s * (2.0 * c[2] + s * (3.0 * c[3]))
-
-
-def _even(s: FloatArray, k: Sequence[float]) -> FloatArray:
-    """Evaluate ``1 + k1 s + k2 s^2 + ...``."""
-    value = np.zeros_like(s)
-    for coefficient in reversed(k):
-        value = (value + coefficient) * s
-    return 1.0 + value
-
-
-def _slope_coefficients(k: Sequence[float]) -> tuple[float, ...]:
-    """Coefficients of the derivative ``1 + 3 k1 s + 5 k2 s^2 + ...`` of the odd polynomial."""
-    return tuple((2 * power + 1) * c for power, c in enumerate(k, start=1))
-
-
-def _first_critical_radius(k: Sequence[float]) -> float:
-    """Return the smallest r > 0 at which ``r (1 + k1 r^2 + ...)`` stops growing, or infinity."""
-    return math.sqrt(min(_positive_roots([1.0, *_slope_coefficients(k)]), default=math.inf))
-
-
-def _positive_roots(c: ArrayLike) -> FloatArray:
-    """Return the s > 0 at which ``c0 + c1 s + c2 s^2 + ...`` is zero.
-
-    The roots are sought in ``w = 1 / s``, for which the polynomial of a distortion has leading
-    coefficient 1 whatever its k are, zero included.
-    """
-    c = np.array(c, dtype=np.float64)
-    # Quotients of the rest stay finite.
-    c[np.abs(c) < 1e-200 * np.max(np.abs(c))] = 0.0
-    w = np.roots(c)
-    # A double root, where the slope only touches zero, splits into a pair by round-off.
-    real = w.real[(np.abs(w.imag) <= 1e-7 * np.abs(w)) & (w.real > _LARGEST_RADIUS**-2)]
-    return np.asarray(1.0 / real, dtype=np.float64)
-
-
-def _invert_odd(y: FloatArray, k: Sequence[float], limit: float, upper: FloatArray) -> FloatArray:
-    """Solve ``r (1 + k1 r^2 + k2 r^4 + ...) = y`` for r in [0, limit), NaN where there is none."""
-    slope = _slope_coefficients(k)
-    reach = _LARGEST_RADIUS
-    if limit < math.inf:
-        reach = limit * float(_even(np.array(limit * limit), k))
-    inside = y < reach
-    target = np.where(inside, y, 0.0)
-
-    def excess(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-        s = r * r
-        return r * _even(s, k) - target, _even(s, slope)
-
-    high = np.where(inside, upper, 0.0)
-    r = _solve_growing(excess, np.minimum(target, high), np.zeros_like(y), high)
-    return np.where(inside & np.isfinite(y), r, np.nan)
-
-
-def _bracket(excess: Excess, y: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
-    """Find radii low and high around the root of `excess`, at most `limit`, by factors of two."""
-    high = np.minimum(y, limit)
-    for _ in range(_BRACKET_STEPS):
-        short = (excess(high)[0] < 0.0) & (high < min(limit, _LARGEST_RADIUS))
-        if not short.any():
-            break
-        high = np.where(short, np.minimum(2.0 * high, limit), high)
-    low = high
-    for _ in range(_BRACKET_STEPS):
-        far = excess(low)[0] > 0.0
-        if not far.any():
-            break
-        low = np.where(far, 0.5 * low, low)
-    return low, np.minimum(high, np.where(low < high, 2.0 * low, high))
-
-
-def _solve_growing(
-    excess: Excess, start: FloatArray, low: FloatArray, high: FloatArray
-) -> FloatArray:
-    """Find the zeros of a function that returns its values and slopes and grows at them.
-
-    Newton's method inside a shrinking bracket [low, high], with bisection where Newton leaves it
-    or is slow.
-    """
-    r = start
-    previous = high - low
-    done = high == 0.0
-    for _ in range(_RADIUS_ITERATIONS):
-        value, slope = excess(r)
-        low = np.where(value <= 0.0, r, low)
-        high = np.where(value >= 0.0, r, high)
-        step = value / slope
-        newton = r - step
-        use = (newton >= low) & (newton <= high) & (np.abs(step) <= 0.5 * previous)
-        following = np.where(use, newton, 0.5 * (low + high))
-        previous = np.abs(following - r)
-        r = np.where(done, r, following)
-        done |= previous <= 2.0 * _EPS * r
-        if done.all():
-            break
-    return r
-
-
-MODELS: dict[str, _Lens] = {
-    "SIMPLE_PINHOLE": _Lens(("f", "cx", "cy")),
-    "PINHOLE": _Lens(("fx", "fy", "cx", "cy")),
-    "SIMPLE_RADIAL": _RadialLens(("f", "cx", "cy", "k")),
-    "RADIAL": _RadialLens(("f", "cx", "cy", "k1", "k2")),
-    "OPENCV": _OpenCvLens(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2")),
-    "OPENCV_FISHEYE": _FisheyeLens(("fx", "fy", "cx", "cy", "k1", "k2", "k3", "k4")),
-    "FULL_OPENCV": _OpenCvLens(
-        ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")
-    ),
-}

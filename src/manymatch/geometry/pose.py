@@ -1,4 +1,4 @@
-"""Poses: of a camera relative to another, and of a camera in the world."""
+"""Poses of a camera relative to another and in the world, their errors, and AUC of errors."""
 
 from __future__ import annotations
 
@@ -8,47 +8,62 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._validate import FloatArray, float_array, read_only
+from manymatch._validate import FloatArray, float_array, read_only, refusal, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from numpy.typing import ArrayLike
 
+#: Error of a pair that has no pose, in degrees.
+FAILURE_DEG = 180.0
+
 # How far R.T @ R may be from the identity for R to count as a rotation.
-ROTATION_TOLERANCE = 1e-6
+_ROTATION_TOLERANCE = 1e-6
 # A matrix that deviates less than this from a rotation is one within double precision and is kept
 # bit for bit, so that the constructor is idempotent.
 _ROUND_OFF = 1e-14
 
 
-def _nearest_rotation(R: FloatArray) -> FloatArray:
-    """Check that R (3, 3) is a rotation within tolerance and return the nearest exact one."""
+def _rotation(value: ArrayLike, name: str) -> tuple[FloatArray, float]:
+    """Check a rotation (3, 3) and return it with the deviation of R.T @ R from the identity."""
+    R = float_array(value, name, "a 3x3 rotation matrix of finite numbers", (3, 3))
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = float(np.max(np.abs(R.T @ R - np.eye(3))))
-    if not deviation <= ROTATION_TOLERANCE:
+    if not deviation <= _ROTATION_TOLERANCE:
         raise ValueError(
-            "R must be a rotation matrix with R.T @ R equal to the identity within "
-            f"{ROTATION_TOLERANCE:g}, got a deviation of {deviation:.3g}"
+            f"{name} must be a rotation matrix with R.T @ R equal to the identity within "
+            f"{_ROTATION_TOLERANCE:g}, got a deviation of {deviation:.3g}"
         )
     if np.linalg.det(R) < 0:
-        raise ValueError("R must be a rotation matrix with determinant 1, got a reflection")
+        raise ValueError(f"{name} must be a rotation matrix with determinant 1, got a reflection")
+    return R, deviation
+
+
+def _nearest_rotation(value: ArrayLike) -> FloatArray:
+    """Check that R (3, 3) is a rotation within tolerance and return the nearest exact one."""
+    R, deviation = _rotation(value, "R")
     if deviation <= _ROUND_OFF:
         return R
     u, _, vt = np.linalg.svd(R)
     return np.ascontiguousarray(u @ vt)
 
 
-def _unit(t: FloatArray) -> FloatArray:
+def _unit(t: FloatArray, name: str = "t") -> FloatArray:
     """Scale t (3,) to length 1, also where its square would overflow or underflow."""
     largest = float(np.max(np.abs(t)))
     if largest == 0.0:
-        raise ValueError("t must be a direction other than zero, got [0.0, 0.0, 0.0]")
+        raise ValueError(f"{name} must be a direction other than zero, got [0.0, 0.0, 0.0]")
     if abs(math.hypot(*t) - 1.0) <= _ROUND_OFF:
         return t
     scaled = t / largest
     return np.asarray(scaled / np.linalg.norm(scaled), dtype=np.float64)
+
+
+def _direction(value: ArrayLike, name: str) -> FloatArray:
+    """Check a vector (3,) and scale it to length 1."""
+    return _unit(float_array(value, name, "a vector of 3 finite numbers", (3,)), name)
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
@@ -59,9 +74,8 @@ class _Pose:
     t: FloatArray
 
     def __init__(self, R: ArrayLike, t: ArrayLike) -> None:
-        rotation = float_array(R, "R", "a 3x3 rotation matrix of finite numbers", (3, 3))
         translation = float_array(t, "t", "a vector of 3 finite numbers", (3,))
-        object.__setattr__(self, "R", read_only(_nearest_rotation(rotation)))
+        object.__setattr__(self, "R", read_only(_nearest_rotation(R)))
         object.__setattr__(self, "t", read_only(self._checked_translation(translation)))
 
     @staticmethod
@@ -202,3 +216,77 @@ class AbsolutePose(_Pose):
     def __repr__(self) -> str:
         center = ", ".join(f"{v:.6g}" for v in self.center)
         return f"AbsolutePose({self._turn()}, center ({center}))"
+
+
+def rotation_error_deg(R: ArrayLike, R_true: ArrayLike) -> float:
+    """Angle in degrees, 0 to 180, of the rotation between two rotations (3, 3)."""
+    difference = _rotation(R, "R")[0].T @ _rotation(R_true, "R_true")[0]
+    # Sine and cosine together: an arccosine alone would round errors below 1e-6 degrees to zero.
+    skew = difference - difference.T
+    sine = 0.5 * float(np.linalg.norm((skew[2, 1], skew[0, 2], skew[1, 0])))
+    cosine = 0.5 * (float(np.trace(difference)) - 1.0)
+    return float(np.degrees(np.arctan2(sine, cosine)))
+
+
+def translation_error_deg(t: ArrayLike, t_true: ArrayLike) -> float:
+    """Angle in degrees, 0 to 90, between two translation directions (3,) of either sign."""
+    a, b = _direction(t, "t"), _direction(t_true, "t_true")
+    return float(np.degrees(np.arctan2(np.linalg.norm(np.cross(a, b)), abs(float(a @ b)))))
+
+
+def pose_error_deg(pose: RelativePose | None, R_true: ArrayLike, t_true: ArrayLike) -> float:
+    """Pose error in degrees: the larger of the rotation and the translation-direction error.
+
+    Parameters
+    ----------
+    pose : RelativePose or None
+        An estimate, camera 0 to camera 1; None is a failure and counts 180 degrees.
+    R_true : (3, 3) array
+        True rotation, camera 0 to camera 1.
+    t_true : (3,) array
+        True translation, camera 0 to camera 1, of any length but zero; its sign does not matter.
+    """
+    if pose is None:
+        _rotation(R_true, "R_true")
+        _direction(t_true, "t_true")
+        return FAILURE_DEG
+    if not isinstance(pose, RelativePose):
+        raise refusal("pose", "a RelativePose or None", pose)
+    return max(rotation_error_deg(pose.R, R_true), translation_error_deg(pose.t, t_true))
+
+
+def pose_auc(errors_deg: ArrayLike, thresholds: Sequence[float] = (5, 10, 20)) -> FloatArray:
+    """Area under the recall curve of pose errors up to each threshold, in percent.
+
+    The curve starts at (0, 0), rises by 1/n at each error in increasing order, straight between
+    them, and is flat from the last error below a threshold up to that threshold.
+
+    Parameters
+    ----------
+    errors_deg : (n,) array
+        Pose errors in degrees, zero or more; a failure is 180 or infinity.
+    thresholds : sequence of float
+        Thresholds in degrees, above zero.
+
+    Returns
+    -------
+    (len(thresholds),) float64, 0 to 100
+    """
+    want = "a list of errors in degrees, at least one"
+    errors = float_array(errors_deg, "errors_deg", want, (None,), finite=False)
+    if len(errors) == 0:
+        raise refusal("errors_deg", want, errors)
+    within(errors, 0.0, np.inf, "errors_deg", "errors of zero or more")
+    limits = float_array(thresholds, "thresholds", "a list of degrees above zero", (None,))
+    within(limits, np.nextafter(0.0, 1.0), np.inf, "thresholds", "degrees above zero")
+    curve = np.concatenate(([0.0], np.sort(errors)))
+    recall = np.linspace(0.0, 1.0, len(curve))
+    return np.array([_area(curve, recall, limit) for limit in limits])
+
+
+def _area(curve: FloatArray, recall: FloatArray, limit: float) -> float:
+    # The first entry is 0 and so always below the limit.
+    last = int(np.searchsorted(curve, limit))
+    x = np.append(curve[:last], limit)
+    y = np.append(recall[:last], recall[last - 1])
+    return float(50.0 * np.sum(np.diff(x) * (y[1:] + y[:-1])) / limit)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import count, refusal, require, suggest
 from manymatch.estimate.words import RELIABLE, estimate_sentences
-from manymatch.geometry.pose import RelativePose
-from manymatch.geometry.pose_error import pose_error_deg
+from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io import (
     AlternativePose,
     ColmapDatabaseWriter,

@@ -1,6 +1,6 @@
 """Pose errors, their area under the curve, and intervals."""
 
-from manymatch.geometry.pose_error import (
+from manymatch.geometry.pose import (
     FAILURE_DEG,
     pose_auc,
     pose_error_deg,

@@ -19,9 +19,9 @@ from manymatch.batch import CameraPer
 from manymatch.batch.focals import focal_row, is_shared
 from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera, as_camera, normalised_pixel
-from manymatch.geometry.pose import RelativePose
-from manymatch.geometry.pose_error import (
+from manymatch.geometry.pose import (
     FAILURE_DEG,
+    RelativePose,
     rotation_error_deg,
     translation_error_deg,
 )

@@ -26,7 +26,7 @@ from manymatch.batch.parts import (
 )
 from manymatch.batch.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
 from manymatch.geometry.camera import Camera, working_pixel
-from manymatch.geometry.pose_error import FAILURE_DEG
+from manymatch.geometry.pose import FAILURE_DEG
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import local_path
 from manymatch.options import Options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manymatch.geometry.pose_error import pose_auc
+from manymatch.geometry.pose import pose_auc
 from manymatch_lab.checks import FloatArray, float_array, integer, real, refusal
 
 if TYPE_CHECKING:
