@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import importlib
 import inspect
 import operator
@@ -11,7 +10,7 @@ import os
 import shlex
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
@@ -20,10 +19,7 @@ from manymatch._validate import suggest
 from manymatch.cli.console import UsageError, clean_exit, print_plain
 from manymatch.io.remote import located
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# Module of a command, and the first sentence of its help, in the order of the listing.
+# Commands by module, and the first sentence of their help, in the order of the listing.
 COMMANDS = {
     "demo": "Match two photographs that come with the package, and write pictures and a report.",
     "match": "Find the relative pose of two images and their one-to-one matches.",
@@ -34,80 +30,76 @@ COMMANDS = {
     "models": "List models and presets, whether their weights are here, and how to get them.",
     "pca": "Colour two images by the first principal components of their feature maps.",
 }
-# Commands of the lab, a package of its own; it names their modules by entry points.
+# Commands of the lab, a package of its own that names their modules by entry points.
 LAB_COMMANDS = {
     "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
     "compare": "Compare two runs on the same pairs: differences of the AUC with intervals.",
     "datasets": "List data sets, where to get them, and whether a folder has all of one.",
 }
-SETTINGS: dict[str, Any] = {
+_TYPER: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
 
-def command_group(package: str, commands: dict[str, str]) -> type[TyperGroup]:
-    """Make a group whose commands are imported when they are called.
+class _Commands(TyperGroup):
+    """The group of all commands; the module of a command is imported when it is called.
 
-    The package has one module per command, of the same name with "_" for "-", with a function
-    `run` and a text `EXAMPLE`; where it has a text `HINT`, it is added to the error of arguments
-    that are one too many. `commands` are the names and the sentences that the listing shows.
+    A module has a function `run` and a text `EXAMPLE`. If it has a text `HINT`, the error about
+    superfluous arguments ends with it.
     """
 
-    class Group(TyperGroup):
-        def list_commands(self, ctx: Any) -> list[str]:
-            return [*commands, *(n for n in super().list_commands(ctx) if n not in commands)]
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS, *LAB_COMMANDS]
 
-        def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            if cmd_name not in commands:
-                return super().get_command(ctx, cmd_name)
-            # Enough for the listing; `resolve_command` is called for the one that runs.
-            return _command(cmd_name, _unloaded, help=commands[cmd_name])
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        # Enough for the listing; `resolve_command` loads the one that runs.
+        text = (COMMANDS | LAB_COMMANDS).get(cmd_name)
+        return None if text is None else _command(cmd_name, _not_loaded, help=text)
 
-        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            if args[0] == "help":
-                # As many programs have it; "help help" is that of all commands.
-                args = [*(name for name in args[1:2] if name != "help"), "--help"]
-                if len(args) == 1:
-                    typer.echo(ctx.get_help())
-                    raise typer.Exit
-            if args[0] not in self.list_commands(ctx):
-                raise UsageError(_unknown_command(args, self.list_commands(ctx)), ctx)
-            name, command, rest = super().resolve_command(ctx, args)
-            if name in commands:
-                with clean_exit():
-                    module = _module(package, name)
-                text = _paragraphs(module.run.__doc__ or "")
-                command = _command(name, module.run, help=text, epilog=module.EXAMPLE)
-                command.hint = getattr(module, "HINT", "")
-                command.settings = getattr(module.run, "settings", ())
-            return name, command, rest
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] == "help":
+            # "help match" is "match --help", "help" and "help help" are the listing.
+            args = [*(name for name in args[1:2] if name != "help"), "--help"]
+            if len(args) == 1:
+                typer.echo(ctx.get_help())
+                raise typer.Exit
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known:
+            raise UsageError(_unknown_command(args, known), ctx)
+        with clean_exit():
+            module = _module(name)
+        paragraphs = inspect.cleandoc(module.run.__doc__ or "").split("\n\n")
+        text = "\n\n".join(" ".join(part.split()) for part in paragraphs)
+        command = _command(name, module.run, help=text, epilog=module.EXAMPLE)
+        command.hint = getattr(module, "HINT", "")
+        command.settings = getattr(module.run, "settings", ())
+        return name, command, args[1:]
 
-        def make_context(self, *arguments: Any, **settings: Any) -> Any:
-            with clean_exit():
-                return super().make_context(*arguments, **settings)
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        with clean_exit():
+            return super().make_context(*arguments, **settings)
 
-        def invoke(self, ctx: Any) -> Any:
-            with clean_exit():
-                return super().invoke(ctx)
-
-    return Group
+    def invoke(self, ctx: Any) -> Any:
+        with clean_exit():
+            return super().invoke(ctx)
 
 
-def _module(package: str, name: str) -> Any:
-    """Import the module of a command; that of a command of the lab is named by an entry point."""
-    if name not in LAB_COMMANDS:
-        return importlib.import_module(f"{package}.{name.replace('-', '_')}")
+def _module(name: str) -> Any:
+    """Import the module of a command."""
+    if name in COMMANDS:
+        return importlib.import_module(f"manymatch.cli.{name.replace('-', '_')}")
     for point in metadata.entry_points(group="manymatch.commands", name=name):
         return point.load()
-    raise ValueError(f"manymatch {name} needs the lab package: pip install manymatch-lab")
+    raise ValueError(
+        f"manymatch {name} needs the package manymatch-lab, which is not installed; in a clone of "
+        "the repository: pip install ./lab"
+    )
 
 
-def _command(name: str, function: Any, **settings: Any) -> Any:
-    single = typer.Typer(**SETTINGS)
-    single.command(name, **settings)(_with_addresses(function))
-    return typer.main.get_command(single)
+def _not_loaded() -> None:
+    """Stand for a command whose module is not imported."""
 
 
 # Stands for `Path`, and has its name in the help: Typer would make a local path of an address.
@@ -119,11 +111,10 @@ _LOCATIONS: dict[Any, Any] = {
 }
 
 
-def _with_addresses(function: Callable[..., None]) -> Callable[..., None]:
-    """Let every path that a command takes be an address of fsspec as well."""
-    signature = inspect.signature(function, eval_str=True)
+def _command(name: str, function: Any, **settings: Any) -> Any:
+    """Make a command of a function; every path that it takes may also be an address of fsspec."""
     parameters = []
-    for parameter in signature.parameters.values():
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
         hint, *details = get_args(parameter.annotation) or [parameter.annotation]
         if hint in _LOCATIONS:
             details = [copy.copy(detail) for detail in details]
@@ -133,42 +124,32 @@ def _with_addresses(function: Callable[..., None]) -> Callable[..., None]:
             parameter = parameter.replace(annotation=annotation)  # noqa: PLW2901
         parameters.append(parameter)
 
-    @functools.wraps(function)
     def run(**given: Any) -> None:
         function(**given)
 
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    single = typer.Typer(**_TYPER)
+    single.command(name, **settings)(run)
+    return typer.main.get_command(single)
 
 
 def _unknown_command(args: list[str], known: list[str]) -> str:
     """Say that there is no such command, and what was probably meant."""
-    # A file in the place of a command: the command is missing.
-    if "match" in known and os.path.exists(args[0]):  # noqa: PTH110
+    if os.path.exists(args[0]):  # noqa: PTH110
         given = shlex.join(args)
         return f"a command must come first, got {args[0]!r}, did you mean: manymatch match {given}"
     close = suggest(args[0].lower(), [*known, "--version", "--help"])
     return f"the command must be one of {', '.join(known)}, got {args[0]!r}{close}"
 
 
-def _paragraphs(docstring: str) -> str:
-    """Join the lines of each paragraph, which are then wrapped to the width of the terminal."""
-    parts = inspect.cleandoc(docstring).split("\n\n")
-    return "\n\n".join(" ".join(part.split()) for part in parts)
-
-
-def _unloaded() -> None:
-    """Stand for a command whose module is not imported."""
-
-
 app = typer.Typer(
     name="manymatch",
-    cls=command_group("manymatch.cli", COMMANDS | LAB_COMMANDS),
+    cls=_Commands,
     help="Keep several candidates per keypoint and let geometry choose among them.",
     epilog="Start with: manymatch demo",
     no_args_is_help=True,
-    **SETTINGS,
+    **_TYPER,
 )
 
 
@@ -178,7 +159,7 @@ def _version(
         bool, typer.Option("--version", "-V", help="Show the version and leave.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="With --version: also what it runs on.")
+        bool, typer.Option("--verbose", help="With --version: also libraries and processor.")
     ] = False,
 ) -> None:
     if not version:

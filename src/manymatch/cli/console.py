@@ -137,7 +137,7 @@ def clean_exit() -> Iterator[None]:
     """End with one sentence and an exit code, not with a traceback, where the input is at fault.
 
     A bad value or file, a package that is not installed and a lack of memory are exit code 2,
-    Ctrl-C is 130. Other exceptions are programming errors and are not caught. `command_group` runs
+    Ctrl-C is 130. Other exceptions are programming errors and are not caught. The group of commands runs
     every command in it.
     """
     try:
