@@ -16,7 +16,7 @@ from manymatch.cli.console import (
     check_images,
     command_line,
     deliver,
-    print_json,
+    print_files,
     print_plain,
     working,
 )
@@ -61,9 +61,7 @@ def run(
     written.
     """
     choice(model, "--model", PLANAR_MODELS)
-    folder = output_folder(
-        pair_folder(image0, image1) if out_folder is None else out_folder, "--out"
-    )
+    folder = output_folder(out_folder or pair_folder(image0, image1), "--out")
     check_images(image0=image0, image1=image1)
     chosen: Any = model
     with working("Aligning", quiet=as_json):
@@ -71,20 +69,10 @@ def run(
             image0, image1, chosen, longest0=longest0, longest1=longest1, **settings, **runtime
         )
 
-    def write() -> dict[str, Path]:
-        with working("Writing", quiet=as_json):
-            return result.save(folder, command_line())
-
     def show(written: dict[str, Path]) -> None:
-        files = {name: str(path) for name, path in written.items()}
-        if as_json:
-            print_json({**result.to_dict(), "files": files})
-            return
-        for line in result.lines():
-            print_plain(line)
-        print_plain("")
-        for name, path in files.items():
-            print_plain(f"{name:<11} {path}")
+        print_plain(result)
+        print_files(written)
 
-    deliver(write, show)
+    record = result.to_dict() if as_json else None
+    deliver(lambda: result.save(folder, command_line()), show, record)
     raise typer.Exit(OK if result.success else UNSOLVED)

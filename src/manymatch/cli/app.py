@@ -50,10 +50,10 @@ class _Commands(TyperGroup):
     superfluous arguments ends with it.
     """
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return [*COMMANDS, *LAB_COMMANDS]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         # Enough for the listing; `resolve_command` loads the one that runs.
         text = (COMMANDS | LAB_COMMANDS).get(cmd_name)
         return None if text is None else _command(cmd_name, _not_loaded, help=text)

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 UsageError: Any = typer.BadParameter.__base__
 OK, UNSOLVED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-# Names among which the one is looked for that was meant.
+# Names of a folder that are searched for a suggestion.
 _MOST_NAMES = 2000
-# Between two lines of progress where there is no terminal, in seconds.
+# Seconds between two lines of progress without a terminal.
 _LINE_EVERY = 10.0
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for people; rich is imported here because the listing needs none of it."""
+    """Return a console for people; rich is imported here because the listing does not need it."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
@@ -73,23 +73,22 @@ def print_error(sentence: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape what is no text: names of files may hold any bytes."""
+    """Escape bytes that are not UTF-8, as names of files may have."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def command_line() -> str:
-    """Return what was called, as a report tells it."""
+    """Return the command line for the report, without passwords."""
     return masked(shlex.join(["manymatch", *sys.argv[1:]]))
 
 
 def check_file(path: Path, name: str, want: str) -> None:
-    """Refuse a file that is not there, with the one that was probably meant."""
+    """Refuse a file that does not exist, and suggest the one that was probably meant."""
     if path.exists():
         return
     folder = path.parent
     names = itertools.islice(folder.iterdir(), _MOST_NAMES) if folder.is_dir() else ()
     known = {one.name.lower(): one.name for one in names}
-    # Letters of the other case are the smallest mistake.
     close = known.get(path.name.lower())
     hint = suggest(path.name, known.values()) if close is None else f", did you mean {close!r}"
     raise MissingFileError(
@@ -98,7 +97,7 @@ def check_file(path: Path, name: str, want: str) -> None:
 
 
 def check_images(**images: Path) -> None:
-    """Refuse what is no file in the place of an image, with what was probably meant."""
+    """Refuse a missing file or a folder in place of an image, with a suggestion."""
     for name, path in images.items():
         check_file(path, name, "an image file")
         if path.is_dir():
@@ -108,37 +107,54 @@ def check_images(**images: Path) -> None:
             )
 
 
-def deliver(write: Callable[[], dict[str, Path]], show: Callable[[dict[str, Path]], None]) -> None:
-    """Write the files of a result, then show it with them.
+def deliver(
+    write: Callable[[], dict[str, Path]],
+    show: Callable[[dict[str, Path]], None],
+    record: dict[str, Any] | None = None,
+) -> None:
+    """Write the files of a result, then show it with them, or print its record as JSON.
 
     A result that cannot be written after all, as on a full disk, is shown before the error.
     """
+
+    def deliver_with(written: dict[str, Path]) -> None:
+        if record is None:
+            show(written)
+        else:
+            print_json({**record, "files": {name: str(path) for name, path in written.items()}})
+
     try:
-        written = write()
+        with working("Writing", quiet=record is not None):
+            written = write()
     except Exception:
-        show({})
+        deliver_with({})
         raise
-    show(written)
+    deliver_with(written)
+
+
+def print_files(files: dict[str, Path]) -> None:
+    """List the files that were written."""
+    if files:
+        print_plain("")
+    for name, path in files.items():
+        print_plain(f"{name:<11} {path}")
 
 
 @contextlib.contextmanager
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
     """Show that something is going on, on terminals only and on standard error."""
     target = console(stderr=True)
-    if quiet or not target.is_terminal:
-        yield
-        return
-    with target.status(f"{what} ..."):
+    shown = target.is_terminal and not quiet
+    with target.status(f"{what} ...") if shown else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
 def clean_exit() -> Iterator[None]:
-    """End with one sentence and an exit code, not with a traceback, where the input is at fault.
+    """Turn errors of the user into one sentence and an exit code; every command runs in it.
 
     A bad value or file, a package that is not installed and a lack of memory are exit code 2,
-    Ctrl-C is 130. Other exceptions are programming errors and are not caught. The group of commands runs
-    every command in it.
+    Ctrl-C is 130. Other exceptions are programming errors and are not caught.
     """
     try:
         yield
@@ -166,7 +182,7 @@ def clean_exit() -> Iterator[None]:
                 "continues."
             )
         if getattr(stop, "busy", False):
-            # An ordinary exit would wait for the pairs in work; what is finished is on the disk.
+            # An ordinary exit would wait for pairs in work; finished ones are on the disk.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(INTERRUPTED)

@@ -10,7 +10,7 @@ import typer
 
 from manymatch._validate import count
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_json, print_plain, working
+from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_files, print_plain, working
 from manymatch.cli.match import print_comparison
 from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose, pose_error_deg
@@ -59,36 +59,22 @@ def run(
     errors = [pose_error_deg(estimate.pose, true.R, true.t) for _, estimate in result.systems()]
 
     def write() -> dict[str, Path]:
-        with working("Drawing", quiet=as_json):
-            out_folder.mkdir(parents=True, exist_ok=True)
-            photos = (pair.path0, pair.path1)
-            copies = {path.name: Path(shutil.copy(path, out_folder)) for path in photos}
-            return copies | _write(result, out_folder, true, errors[1])
+        out_folder.mkdir(parents=True, exist_ok=True)
+        photos = (pair.path0, pair.path1)
+        copies = {path.name: Path(shutil.copy(path, out_folder)) for path in photos}
+        return copies | _write(result, out_folder, true, errors[1])
 
     def show(files: dict[str, Path]) -> None:
-        if as_json:
-            record = {
-                "error_deg": errors[0],
-                "rank_one_error_deg": errors[1],
-                **result.to_dict(),
-                "files": {name: str(path) for name, path in files.items()},
-            }
-            print_json(record)
-            return
-        for line in result.lines():
-            print_plain(line)
-        print_plain("")
+        print_plain(f"{result}\n")
         print_comparison(result, errors)
         print_plain(f"\n{_summary(result, *errors)}")
-        if not files:
-            return
-        print_plain("")
-        for name, path in files.items():
-            print_plain(f"{name:<11} {path}")
-        print_plain("\nNext: open the report, hover a keypoint and see its candidates. Then:")
-        print_plain("  manymatch match your0.jpg your1.jpg --with-rank-one\n  manymatch models")
+        print_files(files)
+        if files:
+            print_plain("\nNext: open the report, hover a keypoint and see its candidates. Then:")
+            print_plain("  manymatch match your0.jpg your1.jpg --with-rank-one\n  manymatch models")
 
-    deliver(write, show)
+    record = {"error_deg": errors[0], "rank_one_error_deg": errors[1], **result.to_dict()}
+    deliver(write, show, record if as_json else None)
     raise typer.Exit(OK if result.estimate.success else UNSOLVED)
 
 

@@ -18,7 +18,7 @@ from manymatch.cli.console import (
     check_images,
     command_line,
     deliver,
-    print_json,
+    print_files,
     print_plain,
     print_table,
     working,
@@ -121,19 +121,15 @@ def run(
 
     def write() -> dict[str, Path]:
         command = command_line()
-        with working("Writing", quiet=as_json):
-            return result.save(folder, chosen, picture=picture, report=report, command=command)
+        return result.save(folder, chosen, picture=picture, report=report, command=command)
 
     def show(written: dict[str, Path]) -> None:
-        if as_json:
-            files = {name: str(path) for name, path in written.items()}
-            print_json({**result.to_dict(), "files": files})
-            return
-        _print(result, written)
+        _print(result)
+        print_files(written)
         if written and earlier not in ((), result.names):
             print_plain(f"They replace the result of {' and '.join(earlier)}.")
 
-    deliver(write, show)
+    deliver(write, show, result.to_dict() if as_json else None)
     raise typer.Exit(OK if result.estimate.success else UNSOLVED)
 
 
@@ -159,7 +155,7 @@ def _label(image: Path) -> str:
     return f"{digits}-{name_end(name, _LABEL_BYTES)}"
 
 
-def _print(result: MatchResult, written: dict[str, Path]) -> None:
+def _print(result: MatchResult) -> None:
     counts, estimate = result.counts, result.estimate
     for line in result.lines():
         print_plain(line)
@@ -175,10 +171,6 @@ def _print(result: MatchResult, written: dict[str, Path]) -> None:
     if result.rank_one is not None:
         print_plain("")
         print_comparison(result)
-    if written:
-        print_plain("")
-    for name, path in written.items():
-        print_plain(f"{name:<11} {path}")
 
 
 def print_comparison(result: MatchResult, errors_deg: list[float] | None = None) -> None:

@@ -9,11 +9,10 @@ import typer
 
 from manymatch._validate import choice, count
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_json, print_plain
+from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_plain
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
-from manymatch.estimate.result import PoseEstimate
 from manymatch.estimate.words import estimate_sentences
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import load_graph, write_matches_npz
@@ -29,7 +28,7 @@ EXAMPLE = (
 )
 HINT = "two images are matched by: manymatch match IMAGE0 IMAGE1"
 
-# By problem: its name in a sentence, and what result.json says of the model.
+# By problem: its noun with an article, and what maps to what, for result.json.
 _KINDS = {
     "relative": (
         "a relative pose",
@@ -47,6 +46,8 @@ _KINDS = {
         "x1 = transform @ x0 in homogeneous coordinates; scale is that of its 3x3 part",
     ),
 }
+_FILES = {"json": "result.json", "npz": "matches.npz"}
+_MODELS = ("homography", "fundamental", "transform", "scale")
 
 
 @flags.setting_flags(Options)
@@ -104,102 +105,81 @@ def run(
     """
     choice(problem, "--problem", PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
-    method: Any = config.method
     check_file(graph, "graph", "a file of candidates")
-    given = {"camera0": camera0, "camera1": camera1, "camera": camera, "threshold": threshold}
-    arguments = _arguments(problem, given)
-    further = _further(problem, shared_focal, model)
+    given = {
+        "camera0": camera0,
+        "camera1": camera1,
+        "camera": camera,
+        "threshold": threshold,
+        "shared-focal": shared_focal,
+        "model": model,
+    }
+    arguments, keywords = _arguments(problem, given)
     if out_folder is not None:
         output_folder(out_folder, "--out")
     candidates = load_graph(graph)
     if max_edges is not None:
         candidates = candidates.head(max_edges)
     function = PROBLEMS[problem].estimate
-    estimate = function(candidates, *arguments, method, config.options, **further)
+    estimate = function(candidates, *arguments, config.method, config.options, **keywords)
     confidence = assess(estimate)
-    found = estimate.cameras if isinstance(estimate, PoseEstimate) else ()
     how = {
         "problem": problem,
         **({"model": model} if model else {}),
-        "method": method,
+        "method": config.method,
         "options": config.options.to_dict(),
-        "cameras": [camera.to_dict() for camera in found],
+        "cameras": [camera.to_dict() for camera in getattr(estimate, "cameras", ())],
     }
-    record = {
-        "pose": None,
-        **estimate.to_dict(),
-        **how,
-        "confidence": confidence.to_dict(),
-    }
+    record = {"pose": None, **estimate.to_dict(), **how, "confidence": confidence.to_dict()}
 
     def write() -> dict[str, Path]:
         if out_folder is None:
             return {}
-        files = {"json": "result.json", "npz": "matches.npz"}
         with whole_files(out_folder, earlier_result(out_folder)[1]) as place:
-            content = {
-                "convention": _KINDS[problem][1],
-                **record,
-                "files": list(files.values()),
-            }
-            text = to_json(content, "result", indent=2)
-            write_text(place / files["json"], f"{text}\n")
-            pose = estimate.model if isinstance(estimate.model, RelativePose) else None
+            extra = {"convention": _KINDS[problem][1], "files": list(_FILES.values())}
+            text = to_json({**record, **extra}, "result", indent=2)
+            write_text(place / _FILES["json"], f"{text}\n")
+            # A file of matches has arrays for relative poses; other models are part of `config`.
+            own = {name: record[name] for name in _MODELS if name in record}
+            if problem == "absolute":
+                own["pose"] = record["pose"]
             write_matches_npz(
-                place / files["npz"],
+                place / _FILES["npz"],
                 candidates.points0,
                 candidates.points1,
                 estimate.matches,
                 confidence=estimate.match_probability,
-                pose=pose,
+                pose=estimate.model if isinstance(estimate.model, RelativePose) else None,
                 inliers=candidates.edges[estimate.inliers],
-                config={**how, **_model(record)},
+                config={**how, **own},
                 alternatives=other_poses(estimate),
                 source=candidates.source_of(estimate.matches),
                 inlier_source=candidates.source_of(candidates.edges[estimate.inliers]),
                 source_names=candidates.source_names,
             )
-        return {name: out_folder / file for name, file in files.items()}
+        return {name: out_folder / file for name, file in _FILES.items()}
 
     def show(written: dict[str, Path]) -> None:
-        if as_json:
-            files = {name: str(path) for name, path in written.items()}
-            print_json({**record, "files": files})
-            return
         for line in estimate_sentences(estimate, candidates, confidence):
             print_plain(line)
         print_plain(f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s.")
         if written:
             print_plain(f"Written: {', '.join(map(str, written.values()))}")
 
-    deliver(write, show)
+    deliver(write, show, record if as_json else None)
     raise typer.Exit(OK if estimate.success else UNSOLVED)
 
 
-def _further(problem: str, shared_focal: bool | None, model: str | None) -> dict[str, Any]:
-    """Keywords that one problem has and others have not."""
-    if model is not None:
-        choice(model, "--model", PLANAR_MODELS)
-    given = {}
-    for flag, value, owner in (
-        ("shared-focal", shared_focal, "relative"),
-        ("model", model, "homography"),
-    ):
-        if value is None:
-            continue
-        if problem != owner:
-            raise ValueError(f"--{flag} must be left out for {_KINDS[problem][0]}")
-        given[flag.replace("-", "_")] = value
-    return given
-
-
-def _arguments(problem: str, given: dict[str, Any]) -> list[Any]:
-    """Read what a problem takes besides the graph, and refuse what it does not take."""
+def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Read the arguments and keywords of a problem, and refuse those of other problems."""
     noun, wanted = _KINDS[problem][0], PROBLEMS[problem].arguments
+    keywords = {"relative": "shared-focal", "homography": "model"}.get(problem, "")
     if "camera" in wanted and given["camera"] is None:
         given = {**given, "camera": given["camera0"], "camera0": None}
+    if given["model"] is not None:
+        choice(given["model"], "--model", PLANAR_MODELS)
     for name, value in given.items():
-        if value is not None and name not in wanted:
+        if value is not None and name not in (*wanted, keywords):
             raise ValueError(f"--{name} must be left out for {noun}, got {value!r}")
     for name in wanted:
         if given[name] is None:
@@ -209,14 +189,9 @@ def _arguments(problem: str, given: dict[str, Any]) -> list[Any]:
             elif problem == "relative":
                 how += "; --problem homography and fundamental need no cameras"
             raise ValueError(f"--{name} must be given for {noun}, {how}")
-    return [
+    read = [
         parse_camera(given[name], name) if isinstance(given[name], str) else given[name]
         for name in wanted
     ]
-
-
-def _model(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file of matches has no array for: models other than a relative pose."""
-    names = ("homography", "fundamental", "transform", "scale")
-    model = {name: record[name] for name in names if name in record}
-    return {**model, "pose": record["pose"]} if record["problem"] == "absolute" else model
+    own = given.get(keywords)
+    return read, {} if own is None else {keywords.replace("-", "_"): own}
