@@ -192,11 +192,11 @@ def virtual(h5py, file):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (external_link, "'keypoints' is a link to another place"),
-        (soft_link, "'keypoints' is a link to another place"),
-        (group_link, "'a' is a link to another place"),
-        (external_storage, "'keypoints' is in another file"),
-        (virtual, "'keypoints' is in another file"),
+        (external_link, "'keypoints' is a link, which is not followed"),
+        (soft_link, "'keypoints' is a link, which is not followed"),
+        (group_link, "'a' is a link, which is not followed"),
+        (external_storage, "it is in another file"),
+        (virtual, "it is in another file"),
     ],
 )
 def test_hloc_files_do_not_lead_into_others(tmp_path, monkeypatch, make, says):

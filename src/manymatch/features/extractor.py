@@ -34,7 +34,7 @@ from manymatch.features.device import (
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
-from manymatch.io.files import Sizes, as_path, h5_item, read_bytes, read_h5, write_whole
+from manymatch.io.files import as_path, read_bytes, read_h5, write_whole
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
@@ -208,10 +208,11 @@ class FeatureCache:
         h5py = _h5py()
         path = self.path(key)
         try:
-            content, sizes = read_bytes(path, "an entry of the cache"), Sizes()
+            content = read_bytes(path, "an entry of the cache")
             with h5py.File(io.BytesIO(content), "r") as file:
                 attributes = {name: file.attrs.get(name) for name in ("key", "checksum")}
-                arrays = {name: read_h5(h5_item(file, name), name, sizes) for name in file}
+                found = {name: read_h5(file, name) for name in file}
+            arrays = {name: array for name, array in found.items() if array is not None}
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError):
             # What h5py raises for a damaged file.
             return None

@@ -267,19 +267,18 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
 
 def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
     numbers, points = [], []
-    sizes = files.Sizes()
     for name in (name0, name1):
         number = _row(connection, "images", "image_id", "name", name)
         if number is None or not isinstance(number[0], int) or not 0 < number[0] < _MOST_IMAGES:
             raise ValueError(f"it has no image {name!r:.80}")
         numbers.append(number[0])
-        found = _matrix(connection, "keypoints", "image_id", number[0], "<f4", sizes)
+        found = _matrix(connection, "keypoints", "image_id", number[0], "<f4")
         with np.errstate(invalid="ignore"):
             pixels = np.zeros((0, 2)) if found is None else found[:, :2] - COLMAP_PIXEL_CENTRE
         points.append(pixels)
     first, second = sorted(numbers)
     key = _MOST_IMAGES * first + second
-    matches = _matrix(connection, "matches", "pair_id", key, "<u4", sizes)
+    matches = _matrix(connection, "matches", "pair_id", key, "<u4")
     if matches is None or first == second:
         raise ValueError(f"it has no pair {name0!r:.80}, {name1!r:.80}")
     ordered = matches[:, :2] if numbers == [first, second] else matches[:, 1::-1]
@@ -295,9 +294,7 @@ def _row(connection: Any, table: str, columns: str, key: str, value: object) -> 
     return connection.execute(query, (value,)).fetchone()
 
 
-def _matrix(
-    connection: Any, table: str, key: str, value: int, dtype: str, counted: files.Sizes
-) -> NDArray[Any] | None:
+def _matrix(connection: Any, table: str, key: str, value: int, dtype: str) -> NDArray[Any] | None:
     """Read a matrix of at least two columns; None where there is no row, or one without numbers."""
     row = _row(connection, table, "rows, cols, data", key, value)
     if row is None:
@@ -307,5 +304,5 @@ def _matrix(
     sizes = isinstance(rows, int) and isinstance(columns, int) and isinstance(data, bytes)
     if not sizes or rows < 0 or (rows and columns < 2) or rows * columns * 4 != len(data):
         raise ValueError(f"its {table} do not have the size that it declares")
-    counted.add((rows, columns), np.dtype(dtype), f"its {table}")
+    files.check_size(rows * columns, f"its {table}")
     return np.frombuffer(data, dtype).reshape(rows, columns) if rows else np.zeros((0, 2), dtype)

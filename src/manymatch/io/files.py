@@ -1,20 +1,17 @@
-"""What all readers and writers share: limits, regular and whole files, arrays, one kind of error.
-
-A reader knows what it will allocate before it allocates: sizes that a file declares are held
-against the bytes that it has and against `LIMITS`.
-"""
+"""What all readers and writers share: limits, whole files, arrays, one kind of error."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import math
 import os
 import re
+import shutil
 import stat
 import tempfile
 import threading
+import time
 import tokenize
 import zipfile
 import zlib
@@ -28,7 +25,7 @@ from manymatch._validate import refusal, require
 from manymatch.io.remote import RemotePath, is_remote, located
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -36,8 +33,8 @@ if TYPE_CHECKING:
 # For packages that build on this one.
 __all__ = ["require"]
 
-#: What a file may make a reader hold. The environment variable ``MANYMATCH_MAX_<NAME>``, in upper
-#: case, sets another number.
+#: How much a file may make a reader hold. The environment variable ``MANYMATCH_MAX_<NAME>``, in
+#: upper case, sets another number.
 #:
 #: - pixels: of an image. 178 million are 0.5 GB as RGB, and Pillow itself refuses little more.
 #: - array_mb: the arrays of one file in megabytes, 8 bytes a number, which is what they are
@@ -51,48 +48,48 @@ LONGEST_LINE = 16_000_000
 LONGEST_NAME = 255
 
 _MEGABYTE = 1_000_000
-# No stream of deflate, the compression of .npz and .h5 files, becomes longer than so many times.
-_MOST_DEFLATED = 1032
-# Arrays of an archive; each takes some memory before anything of it is read.
-_MOST_MEMBERS = 10_000
-# Of the header of an array: what NumPy parses at most, and the lengths before it.
-_LONGEST_HEADER = 10_000 + 12
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
+_SPECIAL = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
 }
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
+# Seconds after which a temporary folder belongs to a process that was killed.
+_ABANDONED = 3600.0
+_OPENCV_NO_MEMORY = -4
+# Deflate, the compression of .h5 files, shrinks nothing by a larger factor.
+_MOST_DEFLATED = 1032
+# What zipfile and NumPy, which evaluates the header of an array, raise for damaged files.
+_DAMAGE = (
+    *(ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError, EOFError),
+    *(RuntimeError, KeyError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 
 
 def limit(name: str) -> int:
-    """Return a number of `LIMITS`, or what the environment says instead."""
+    """Return a number of `LIMITS`, or the one that the environment sets instead."""
     variable = f"MANYMATCH_MAX_{name.upper()}"
     text = os.environ.get(variable, "")
-    if not text:
-        return LIMITS[name]
-    if not text.isdecimal() or int(text) == 0:
+    if text and (not text.isdecimal() or int(text) == 0):
         raise refusal(variable, "a whole number of at least 1", text)
-    return int(text)
+    return int(text) if text else LIMITS[name]
 
 
 def too_large(what: str, name: str) -> ValueError:
-    """Make the error of what is beyond a limit; `what` is the subject of the sentence."""
+    """Make the error of something beyond a limit; `what` is the subject of the sentence."""
     more = f"MANYMATCH_MAX_{name.upper()}"
     return ValueError(f"{what} than {limit(name):,}, the limit that {more} sets")
 
 
-# Error code of OpenCV.
-_OPENCV_NO_MEMORY = -4
+def check_size(numbers: int, what: str = "its arrays") -> None:
+    """Refuse arrays of more numbers than fit into the limit array_mb."""
+    if numbers * 8 > limit("array_mb") * _MEGABYTE:
+        raise too_large(f"refused: {what} expand to more megabytes", "array_mb")
 
 
 class MissingFileError(FileNotFoundError, ValueError):
-    """A file or folder that was named is not there.
+    """A named file or folder does not exist.
 
     Every reader raises it: it is bad input like any other, and what `open` would raise.
     """
@@ -106,6 +103,28 @@ def error_type(cause: object) -> type[ValueError]:
 def unreadable(path: object, want: str, reason: str, cause: object = None) -> ValueError:
     """Make the error "path must be <want>, got <path> (<reason>)"."""
     return error_type(cause)(f"path must be {want}, got {str(path)!r} ({reason})")
+
+
+@contextlib.contextmanager
+def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn the given errors of a block that reads `path` into the one of `unreadable`."""
+    try:
+        yield
+    except errors as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise unreadable(path, want, reason, error) from error
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error is a lack of memory, for which OpenCV and torch have their own."""
+    kind = type(error)
+    if kind is SystemError and error.__cause__ is not None:  # of a function in C
+        return out_of_memory(error.__cause__)
+    opencv = kind.__module__ == "cv2" and getattr(error, "code", None) == _OPENCV_NO_MEMORY
+    return isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError" or opencv
+
+
+# ----------------------------------------------------------------------- names of files
 
 
 def as_path(path: object, name: str = "path") -> Path:
@@ -124,14 +143,11 @@ def local_path(path: object, name: str = "path") -> Path:
 
 
 def as_folder(path: object, name: str = "folder", *, output: bool = False) -> Path:
-    """Check that an argument is the name of an existing folder.
-
-    For `output` an address is one as well, as folders there are made with their first file.
-    """
+    """Check that an argument is an existing folder or, for `output`, any address."""
     folder = as_path(path, name)
     # A web server does not tell folders from files.
     if is_remote(folder) and (output or folder.protocol in ("http", "https")):
-        return folder
+        return as_path(path, name)
     if not folder.is_dir():
         kind = ValueError if folder.exists() else MissingFileError
         raise kind(f"{name} must be an existing folder, got {str(folder)!r}")
@@ -139,20 +155,36 @@ def as_folder(path: object, name: str = "folder", *, output: bool = False) -> Pa
 
 
 def output_folder(path: object, name: str = "out") -> Path:
-    """Check that files can be written to a folder, or that it can be made; nothing is left there.
-
-    This is for the time before a long computation, whose result is to be written afterwards.
-    """
+    """Check, before a long computation, that files can be written to a folder; none is left."""
     folder = as_path(path, name)
-    reason = _why_unwritable(folder)
-    if reason:
-        want = "a folder that can be written to"
-        raise ValueError(f"{name} must be {want}, got {str(folder)!r} ({reason})")
+    try:
+        _try_writing(folder)
+    except OSError as error:
+        want, reason = "a folder that can be written to", error.strerror or str(error)
+        raise ValueError(f"{name} must be {want}, got {str(folder)!r} ({reason})") from error
     return folder
 
 
+def _try_writing(folder: Path) -> None:
+    """Raise `OSError` if files cannot be written to a folder: permissions and quotas differ."""
+    probe = f".{os.urandom(16).hex()}.tmp"
+    place: Path = folder
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    while not is_remote(folder) and not (place.exists() or place.is_symlink()):
+        place = place.parent
+    if place.is_file() or not (is_remote(folder) or place.is_dir()):
+        raise FileExistsError(errno.EEXIST, f"{str(place)!r} is a file")
+    if is_remote(folder):
+        write_remote(folder / probe, b"")
+        (folder / probe).unlink()
+    else:
+        (place / probe).mkdir()
+        (place / probe).rmdir()
+
+
 def output_file(path: object, name: str) -> Path:
-    """Check that a file can be written, its folder made where there is none, before the work."""
+    """Check, before a long computation, that a file can be written."""
     target = as_path(path, name)
     if target.is_dir():
         raise ValueError(f"{name} must be a file, got the folder {str(target)!r}")
@@ -160,48 +192,35 @@ def output_file(path: object, name: str) -> Path:
     return target
 
 
-def _why_unwritable(folder: Path) -> str:
-    """Say why nothing can be written to a folder; empty if something can."""
-    if is_remote(folder):
-        try:
-            if folder.is_file():
-                return "it is a file"
-            tried = folder / f".{os.urandom(16).hex()}.tmp"
-            write_remote(tried, b"")
-            tried.unlink()
-        except OSError as error:
-            return error.strerror or str(error)
-        return ""
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
-        return os.strerror(errno.ENAMETOOLONG)
-    place = folder
-    try:
-        # A link that leads nowhere is in the way as well.
-        while not (place.exists() or place.is_symlink()):
-            place = place.parent
-        if not place.is_dir():
-            return f"{str(place)!r} is a file"
-        # Only trying it tells: permissions do not bind everyone, and there are quotas.
-        probe = place / f".{os.urandom(16).hex()}.tmp"
-        probe.mkdir()
-        probe.rmdir()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+def safe_name(text: str) -> str:
+    """Turn any text into the name of a file or folder: letters, digits and ``._+-``."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._") or "set"
 
 
-def open_regular(path: Path, most: str = "array_mb", *, again: bool = False) -> BinaryIO:
-    """Open a file for reading; a `ValueError` says why there is nothing to read, without its name.
+def name_end(name: str, most_bytes: int) -> str:
+    """Return the longest end of a name that takes at most `most_bytes` in UTF-8."""
+    return name.encode("utf-8", "surrogateescape")[-most_bytes:].decode("utf-8", "ignore")
 
-    A FIFO or a device could block for ever or never end, and is refused like a folder. A file at an
-    address is read whole; `most` is the name of the limit in `LIMITS` of its size, and one that is
-    opened `again` soon is read once unless it has changed.
+
+# -------------------------------------------------------------------------------- reading
+
+# The last file at an address: pixels and tags of an image are read one after the other.
+_last = threading.local()
+# Entries of fsspec's description of a file that change with its content.
+_VERSIONS = ("ETag", "etag", "LastModified", "created", "modified", "mtime", "updated")
+
+
+def open_regular(path: Path, most: str = "array_mb") -> BinaryIO:
+    """Open a file for reading; a `ValueError` says why it cannot be read, without its name.
+
+    A FIFO or a device could block for ever, and is refused like a folder. A file at an address is
+    read whole; `most` is the name of the limit of its size in `LIMITS`.
     """
-    if is_remote(path):
-        return BytesIO(_fetched(path, most, again=again))
     try:
+        if is_remote(path):
+            return BytesIO(_fetched(path, most))
+        # Not to block if the name becomes a FIFO between the two calls.
         _refuse_special(path.stat().st_mode)
-        # Between the two calls the name may become another file's; a FIFO must not block then.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise MissingFileError("there is no such file") from error
@@ -215,38 +234,144 @@ def open_regular(path: Path, most: str = "array_mb", *, again: bool = False) -> 
         raise
 
 
-# The last file that a thread opens again: of an image, pixels and tags are read after each other.
-_last = threading.local()
-# What a file system may say about a file that changes whenever its content does.
-_VERSIONS = ("ETag", "etag", "LastModified", "created", "modified", "mtime", "updated")
+def _refuse_special(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"it is {_SPECIAL.get(stat.S_IFMT(mode), 'not a regular file')}")
 
 
-def _fetched(path: RemotePath, most: str, *, again: bool) -> bytes:
-    """Read a whole file at an address, of at most the size of a limit; errors as `open_regular`."""
+def _fetched(path: RemotePath, most: str) -> bytes:
+    """Read a whole file at an address."""
     largest = limit(most) * _MEGABYTE
-    try:
-        with path.system() as (system, place):
-            info = system.info(place)
-            if info["type"] == "directory":
-                raise IsADirectoryError(errno.EISDIR, "it is a folder")
-            size = info.get("size")
-            known = (path, [(name, info[name]) for name in _VERSIONS if name in info], size)
-            if known[1] and getattr(_last, "known", None) == known:
-                return bytes(_last.data)
-            if size is None:
-                with system.open(place, "rb") as file:
-                    data = bytes(file.read(largest + 1))
-            else:
-                data = bytes(system.cat_file(place, start=0, end=min(size, largest + 1)))
-    except FileNotFoundError as error:
-        raise MissingFileError("there is no such file") from error
-    except OSError as error:
-        raise ValueError(error.strerror or str(error)) from error
+    with path.system() as (system, place):
+        info = system.info(place)
+        if info["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        size = info.get("size")
+        known = (path, [(name, info[name]) for name in _VERSIONS if name in info], size)
+        if known[1] and getattr(_last, "known", None) == known:
+            return bytes(_last.data)
+        if size is None:
+            with system.open(place, "rb") as file:
+                data = bytes(file.read(largest + 1))
+        else:
+            data = bytes(system.cat_file(place, start=0, end=min(size, largest + 1)))
     if len(data) > largest:
         raise too_large("it has more megabytes", most)
-    if again:
-        _last.known, _last.data = known, data
+    _last.known, _last.data = known, data
     return data
+
+
+def file_size(file: BinaryIO) -> int:
+    """Return the size of a file that `open_regular` opened."""
+    return file.getbuffer().nbytes if isinstance(file, BytesIO) else os.fstat(file.fileno()).st_size
+
+
+def read_bytes(path: object, want: str, most: str = "array_mb") -> bytes:
+    """Read a whole file that is not empty, of at most the size of the limit `most`."""
+    source = as_path(path)
+    wrong = (OSError, ValueError, MemoryError)
+    with reading(source, want, *wrong), open_regular(source, most) as file:
+        size = file_size(file)
+        if size > limit(most) * _MEGABYTE:
+            raise too_large("it has more megabytes", most)
+        data = file.read(size)  # not to its end, as it may be growing
+        if not data:
+            raise ValueError("it is empty")
+        return data
+
+
+def read_text(path: object, want: str) -> str:
+    """Read a whole text in UTF-8, with or without a byte order mark."""
+    data = read_bytes(path, want, "text_mb")
+    with reading(path, want, ValueError):
+        return data.decode("utf-8-sig")
+
+
+# -------------------------------------------------------------------------------- writing
+
+
+@contextlib.contextmanager
+def whole_file(path: object) -> Iterator[Path]:
+    """Give a temporary name to write to; the file becomes `path` when the block ends well.
+
+    The file and its name are on disk then, or the file is put at its address.
+    """
+    target = as_path(path)
+    if is_remote(target):
+        with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
+            yield (local := Path(place) / "file")
+            write_remote(target, local)
+        return
+    if target.is_dir() or not target.parent.is_dir():
+        raise refusal("path", "a file in an existing folder", str(target))
+    # In the same folder, as only there a rename is atomic.
+    temporary = target.with_name(f".{os.urandom(16).hex()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
+    """Give a temporary folder; its files move to `folder`, which is made, when the block ends well.
+
+    Files of `folder` that are named in `replaced` are removed then.
+    """
+    if not is_remote(folder):
+        make_folder(folder)
+        for left in folder.glob(f".{'[0-9a-f]' * 32}.tmp/"):
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
+    beside = None if is_remote(folder) else folder / f".{os.urandom(16).hex()}.tmp"
+    place = Path(tempfile.mkdtemp(prefix="manymatch-")) if beside is None else beside
+    place.mkdir(exist_ok=True)
+    try:
+        yield place
+        for name in replaced:
+            (folder / name).unlink(missing_ok=True)
+            for parent in Path(name).parents[:-1] if beside else ():
+                with contextlib.suppress(OSError):  # it has other files
+                    (folder / parent).rmdir()
+        for source in sorted(path for path in place.rglob("*") if path.is_file()):
+            target = folder / source.relative_to(place).as_posix()
+            if is_remote(target):
+                write_remote(target, source)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source.replace(target)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of the files of a folder are on disk."""
+    if is_remote(folder):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no such operation.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it so that they survive a crash."""
+    if is_remote(folder):
+        return
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        sync_folder(place.parent)
 
 
 def write_remote(path: RemotePath, source: bytes | Path) -> None:
@@ -271,180 +396,6 @@ def write_remote(path: RemotePath, source: bytes | Path) -> None:
             put()
 
 
-def file_size(file: BinaryIO) -> int:
-    """Return the size of a file that `open_regular` opened."""
-    if isinstance(file, BytesIO):
-        return file.getbuffer().nbytes
-    return os.fstat(file.fileno()).st_size
-
-
-def _refuse_special(mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        kind = next((name for test, name in _KINDS if test(mode)), "no regular file")
-        raise ValueError(f"it is {kind}")
-
-
-def read_bytes(path: object, want: str, most: str = "array_mb") -> bytes:
-    """Read a whole file; one that is missing, empty or no regular file is an error.
-
-    `most` is the name of the limit in `LIMITS` of its size.
-    """
-    source = as_path(path)
-    wrong = (OSError, ValueError, MemoryError)
-    with reading(source, want, *wrong), open_regular(source, most) as file:
-        size = file_size(file)
-        if size > limit(most) * _MEGABYTE:
-            raise too_large("it has more megabytes", most)
-        # Not to its end, as it may be growing, and files of /proc have no size.
-        data = file.read(size)
-        if not data:
-            raise ValueError("it is empty")
-        return data
-
-
-def read_text(path: object, want: str) -> str:
-    """Read a whole text in UTF-8, with or without a byte order mark."""
-    data = read_bytes(path, want, "text_mb")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise unreadable(path, want, f"it is no UTF-8 text: {error.reason}") from error
-
-
-@contextlib.contextmanager
-def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn the given errors of a block that reads `path` into the one of `unreadable`."""
-    try:
-        yield
-    except errors as error:
-        # Messages of libraries may have several lines.
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise unreadable(path, want, reason, error) from error
-
-
-@contextlib.contextmanager
-def whole_file(path: object) -> Iterator[Path]:
-    """Give a name beside `path` to write to, which becomes `path` when the block ends well.
-
-    The file and its name are on disk then. At an address it is written when the block has ended.
-    """
-    target = as_path(path)
-    if is_remote(target):
-        with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
-            yield (local := Path(place) / "file")
-            write_remote(target, local)
-        return
-    if target.is_dir() or not target.parent.is_dir():
-        raise refusal("path", "a file in an existing folder", str(target))
-    # In the same folder, as only there a rename is atomic.
-    temporary = target.with_name(f".{os.urandom(16).hex()}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(target.parent)
-
-
-@contextlib.contextmanager
-def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
-    """Give a folder to write files to, which all move to `folder` when the block ends well.
-
-    `folder` is made if needed. Files that go then are named in `replaced`, by their paths in
-    `folder`; those that the block did not write stay as they are if it fails.
-    """
-    if is_remote(folder):
-        with tempfile.TemporaryDirectory(prefix="manymatch-") as local:
-            yield Path(local)
-            for name in replaced:
-                (folder / name).unlink(missing_ok=True)
-            for source in sorted(path for path in Path(local).rglob("*") if path.is_file()):
-                write_remote(folder / source.relative_to(local).as_posix(), source)
-        return
-    make_folder(folder)
-    with _locked(folder):
-        # Of runs that were killed; nobody else is here now.
-        for left in folder.glob(f".{'[0-9a-f]' * 32}.tmp/"):
-            _remove_tree(left)
-        place = folder / f".{os.urandom(16).hex()}.tmp"
-        place.mkdir()
-        try:
-            yield place
-            _move_files(place, folder, replaced)
-        finally:
-            _remove_tree(place)
-    sync_folder(folder)
-
-
-def _move_files(place: Path, folder: Path, replaced: Iterable[str]) -> None:
-    """Move all files of a folder to another one in the place of others."""
-    for name in replaced:
-        (folder / name).unlink(missing_ok=True)
-        for parent in Path(name).parents[:-1]:
-            with contextlib.suppress(OSError):  # it has other files
-                (folder / parent).rmdir()
-    for source in sorted(path for path in place.rglob("*") if path.is_file()):
-        target = folder / source.relative_to(place)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source.replace(target)
-
-
-def _remove_tree(folder: Path) -> None:
-    """Remove a folder of our own; unlike `shutil.rmtree` also when no file can be opened."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    folder.rmdir()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block with the same folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with contextlib.suppress(OSError):  # not on every network file system
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names of the files of a folder are on disk."""
-    if is_remote(folder):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems have no such operation.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, that stay after a crash; one that is there is left."""
-    if is_remote(folder):
-        return
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in missing:
-        sync_folder(place.parent)
-
-
-def safe_name(text: str) -> str:
-    """Turn any text into the name of a file or folder: letters, digits and ``._+-``."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._") or "set"
-
-
-def name_end(name: str, most_bytes: int) -> str:
-    """Return the end of a name that takes at most so many bytes in UTF-8."""
-    return name.encode("utf-8", "surrogateescape")[-most_bytes:].decode("utf-8", "ignore")
-
-
 def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
     """Write a file that appears under its name only when it is complete."""
     with whole_file(path) as temporary, temporary.open("xb") as file:
@@ -457,25 +408,26 @@ def write_text(path: object, text: str) -> None:
 
 
 def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
-    """Write arrays to an .npz file as `write_whole` writes a file, without pickles.
-
-    It is packed in memory: an archive that cannot be finished has somewhere to write to then.
-    """
-    packed = BytesIO()
+    """Write arrays to an .npz file as `write_whole` writes a file, without pickles."""
+    packed = BytesIO()  # in memory: an archive that fails half way has somewhere to write its end
     try:
         np.savez_compressed(packed, allow_pickle=False, **arrays)
     except ValueError as error:
-        # NumPy closes the archive on the way, and its complaint hides what went wrong.
+        # NumPy closes the archive on the way, and that error hides the lack of memory.
         if isinstance(error.__context__, MemoryError):
             raise error.__context__ from None
         raise
     write_whole(path, lambda file: file.write(packed.getbuffer()))
 
 
+# --------------------------------------------------------------------------------- arrays
+
+
 def npz_names(data: bytes, path: object, want: str) -> set[str]:
     """Names of the arrays of an .npz file."""
-    with reading(path, want, ValueError):
-        return _array_names(_open_zip(data))
+    with reading(path, want, *_DAMAGE):
+        names = zipfile.ZipFile(BytesIO(data)).namelist()
+        return {name.removesuffix(".npy") for name in names if name.endswith(".npy")}
 
 
 def read_npz(
@@ -485,189 +437,107 @@ def read_npz(
     names: Iterable[str],
     optional: Iterable[str] = (),
     objects: Callable[[bytes], NDArray[Any]] | None = None,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Any]:
     """Read the named arrays of an .npz file, without pickles.
 
-    All of `names` must be there; those of `optional` are left out where they are not. `objects`
-    reads what an array of Python objects consists of; without it such an array is refused.
+    All of `names` must be there; those of `optional` are left out if they are missing. `objects`
+    reads the pickle of an array of Python objects; without it such an array is refused.
     """
-    with reading(path, want, ValueError, MemoryError):
-        archive = _open_zip(data)
-        present = _array_names(archive)
-        for name in (wanted := list(names)):
+    present, wanted = npz_names(data, path, want), list(names)
+    with reading(path, want, *_DAMAGE):
+        for name in wanted:
             if name not in present:
                 raise ValueError(f"it lacks the array {name!r}")
         wanted += [name for name in optional if name in present]
-        sizes = Sizes()
-        return {name: _read_member(archive, name, sizes, objects) for name in wanted}
+        archive, numbers, arrays = zipfile.ZipFile(BytesIO(data)), 0, {}
+        for name in wanted:
+            entry = archive.getinfo(f"{name}.npy")
+            with archive.open(entry) as file:
+                numbers += _array_size(file, name, entry.file_size, objects)
+                check_size(numbers)
+                arrays[name] = _read_array(file, objects)
+                file.read(1)  # compares the checksum
+        return arrays
+
+
+def read_npy(data: bytes) -> NDArray[Any]:
+    """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
+    file = BytesIO(data)
+    try:
+        check_size(_array_size(file, "its array", len(data), None))
+        return _read_array(file, None)
+    except _DAMAGE as error:
+        raise ValueError(f"it cannot be read: {error}") from error
+
+
+def _array_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    formats = np.lib.format
+    first = formats.read_magic(file) == (1, 0)
+    read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def _array_size(file: Any, name: str, size: int, objects: object) -> int:
+    """Return the numbers of an array that its header declares, before it is read."""
+    shape, dtype = _array_header(file)
+    if dtype.hasobject:
+        if objects is None or dtype.kind != "O":
+            raise ValueError(f"{name!r} holds Python objects, which are not read")
+        return size // 8
+    numbers = math.prod(map(abs, shape))
+    if numbers * dtype.itemsize > size:
+        raise ValueError(f"{name!r} declares more numbers than it has")
+    return numbers
+
+
+def _read_array(file: Any, objects: Callable[[bytes], NDArray[Any]] | None) -> NDArray[Any]:
+    file.seek(0)
+    if objects is not None and _array_header(file)[1].hasobject:
+        return objects(file.read(limit("array_mb") * _MEGABYTE))
+    file.seek(0)
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
 
 
 def as_text(array: NDArray[Any]) -> str:
     """Return the text of an array that holds one."""
     if array.shape != () or array.dtype.kind != "U":
-        raise ValueError("a text is wanted where it has numbers")
-    if array.dtype.itemsize > limit("text_mb") * _MEGABYTE:
-        raise too_large("its text has more megabytes", "text_mb")
+        raise ValueError("it has numbers in place of a text")
     return str(array)
 
 
-class Sizes:
-    """Adds up the arrays of one file, and refuses the one that is too much."""
+def read_h5(group: Any, name: str) -> NDArray[Any] | None:
+    """Read a dataset of numbers of an .h5 file, with "/" for groups in groups; None if missing.
 
-    def __init__(self) -> None:
-        self._bytes = 0
-
-    def add(self, shape: Sequence[int], dtype: np.dtype[Any], what: str) -> None:
-        """Count an array before it is made."""
-        self._bytes += math.prod(shape) * max(dtype.itemsize, 8)
-        if self._bytes > limit("array_mb") * _MEGABYTE:
-            size = " x ".join(map(str, shape))
-            raise too_large(f"with {what} of {size:.60} its arrays have more megabytes", "array_mb")
-
-
-def read_npy(data: bytes) -> NDArray[Any]:
-    """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
-    return _read_array(BytesIO(data), len(data), "its array", Sizes(), None)
-
-
-def _read_array(
-    file: Any,
-    size: int,
-    what: str,
-    sizes: Sizes,
-    objects: Callable[[bytes], NDArray[Any]] | None,
-) -> NDArray[Any]:
-    """Read an array of a stream that has, or is said to have, `size` bytes."""
-    head = BytesIO(file.read(min(size, _LONGEST_HEADER)))
-    try:
-        version = np.lib.format.read_magic(head)
-        shape, fortran, dtype = _HEADERS[version](head)
-    except (
-        # NumPy evaluates the header as a Python literal and repeats what the parser raises.
-        ValueError,
-        SyntaxError,
-        TypeError,
-        tokenize.TokenError,
-        RecursionError,
-        OverflowError,
-        MemoryError,
-        # Of a version that only types with names of fields need.
-        KeyError,
-    ) as error:
-        raise ValueError(f"{what} has a damaged header: {error}") from error
-    if dtype.hasobject:
-        if objects is None or dtype.kind != "O":
-            raise ValueError(f"{what} holds Python objects, which are not read")
-        sizes.add((size // 8,), dtype, what)
-        return objects(head.read() + file.read(size))
-    if any(length < 0 for length in shape):
-        raise ValueError(f"{what} has a damaged header: its shape is {shape}")
-    declared, there = math.prod(shape) * dtype.itemsize, size - head.tell()
-    if declared != there:
-        raise ValueError(f"{what} has a damaged header: {declared} bytes of {there} are declared")
-    sizes.add(shape, dtype, what)
-    content = bytearray(declared)
-    start = head.read(declared)
-    content[: len(start)] = start
-    view, done = memoryview(content), len(start)
-    while done < declared:
-        count = file.readinto(view[done : done + _MEGABYTE])
-        if not count:
-            raise ValueError(f"{what} is cut off")
-        done += count
-    try:
-        return np.ndarray(shape, dtype, content, order="F" if fortran else "C")
-    except OverflowError as error:
-        raise ValueError(f"{what} has a damaged header: {error}") from error
-
-
-def _open_zip(data: bytes) -> zipfile.ZipFile:
-    """Open an archive in memory; a damaged one is a `ValueError`."""
-    # What each entry of the list of contents begins with.
-    if data.count(b"PK\1\2") > _MOST_MEMBERS:
-        raise ValueError(f"it has more than {_MOST_MEMBERS:,} members")
-    try:
-        return zipfile.ZipFile(BytesIO(data))
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _array_names(archive: zipfile.ZipFile) -> set[str]:
-    names = archive.namelist()
-    return {name.removesuffix(".npy") for name in names if name.endswith(".npy")}
-
-
-def _read_member(
-    archive: zipfile.ZipFile,
-    name: str,
-    sizes: Sizes,
-    objects: Callable[[bytes], NDArray[Any]] | None,
-) -> NDArray[Any]:
-    """Read one array of an archive; a damaged one is a `ValueError`."""
-    entry, what = archive.getinfo(f"{name}.npy"), f"the array {name!r}"
-    if entry.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise ValueError(f"{what} is compressed in a way that NumPy does not use")
-    try:
-        with archive.open(entry) as file:
-            array = _read_array(file, entry.file_size, what, sizes, objects)
-            # The checksum is compared when the end is reached.
-            file.read(1)
-            return array
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        # A RuntimeError says that the member is encrypted.
-        raise ValueError(f"{what}: {error}") from error
-
-
-def h5_item(group: Any, name: str) -> Any:
-    """Return what a group of an .h5 file has by a name, with "/" for groups in groups, or None.
-
-    A link that leads elsewhere, in particular into another file, is a `ValueError`.
+    Links, and datasets that are stored in another file, are refused.
     """
+    try:
+        item = _h5_dataset(group, name)
+        return None if item is None else np.asarray(item[()])
+    except (TypeError, MemoryError, RuntimeError, KeyError, OSError, ValueError) as error:
+        raise ValueError(f"the dataset {name!r} cannot be read: {error}") from error
+
+
+def _h5_dataset(item: Any, name: str) -> Any:
     import h5py
 
-    item = group
-    for part in name.split("/"):
-        if part in ("", "."):
-            continue
-        try:
-            link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
-            if link is None:
-                return None
-            elsewhere = not isinstance(link, h5py.HardLink)
-            item = None if elsewhere else item[part]
-        except (RuntimeError, KeyError, TypeError) as error:
-            raise ValueError(f"{part!r} cannot be read: {error}") from error
-        if elsewhere:
-            raise ValueError(f"{part!r} is a link to another place, which is not followed")
+    for part in filter(None, name.split("/")):
+        link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
+        if link is None:
+            return None
+        if type(link) is not h5py.HardLink:
+            raise ValueError(f"{part!r} is a link, which is not followed")
+        item = item[part]
+    if not isinstance(item, h5py.Dataset):
+        return None
+    if item.is_virtual or item.external:
+        raise ValueError("it is in another file, which is not read")
+    if item.shape is None or item.dtype.kind not in "biuf":
+        raise ValueError("it holds no numbers")
+    # A chunk is unpacked whole, even if only a part of it is used.
+    numbers = math.prod(item.shape)
+    check_size(numbers + math.prod(item.chunks or (0,)), "its numbers")
+    if numbers * item.dtype.itemsize > _MOST_DEFLATED * item.id.get_storage_size():
+        raise ValueError("it declares more numbers than it has")
     return item
-
-
-def read_h5(dataset: Any, name: str, sizes: Sizes) -> NDArray[Any]:
-    """Read a dataset of numbers; a damaged one, or one that is not all in the file, is refused."""
-    what = f"the dataset {name!r}"
-    try:
-        if dataset.is_virtual or dataset.external:
-            raise ValueError(f"{what} is in another file, which is not read")
-        shape, dtype = dataset.shape, dataset.dtype
-        if shape is None or dtype.kind not in "biuf":
-            raise ValueError(f"{what} holds no numbers")
-        # A piece is unpacked whole, however little of it is used.
-        for extent in (shape, dataset.chunks or ()):
-            sizes.add(extent, dtype, what)
-        declared, stored = math.prod(shape) * dtype.itemsize, dataset.id.get_storage_size()
-        if declared > _MOST_DEFLATED * stored:
-            raise ValueError(f"{what} declares {declared} bytes, of which it has {stored}")
-        return np.asarray(dataset[()])
-    except (TypeError, MemoryError, RuntimeError, KeyError, OSError) as error:
-        # h5py raises TypeError for a damaged type of numbers.
-        raise ValueError(f"{what} cannot be read: {error}") from error
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error is a lack of memory, for which OpenCV and torch have their own."""
-    kind = type(error)
-    if kind is SystemError and error.__cause__ is not None:
-        # Of a function in C that does not see the lack and returns a result.
-        return out_of_memory(error.__cause__)
-    opencv = kind.__module__ == "cv2" and getattr(error, "code", None) == _OPENCV_NO_MEMORY
-    return isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError" or opencv

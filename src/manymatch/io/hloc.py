@@ -118,10 +118,7 @@ def _open(path: object, want: str) -> Iterator[Any]:
 
 def _dataset(file: Any, group: str, name: str) -> NDArray[Any] | None:
     """Read one dataset of a group, None if it has none; a damaged one is a `ValueError`."""
-    found = files.h5_item(file, f"{group}/{name}")
-    if not isinstance(found, _h5py().Dataset):
-        return None
-    return files.read_h5(found, name, files.Sizes())
+    return files.read_h5(file, f"{group}/{name}")
 
 
 def _keypoints(path: object, name: str) -> NDArray[Any]:

@@ -147,7 +147,7 @@ def open_image(
 def _opened(source: Path) -> BinaryIO:
     """Open a file; the error is worded for the user."""
     try:
-        file = open_regular(source, again=True)
+        file = open_regular(source)
     except ValueError as error:
         raise _ReadError(str(error)) from error
     if file_size(file) == 0:

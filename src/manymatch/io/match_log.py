@@ -13,6 +13,7 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import struct
 import zlib
 from collections import OrderedDict
@@ -22,7 +23,7 @@ import numpy as np
 
 from manymatch._validate import count
 from manymatch.geometry.pose import RelativePose
-from manymatch.io.files import Sizes, limit, too_large
+from manymatch.io.files import check_size, limit, too_large
 from manymatch.io.matches import (
     ALTERNATIVE_ARRAYS,
     PairMatches,
@@ -311,7 +312,6 @@ def _split(
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
     header = json.loads(data[_LENGTH.size : end])
     arrays: dict[str, NDArray[Any]] = {}
-    sizes = Sizes()
     for name, kind, shape in header["arrays"]:
         if name not in known or kind not in _TYPES or not 1 <= len(shape) <= 3:
             raise ValueError("it has an array of another kind")
@@ -319,7 +319,7 @@ def _split(
             raise ValueError(f"its {name} have another shape")
         if not all(type(length) is int and length >= 0 for length in shape):
             raise ValueError("it has an array of no size")
-        sizes.add(shape, np.dtype(kind), f"the array {name!r}")
+        check_size(math.prod(shape))
         start, number = end, int(np.prod(shape, dtype=object))
         end += number * np.dtype(kind).itemsize
         if end > len(data):

@@ -209,8 +209,8 @@ class _Values:
                 return {key: self.made(part) for key, part in value.items()}
             case str() | bytes() | bytearray():
                 self._spend(len(value))
-            case type() if value.name in _ARRAY_NAMES:
-                raise ValueError(f"it has {value.name} in place of a value")
+            case type() if (name := getattr(value, "name", "")) in _ARRAY_NAMES:
+                raise ValueError(f"it has {name} in place of a value")
         return value
 
     def _spend(self, size: int) -> None:
