@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import manymatch
 from manymatch.batch.parts import deliver, num_pairs
-from manymatch.cli.flags import Limit, Root
+from manymatch.cli.flags import Limit
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import (
     PRECISIONS,
@@ -45,7 +45,7 @@ from manymatch_lab.checks import choice as checked_choice
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import open_datasets
 from manymatch_lab.evaluate.records import Records, run_pairs
-from manymatch_lab.flags import whole_numbers
+from manymatch_lab.flags import Root, whole_numbers
 from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
 from manymatch_lab.pose_runs import RunSets
 

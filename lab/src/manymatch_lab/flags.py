@@ -24,13 +24,31 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, ParameterInfo
 
+from manymatch.features.device import PRECISIONS
 from manymatch.options import Options
 
+SETS_HELP = (
+    "Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of pairs, "
+    "TOML files of sets, folders of posed graphs, or synthetic:CONFIGURATION."
+)
+Sets = Annotated[list[str], typer.Argument(help=SETS_HELP, show_default=False)]
+Root = Annotated[
+    Path | None, typer.Option(help="Folder of the data sets that are given by name only.")
+]
+Seeds = Annotated[int, typer.Option(help="Repetitions with other seeds.", min=1, metavar="N")]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Precision of the backbone, one of {', '.join(PRECISIONS)}; by default as in the "
+        "preset."
+    ),
+]
 #: Mark of a parameter that takes the value of another one's flag, if there is one.
 SHARED = object()
 #: What the command gives without a flag.

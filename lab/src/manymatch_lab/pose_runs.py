@@ -13,16 +13,13 @@ import typer
 from manymatch import __version__
 from manymatch.batch.tables import Reason, reasons_sentence
 from manymatch.cli.flags import (
-    SETS_HELP,
     Cache,
     Device,
     Limit,
     Longest0,
     Longest1,
     Offline,
-    Precision,
     RetryErrors,
-    Root,
     Workers,
 )
 from manymatch.io.files import safe_name
@@ -33,7 +30,7 @@ from manymatch_lab.evaluate.inputs import FileGraphs, GraphReader, open_datasets
 from manymatch_lab.evaluate.protocol import PAPER, differences
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, check_runs, run_set
 from manymatch_lab.evaluate.statistics import THRESHOLDS
-from manymatch_lab.flags import SHARED
+from manymatch_lab.flags import SETS_HELP, SHARED, Precision, Root
 
 #: Results of one set by configuration.
 Results: TypeAlias = Mapping[str, RunResult]

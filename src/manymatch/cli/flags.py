@@ -15,7 +15,6 @@ from manymatch._validate import suggest
 from manymatch.associate.candidates import Association
 from manymatch.cli.console import print_plain, print_table
 from manymatch.features.config import FeatureConfig
-from manymatch.features.device import PRECISIONS
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.options import Options
 
@@ -28,39 +27,45 @@ FLAGS = (
     "detector", "descriptor", "max_keypoints", "longest", "k", "method", "threshold_px", "seed",
 )  # fmt: skip
 
+_panel: dict[str, Any] = {"rich_help_panel": COMMON}
 Device = Annotated[
-    str,
+    str, typer.Option(help="Where networks run: auto, cuda, cuda:<n>, mps or cpu.", **_panel)
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Never download weights.", **_panel)]
+_cache = "Folder or address (s3://bucket/features) in which features are kept."
+Cache = Annotated[Path | None, typer.Option(help=_cache, **_panel)]
+_presets = f"{', '.join(PRESETS)}; by default the installed packages decide."
+_Preset = Annotated[str | None, typer.Option(help=_presets, **_panel)]
+_Sources = Annotated[
+    list[str] | None,
     typer.Option(
-        help="Where networks run: auto, cuda, cuda:<n>, mps or cpu.", rich_help_panel=COMMON
+        "--source",
+        help="Instead of --preset: a preset or a matcher of images, whose candidates go into one "
+        "graph. Repeatable.",
+        **_panel,
     ),
 ]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Never download weights.", rich_help_panel=COMMON)
-]
-Cache = Annotated[
-    Path | None,
+_Config = Annotated[Path | None, typer.Option(help="A configuration as a TOML file.", **_panel)]
+_Set = Annotated[
+    list[str] | None,
     typer.Option(
-        help="Folder or address (s3://bucket/features) in which features are kept.",
-        rich_help_panel=COMMON,
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other setting by its name in the configuration file, such as nms_radius=4 or "
+        "keep=none. Repeatable. --set help lists all.",
+        **_panel,
     ),
 ]
-SETS_HELP = (
-    "Data sets by name (see manymatch datasets) or NAME:FOLDER, folders with a list of pairs, "
-    "TOML files of sets, folders of posed graphs, or synthetic:CONFIGURATION."
-)
-Sets = Annotated[list[str], typer.Argument(help=SETS_HELP, show_default=False)]
-Root = Annotated[
-    Path | None, typer.Option(help="Folder of the data sets that are given by name only.")
-]
-Seeds = Annotated[int, typer.Option(help="Repetitions with other seeds.", min=1, metavar="N")]
+_number: dict[str, Any] = {"min": 0, "metavar": "N"}
+Workers = Annotated[int, typer.Option(help="Pairs at the same time; 0: one per core.", **_number)]
 Limit = Annotated[int | None, typer.Option(help="Only the first N pairs.", min=1, metavar="N")]
-Workers = Annotated[
-    int, typer.Option(help="Pairs at the same time; 0: one per core.", min=0, metavar="N")
-]
+MemoryMb = Annotated[int, typer.Option(help="Memory for features, in MB.", **_number)]
 RetryErrors = Annotated[
     bool, typer.Option("--retry-errors", help="Try pairs again that could not be run.")
 ]
-MemoryMb = Annotated[int, typer.Option(help="Memory for features, in MB.", min=0, metavar="N")]
+_longest = "Longer edge of image {} at working size, 0 for its own."
+Longest0 = Annotated[int | None, typer.Option(help=_longest.format(0), **_number)]
+Longest1 = Annotated[int | None, typer.Option(help=_longest.format(1), **_number)]
 Engine = Annotated[
     str,
     typer.Option(
@@ -76,14 +81,6 @@ Address = Annotated[
         "started here and stopped at the end."
     ),
 ]
-Longest0 = Annotated[
-    int | None,
-    typer.Option(help="Longer edge of image 0 at working size, 0 for its own.", min=0, metavar="N"),
-]
-Longest1 = Annotated[
-    int | None,
-    typer.Option(help="Longer edge of image 1 at working size, 0 for its own.", min=0, metavar="N"),
-]
 CameraPerOption = Annotated[
     str,
     typer.Option(
@@ -91,42 +88,6 @@ CameraPerOption = Annotated[
         metavar="pair|image|folder|all",
         help="Which images share an unknown focal length: those of a pair, an image in all of its "
         "pairs, images of one size in a folder, or all images of one size.",
-    ),
-]
-Precision = Annotated[
-    str | None,
-    typer.Option(
-        help=f"{FeatureConfig.__dataclass_fields__['precision'].metadata['help']} One of "
-        f"{', '.join(PRECISIONS)}; by default as in the preset."
-    ),
-]
-_Preset = Annotated[
-    str | None,
-    typer.Option(
-        help=f"{', '.join(PRESETS)}; by default the installed packages decide.",
-        rich_help_panel=COMMON,
-    ),
-]
-_Sources = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--source",
-        help="Instead of --preset: a preset or a matcher of images, whose candidates go into one "
-        "graph. Repeatable.",
-        rich_help_panel=COMMON,
-    ),
-]
-_Config = Annotated[
-    Path | None, typer.Option(help="A configuration as a TOML file.", rich_help_panel=COMMON)
-]
-_Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any other setting by its name in the configuration file, such as nms_radius=4 or "
-        "keep=none. Repeatable. --set help lists all.",
-        rich_help_panel=COMMON,
     ),
 ]
 _RUNTIME = {"device": Device, "offline": Offline, "cache": Cache}

@@ -32,6 +32,7 @@ from manymatch_lab.evaluate.protocol import PAPER, differences, protocol_sentenc
 from manymatch_lab.evaluate.run import RunConfig, RunResult, run_sets
 from manymatch_lab.evaluate.run_tables import run_table
 from manymatch_lab.evaluate.tables import show_table
+from manymatch_lab.flags import Root, Seeds, Sets
 
 if TYPE_CHECKING:
     _Found = dict[tuple[str, str], dict[str, RunResult]]
@@ -42,8 +43,8 @@ EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm 
 # The pair and the repetition decide about the seed.
 @flags.setting_flags(only=set(flags.FLAGS) - {"method", "seed"})
 def run(
-    sets: flags.Sets,
-    root: flags.Root = None,
+    sets: Sets,
+    root: Root = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,7 +65,7 @@ def run(
     ] = False,
     camera_per: flags.CameraPerOption = "pair",
     protocol: protocol_flag.ProtocolName = None,
-    seeds: flags.Seeds = PAPER.seeds,
+    seeds: Seeds = PAPER.seeds,
     limit: flags.Limit = None,
     workers: flags.Workers = 0,
     out_folder: Annotated[

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from manymatch.associate.candidates import Association
-from manymatch.cli.flags import Seeds
 from manymatch.options import AUTO_PARTS, Options, num_threads
 from manymatch_lab.cells import (
     DEGREES,
@@ -22,6 +21,7 @@ from manymatch_lab.evaluate.run_tables import association_text, budget_text, see
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.experiments.q3_rank_one import pipelines
+from manymatch_lab.flags import Seeds
 from manymatch_lab.pose_runs import (
     Entry,
     Gms,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch.associate.candidates import Association
-from manymatch.cli.flags import Seeds
 from manymatch.options import Options
 from manymatch_lab import style
 from manymatch_lab.cells import dim, listed, missing_rows
@@ -18,6 +17,7 @@ from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.evaluate.run_tables import budget_text, seeds_text
 from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.flags import Seeds
 from manymatch_lab.match_runs import SetMatches, run_matches
 from manymatch_lab.measures.reliability import reliability
 from manymatch_lab.pose_runs import PoseSets, TunedOn, left_out, not_run

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch.associate.candidates import Association
-from manymatch.cli.flags import Seeds
 from manymatch.options import Options
 from manymatch_lab import cells, style
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import PoseSets, about_paper
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch.associate.candidates import Association
-from manymatch.cli.flags import Seeds
 from manymatch.estimate.scorer_times import scorer_times
 from manymatch.io.files import read_bytes, write_text
 from manymatch.options import Options, num_threads
@@ -40,6 +39,7 @@ from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper, mean_column
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from manymatch.associate.candidates import Association
-from manymatch.cli.flags import Seeds
 from manymatch.options import Options
 from manymatch_lab.cells import (
     DEGREES,
@@ -27,6 +26,7 @@ from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
 from manymatch_lab.style import gain_panels

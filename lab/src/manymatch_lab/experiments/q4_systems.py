@@ -31,10 +31,7 @@ from manymatch.cli.flags import (
     Longest0,
     Longest1,
     Offline,
-    Precision,
     RetryErrors,
-    Root,
-    Seeds,
     Workers,
 )
 from manymatch.matcher.matcher import Matcher
@@ -49,6 +46,7 @@ from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, run_heade
 from manymatch_lab.evaluate.run_tables import budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.flags import Precision, Root, Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import (
     Presets,

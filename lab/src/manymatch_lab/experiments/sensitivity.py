@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch.associate.candidates import Association
-from manymatch.cli.flags import Seeds
 from manymatch.options import Options
 from manymatch_lab import cells
 from manymatch_lab.checks import FloatArray
@@ -18,6 +17,7 @@ from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
 from manymatch_lab.style import (
