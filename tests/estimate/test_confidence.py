@@ -15,7 +15,7 @@ import manymatch
 from benchmarks.accuracy.fit_probability import fit
 from manymatch import _core, pose_error_deg
 from manymatch.estimate import confidence
-from manymatch.estimate.confidence import Probability, Rival, assess
+from manymatch.estimate.confidence import Rival, assess
 from manymatch.estimate.relative_pose import RELATIVE_POSE
 from manymatch.estimate.uncertainty import Covariance, Planarity, planar_twin
 from manymatch_lab.datasets.synthetic import (
@@ -275,7 +275,7 @@ def test_features_equal_those_counted_one_by_one(config):
         level = 2 * (min(int(rank), 5) - 1) + (0 if passes else 1)
         total[level] += 1
         inliers[level] += bool(inlier)
-    second = confidence.second_search(pair, estimate)
+    second = confidence.second_search(estimate)
     apart = pose_error_deg(estimate.pose, *second.model)
     known = confidence.evidence(estimate).spread
     assert max(known.rotation_sd, known.translation_sd) < math.radians(5)  # nothing is left open
@@ -285,7 +285,7 @@ def test_features_equal_those_counted_one_by_one(config):
         total,
         (estimate._pool_agreement, estimate.support, estimate._second_support),
     )
-    found = confidence.features_of(pair, estimate, 35, second, apart)
+    found = confidence.features_of(estimate, 35, second, apart)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-6)
 
 
@@ -298,16 +298,12 @@ def test_every_feature_speaks_for_the_pose():
 
 @given(arrays(np.float64, 8, elements=st.floats(-4, 4)), st.integers(0, 7), st.floats(0, 3))
 def test_more_evidence_is_a_larger_probability(features, index, more):
-    spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, 1e-3, 1e-3)
-    known = confidence.Evidence(
-        50, Planarity(0, 0, 0), spread, features, Rival(0.1, 20.0, 0.1), 0.9
-    )
     raised = features.copy()
     raised[index] += more
-    more_known = dataclasses.replace(known, features=raised)
-    first, second = (each.probability(RELATIVE_POSE) for each in (known, more_known))
-    assert 0 <= first.right <= second.right <= 0.81
-    assert dataclasses.replace(known, places=5).probability(RELATIVE_POSE).right == 0
+    first, second = (
+        confidence.geometry_probability(RELATIVE_POSE, each) for each in (features, raised)
+    )
+    assert 0 <= first <= second <= 1
 
 
 @given(st.floats(1e-4, 1.5), st.floats(1e-4, 1.5), st.floats(1.0, 3.0))
@@ -381,9 +377,9 @@ def test_the_second_search_costs_at_most_half_of_the_first(monkeypatch):
 def judged(estimate, geometry, rival, accurate, deviations=(0.01, 0.01), share=0.2):
     spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, *deviations)
     shape = Planarity(share, 0.93, 0.93)
-    probability = Probability(geometry, Rival(rival, 31.0, rival), accurate)
-    known = confidence.Evidence(60, shape, spread, np.zeros(8), probability.rival, accurate)
-    return confidence._judge(estimate, RELATIVE_POSE, known, probability)
+    other = Rival(rival, 31.0, rival)
+    known = confidence.Evidence(60, shape, spread, np.zeros(8), geometry, other, accurate)
+    return confidence._judge(estimate, known)
 
 
 def test_every_verdict_has_its_sentence():

@@ -20,7 +20,7 @@ from manymatch import (
 )
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
-from manymatch.estimate.confidence import Probability, Rival, Verdict
+from manymatch.estimate.confidence import Rival, Verdict
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.result import Alternative
 from manymatch.estimate.uncertainty import Covariance, Planarity
@@ -471,11 +471,9 @@ def test_every_reason_reads_well(
     seen = confidence_module.Evidence(
         *(min(places, number), Planarity(*([min(share, 1.0)] * 3))),
         Covariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
-        *(np.zeros(8), other, known(share)),
+        *(np.zeros(8), known(geometry), other, known(share)),
     )
-    probability = Probability(known(geometry), other, known(share))
-    problem = PROBLEMS["relative"]
-    verdict, reason = confidence_module._judge(found, problem, seen, probability)
+    verdict, reason = confidence_module._judge(found, seen)
     assert verdict in ("solved", "likely", "uncertain", "ambiguous", "degenerate")
     assert_sentence(reason)
     assert " unknown" not in reason

@@ -48,27 +48,13 @@ _LINE = 0.01
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class AbsolutePoseEstimate(PoseEstimate):
-    """Estimate of an absolute pose: that of `Estimate`, and the following.
-
-    Attributes
-    ----------
-    pose : AbsolutePose or None
-        Maps world to camera coordinates, ``x_cam = R @ X + t``.
-    camera0 : Camera
-        The camera, with the focal length found if it was unknown; as given without a pose.
-    focal_sd_px : tuple of float
-        Standard deviation in pixels of an unknown focal length. Empty if it is known, or without
-        a pose.
-    focal_determined : bool
-        Whether the matches determine an unknown focal length; if not, it is mostly that of the
-        prior. True if it is known.
-    """
+    """Estimate of an absolute pose: `PoseEstimate` with one camera and the attribute `pose`."""
 
     model: AbsolutePose | None = None
 
     @property
     def pose(self) -> AbsolutePose | None:
-        """The pose, ``x_cam = R @ X + t``, or None."""
+        """Maps world to camera coordinates, ``x_cam = R @ X + t``; or None."""
         return self.model
 
 
@@ -103,14 +89,7 @@ def estimate_absolute_pose(
         matches in front of the camera. ``camera0`` is the camera, with the focal length found if it
         was unknown; then ``focal_sd_px`` has its standard deviation, and ``focal_determined`` says
         whether it follows from the matches: points on a plane parallel to the image do not
-        determine it, nor the distance. The result is a function of the arguments alone: not of
-        `options.threads`, not of earlier calls. A query that cannot be solved, also for points on a
-        line, has ``success=False`` and says why in ``failure``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be.
+        determine it, nor the distance. Points on a line have no pose.
 
     Examples
     --------
@@ -133,11 +112,7 @@ def prepare(
     proposals: object = None,
     where: str = "",
 ) -> PreparedPair:
-    """Check a query and bring it to the coordinates in which the pose is found.
-
-    Keypoints go to the normalised plane, where a pixel is one over the focal length; with an
-    unknown focal length to that of the median of its prior. The world is a `Frame`.
-    """
+    """Check a query and bring it to the normalised plane and `Frame`."""
     checked = checked_graph(graph, options, where, (2, 3))
     seen = as_camera(camera, f"{where}camera")
     frame = Frame(checked)
@@ -152,10 +127,7 @@ def prepare(
 
 
 class Frame:
-    """Coordinates of the world in which a pose is found: about its middle, in a unit of its size.
-
-    Medians, so that a few points far away do not matter.
-    """
+    """Coordinates in which a pose is found: about the median of the world, scaled by its size."""
 
     def __init__(self, graph: AssociationGraph) -> None:
         points = graph.points1[np.unique(graph.edges[:, 1])]
@@ -182,8 +154,7 @@ def _public(pair: PreparedPair, model: CoreModel) -> AbsolutePose:
 def _covariance(pair: PreparedPair, result: _core.AbsolutePoseEstimate, noise: float) -> FloatArray:
     """Covariance (6, 6) of a pose, or (7, 7) with the focal length, given matches with this noise.
 
-    The rotation is turned in the frame of the camera, in radians; the translation is in units of
-    the depth of the points, the focal length by its logarithm.
+    Rotation in the frame of the camera, translation over the depth of the points, logarithm of f.
     """
     x0, x1 = pair.ends(result.matched)
     R, t, f = result.model

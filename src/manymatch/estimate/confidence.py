@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, checked_method, count, read_only, refusal
+from manymatch._validate import FloatArray, count, read_only, refusal
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.relative_pose import RelativePoseEstimate, sampson_distances
 from manymatch.estimate.result import Estimate, plain
@@ -32,45 +32,32 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.options import AUTO, core_options, num_threads
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from manymatch._validate import IndexArray
-    from manymatch.estimate.problem import GeometricProblem, PreparedPair
+    from manymatch.estimate.problem import GeometricProblem
 
 Verdict: TypeAlias = Literal["solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"]
 
 # A pose is right if rotation and direction of translation are off by less than this.
 ERROR_LIMIT_DEG = 5.0
-
 # Least probabilities of the verdicts "likely" and "solved".
 LIKELY, SOLVED = 0.65, 0.9
-
 # Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
 AMBIGUOUS = 1.0 - LIKELY
-
 # A pose whose error is below the limit with a smaller probability than this is not determined.
 DETERMINED = LIKELY
-
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
-
-# The second search has at most this many iterations, and at most half of those of the estimate. A
-# longer one tells less: on the few edges that are searched it ends in the same wrong optimum.
-# Of its seeds, at most this many are refined.
+# Most iterations and most refined seeds of the second search, which also has at most half of the
+# iterations of the estimate. A longer one tells less: it ends in the same wrong optimum.
 SECOND_ITERATIONS, SECOND_POOL = 500, 10
-
 # The claimed standard deviations times this, in the probability that the error is below the limit.
 _DEVIATION_SCALE = 0.5
-
-# The second pose of a plane is as probable as the chosen one if it has this share of its matches;
-# its log-odds rise by one with so much more of it.
+# The second pose of a plane is as probable as the chosen one if it has this share of its matches,
+# and its log-odds rise by one for each further share of the second number.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
 # Nats of support that say nothing.
 _FEW_NATS = 5.0
-
 # Poses that differ by this many degrees count half as one.
 _SAME_DEG = 3.0
-
 _STREAM = 0x6D61746368
 
 
@@ -78,7 +65,7 @@ _STREAM = 0x6D61746368
 class Confidence:
     """How far an estimate can be trusted.
 
-    What is about a relative pose only is NaN for other problems.
+    Fields that only a relative pose has are NaN for other problems.
 
     Attributes
     ----------
@@ -102,24 +89,23 @@ class Confidence:
         Shares, from 0 to 1, of the matches that are explained by the rotation alone, by one plane
         seen with the found pose, and by that plane's second pose; NaN with fewer than 3 matches.
     covariance : (5, 5) float64 ndarray, or (Q, Q) for other problems
-        Covariance of a relative pose in radians². The first three are the vector w of a rotation
-        applied on the right, ``R exp([w]x)``, that is in the frame of camera 0; the last two move t
-        along the rows of `translation_basis`. NaN if the matches do not determine the pose. What
-        it is of for other problems is in docs/confidence.md.
+        Covariance of a relative pose in radians². The first three numbers are the vector w of a
+        rotation applied on the right, ``R exp([w]x)``, that is in the frame of camera 0; the last
+        two move t along the rows of `translation_basis`. NaN if the matches do not determine the
+        pose. docs/confidence.md has the numbers of other problems.
     translation_basis : (2, 3) float64 ndarray
         Orthonormal directions across t, in the frame of camera 1. NaN without a pose.
     rotation_sd_deg, translation_sd_deg : float
         Root mean square error of the rotation angle and of the direction of translation that the
         covariance claims, in degrees; infinite if the matches do not determine them.
     noise_px : float
-        Estimated noise of a keypoint in pixels, at most twice the threshold; NaN if unknown. Of
-        problems in space: of a point, in its unit.
+        Estimated noise of a keypoint in pixels, at most twice the threshold; NaN if unknown. For
+        problems in space, that of a point in its unit.
     problem : str
         As in `Estimate`.
     error_sd : float
-        Of other problems than a relative pose: root mean square error that the covariance claims,
-        over the error up to which a model counts as right; infinite if the matches do not
-        determine it.
+        For other problems than a relative pose: root mean square error that the covariance claims,
+        over the largest error that counts as right; infinite if the matches do not determine it.
     """
 
     verdict: Verdict
@@ -144,15 +130,12 @@ class Confidence:
         return "\n".join([verdict_sentence(self), *rows])
 
     def __repr__(self) -> str:
-        of_pose = (
-            f", parallax {self.parallax_deg:.2f} deg, sd {self.rotation_sd_deg:.2g} / "
-            f"{self.translation_sd_deg:.2g} deg"
-        )
-        return (
-            f"Confidence({self.verdict}: {count(self.num_matches, 'match', 'matches')}, "
-            f"right with probability {self.pose_probability:.2f}"
-            f"{of_pose if self.problem == 'relative' else ''})"
-        )
+        text = f"{self.verdict}: {count(self.num_matches, 'match', 'matches')}, right with "
+        text += f"probability {self.pose_probability:.2f}"
+        if self.problem == "relative":
+            deviations = f"{self.rotation_sd_deg:.2g} / {self.translation_sd_deg:.2g} deg"
+            text += f", parallax {self.parallax_deg:.2f} deg, sd {deviations}"
+        return f"Confidence({text})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values for JSON; what is not finite is None."""
@@ -165,17 +148,12 @@ def assess(estimate: Estimate) -> Confidence:
     Parameters
     ----------
     estimate : Estimate
-        Result of `estimate_relative_pose` or of another problem, which knows what it was made from.
+        Result of `estimate_relative_pose` or of another problem; anything else is a `ValueError`.
 
     Returns
     -------
     Confidence
         A function of the estimate alone; randomness comes from `estimate.options.seed`.
-
-    Raises
-    ------
-    ValueError
-        If the argument is something else.
 
     Examples
     --------
@@ -187,16 +165,14 @@ def assess(estimate: Estimate) -> Confidence:
     """
     if not isinstance(estimate, Estimate):
         raise refusal("estimate", "an Estimate", estimate)
-    problem = PROBLEMS[estimate.problem].of(estimate._pair)  # noqa: SLF001
     known = evidence(estimate)
-    probability = known.probability(problem)
-    verdict, reason = _judge(estimate, problem, known, probability)
+    verdict, reason = _judge(estimate, known)
     shape, spread, noise = known.shape, known.spread, estimate.length("noise")
     return Confidence(
         verdict=verdict,
         reason=reason,
         num_matches=len(estimate.matches),
-        pose_probability=probability.right,
+        pose_probability=known.right,
         parallax_deg=getattr(estimate, "parallax_deg", math.nan),
         low_parallax=getattr(estimate, "low_parallax", False),
         rotation_only=shape.rotation,
@@ -212,9 +188,8 @@ def assess(estimate: Estimate) -> Confidence:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Rival:
-    """Likeliest other pose: its probability beside the chosen one, and how far it is from that.
+class Rival(NamedTuple):
+    """The likeliest other pose: its probability, and its distance from the chosen one.
 
     `any` is the probability that any of the other poses is the right one.
     """
@@ -224,67 +199,55 @@ class Rival:
     any: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Probability:
-    """What the probability of a pose is made of.
-
-    `geometry`: that the search found the right geometry. `rival`: the pose that may be the right
-    one then instead. `accurate`: that the error of a right geometry
-    is below `ERROR_LIMIT_DEG`.
-    """
-
-    geometry: float
-    rival: Rival
-    accurate: float
-
-    @property
-    def right(self) -> float:
-        """Probability that the pose is right."""
-        return self.geometry * (1.0 - self.rival.any) * self.accurate
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evidence:
     """What the verdict on an estimate follows from.
 
-    `places` counts matches at different places; `shape` is known of a relative pose only.
+    `places` counts matches at different places; `shape` is known of a relative pose only;
+    `geometry` is the probability that the search found the right geometry, which follows from the
+    `features`; `accurate` that of an error below the limit if it did.
     """
 
     places: int
     shape: Planarity
     spread: Covariance
     features: FloatArray
+    geometry: float
     rival: Rival
     accurate: float
 
-    def probability(self, problem: GeometricProblem[Any]) -> Probability:
-        """Apply the fitted model."""
-        if self.places <= problem.sample_size:
-            return Probability(0.0, self.rival, self.accurate)
-        constant, *slopes = problem.model_coefficients
-        geometry = logistic(constant + float(self.features @ slopes))
-        return Probability(geometry, self.rival, self.accurate)
+    @property
+    def right(self) -> float:
+        """Probability that the model is right."""
+        return self.geometry * (1.0 - self.rival.any) * self.accurate
 
 
 def evidence(estimate: Estimate) -> Evidence:
     """Collect what the probability of a model follows from."""
-    relative, rival = isinstance(estimate, RelativePoseEstimate), Rival(0.0, 0.0, 0.0)
+    pair, matches = estimate._pair, estimate.matches  # noqa: SLF001
+    relative = isinstance(estimate, RelativePoseEstimate)
     if not estimate.success:
         spread = Covariance(np.full((0, 0), math.nan), error_sd=math.inf)
         if relative:
-            nothing, inf = np.full((5, 5), math.nan), math.inf
-            spread = Covariance(nothing, rotation_sd=inf, translation_sd=inf)
-        return Evidence(0, Planarity(), spread, np.zeros(0), rival, 0.0)
-    pair, matches = estimate._pair, estimate.matches  # noqa: SLF001
+            nothing = np.full((5, 5), math.nan)
+            spread = Covariance(nothing, rotation_sd=math.inf, translation_sd=math.inf)
+        return Evidence(0, Planarity(), spread, np.zeros(0), 0.0, Rival(0.0, 0.0, 0.0), 0.0)
     problem = PROBLEMS[estimate.problem].of(pair)
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
-    second = second_search(pair, estimate)
+    second = second_search(estimate)
     if isinstance(estimate, RelativePoseEstimate):
         shape, spread, rival, accurate, apart = _pose_evidence(estimate, x0, x1, second)
     else:
         shape, spread, rival, accurate, apart = _model_evidence(estimate, problem, second)
-    features = features_of(pair, estimate, len(x0) - problem.sample_size, second, apart)
-    return Evidence(len(x0), shape, spread, features, rival, accurate)
+    features = features_of(estimate, len(x0) - problem.sample_size, second, apart)
+    geometry = 0.0 if len(x0) <= problem.sample_size else geometry_probability(problem, features)
+    return Evidence(len(x0), shape, spread, features, geometry, rival, accurate)
+
+
+def geometry_probability(problem: GeometricProblem[Any], features: FloatArray) -> float:
+    """Probability that the geometry is right, by the model that was fitted for the problem."""
+    constant, *slopes = problem.model_coefficients
+    return logistic(constant + float(features @ slopes))
 
 
 # Shape, covariance, likeliest other model, probability that the error is below the limit, and how
@@ -303,15 +266,14 @@ def _pose_evidence(
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
     apart = 0.0
     if second.success:
+        turned, moved = angles_deg(second.model[0], second.model[1], pose)
+        deviations = (turned, spread.rotation_sd), (moved, spread.translation_sd)
+        # A difference that the covariance leaves open counts less.
         apart = max(
             part * min(1.0, ERROR_LIMIT_DEG / max(math.degrees(deviation), 1e-9))
-            for part, deviation in zip(
-                angles_deg(second.model[0], second.model[1], pose),
-                (spread.rotation_sd, spread.translation_sd),
-                strict=True,
-            )
+            for part, deviation in deviations
         )
-    rival = likeliest_rival(pair, estimate, pose, shape)
+    rival = likeliest_rival(estimate, pose, shape)
     noise = spread.noise * (estimate.threshold_px / pair.eps)
     spread = dataclasses.replace(spread, noise=noise)
     return shape, spread, rival, accuracy(spread), apart
@@ -330,7 +292,11 @@ def _focal_steps(estimate: RelativePoseEstimate) -> FloatArray | None:
 def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: Any) -> _Parts:
     """Collect the same for a problem with a chart."""
     pair, model = estimate._pair, estimate._model  # noqa: SLF001
-    edges = _numbers_of(pair.edges, estimate.matches)
+    width = len(pair.x1)
+    keys, chosen = (
+        ends[:, 0].astype(np.int64) * width + ends[:, 1] for ends in (pair.edges, estimate.matches)
+    )
+    edges = np.flatnonzero(np.isin(keys, chosen))
     noise = estimate.length("noise") * pair.eps / estimate.length("threshold")
     spread = model_covariance(problem, pair, model, edges, noise)
     apart = 0.0
@@ -339,19 +305,12 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
         apart = ERROR_LIMIT_DEG * error * min(1.0, 1.0 / max(spread.error_sd, 1e-9))
     rivals = [other.probability for other in estimate.alternatives]
     rival = Rival(max(rivals, default=0.0), 0.0, min(sum(rivals), 1.0))
-    accurate = -math.expm1(-1.0 / max(_DEVIATION_SCALE * spread.error_sd, 1e-6) ** 2)
-    return Planarity(), spread, rival, accurate, apart
+    return Planarity(), spread, rival, _below_limit(spread.error_sd), apart
 
 
-def _numbers_of(edges: NDArray[np.int32], matches: IndexArray) -> IndexArray:
-    """Find the candidates (M,) that the matches are; both are in the same order."""
-    width = int(edges[:, 1].max(initial=0)) + 1
-    keys = edges[:, 0].astype(np.int64) * width + edges[:, 1]
-    return np.flatnonzero(np.isin(keys, matches[:, 0] * width + matches[:, 1]))
-
-
-def second_search(pair: PreparedPair, estimate: Estimate) -> Any:
+def second_search(estimate: Estimate) -> Any:
     """Search once more with other samples, for a part of the iterations and without the polish."""
+    pair, kept = estimate._pair, estimate._kept  # noqa: SLF001
     options = pair.options
     iterations = max(1, min(SECOND_ITERATIONS, estimate.iterations // 2))
     state = np.random.SeedSequence([options.seed, _STREAM]).generate_state(1, np.uint64)
@@ -365,34 +324,39 @@ def second_search(pair: PreparedPair, estimate: Estimate) -> Any:
         disable=(*options.disable, "polish", "residuals"),
     )
     # The motion filter need not run again.
-    kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
-    problem, threads = pair.for_core(kept=kept), num_threads(options.threads)
-    method = checked_method(estimate.method)
+    given = [pair.for_core(kept=kept if len(kept) else None)]
     solver = getattr(_core, PROBLEMS[estimate.problem].of(pair).core)
-    return solver([problem], method, [core_options(settings)], threads)[0]
+    threads = num_threads(options.threads)
+    return solver(given, estimate.method, [core_options(settings)], threads)[0]
 
 
-def features_of(
-    pair: PreparedPair, estimate: Estimate, spare: int, second: Any, apart: float
-) -> FloatArray:
+def features_of(estimate: Estimate, spare: int, second: Any, apart: float) -> FloatArray:
     """Numbers (8,) that tell right from wrong geometry; a larger one always speaks for it.
 
     How many matches there are, and how many for the size of the graph (`spare` counts those at
-    places of their own, since coincident keypoints agree with each other anyway, less those of a
+    different places, since coincident keypoints agree with each other anyway, less those of a
     sample); which share of the rank-one edges agrees with the model; how many of the inliers are
-    rank-one edges that the motion filter keeps; how near the model of the second search is (`apart`
-    in degrees, or what compares to them, less where the covariance leaves it open), which counts
-    the more the more matches that has; how few it has; which share of the inliers of all seeds the
-    model has too; and how far its support exceeds that of the best other one. The last two are
+    rank-one edges that the motion filter keeps; how near the model of the second search is, which
+    counts the more the more matches it has; how few it has; which share of the inliers of all seeds
+    the model has too; and how far its support exceeds that of the best other one. The last two are
     known of "auto" only, and 0 for other methods.
     """
-    kept = estimate._kept if len(estimate._kept) else None  # noqa: SLF001
-    level, _ = _core.levels(len(pair.edges), pair.graph.rank, kept, estimate.options.q)
+    pair, kept = estimate._pair, estimate._kept  # noqa: SLF001
+    filtered = kept if len(kept) else None
+    level, _ = _core.levels(len(pair.edges), pair.graph.rank, filtered, estimate.options.q)
     total = np.bincount(level, minlength=_core.NUM_LEVELS)
     found = np.bincount(level[estimate.inliers], minlength=_core.NUM_LEVELS)
     # Levels 0 and 1 are of rank one, level 0 is kept.
     agree = float(found[:2].sum())
     share = second.cardinality / max(estimate.cardinality, 1) if second.success else 0.0
+    pool = [0.0, 0.0]
+    if math.isfinite(estimate.support):
+        agreement, other = estimate._pool_agreement, max(estimate._second_support, 0.0)  # noqa: SLF001
+        excess = max(estimate.support - other, 0.0)
+        pool = [
+            math.log((agreement + 0.02) / (1.02 - agreement)),
+            math.log((excess + _FEW_NATS) / (other + _FEW_NATS)),
+        ]
     return np.array(
         [
             math.log(max(spare, 1)),
@@ -401,30 +365,16 @@ def features_of(
             math.log((float(found[0]) + 0.5) / (float(found[1:].sum()) + 0.5)),
             -share * math.log1p(apart / _SAME_DEG),
             -share,
-            *_of_the_pool(estimate),
+            *pool,
         ]
     )
 
 
-def _of_the_pool(estimate: Estimate) -> tuple[float, float]:
-    """Log-odds that an inlier of a seed is one of the pose, and log-ratio of supports."""
-    if not math.isfinite(estimate.support):
-        return 0.0, 0.0
-    agreement, second = estimate._pool_agreement, max(estimate._second_support, 0.0)  # noqa: SLF001
-    excess = max(estimate.support - second, 0.0)
-    return (
-        math.log((agreement + 0.02) / (1.02 - agreement)),
-        math.log((excess + _FEW_NATS) / (second + _FEW_NATS)),
-    )
-
-
-def likeliest_rival(
-    pair: PreparedPair, estimate: Estimate, pose: RelativePose, shape: Planarity
-) -> Rival:
+def likeliest_rival(estimate: Estimate, pose: RelativePose, shape: Planarity) -> Rival:
     """Find the likeliest of the other poses: the alternatives, or the second pose of a plane.
 
     Only "auto" has alternatives, which include that pose. For other methods its probability follows
-    from the matches that it has by itself in the whole graph.
+    from the number of its matches in the whole graph.
     """
     found = [
         (other.probability, max(angles_deg(other.model.R, other.model.t, pose)))
@@ -435,9 +385,10 @@ def likeliest_rival(
     left = 1.0 - min(sum(p for p, _ in rivals), 1.0)
     second = None if estimate.method == "auto" else shape.second
     if second is not None and max(angles_deg(*second, pose)) >= ERROR_LIMIT_DEG:
-        q, delta = estimate.options.q, estimate.options.delta
+        pair, options = estimate._pair, estimate.options  # noqa: SLF001
         points = pair.x0, pair.x1, pair.edges, pair.eps
-        share = _core.score(*points, q, delta, *second)[1] / max(estimate.cardinality, 1)
+        cardinality = _core.score(*points, options.q, options.delta, *second)[1]
+        share = cardinality / max(estimate.cardinality, 1)
         probability = logistic((share - _EVEN_SHARE) / _SHARE_SCALE)
         rivals.append((probability, max(angles_deg(*second, pose))))
         left *= 1.0 - probability
@@ -445,12 +396,13 @@ def likeliest_rival(
 
 
 def accuracy(spread: Covariance) -> float:
-    """Probability that the error of a right geometry is below the limit, as the covariance says."""
-    product = 1.0
-    for deviation in (spread.rotation_sd, spread.translation_sd):
-        scaled = _DEVIATION_SCALE * math.degrees(deviation) / ERROR_LIMIT_DEG
-        product *= -math.expm1(-1.0 / max(scaled, 1e-6) ** 2)
-    return product
+    """Probability that the error of a right pose is below the limit, as the covariance says."""
+    deviations = (spread.rotation_sd, spread.translation_sd)
+    return math.prod(_below_limit(math.degrees(sd), ERROR_LIMIT_DEG) for sd in deviations)
+
+
+def _below_limit(deviation: float, limit: float = 1.0) -> float:
+    return -math.expm1(-1.0 / max(_DEVIATION_SCALE * deviation / limit, 1e-6) ** 2)
 
 
 def angles_deg(R: FloatArray, t: FloatArray, pose: RelativePose) -> tuple[float, float]:
@@ -471,49 +423,45 @@ def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.ascontiguousarray(x0[first]), np.ascontiguousarray(x1[first])
 
 
-def _judge(
-    estimate: Estimate, problem: GeometricProblem[Any], known: Evidence, probability: Probability
-) -> tuple[Verdict, str]:
+def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
     """Return the verdict and its reason, which names the number that decided."""
-    noun, size, other = problem.noun, problem.sample_size, probability.rival
+    problem = PROBLEMS[estimate.problem].of(estimate._pair)  # noqa: SLF001
+    noun, size, other = problem.noun, problem.sample_size, known.rival
     pose = estimate if isinstance(estimate, RelativePoseEstimate) else None
     if not estimate.success:
         return "failed", f"No {noun} was found: {estimate.failure.rstrip('.')}."
     if known.places <= size:
-        return "uncertain", (
-            f"The number of distinct matches is {known.places}, and a {noun} can be fitted to any "
-            f"{size}."
-        )
-    if probability.geometry >= LIKELY:
+        few = f"The number of distinct matches is {known.places}"
+        return "uncertain", f"{few}, and a {noun} can be fitted to any {size}."
+    if known.geometry >= LIKELY:
         if pose and (pose.low_parallax or known.shape.rotation >= DEGENERATE_SHARE):
             return "degenerate", (
-                f"The camera hardly moved, the rays of the matches meet at only "
-                f"{angle(pose.parallax_deg)}: trust the rotation, not the direction of "
-                f"translation."
+                "The camera hardly moved, the rays of the matches meet at only "
+                f"{angle(pose.parallax_deg)}: trust the rotation, not the direction of translation."
             )
-        if probability.accurate < DETERMINED:
+        if known.accurate < DETERMINED:
             hardly = f"The matches hardly determine the {noun}."
             return "degenerate", _determined(known.spread) if pose else hardly
         if other.any >= AMBIGUOUS:
             such = f", such as one {angle(other.apart_deg)} from this one," if pose else ""
             sure = probability_text(other.any)
             return "ambiguous", f"Another {noun}{such} is right instead with probability {sure}."
-    matches = count(len(estimate.matches), "match", "matches")
-    sure = f"right with probability {probability_text(probability.right)}"
-    agree = f"{matches} agree on one {noun}, which is"
-    if probability.right >= LIKELY:
-        return ("solved" if probability.right >= SOLVED else "likely"), f"{agree} {sure}."
+    agree = f"{count(len(estimate.matches), 'match', 'matches')} agree on one {noun}, which is"
+    sure = f"right with probability {probability_text(known.right)}"
+    if known.right >= LIKELY:
+        return ("solved" if known.right >= SOLVED else "likely"), f"{agree} {sure}."
     return "uncertain", f"{agree} only {sure}."
 
 
 def _determined(spread: Covariance) -> str:
     """Say what the matches determine, and how well."""
+    parts = {
+        "the rotation": spread.rotation_sd,
+        "the direction of translation": spread.translation_sd,
+    }
     known: list[str] = []
     open_: list[str] = []
-    for name, deviation in (
-        ("the rotation", spread.rotation_sd),
-        ("the direction of translation", spread.translation_sd),
-    ):
+    for name, deviation in parts.items():
         degrees = math.degrees(deviation)
         text = f"{name} (±{angle(degrees)})" if math.isfinite(degrees) else name
         (known if degrees <= ERROR_LIMIT_DEG else open_).append(text)

@@ -43,20 +43,14 @@ _PLANE_REACH, _FREE_OFF_PLANE, _RING = 3.0, 3, (6.0, 16.0)
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FundamentalEstimate(PixelEstimate):
-    """Estimate of a fundamental matrix: that of `Estimate`, and the following.
-
-    Attributes
-    ----------
-    fundamental : (3, 3) float64 ndarray or None
-        ``x1^T F x0 = 0`` in pixels, with Frobenius norm one.
-    """
+    """Estimate of a fundamental matrix: `Estimate` with the attribute `fundamental`."""
 
     model: FloatArray | None = None
     model_name: ClassVar[str] = "fundamental"
 
     @property
     def fundamental(self) -> FloatArray | None:
-        """The matrix (3, 3), ``x1^T F x0 = 0``, or None."""
+        """The matrix (3, 3), ``x1^T F x0 = 0`` in pixels, of Frobenius norm one; or None."""
         return self.model
 
 
@@ -84,16 +78,8 @@ def estimate_fundamental(
     FundamentalEstimate
         ``fundamental`` (3, 3) has ``x1^T F x0 = 0`` for pixels x0 of image 0 and x1 of image 1,
         rank two, Frobenius norm one, and a positive entry of largest magnitude. All its matches
-        are on one side of their epipoles, as points that both cameras see are. The result is a
-        function of the arguments alone: not of `options.threads`, not of earlier calls. A pair that
-        cannot be solved has ``success=False`` and says why in ``failure``; so has a pair whose
-        matches all lie on one plane, or were seen from one place, which leaves the matrix
-        undetermined.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be.
+        are on one side of their epipoles, as points that both cameras see are. Matches that all
+        lie on one plane, or were seen from one place, leave the matrix undetermined: no success.
 
     Examples
     --------
@@ -128,11 +114,7 @@ def _public(pair: PreparedPair, model: CoreModel) -> FloatArray:
 
 
 def _open(pair: PreparedPair, result: _core.FundamentalEstimate) -> str:
-    """Say why the matches do not determine the matrix; empty if they do.
-
-    They do not if those of an image are on a line, or if most are on a plane and the others are no
-    more than chance would give.
-    """
+    """Say that the matches are on a line, or on a plane but for some by chance, if they are."""
     undetermined = "which leaves the fundamental matrix undetermined"
     x0, x1 = pair.ends(result.matched)
     reach = _PLANE_REACH * pair.eps
@@ -204,6 +186,7 @@ def _error(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
 FUNDAMENTAL = GeometricProblem(
     name="fundamental",
     noun="fundamental matrix",
+    clause="a fundamental matrix relates image 0 and image 1",
     estimate=estimate_fundamental,
     result=FundamentalEstimate,
     core="estimate_fundamental",

@@ -42,20 +42,14 @@ RIGHT_THRESHOLDS = 3.0
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class HomographyEstimate(PixelEstimate):
-    """Estimate of a homography: that of `Estimate`, and the following.
-
-    Attributes
-    ----------
-    homography : (3, 3) float64 ndarray or None
-        Maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0`` with ``H[2, 2] = 1``.
-    """
+    """Estimate of a homography: `Estimate` with the attribute `homography`."""
 
     model: FloatArray | None = None
     model_name: ClassVar[str] = "homography"
 
     @property
     def homography(self) -> FloatArray | None:
-        """The homography (3, 3), ``x1 ~ H x0``, or None."""
+        """Maps pixels of image 0 to image 1, (3, 3): ``x1 ~ H x0``, ``H[2, 2] = 1``; or None."""
         return self.model
 
 
@@ -88,15 +82,8 @@ def estimate_homography(
     HomographyEstimate
         ``homography`` (3, 3) maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0``, with
         ``H[2, 2] = 1`` (or norm one where pixel (0, 0) is mapped to infinity). It never mirrors,
-        and all its matches lie on one side of the line that it maps to infinity. The result is a
-        function of the arguments alone: not of `options.threads`, not of earlier calls. A pair that
-        cannot be solved, also for matches on a line, has ``success=False`` and says why in
-        ``failure``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be.
+        and all its matches lie on one side of the line that it maps to infinity. Matches on a line
+        have no homography.
 
     Examples
     --------
@@ -121,24 +108,19 @@ def prepare(
     affine = choice(model, f"{where}model", PLANAR_MODELS) == "affine"
     checked = checked_graph(graph, options, where)
     frame = Frame(checked)
+    x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
     return PreparedPair(
-        checked,
-        frame.into(checked.points0, 0),
-        frame.into(checked.points1, 1),
-        1.0 / frame.unit,
-        options,
-        proposals,
-        where,
+        *(checked, x0, x1, 1.0 / frame.unit, options, proposals, where),
         frame=frame,
-        parameters=np.ones(1) if affine else None,  # whose presence the core asks for
+        parameters=np.ones(1) if affine else None,  # the core asks whether there are any
     )
 
 
 class Frame:
     """Coordinates in which a homography or a fundamental matrix is found.
 
-    Each image about the centre of its keypoints, and both in one unit, since errors of both images
-    are added: that in which all keypoints with an edge lie within [-1, 1].
+    Each image about the centre of its keypoints, and both in the unit in which all keypoints with
+    an edge lie within [-1, 1]: errors of both images are added.
     """
 
     def __init__(self, graph: AssociationGraph) -> None:
@@ -230,6 +212,7 @@ def _error(pair: PreparedPair, H: FloatArray, base: FloatArray) -> FloatArray:
 HOMOGRAPHY = GeometricProblem(
     name="homography",
     noun="homography",
+    clause="a homography maps image 0 to image 1",
     estimate=estimate_homography,
     result=HomographyEstimate,
     core="estimate_homography",

@@ -53,22 +53,15 @@ def estimate_many(
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         As in `estimate_relative_pose`.
     options : Options or sequence of Options, optional
-        One for all pairs, or one for each.
+        One for all pairs, or one for each; `**settings` changes fields of all of them.
     threads : int
         Pairs worked on at the same time, 0 for all cores (`options.threads` is not used).
-    **settings
-        Other fields of `Options` by keyword, for all pairs.
 
     Returns
     -------
     list of Estimate
-        In the order of the problems; each is what its function returns for that pair alone.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be; the sentence begins with the number of the
-        problem where it is about one.
+        In the order of the problems; each is what its function returns for that pair alone. The
+        `ValueError` of a bad problem begins with its number.
 
     Examples
     --------

@@ -62,10 +62,7 @@ _FIELDS_OF_CORE = (
 def checked_graph(
     graph: object, options: Options, where: str = "", dimensions: tuple[int, int] = (2, 2)
 ) -> AssociationGraph:
-    """Check that a graph has what the options and the problem need.
-
-    `where` begins the error sentence, `dimensions` are those of the points of either side.
-    """
+    """Check that a graph has what the options need, and points of these dimensions."""
     checked = as_graph(graph, f"{where}graph", dimensions)
     if options.guidance > 0 and checked.rank is None:
         raise ValueError(
@@ -94,11 +91,11 @@ class PreparedPair:
 
     `x0` (N0, 2 or 3) and `x1` (N1, 2 or 3) are the points of a checked graph in the coordinates in
     which the problem is solved, and `unit` is a pixel (or the unit of points in space) in them.
-    `eps` is the inlier threshold in these coordinates, `threshold_px` the same in pixels (or in the
-    unit of the points: `threshold`, which replaces that of the options). An automatic threshold is
-    one pixel of the working size until `take_threshold`. `proposals` are the edges (E,) from which
-    minimal samples are drawn, None for all. `working_scale` is that of `estimate_relative_pose`;
-    `frame` brings models back; `parameters` are passed to the core. An error begins with `where`.
+    `eps` is the inlier threshold in these coordinates, `threshold_px` the same in pixels, or in the
+    unit of the points if `threshold` is given. An automatic threshold is one pixel of the working
+    size until the core has chosen. Minimal samples are drawn from the edges `proposals` (E,), if
+    given. `working_scale` is that of `estimate_relative_pose`; `frame` brings models back;
+    `parameters` are passed to the core. An error begins with `where`.
     """
 
     def __init__(
@@ -122,8 +119,11 @@ class PreparedPair:
         self.x0, self.x1 = x0, x1
         self.frame, self.parameters = frame, parameters
         chosen = options.threshold_px if threshold is None else threshold
-        automatic = isinstance(chosen, str)
-        self.threshold_px = _working_pixel(graph, working_scale) if automatic else float(chosen)
+        if isinstance(chosen, str):  # a pixel of the images in which the keypoints were found
+            chosen = max(_span(graph.points0, graph.points1) / _WORKING_EDGE, 1.0)
+            if working_scale is not None:
+                chosen = float(1.0 / np.mean(np.asarray(working_scale, dtype=np.float64)))
+        self.threshold_px = float(chosen)
         self.eps = unit * self.threshold_px
         self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
         self.proposals: BoolArray | None = None
@@ -137,11 +137,6 @@ class PreparedPair:
         vars(other).update(values)
         return other
 
-    def take_threshold(self, factor: float) -> None:
-        """Take the threshold that the core used, as a factor on the one it was given."""
-        self.threshold_px *= factor
-        self.eps *= factor
-
     def ends(self, edges: IndexArray | slice = slice(None)) -> tuple[FloatArray, FloatArray]:
         """Return the points of either side of some candidates, all by default."""
         i, j = self.edges[edges].T
@@ -150,8 +145,7 @@ class PreparedPair:
     def for_core(self, x1: FloatArray | None = None, kept: BoolArray | None = None) -> _core.Pair:
         """Return the pair for the core, with other points of side 1 if they are given.
 
-        `kept` (E,) are the edges that the motion filter keeps, if it ran before; otherwise it runs
-        if the method needs it, in pixels at working size.
+        `kept` (E,) are the edges that the motion filter keeps, if it ran before.
         """
         seen = self.graph
         filtered: tuple[FloatArray | None, FloatArray | None] = None, None
@@ -167,37 +161,27 @@ class PreparedPair:
         )
 
 
-def _span(graph: tuple[FloatArray, FloatArray]) -> float:
+def _span(*both: FloatArray) -> float:
     """Largest extent of the points of either side along an axis."""
-    return max((float(np.ptp(points, axis=0).max()) for points in graph if len(points)), default=0)
-
-
-def _working_pixel(graph: AssociationGraph, working_scale: WorkingScale | None) -> float:
-    """Size of a pixel of the images in which the keypoints were found, in pixels of the graph."""
-    if working_scale is not None:
-        return float(1.0 / np.mean(np.asarray(working_scale, dtype=np.float64)))
-    return max(_span((graph.points0, graph.points1)) / _WORKING_EDGE, 1.0)
+    return max((float(np.ptp(points, axis=0).max()) for points in both if len(points)), default=0.0)
 
 
 def _filter_points(
     points0: FloatArray, points1: FloatArray
 ) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
     """Points as the motion filter can take them, or None twice if it cannot."""
-    both = (points0, points1)
-    if any(np.abs(points).max(initial=0.0) > LARGEST_COORDINATE for points in both):
+    if any(np.abs(points).max(initial=0.0) > LARGEST_COORDINATE for points in (points0, points1)):
         return None, None  # no image has such a point, and cells could not be told apart
-    span = _span(both)
-    if not 0.0 < span < _SMALLEST_IMAGE:
-        return both
-    return points0 * (_ENLARGED_SPAN / span), points1 * (_ENLARGED_SPAN / span)
+    span = _span(points0, points1)
+    scale = _ENLARGED_SPAN / span if 0.0 < span < _SMALLEST_IMAGE else None
+    return (points0, points1) if scale is None else (points0 * scale, points1 * scale)
 
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """How the models of a problem move, for their covariance.
+    """How the models of a problem move, for their covariance by central differences.
 
-    Models, points and residuals are those of the core. Derivatives are central differences: they
-    are taken once per estimate, and need no formulas besides those of the residuals.
+    Models, points and residuals are those of the core.
 
     Attributes
     ----------
@@ -209,8 +193,8 @@ class Chart:
         (pair, model, base) to the numbers (Q,) whose covariance `Confidence` has: entries of the
         public model, or how it is moved from the base.
     error : callable
-        (pair, model, base) to numbers whose root sum of squares is how far a model is from the
-        base, in units of the largest error that counts as right.
+        (pair, model, base) to numbers whose root sum of squares is the distance of a model from
+        the base, in units of the largest error that counts as right.
     """
 
     move: Callable[[Any, FloatArray], Any]
@@ -225,14 +209,11 @@ class GeometricProblem(Generic[E_co]):
 
     Attributes
     ----------
-    name : str
-        As in `Estimate.problem`.
-    noun : str
-        What a model is called in sentences, such as "homography".
-    estimate : callable
-        The public function.
-    result : type
-        The subclass of `Estimate` that it returns.
+    name, noun, clause : str
+        As in `Estimate.problem`, what a model is called in sentences, and what one says of any
+        model if its numbers mean nothing to people.
+    estimate, result : callable and type
+        The public function, and the subclass of `Estimate` that it returns.
     core : str
         Name of the core's function: (pairs, method, options, threads) to results.
     prepare : callable
@@ -245,11 +226,9 @@ class GeometricProblem(Generic[E_co]):
     sample_size, parameters, dimensions : int
         Candidates that any model fits, degrees of freedom of a model, and dimensions of the error
         of a candidate: chance agreements within a distance grow with this power of it.
-    match_coefficients : tuple of float
-        Log-odds of a match: a constant, and one slope a column of `match_features`.
-    model_coefficients : tuple of float
-        Log-odds that a model is the right one: a constant, and one slope an entry of
-        `confidence.features_of`.
+    match_coefficients, model_coefficients : tuple of float
+        Log-odds that a match, or a model, is right: a constant, and a slope for every feature of
+        `match_features`, or of `confidence.features_of`.
     chart : Chart, optional
         How models move. A relative pose has functions of its own, in `uncertainty`.
     open : callable
@@ -275,6 +254,7 @@ class GeometricProblem(Generic[E_co]):
     dimensions: int
     match_coefficients: tuple[float, ...]
     model_coefficients: tuple[float, ...]
+    clause: str = ""
     chart: Chart | None = None
     open: Callable[[PreparedPair, Any], str] = lambda _pair, _result: ""
     own: Callable[[PreparedPair, Any, dict[str, Any]], dict[str, Any]] = lambda *_: {}
@@ -320,23 +300,21 @@ class GeometricProblem(Generic[E_co]):
 
     def run(self, pairs: Sequence[PreparedPair], method: Method, threads: int) -> list[E_co]:
         """Estimate all pairs; one pair uses the threads within, several use one each."""
-        names = [self.of(pair).core for pair in pairs]
-        results: list[Any] = [None] * len(pairs)
-        for name in dict.fromkeys(names):
-            chosen = [i for i, other in enumerate(names) if other == name]
-            found = getattr(_core, name)(
-                [pairs[i].for_core() for i in chosen],
-                method,
-                [core_options(pairs[i].options) for i in chosen],
-                num_threads(threads),
-            )
-            for i, result in zip(chosen, found, strict=True):
-                results[i] = result
-        return [self._finish(p, result, method) for p, result in zip(pairs, results, strict=True)]
+        by_core: dict[str, list[int]] = {}
+        for i, pair in enumerate(pairs):
+            by_core.setdefault(self.of(pair).core, []).append(i)
+        found: dict[int, Any] = {}
+        for name, chosen in by_core.items():
+            given = [pairs[i].for_core() for i in chosen]
+            options = [core_options(pairs[i].options) for i in chosen]
+            results = getattr(_core, name)(given, method, options, num_threads(threads))
+            found |= zip(chosen, results, strict=True)
+        return [self._finish(pair, found[i], method) for i, pair in enumerate(pairs)]
 
     def _finish(self, pair: PreparedPair, result: Any, method: str) -> E_co:
         """Turn the core's result into the public one."""
-        pair.take_threshold(result.threshold)
+        pair.threshold_px *= result.threshold  # the threshold used over the one given
+        pair.eps *= result.threshold
         edges = pair.graph.edges
         known = method == "auto" and result.success and result.noise > 0.0
         unit = pair.threshold_px / pair.eps if known else math.nan
@@ -445,26 +423,9 @@ def match_features(
     and how many rank-one candidates are inliers for each that is not. All but the first and the
     fourth are those of the pair: they tell how likely the geometry is right.
 
-    Parameters
-    ----------
-    edges : (E, 2) int32
-        All candidates.
-    rank : (E,) int32, optional
-        Their ranks; None if unknown.
-    kept : (E,) bool, or empty
-        Candidates that the motion filter keeps; empty if it did not run.
-    distance : (E,) float64
-        Errors of the candidates in units of the threshold, infinite where there is none.
-    inliers : (E,) bool
-        Candidates consistent with the geometry.
-    matched : (M,) int64
-        Candidates that are the matches.
-    q : float
-        `Options.q` of the run; the prior of a candidate is that of the estimator.
-    sample_size, dimensions : int
-        Of the geometric problem; those of a relative pose by default.
-    weight : (E,) float64, optional
-        Weight of each candidate; one by default.
+    `edges`, `rank`, `kept` (by the motion filter, empty if it did not run), `distance` (in
+    thresholds), `inliers` and `weight` are those of all candidates, (E,); `matched` (M,) are the
+    numbers of the matches, and `q` is that of the options.
     """
     level, prior = _core.levels(len(edges), rank, kept if len(kept) else None, q)
     weight = np.ones(len(edges)) if weight is None else weight

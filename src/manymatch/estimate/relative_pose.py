@@ -41,20 +41,10 @@ _NATS_PER_ODDS = 16.0
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RelativePoseEstimate(PoseEstimate):
-    """Estimate of a relative pose: that of `Estimate`, and the following.
+    """Estimate of a relative pose: `PoseEstimate` with two cameras, `pose` and the following.
 
     Attributes
     ----------
-    pose : RelativePose or None
-        Maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with ``|t| = 1``.
-    camera0, camera1 : Camera
-        The cameras, with the focal lengths found where they were unknown; as given without a pose.
-    focal_sd_px : tuple of float
-        With an unknown focal length: standard deviation in pixels of the focal length of each
-        camera, 0 for a known one. Empty if both are known, or without a pose.
-    focal_determined : bool
-        Whether the images determine all unknown focal lengths; if not, those found are mostly
-        those of the priors. True if both are known.
     parallax_deg : float
         Median angle between the two rays of a resolved match, in degrees; NaN without a pose.
     low_parallax : bool
@@ -69,7 +59,7 @@ class RelativePoseEstimate(PoseEstimate):
 
     @property
     def pose(self) -> RelativePose | None:
-        """The pose, ``x1 = R @ x0 + t``, or None."""
+        """Maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t`` with ``|t| = 1``; or None."""
         return self.model
 
     @property
@@ -109,9 +99,8 @@ def estimate_relative_pose(
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         "auto": the two stages with evidence for every edge, its rank and whether it passes the
         filter by grid-based motion statistics (GMS); see docs/auto.md. It takes the unfiltered
-        graph, as `candidates` makes it by default, finds the pose with its first 2048 edges (so
-        many for each source of a merged graph, docs/fusion.md), and does not use
-        `options.guidance`.
+        graph, as `candidates` makes it by default, finds the pose with its first 2048 edges (of
+        each source of a merged graph, docs/fusion.md), and does not use `options.guidance`.
         "hcm-mcm": two stages, explore with harmonic consensus maximization (HCM) and select with
         matching cardinality maximization (MCM; Algorithm 1 of the paper), for filtered graphs, as
         ``candidates(..., method="hcm-mcm")`` makes them.
@@ -126,8 +115,8 @@ def estimate_relative_pose(
         over those in pixels of the graph. The motion filter of "auto" counts in pixels at working
         size; by default the graph's are taken to be those. Nothing else depends on it.
     shared_focal : bool, optional
-        Whether two unknown focal lengths are one; by default if the images have the same size, be
-        one of them upright, and the same prior.
+        Whether two unknown focal lengths are one; by default if the images have the same prior and
+        the same size, also if one of them is upright.
     **settings
         Fields of `Options` by keyword, such as ``seed=3`` or ``max_iterations=5000``, in place of
         those of `options`.
@@ -215,8 +204,7 @@ def prepare(
 ) -> PreparedPair:
     """Check a pair and bring its points to the normalised planes of the cameras.
 
-    If a focal length is unknown, to planes at the distance of the focal length instead, in one unit
-    for both images, which is the `frame` of the pair.
+    With an unknown focal length: to the planes of the images, in one unit, the pair's `frame`.
     """
     checked = checked_graph(graph, options, where)
     first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")

@@ -24,27 +24,25 @@ FOCAL_DETERMINED = 0.5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Alternative:
-    """Another model that may be the right one.
-
-    Two poses show a plane alike, and a repeated facade fits to itself shifted by a period.
+    """Another model that may be the right one, such as the second pose of a plane.
 
     Attributes
     ----------
     model : RelativePose, AbsolutePose or float64 ndarray
         A pose, homography, fundamental matrix or transform, as in `Estimate`.
     probability : float
-        Probability that this is the right model, if one of those found is; the chosen model has
-        what those of all alternatives leave of 1.
+        Probability that this is the right model, if one of those found is. The probabilities of
+        all alternatives and of the chosen model add up to 1.
     cardinality : int
         Number of its matches.
     matches : (M, 2) int64 ndarray
         Its 1-to-1 correspondences, as in `Estimate`.
     support : float
-        How much speaks for it, as in `Estimate`. The probability leaves out what the motion
-        filter says: of two motions that each agree in themselves it keeps one.
+        As in `Estimate`. The probability does not use the motion filter, which keeps only one of
+        two consistent motions.
     focals_px : tuple of float
-        Of a relative pose with an unknown focal length: focal lengths of the two cameras in pixels
-        that go with it. Empty otherwise.
+        For a relative pose with an unknown focal length, the focal lengths of both cameras in
+        pixels. Empty otherwise.
     """
 
     model: Model
@@ -150,13 +148,12 @@ class Estimate:
     method: str
     options: Options
     timing: dict[str, float]
-    # The prepared pair and the model in coordinates of the core, for `assess`.
+    # For `assess`: the prepared pair, the model in coordinates of the core, the edges (E,) that the
+    # motion filter keeps (empty if it did not run), the support of the best other model (0 without
+    # one), and the mean share of the inliers of the pooled seeds that the model has too.
     _pair: PreparedPair
     _model: Any
-    # Edges (E,) that the motion filter keeps; empty if it did not run.
     _kept: BoolArray
-    # The support of the best other model, 0 if there is none; mean share of the inliers of the
-    # pooled seeds that the model has too.
     _second_support: float = 0.0
     _pool_agreement: float = 0.0
 
@@ -192,19 +189,14 @@ class Estimate:
 
     def by_source(self) -> dict[str, dict[str, Any]]:
         """Return candidates, inliers, matches and trust of every source; empty without sources."""
-        graph = self._pair.graph
-        edges = {
-            "candidates": graph.edges,
-            "inliers": graph.edges[self.inliers],
-            "matches": self.matches,
-        }
-        counts = {kind: graph.count_by_source(pairs) for kind, pairs in edges.items()}
-        trust = dict(zip(graph.source_names, self.source_trust.tolist(), strict=False))
+        graph, edges = self._pair.graph, self._pair.graph.edges
+        kinds = {"candidates": edges, "inliers": edges[self.inliers], "matches": self.matches}
+        counts = {kind: graph.count_by_source(pairs) for kind, pairs in kinds.items()}
+        if len(self.source_trust):
+            trust = self.source_trust.tolist()
+            counts["trust"] = dict(zip(graph.source_names, trust, strict=True))
         return {
-            name: {
-                **{kind: column[name] for kind, column in counts.items()},
-                **({"trust": trust[name]} if name in trust else {}),
-            }
+            name: {kind: column[name] for kind, column in counts.items()}
             for name in graph.source_names
         }
 
@@ -307,7 +299,19 @@ class PixelEstimate(Estimate):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PoseEstimate(PixelEstimate):
-    """An estimate of a pose, whose cameras may have had unknown focal lengths."""
+    """An estimate of a pose, whose cameras may have had unknown focal lengths.
+
+    Attributes
+    ----------
+    camera0 : Camera
+        The (first) camera, with the focal length found if it was unknown; as given without a pose.
+    focal_sd_px : tuple of float
+        With an unknown focal length: standard deviation in pixels of the focal length of each
+        camera, 0 for a known one. Empty if all are known, or without a pose.
+    focal_determined : bool
+        Whether the matches determine all unknown focal lengths; if not, those found are mostly
+        those of the priors. True if all are known.
+    """
 
     camera0: Camera
     focal_sd_px: tuple[float, ...] = ()
@@ -332,20 +336,7 @@ class PoseEstimate(PixelEstimate):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Score:
-    """Exact scores of one model, in float64.
-
-    Attributes
-    ----------
-    hcm : float
-        Score of harmonic consensus maximization (HCM); larger is better, 0 without an inlier.
-    cardinality : int
-        Size of a maximum matching of the inlier edges, the score of matching cardinality
-        maximization (MCM).
-    num_inliers : int
-        Number of inlier edges.
-    inliers : (E,) bool ndarray
-        Edges consistent with the model, as in `Estimate`.
-    """
+    """Exact scores of one model in float64; the attributes are those of `Estimate`."""
 
     hcm: float
     cardinality: int

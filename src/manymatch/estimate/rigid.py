@@ -38,15 +38,7 @@ _THRESHOLDS = (1e-100, 1e100)
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TransformEstimate(Estimate):
-    """Estimate of a transform in space: that of `Estimate`, and the following.
-
-    Attributes
-    ----------
-    transform : (4, 4) float64 ndarray or None
-        ``x1 = transform @ x0`` in homogeneous coordinates.
-    threshold, noise, noise_sd : float
-        As in the notes of `Estimate`, in the unit of the points.
-    """
+    """Estimate in space: `Estimate` with `transform`; lengths are in the unit of the points."""
 
     model: FloatArray | None = None
     threshold: float
@@ -58,28 +50,22 @@ class TransformEstimate(Estimate):
 
     @property
     def transform(self) -> FloatArray | None:
-        """The transform (4, 4), ``x1 = transform @ x0``, or None."""
+        """The transform (4, 4), ``x1 = transform @ x0`` in homogeneous coordinates; or None."""
         return self.model
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RigidEstimate(TransformEstimate):
-    """Estimate of a rigid transform, with the fields of `Estimate` and `TransformEstimate`."""
+    """Estimate of a rigid transform: `Estimate` with the attribute `transform`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SimilarityEstimate(TransformEstimate):
-    """Estimate of a similarity: that of `TransformEstimate`, and the following.
-
-    Attributes
-    ----------
-    scale : float
-        Scale s of the transform, ``x1 = s R @ x0 + t``; NaN without one.
-    """
+    """Estimate of a similarity: `Estimate` with the attributes `transform` and `scale`."""
 
     @property
     def scale(self) -> float:
-        """Scale of the transform; NaN without one."""
+        """Scale s of the transform, ``x1 = s R @ x0 + t``; NaN without one."""
         if self.model is None:
             return math.nan
         return float(np.linalg.norm(self.model[:3, :3]) / math.sqrt(3.0))
@@ -113,15 +99,7 @@ def estimate_rigid_transform(
     -------
     RigidEstimate
         ``transform`` (4, 4) maps points0 to points1, ``x1 = R @ x0 + t`` with a proper rotation R;
-        `threshold` and `noise` are in the unit of the points. The result is a function of the
-        arguments alone: not of `options.threads`, not of earlier calls.
-        A pair that cannot be solved, also for matches on a line, has ``success=False`` and says why
-        in ``failure``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be.
+        `threshold` and `noise` are in the unit of the points. Matches on a line have no transform.
 
     Examples
     --------
@@ -164,11 +142,6 @@ def estimate_similarity(
         ``transform`` (4, 4) maps points0 to points1, ``x1 = s R @ x0 + t``, and ``scale`` is s;
         everything else as in `estimate_rigid_transform`.
 
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be.
-
     Examples
     --------
     >>> import numpy as np
@@ -210,9 +183,8 @@ def _prepare(
 class Frame:
     """Coordinates in which the transform is found.
 
-    Each cloud about its centre, the median of its points that have an edge, and in a unit of about
-    its size: the median of their distances from the centre, the largest of the three coordinates
-    each. A rigid transform needs one unit for both, the larger.
+    Each cloud about the median of its points that have an edge, in a unit of about its size: the
+    median of their largest coordinates. A rigid transform needs one unit for both, the larger.
     """
 
     def __init__(self, graph: AssociationGraph, free_scale: bool) -> None:

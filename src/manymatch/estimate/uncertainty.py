@@ -20,34 +20,23 @@ if TYPE_CHECKING:
 PARAMETERS = 5
 
 # The noise is estimated from all candidates within this many thresholds of the pose, less the wrong
-# ones among them, whose density is that of the candidates between the two further distances. The
-# matches alone would not do: they end at the threshold, and the search for as many of them as
-# possible makes their residuals too small.
+# ones among them, whose density is that between the two further distances. The matches alone would
+# not do: they end at the threshold, and the search for many of them makes their residuals small.
 _WINDOW, _BACKGROUND = 3.0, (5.0, 15.0)
-
-# Noise that is much larger than the threshold cannot be measured from the matches; it is then taken
-# to be this many thresholds.
+# Larger noise, in thresholds, cannot be measured from the matches and is taken to be this.
 _MOST_NOISE = 2.0
-
 # A match whose leverage (from 0 to 1, PARAMETERS / M on average) is above this, and above three
 # times the average, decides a direction on its own: if it is wrong, the pose follows it and its
-# residual stays small. Matches off a plane that holds all others are an example. Such matches are
-# not counted as information.
-_LEVERAGE = 0.2
-_LEVERAGE_ROUNDS = 3
-
+# residual stays small. Such matches, as those off a plane that holds all others, are left out.
+_LEVERAGE, _LEVERAGE_ROUNDS = 0.2, 3
 # A match lies on a plane if the plane puts it within this many thresholds of where it is seen:
 # noise of half a threshold in each coordinate of both images stays below it in 98 of 100 cases.
 _TOLERANCE = 2.0
-
 # Planes tried, each through three random matches: with half of the matches on the plane, the
 # chance to miss it is 2e-4.
-_PLANES = 64
-_REFITS = 3
-
+_PLANES, _REFITS = 64, 3
 _PLANE_STREAM = 0x706C616E65
-
-# Of central differences, whose models are of the size one.
+# Step of central differences, for models of the size one.
 _STEP = 1e-6
 # Relative size of an eigenvalue of J'J below which a direction is open.
 _UNDETERMINED = 1e-12
@@ -115,15 +104,14 @@ def pose_covariance(
     With J the derivatives of the residuals r, sigma² the variance of the noise and s² that of its
     part below the threshold, the covariance is ``(sigma⁴ / s²) (J'J)⁻¹ + d d'``. One factor
     sigma²/s² corrects for the cut at the threshold; the other accounts for matches close to it,
-    which constrain the pose little: when the pose moves, one leaves and another one enters.
-    ``d = (J'J)⁻¹ J'r`` is how far the pose is from the one that fits the matches best, to which
-    wrong candidates pulled it during the refinement.
+    which leave when the pose moves while others enter. ``d = (J'J)⁻¹ J'r`` is the distance to the
+    pose that fits the matches best, from which wrong candidates pulled the refinement.
 
     `focal_steps` (K, 2) are independent errors of the logarithms of the two focal lengths, each of
     one standard deviation. The pose follows such an error, which adds to its covariance.
     """
     basis = tangent_basis(pose.t)
-    unknown = np.full((PARAMETERS, PARAMETERS), math.nan)
+    unknown = Covariance(np.full((5, 5), math.nan), basis, math.nan, math.inf, math.inf)
     residual, jacobian = _core.sampson_jacobian(x0, x1, pose.R, pose.t)
     defined = np.isfinite(residual) & np.isfinite(jacobian).all(axis=1)
     shift = np.zeros((len(residual), 0))
@@ -138,14 +126,14 @@ def pose_covariance(
         residual, jacobian, shift = residual[shared], jacobian[shared], shift[shared]
     freedom = len(residual) - PARAMETERS
     if freedom <= 1:
-        return Covariance(unknown, basis, math.nan, math.inf, math.inf)
+        return unknown
     variance = float(residual @ residual) / (freedom * eps**2)
     noise2 = max(variance, wide_variance(distances / eps, len(residual)))
     noise = eps * math.sqrt(noise2)
     normal = jacobian.T @ jacobian
     values, vectors = np.linalg.eigh(normal)
-    if not values[0] > 1e-12 * values[-1]:
-        return Covariance(unknown, basis, noise, math.inf, math.inf)
+    if not values[0] > _UNDETERMINED * values[-1]:
+        return dataclasses.replace(unknown, noise=noise)
     inverse = (vectors / values) @ vectors.T
     pull = inverse @ (jacobian.T @ residual)
     matrix = (noise**2 / kept_share(noise2)) * inverse + np.outer(pull, pull)
@@ -153,13 +141,8 @@ def pose_covariance(
         follows = inverse @ (jacobian.T @ shift)
         matrix = matrix + follows @ follows.T
     matrix = 0.5 * (matrix + matrix.T)
-    return Covariance(
-        matrix,
-        basis,
-        noise,
-        math.sqrt(float(np.trace(matrix[:3, :3]))),
-        math.sqrt(float(np.trace(matrix[3:, 3:]))),
-    )
+    deviations = (math.sqrt(float(np.trace(part))) for part in (matrix[:3, :3], matrix[3:, 3:]))
+    return Covariance(matrix, basis, noise, *deviations)
 
 
 def model_covariance(
@@ -167,10 +150,8 @@ def model_covariance(
 ) -> Covariance:
     """Covariance of a model that was refined on the matched candidates `edges` (M,).
 
-    With J the derivatives of the residuals r, it is ``sigma² (J'J)⁻¹ + d d'``: sigma² is the
-    variance of r, or that of the `noise` which was estimated from all candidates if that is larger,
-    since matches end at the threshold; ``d = (J'J)⁻¹ J'r`` is how far the model is from the one
-    that fits the matches best.
+    It is ``sigma² (J'J)⁻¹ + d d'`` as for a pose; sigma² is the variance of the residuals, or of
+    the `noise` that was estimated from all candidates if that is larger.
     """
     chart, parameters = problem.chart, problem.parameters
     if chart is None:
@@ -212,11 +193,7 @@ def leverage(jacobian: FloatArray) -> FloatArray:
 
 
 def wide_variance(distances: FloatArray, num_matches: int) -> float:
-    """Variance of the noise, in thresholds², from the candidates around the pose.
-
-    `distances` (E,) are those of all candidates, in thresholds; the number of matches that the
-    pose was fitted to gives the degrees of freedom.
-    """
+    """Variance of the noise, in thresholds², from the distances (E,) of all candidates."""
     near = distances[distances < _WINDOW]
     first, last = _BACKGROUND
     density = float(np.count_nonzero((distances >= first) & (distances < last))) / (last - first)
@@ -227,10 +204,7 @@ def wide_variance(distances: FloatArray, num_matches: int) -> float:
 
 
 def untruncated_variance(variance: float, limit: float) -> float:
-    """Variance of a normal variable whose part within ±limit has the given variance.
-
-    A variance that only a wider noise than `_MOST_NOISE` would explain counts as that.
-    """
+    """Variance of a normal variable whose part within ±limit has this one, within `_MOST_NOISE`."""
     if variance >= _MOST_NOISE**2 * kept_share(_MOST_NOISE**2, limit):
         return _MOST_NOISE**2
     low, high = variance, _MOST_NOISE**2
@@ -257,7 +231,7 @@ class Planarity:
     """Shares, from 0 to 1, of the matches that a simpler model explains; NaN if unknown.
 
     The models are the rotation alone, one plane seen with the found pose, and the second pose of
-    that plane, which is `second` (R, t), refined; None where there is none.
+    that plane: `second` (R, t), refined, if there is one.
     """
 
     rotation: float = math.nan
@@ -269,10 +243,7 @@ class Planarity:
 def planarity(
     x0: FloatArray, x1: FloatArray, pose: RelativePose, eps: float, seed: int
 ) -> Planarity:
-    """Test matches (M, 2) and the threshold `eps`, on the normalised planes, for planarity.
-
-    `pose` is the pose that was found, `seed` the key of the random planes.
-    """
+    """Test matches (M, 2) for planarity; all on the normalised planes, `eps` is the threshold."""
     if len(x0) < 3:
         return Planarity()
     rays = np.column_stack([x0, np.ones(len(x0))])
@@ -359,11 +330,10 @@ def planar_twin(
 ) -> tuple[FloatArray, FloatArray] | None:
     """Find the second pose (R, t) under which a plane looks the same in both images.
 
-    A homography ``R + t plane'`` is that of two poses and planes. The vectors whose length it
-    keeps form two planes, and each solution maps one of them rigidly. ``plane . X = 1`` for points
-    X of the plane in camera 0, in units of the baseline; the points x0 (M, 2) of the normalised
-    plane that see it choose the side. There is no second pose, and the result is None, where the
-    camera moved along the plane's normal or not at all.
+    Two poses and planes have the homography ``R + t plane'``. The vectors whose length it keeps
+    form two planes, and each solution maps one of them rigidly. ``plane . X = 1`` for points X of
+    the plane in camera 0, in units of the baseline; the points x0 (M, 2) that see it choose the
+    side. None if the camera moved along the plane's normal or not at all.
     """
     homography = R + np.outer(t, plane)
     _, values, vt = np.linalg.svd(homography)

@@ -1,9 +1,7 @@
-"""Results in words and in rows of tables.
+"""Results in words and in rows of tables, for ``print``, the commands and the report.
 
-This is the only module that words a verdict, a model or the numbers of an estimate; ``print``, the
-commands and the report show what it returns. A relative pose is described from the point of view
-of camera 0: x right, y down, z forward. Camera 1 stands at ``-R.T @ t`` there, and its axes are the
-columns of ``R.T``.
+A relative pose is described from the point of view of camera 0: x right, y down, z forward. Camera
+1 stands at ``-R.T @ t`` there, and its axes are the columns of ``R.T``.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ if TYPE_CHECKING:
 
     from manymatch._validate import BoolArray, FloatArray
     from manymatch.estimate.confidence import Confidence
+    from manymatch.estimate.problem import GeometricProblem
     from manymatch.estimate.result import Alternative, Estimate
     from manymatch.graph import AssociationGraph
 
-#: Verdicts on a pose that can be relied on. Of other poses, whatever holds only if the pose is
-#: right, such as how many of the matches are, is not said.
+#: Verdicts on a pose that can be relied on. For other verdicts, statements that only hold if the
+#: pose is right are left out, such as how many of the matches are.
 RELIABLE = ("solved", "likely")
-
-# What a page says first of a pose with another verdict.
+# First sentence of a page about a pose with another verdict.
 _SHORTCOMINGS = {
     "ambiguous": "More than one pose explains the matches.",
     "degenerate": "The pose is not fully determined.",
@@ -62,23 +60,18 @@ def verdict_sentence(confidence: Confidence) -> str:
 def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> str:
     """Return what was found in one sentence, or why nothing was.
 
-    A relative pose that can be relied on has a direction, whatever the parallax.
+    The direction of a relative pose with low parallax is left out unless it can be relied on.
     """
     if not estimate.success:
         return f"No solution was found: {estimate.failure.rstrip('.')}."
     model: Any = estimate.model
     if isinstance(model, RelativePose):
-        low_parallax = getattr(estimate, "low_parallax", False)
-        if low_parallax and (confidence is None or confidence.verdict not in RELIABLE):
+        reliable = confidence is not None and confidence.verdict in RELIABLE
+        if getattr(estimate, "low_parallax", False) and not reliable:
             turned = describe_rotation(model)
             return f"Camera 1 is {turned}; in which direction it moved cannot be determined."
-        return pose_sentence(model)
-    if estimate.problem == "fundamental":
-        return "A fundamental matrix relates image 0 and image 1."
-    if estimate.problem == "homography":
-        return "A homography maps image 0 to image 1."
-    absolute = isinstance(model, AbsolutePose)
-    said = describe_place(model) if absolute else describe_transform(model)
+        return f"Camera 1 is {describe_pose(model)}."
+    said = PROBLEMS[estimate.problem].clause or _described(model)
     return f"{said[0].upper()}{said[1:]}."
 
 
@@ -87,15 +80,15 @@ def focal_texts(estimate: Estimate) -> dict[int, str]:
 
     One that both images share is that of image 0.
     """
-    if not isinstance(estimate, PoseEstimate):
+    if not isinstance(estimate, PoseEstimate) or not estimate.focal_sd_px:
         return {}
-    found = {}
-    # Without a focal length to find there are no deviations.
-    for side, (camera, deviation) in enumerate(
-        zip(estimate.cameras, estimate.focal_sd_px, strict=False)
-    ):
-        if deviation > 0.0:
-            found[side] = f"{camera.focal:.0f} ± {deviation:.{0 if deviation >= 1.0 else 1}f} px"
+    found = {
+        side: f"{camera.focal:.0f} ± {deviation:.{0 if deviation >= 1.0 else 1}f} px"
+        for side, (camera, deviation) in enumerate(
+            zip(estimate.cameras, estimate.focal_sd_px, strict=True)
+        )
+        if deviation > 0.0
+    }
     if found.get(0) == found.get(1):
         found.pop(1, None)
     return found
@@ -104,7 +97,7 @@ def focal_texts(estimate: Estimate) -> dict[int, str]:
 def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) -> list[str]:
     """Say which focal lengths were found with the pose, or assumed; nothing if all are known.
 
-    With another pose they are others, so that they are found only if the pose can be relied on.
+    They are called found only if the pose can be relied on.
     """
     found = focal_texts(estimate)
     if not found or not isinstance(estimate, PoseEstimate):
@@ -118,41 +111,38 @@ def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) ->
         return [f"{name} with this pose: {values}."]
     if estimate.focal_determined:
         return [f"{name} found: {values} (from the {images.rsplit(' ', 1)[0]})."]
-    # One from EXIF is good without the images.
+    # A focal length from EXIF is good even if the images do not determine it.
     deviations = zip(estimate.focal_sd_px, estimate.cameras, strict=True)
     vague = any(sd > _VAGUE * camera.focal for sd, camera in deviations)
     only = ", and the pose is only as good as that" if vague else ""
     return [f"{name} assumed: {values}. The {images} not determine {it}{only}."]
 
 
-def pose_sentence(pose: RelativePose) -> str:
-    """Return a relative pose in one sentence."""
-    return f"Camera 1 is {describe_pose(pose)}."
-
-
-def alternative_sentence(alternative: Alternative, problem: str = "relative") -> str:
-    """Return another model of an estimate in one sentence, with its probability and matches.
-
-    The probability is that among the models found; what `confidence` says of the chosen one is
-    the probability that it is right at all.
-    """
-    model, noun = alternative.model, PROBLEMS[problem].noun
-    share = f"{probability_text(alternative.probability)} among the {_plural(noun)} found"
-    matches = count(len(alternative.matches), "match", "matches")
-    if isinstance(model, RelativePose):
-        said = f"camera 1 is {describe_pose(model)}"
-    elif isinstance(model, AbsolutePose):
-        said = describe_place(model)
-    else:
-        said = f"another {noun}" if model.shape == (3, 3) else describe_transform(model)
+def _alternative_sentence(other: Alternative, problem: GeometricProblem[Any]) -> str:
+    """Return another model of an estimate in one sentence, with its probability and matches."""
+    noun, plural = problem.noun, f"{problem.noun}s"
+    for ending, several in (("y", "ies"), ("ix", "ices")):
+        if noun.endswith(ending):
+            plural = f"{noun.removesuffix(ending)}{several}"
+    share = f"{probability_text(other.probability)} among the {plural} found"
+    matches = count(len(other.matches), "match", "matches")
+    said = f"another {noun}" if problem.clause else _described(other.model)
     return f"Or {said} ({share}, {matches})."
 
 
-def _plural(noun: str) -> str:
-    for ending, plural in (("y", "ies"), ("ix", "ices")):
-        if noun.endswith(ending):
-            return f"{noun.removesuffix(ending)}{plural}"
-    return f"{noun}s"
+def _described(model: Any) -> str:
+    """Describe a pose, or a transform (4, 4) of points 0 to points 1, as a clause."""
+    if isinstance(model, RelativePose):
+        return f"camera 1 is {describe_pose(model)}"
+    if isinstance(model, AbsolutePose):
+        return f"the camera is at {_triple(model.center)} and looks along {_triple(model.R[2])}"
+    scale = float(np.cbrt(np.linalg.det(model[:3, :3])))
+    turn = RelativePose(model[:3, :3] / scale, (0.0, 0.0, 1.0))
+    scaled = "" if abs(scale - 1.0) < 1e-9 else f"scaled by {scale:.4g}, "
+    turned = f"turned {turn.angle_deg:.2f}° about {_triple(turn.axis)}"
+    if turn.angle_deg < _NO_TURN_DEG:
+        turned = "not turned"
+    return f"points 0 are {scaled}{turned} and moved by {_triple(model[:3, 3])} onto points 1"
 
 
 def chosen_share(estimate: Estimate) -> float:
@@ -163,7 +153,7 @@ def chosen_share(estimate: Estimate) -> float:
 def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]]:
     """Return what a page about a pose says first, and the sentences below it.
 
-    The pose is said first only if it can be relied on; of any other its shortcoming is.
+    A pose that cannot be relied on comes after its shortcoming.
     """
     said = model_sentence(estimate, confidence)
     if not isinstance(estimate.model, RelativePose):
@@ -215,24 +205,8 @@ def describe_pose(pose: RelativePose) -> str:
     return f"{describe_rotation(pose)}, {describe_translation(pose)}"
 
 
-def describe_place(pose: AbsolutePose) -> str:
-    """Describe where in the world a camera is and in which direction it looks, as a clause."""
-    return f"the camera is at {_triple(pose.center)} and looks along {_triple(pose.R[2])}"
-
-
-def describe_transform(transform: FloatArray) -> str:
-    """Describe a transform (4, 4) of points 0 to points 1 as a clause."""
-    scale = float(np.cbrt(np.linalg.det(transform[:3, :3])))
-    turn = RelativePose(transform[:3, :3] / scale, (0.0, 0.0, 1.0))
-    scaled = "" if abs(scale - 1.0) < 1e-9 else f"scaled by {scale:.4g}, "
-    turned = f"turned {turn.angle_deg:.2f}° about {_triple(turn.axis)}"
-    if turn.angle_deg < _NO_TURN_DEG:
-        turned = "not turned"
-    return f"points 0 are {scaled}{turned} and moved by {_triple(transform[:3, 3])} onto points 1"
-
-
 def _triple(vector: FloatArray) -> str:
-    """Return a vector with four digits each; what is round-off beside the largest is 0."""
+    """Return a vector with four digits each; round-off beside the largest entry is 0."""
     rounded = np.where(np.abs(vector) > 1e-6 * np.abs(vector).max(), vector, 0.0)
     return f"({', '.join(f'{value:.4g}' for value in rounded)})"
 
@@ -278,10 +252,7 @@ def chosen_text(
     chosen: BoolArray,
     confidence: Confidence | None = None,
 ) -> str:
-    """Return the matches with what they were chosen from and how many are beyond rank one.
-
-    `chosen` (E,) are the edges of the graph that are matches.
-    """
+    """Return how many matches were `chosen` (E,), out of what, and how many are beyond rank one."""
     matches = matches_text(estimate, confidence)
     text = f"{matches} out of {count(estimate.num_inliers, 'consistent candidate')}"
     if graph.rank is None or not chosen.any():
@@ -298,7 +269,7 @@ def estimate_sentences(
 ) -> list[str]:
     """Return verdict (if given), model, and the numbers from keypoints to matches, as sentences.
 
-    Where the verdict is "ambiguous", every alternative has a sentence.
+    If the verdict is "ambiguous", every alternative has a sentence.
     """
     said = [] if confidence is None else [verdict_sentence(confidence)]
     # The reason of the verdict "failed" already says that there is no pose.
@@ -306,14 +277,16 @@ def estimate_sentences(
         focal = focal_sentences(estimate, confidence)
         said += [model_sentence(estimate, confidence), *focal]
     if confidence is not None and confidence.verdict == "ambiguous":
-        said += [alternative_sentence(o, estimate.problem) for o in estimate.alternatives]
-    measured = threshold_text(estimate)
-    return [
-        *said,
-        f"{keypoints_text(graph)}, {count(graph.num_edges, 'candidate')}, "
-        f"{count(estimate.num_inliers, 'inlier')}, {matches_text(estimate, confidence)}"
-        f"{measured and f'; {measured}'}.",
+        problem = PROBLEMS[estimate.problem]
+        said += [_alternative_sentence(other, problem) for other in estimate.alternatives]
+    numbers = [
+        keypoints_text(graph),
+        count(graph.num_edges, "candidate"),
+        count(estimate.num_inliers, "inlier"),
+        matches_text(estimate, confidence),
     ]
+    measured = threshold_text(estimate)
+    return [*said, f"{', '.join(numbers)}{measured and f'; {measured}'}."]
 
 
 def noise_text(estimate: Estimate) -> str:
@@ -358,10 +331,7 @@ def keypoints_text(graph: AssociationGraph) -> str:
 def confidence_rows(
     confidence: Confidence, estimate: Estimate | None = None
 ) -> list[tuple[str, str, str]]:
-    """Return name, value and explanation of the numbers behind a verdict; none if it is "failed".
-
-    The estimate adds the mean probability of its matches, noise and threshold, where it has them.
-    """
+    """Return name, value and explanation of the numbers behind a verdict; none for "failed"."""
     if confidence.verdict == "failed":
         return []
     name = "Pose" if confidence.problem in ("relative", "absolute") else "Model"
@@ -386,11 +356,10 @@ def confidence_rows(
 
 
 def _pose_rows(confidence: Confidence) -> list[tuple[str, str, str]]:
-    """Return what `confidence_rows` has of a relative pose only."""
+    """Return the rows that only a relative pose has."""
     low = ", which is low" if confidence.low_parallax else ""
-    rows = []
     explained = f"median angle between the rays of a match{low}"
-    rows.append(("Parallax", _number(confidence.parallax_deg, ".2f", "°"), explained))
+    rows = [("Parallax", _number(confidence.parallax_deg, ".2f", "°"), explained)]
     for name, deviation in (
         ("Rotation", confidence.rotation_sd_deg),
         ("Direction of motion", confidence.translation_sd_deg),
@@ -407,10 +376,7 @@ def _pose_rows(confidence: Confidence) -> list[tuple[str, str, str]]:
 def comparison_rows(
     systems: Iterable[tuple[str, Estimate]], errors_deg: Iterable[float | None] | None = None
 ) -> list[list[str]]:
-    """Return a row of `COMPARISON_HEADINGS` for every system, given by its name and result.
-
-    Without the pose errors of the systems the rows have no such column.
-    """
+    """Return a row of `COMPARISON_HEADINGS` for every named system, with pose errors if given."""
     rows = []
     for name, estimate in systems:
         pose = estimate.model
