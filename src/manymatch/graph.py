@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _POINTS = "an (N, 2) array of pixels or an (N, 3) array of points in space"
-# What an edge may have besides its ends.
+# Optional attributes of an edge.
 PER_EDGE = ("similarity", "rank", "source", "prior")
-# Sources are what keypoints or matches were made with: a few, and each has a name.
+# A source is a feature or matcher; each has a name.
 MOST_SOURCES = 64
 
 
@@ -64,9 +64,8 @@ class AssociationGraph:
     source_names : sequence of str, optional
         Names of the sources, all different; by default "0", "1" and so on.
     prior : (E,) array_like, optional
-        What a matcher says about its own edge: above 0, at most 1. Only how it compares with
-        that of other edges of the same source counts, so that any score that grows with the
-        probability that an edge is right will do.
+        Score that a matcher gives its own edge: above 0, at most 1. It is only compared with other
+        edges of the same source, so any score that grows with the probability of an edge will do.
 
     Attributes
     ----------
@@ -155,7 +154,7 @@ class AssociationGraph:
         return _make(*points, edges, similarity, rank, source, names, prior, 0)
 
     def of_edges(self) -> dict[str, Any]:
-        """Return what the edges have besides their ends, as keywords for a graph of equal edges."""
+        """Return all attributes of the edges but their ends, as keywords of `AssociationGraph`."""
         names = self.source_names or None
         return {**{name: getattr(self, name) for name in PER_EDGE}, "source_names": names}
 
@@ -177,14 +176,14 @@ class AssociationGraph:
     def source_of(self, pairs: ArrayLike) -> NDArray[np.int32] | None:
         """Return the source (M,) of edges given by their ends (M, 2), such as the matches.
 
-        It is -1 for a pair of keypoints that is no edge, None for a graph without sources.
+        It is -1 for a pair of keypoints without an edge, None for a graph without sources.
         """
         if self.source is None:
             return None
         ends = int_array(pairs, "pairs", "an (M, 2) array of indices", (None, 2))
         width = len(self.points1)
         inside = ((ends >= 0) & (ends < [len(self.points0), width])).all(axis=1)
-        # Every edge as one number, and as the last one what is no edge.
+        # Every edge as one number; the last entry stands for pairs without an edge.
         key = np.append(self.edges[:, 0] * width + self.edges[:, 1], -1)
         order = np.argsort(key)
         wanted = np.where(inside, ends[:, 0] * width + ends[:, 1], -1)
@@ -302,14 +301,14 @@ class AssociationGraph:
 
 @runtime_checkable
 class HasGraph(Protocol):
-    """What holds a graph, such as the `Candidates` of `manymatch.candidates`."""
+    """An object with a graph, such as the `Candidates` of `manymatch.candidates`."""
 
     @property
     def graph(self) -> AssociationGraph:
         """Keypoints and candidates."""
 
 
-#: What functions take as a graph, see `as_graph`.
+#: Types that functions take as a graph, see `as_graph`.
 GraphLike: TypeAlias = AssociationGraph | HasGraph
 
 
@@ -339,7 +338,7 @@ def as_graph(
 
 
 def checked_points(value: ArrayLike, name: str) -> FloatArray:
-    """Check points, (N, 2) or (N, 3); an empty list is no points of an image."""
+    """Check points, (N, 2) or (N, 3); an empty list becomes (0, 2)."""
     try:
         shape = np.shape(value)
     except ValueError:  # rows of different lengths
@@ -403,7 +402,7 @@ def checked_names(value: object, source: NDArray[np.int32] | None) -> tuple[str,
 
 
 def _prior(value: ArrayLike, count: int) -> FloatArray:
-    """Check what matchers say of their edges, (count,) numbers above 0 and at most 1."""
+    """Check priors, (count,) numbers above 0 and at most 1."""
     want = f"an array of shape ({count},), one number per edge"
     array = float_array(value, "prior", want, (count,))
     least = float(np.finfo(np.float64).tiny)

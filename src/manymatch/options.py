@@ -19,14 +19,11 @@ import os
 import re
 import textwrap
 import threading
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar
 
 from manymatch import _core
-from manymatch._validate import INT32_MAX, describe, integer, real, refusal, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from manymatch._validate import INT32_MAX, choice, integer, real, refusal, suggest
 
 T = TypeVar("T")
 
@@ -235,15 +232,9 @@ class Options:
 
         Fields that are absent keep their defaults; an unknown one raises `ValueError`.
         """
-        try:
-            fields = dict(values)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"values must be a mapping of field names to values, got {describe(values)}"
-            ) from None
-        if not all(isinstance(name, str) for name in fields):
-            raise ValueError(f"values must have field names as keys, got {list(fields)}")
-        return cls(**fields)
+        if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+            raise refusal("values", "a mapping of field names to values", values)
+        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a new dict of plain numbers and a list of names, ready for JSON."""
@@ -260,10 +251,10 @@ class Options:
         return self.replace(threshold_px=self.threshold_px * size)
 
     def changed(self, **changes: Any) -> Options:
-        """Return a copy with the fields that a user gave, to which a default gives way.
+        """Return a copy with the fields that a user gave.
 
-        Fewer iterations than `min_iterations` at most are as many at least, if nobody chose
-        `min_iterations`.
+        If only `max_iterations` is given and it is below the default minimum, the minimum is
+        lowered to it.
         """
         most = changes.get("max_iterations")
         chosen = "min_iterations" in changes or self.min_iterations != Options.min_iterations
@@ -299,8 +290,8 @@ def checked_options(
 ) -> Options:
     """Return the given options, or the defaults for None, with some fields changed.
 
-    `changes` are the keywords that a function was called with. One that is no field may be a
-    misspelt argument of the function itself, so that those are suggested too.
+    `changes` are the keywords that a function was called with. An unknown one may be a misspelt
+    argument of the function itself, so that those are suggested too.
     """
     known = [field.name for field in dataclasses.fields(Options)]
     for keyword in changes or ():
@@ -327,23 +318,20 @@ def options_for_each(
 
 
 def _threshold(value: object) -> float | str:
-    if isinstance(value, str):
-        if value == AUTO:
-            return AUTO
+    if isinstance(value, str) and value != AUTO:
         raise refusal("threshold_px", 'a number of pixels or "auto"', value)
-    return real(value, "threshold_px", *_THRESHOLDS_PX, closed=True)
+    return (
+        AUTO
+        if isinstance(value, str)
+        else real(value, "threshold_px", *_THRESHOLDS_PX, closed=True)
+    )
 
 
 def _auto_parts(names: object) -> tuple[str, ...]:
     """Check names of `AUTO_PARTS` and bring them into its order, each once."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise refusal("disable", f"a sequence of names among {', '.join(AUTO_PARTS)}", names)
-    given = list(names)
-    for name in given:
-        if not isinstance(name, str) or name not in AUTO_PARTS:
-            known = ", ".join(AUTO_PARTS)
-            hint = suggest(name, AUTO_PARTS)
-            raise ValueError(f"disable must hold names among {known}, got {name!r}{hint}")
+    given = [choice(name, "disable", AUTO_PARTS) for name in names]
     return tuple(name for name in AUTO_PARTS if name in given)
 
 
@@ -361,9 +349,7 @@ def core_options(options: Options) -> _core.Options:
 
 def num_threads(wanted: int) -> int:
     """Return the number of threads to start; 0 means every core that this process may use."""
-    if wanted > 0:
-        return min(wanted, _MOST_THREADS)
-    return usable_cores()
+    return min(wanted, _MOST_THREADS) if wanted > 0 else usable_cores()
 
 
 def usable_cores() -> int:

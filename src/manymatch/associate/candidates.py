@@ -76,8 +76,8 @@ class Association:
     )
     matcher: str = setting(
         NEAREST,
-        "What finds the candidates: nearest neighbours of the descriptors (nearest), or a "
-        "registered pair matcher by its name, which does not use k and operator.",
+        "Finds the candidates: nearest neighbours of the descriptors (nearest), or a registered "
+        "pair matcher by its name, which does not use k and operator.",
         panel=_PANEL,
     )
 
@@ -113,10 +113,9 @@ class Association:
         return cls(k=k, max_edges=None, gms=False, keep=None)
 
     def for_method(self, method: str) -> Association:
-        """Decide what ``gms=None`` leaves open; the result has True or False there.
+        """Decide ``gms=None`` for a method of `estimate_relative_pose`, or for another estimator.
 
-        The method is one of `estimate_relative_pose`, or the name of another package's estimator,
-        which gets the same as the methods of the paper.
+        Estimators of other packages get the same graph as the methods of the paper.
         """
         if self.gms is not None:
             return self
@@ -133,11 +132,10 @@ class Association:
         working1: ArrayLike | None = None,
         further: Sequence[Association] = (),
     ) -> AssociationGraph:
-        """Cut and filter a graph that is there already; the edges that are left keep their order.
+        """Cut and filter an existing graph, in which all candidates have ranks, best first.
 
-        The graph has all candidates with their ranks, best first, in pixels of images of these
-        widths and heights. They were chosen by an operator, so that `operator` is not used. The
-        working sizes are those of `candidates`. `further` is as in `cut`.
+        The sizes are widths and heights in the graph's pixels, and the working sizes those of
+        `candidates`. `operator` is not used. `further` is as in `cut`.
         """
         sizes = (size0, size1, working0, working1)
         own = self._by_source(graph, further)
@@ -149,7 +147,7 @@ class Association:
     def _by_source(
         self, graph: AssociationGraph, further: Sequence[Association]
     ) -> list[Association]:
-        """Return the association of every source of a graph; empty if it has not several."""
+        """Return the association of every source of a graph; empty for fewer than two sources."""
         number = len(graph.source_names)
         if number < 2:
             return []
@@ -166,9 +164,9 @@ class Association:
     ) -> Candidates:
         """Do what `apply` does to edges of any rank, and count what each step keeps.
 
-        The edges of several sources are cut and filtered source by source; `further` are the
-        associations of the sources after the first, where the graph has so many. Otherwise this
-        one holds for all.
+        The edges of several sources are cut and filtered source by source. `further` are the
+        associations of the sources after the first; where their number does not fit the graph,
+        this association holds for all sources.
         """
         sizes = ((size0, working0), (size1, working1))
         several = self._by_source(graph, further)
@@ -189,10 +187,7 @@ class Association:
         return Candidates(graph.filter(mask), counts, None, np.flatnonzero(mask))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values; a matcher only if there is one.
-
-        Records of runs that were made before there were matchers are therefore still the same.
-        """
+        """Return the settings as plain values; the matcher is left out if it is the default."""
         fields = dataclasses.asdict(self)
         if self.matcher == NEAREST:
             del fields["matcher"]
@@ -201,20 +196,19 @@ class Association:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """What `candidates` found.
+    """A graph for the estimator, and how many edges every step of `candidates` kept.
 
     Attributes
     ----------
     graph : AssociationGraph
-        Candidates for the estimator, best first, between all keypoints that were given.
+        Candidates, best first, between all keypoints that were given.
     counts : dict of str to int
-        What each step kept, in the order of the steps: ``keypoints0`` and ``keypoints1``, then
-        edges: ``associated`` by the operator, left ``after_cap``, ``after_gms``, and ``kept``. A
-        step that is switched off keeps everything.
+        ``keypoints0`` and ``keypoints1``, then edges: ``associated`` by the operator, left
+        ``after_cap``, ``after_gms``, and ``kept``. A step that is switched off keeps everything.
     gms : GmsResult or None
-        What the filter said about the ``after_cap`` edges; None when it is switched off.
+        Result of the filter for the ``after_cap`` edges; None when it is switched off.
     places : (E,) int64 ndarray
-        Where the edges were among those that were associated.
+        Indices of the edges among those that were associated.
     """
 
     graph: AssociationGraph
@@ -223,11 +217,9 @@ class Candidates:
     places: IndexArray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __repr__(self) -> str:
-        said = {"associated": "associated", "after_cap": "after the cap"}
-        if self.gms is not None:
-            said["after_gms"] = "after GMS"
-        said["kept"] = "kept"
-        steps = " -> ".join(f"{self.counts[step]:,} {words}" for step, words in said.items())
+        words = {"associated": "associated", "after_cap": "after the cap"}
+        words |= ({} if self.gms is None else {"after_gms": "after GMS"}) | {"kept": "kept"}
+        steps = " -> ".join(f"{self.counts[step]:,} {text}" for step, text in words.items())
         keypoints = count(self.counts["keypoints1"], "keypoint")
         return f"Candidates({self.counts['keypoints0']:,} x {keypoints}; edges: {steps})"
 
@@ -253,11 +245,9 @@ def candidates(
 ) -> Candidates:
     """Associate descriptors and make the graph that a method of the estimator wants.
 
-    With the defaults, the graph is the one that `estimate_relative_pose` wants by default. With
-    ``method="hcm-mcm"`` it is the paper's practical configuration (`Association.paper`).
-
-    Edges keep their order throughout (rank, then similarity): the cap and the cut take the first
-    ones, and the filter only removes.
+    With ``method="hcm-mcm"`` this is the paper's practical configuration (`Association.paper`).
+    Edges keep their order (rank, then similarity): cap and cut take the first ones, the filter only
+    removes.
 
     Parameters
     ----------
@@ -278,11 +268,10 @@ def candidates(
     max_edges : int, optional
         Edges that reach the filter; None for all.
     gms : bool or dict, optional
-        Whether to filter with `gms_filter`, or the keyword arguments to filter with. None, the
-        default, is as the method wants it.
+        Whether to filter with `gms_filter`, or its keyword arguments; None lets the method decide.
     keep : int, None or "method"
-        Edges of the result, best first; None for all that are left, "method" for as many as the
-        method wants.
+        Edges of the result, best first; None for all that are left, "method" lets the method
+        decide.
     owners0, owners1 : (M0,) and (M1,) array_like of int, optional
         Both or neither, for keypoints with several descriptors: the keypoint that each row of
         `desc0` and `desc1` belongs to, see `associate_owned`.

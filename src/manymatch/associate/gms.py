@@ -46,7 +46,7 @@ class GmsResult:
         1/sqrt(2), sqrt(2) or 2. None when nothing was kept.
     rotation : int or None
         Steps of 45 degrees, 0 to 7, by which the ring of neighbours was turned in that setting:
-        image 1 shows the scene turned counter-clockwise by so much. None when nothing was kept.
+        image 1 shows the scene turned counter-clockwise by this. None when nothing was kept.
     """
 
     mask: BoolArray
@@ -138,9 +138,8 @@ def gms_filter(
     mask, num_kept, scale, rotation = _core.gms(
         graph.points0, graph.points1, edges, *sizes, limit, cells, *flags
     )
-    if not num_kept:
-        return GmsResult(read_only(mask), 0, None, None)
-    return GmsResult(read_only(mask), num_kept, scale, rotation)
+    found = (scale, rotation) if num_kept else (None, None)
+    return GmsResult(read_only(mask), num_kept, *found)
 
 
 def at_working_size(

@@ -29,7 +29,7 @@ def merge_graphs(
     """Put the candidates of several features or matchers for one pair into one graph.
 
     Keypoints are stacked: those of the first graph, then those of the second and so on. An edge
-    knows which graph it comes from, so that "auto" can find out for each pair whom to trust
+    knows which graph it comes from, so that "auto" can find out for each pair which source to trust
     (docs/fusion.md).
 
     Parameters
@@ -41,7 +41,7 @@ def merge_graphs(
         place in the list, "0", "1" and so on. The sources of a graph that has several are called
         "name source".
     tolerance_px : float, optional
-        Join keypoints of an image at most so many pixels apart, also of different graphs, as
+        Join keypoints of an image at most this many pixels apart, also of different graphs, as
         `merge_coincident` does; 0 joins equal positions. By default none are joined, which is as
         accurate.
 
@@ -63,30 +63,27 @@ def merge_graphs(
     """
     given = [graph.best_first() for graph in _checked_graphs(graphs)]
     parts = [_sources_of(graph, i) for i, graph in enumerate(given)]
-    labels = _labels(given, names)
-    points0 = np.concatenate([graph.points0 for graph in given])
-    points1 = np.concatenate([graph.points1 for graph in given])
-    first0 = np.cumsum([0, *(len(graph.points0) for graph in given)])
-    first1 = np.cumsum([0, *(len(graph.points1) for graph in given)])
-    number = np.cumsum([0, *(len(names) for _, names in parts)])
-    edges = np.concatenate(
-        [
-            graph.edges + np.array(before)
-            for graph, *before in zip(given, first0[:-1], first1[:-1], strict=True)
-        ]
-    )
-    source = np.concatenate(
-        [own + before for (own, _), before in zip(parts, number[:-1], strict=True)]
-    )
+    labels = _labels([own for _, own in parts], names)
+    # Numbers of the first keypoints of either side and of the first source of every graph.
+    lengths = [
+        (len(graph.points0), len(graph.points1), len(own))
+        for graph, (_, own) in zip(given, parts, strict=True)
+    ]
+    first = np.cumsum([(0, 0, 0), *lengths], axis=0)[:-1]
+    edges = np.concatenate([g.edges + start[:2] for g, start in zip(given, first, strict=True)])
+    source = np.concatenate([s + start[2] for (s, _), start in zip(parts, first, strict=True)])
     rank, prior, similarity = None, None, None
     if any(graph.rank is not None for graph in given):
         rank = np.concatenate([_ranks(graph) for graph in given])
     if any(graph.prior is not None for graph in given):
-        prior = np.concatenate([_priors(graph) for graph in given])
+        ones = (np.ones(g.num_edges) if g.prior is None else g.prior for g in given)
+        prior = np.concatenate(list(ones))
     if all(graph.similarity is not None for graph in given):
         similarity = np.concatenate([np.asarray(graph.similarity) for graph in given])
     merged = AssociationGraph(
-        *(points0, points1, edges, similarity, rank),
+        np.concatenate([graph.points0 for graph in given]),
+        np.concatenate([graph.points1 for graph in given]),
+        *(edges, similarity, rank),
         source=source,
         source_names=labels,
         prior=prior,
@@ -121,9 +118,8 @@ def _sources_of(graph: AssociationGraph, place: int) -> tuple[NDArray[np.int32],
     return np.zeros(graph.num_edges, dtype=np.int32), (str(place),)
 
 
-def _labels(graphs: list[AssociationGraph], names: object) -> list[str]:
-    """Names of all sources of the merged graph."""
-    own = [_sources_of(graph, i)[1] for i, graph in enumerate(graphs)]
+def _labels(own: list[tuple[str, ...]], names: object) -> list[str]:
+    """Names of all sources of the merged graph, of the names that each graph has."""
     total = sum(map(len, own))
     if total > MOST_SOURCES:
         raise ValueError(f"graphs must have {MOST_SOURCES} sources at most, got {total}")
@@ -132,9 +128,9 @@ def _labels(graphs: list[AssociationGraph], names: object) -> list[str]:
         if len(set(labels)) < total:
             raise ValueError(f"names must be given for sources of equal names, got None, {labels}")
         return labels
-    want = f"{len(graphs)} different names, one per graph"
+    want = f"{len(own)} different names, one per graph"
     chosen = list(names) if isinstance(names, list | tuple) else []
-    if len(set(map(str, chosen))) != len(graphs) or not all(
+    if len(set(map(str, chosen))) != len(own) or not all(
         isinstance(name, str) and name and name.isprintable() for name in chosen
     ):
         raise ValueError(f"names must be {want}, got {names!r:.200}")
@@ -151,10 +147,6 @@ def _ranks(graph: AssociationGraph) -> NDArray[np.int32]:
         return graph.rank
     places = [place_in_group(graph.edges[:, side]) for side in (0, 1)]
     return (1 + np.maximum(*places)).astype(np.int32)
-
-
-def _priors(graph: AssociationGraph) -> FloatArray:
-    return np.ones(graph.num_edges) if graph.prior is None else graph.prior
 
 
 def place_in_group(group: NDArray[Any]) -> IndexArray:
@@ -215,16 +207,11 @@ def merge_coincident(
         return graph, index0, index1
     edges = np.stack([index0[graph.edges[:, 0]], index1[graph.edges[:, 1]]], axis=1)
     order, similarity, rank = _merge_edges(edges, graph, len(points1))
-    names = graph.source_names or None
-    source, prior = (
-        None if of_edge is None else of_edge[order] for of_edge in (graph.source, graph.prior)
-    )
-    merged = AssociationGraph(
-        *(points0, points1, edges[order], similarity, rank),
-        source=source,
-        source_names=names,
-        prior=prior,
-    )
+    further = {name: value for name, value in graph.of_edges().items() if value is not None}
+    kept = {name: further[name][order] for name in ("source", "prior") if name in further}
+    if "source_names" in further:
+        kept["source_names"] = further["source_names"]
+    merged = AssociationGraph(points0, points1, edges[order], similarity, rank, **kept)
     return merged, index0, index1
 
 

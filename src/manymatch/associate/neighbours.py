@@ -75,7 +75,7 @@ def associate(
         ``"oneway"`` if the row rank is (from image 0 to image 1; swap the arguments for the other
         direction).
     max_edges : int, optional
-        Keep only that many edges from the front of the order.
+        Keep only the first edges.
 
     Returns
     -------
@@ -92,8 +92,8 @@ def associate(
     Raises
     ------
     ValueError
-        If an argument has another shape, type or range, or the dimensions D differ. No descriptors
-        at all are legal and give no edges.
+        If an argument has another shape, type or range, or the dimensions D differ. Empty arrays
+        of descriptors are legal and give no edges.
 
     Notes
     -----
@@ -104,13 +104,12 @@ def associate(
     BLAS, tile shapes, instruction set or the order of the keypoints, and equal descriptors tie
     exactly.
 
-    Besides input and output, memory peaks at about ``4 D (N0 + N1)`` bytes for the unit descriptors
-    (twice that for types other than float32 and float64, or arrays that are not contiguous), 16 MiB
-    for a tile of the product and ``(64 k + 80) (N0 + N1)`` bytes for the lists and the sorting of
-    edges, however many pairs there are; K counts as N where it is larger.
+    Memory peaks at about ``4 D (N0 + N1)`` bytes for the unit descriptors (twice that for types
+    other than float32 and float64, or arrays that are not contiguous), 16 MiB for a tile of the
+    product and ``(64 k + 80) (N0 + N1)`` bytes for lists and edges.
 
-    The work is shared by as many threads as BLAS uses: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or
-    OMP_NUM_THREADS if one is set, else one per core.
+    The number of threads is that of BLAS: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or OMP_NUM_THREADS
+    if one is set, else one per core.
 
     Examples
     --------
