@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial import cKDTree
 
 from manymatch.associate.neighbours import associate
 from manymatch_lab.checks import (
@@ -20,16 +21,10 @@ from manymatch_lab.checks import (
     real,
 )
 
-if TYPE_CHECKING:
-    Key = TypeVar("Key")
+Key = TypeVar("Key")
 
 #: Distances in space, in centimetres, below which two patches show the same place.
 TAUS_CM = (1.0, 2.0, 5.0)
-
-# Pairs of points that are compared at once: some 30 MB.
-_CHUNK = 2**19
-# Cells along an axis at most, so that three indices fit a 64-bit key.
-_MOST_CELLS = 10**6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,15 +52,7 @@ class PatchTruth:
     def of(
         cls, points0: ArrayLike, points1: ArrayLike, taus_cm: Sequence[float] = TAUS_CM
     ) -> PatchTruth:
-        """Find the partners.
-
-        Parameters
-        ----------
-        points0, points1 : (N, 3) array_like
-            Patch centres in metres, in one frame; a row with NaN is not valid.
-        taus_cm : sequence of float
-            Thresholds in centimetres.
-        """
+        """Find the partners of (N, 3) patch centres in metres; a row with NaN is not valid."""
         want = "an (N, 3) array of metres"
         places = [
             float_array(points, name, want, (None, 3), finite=False)
@@ -118,24 +105,11 @@ class RecallCurve:
 
 
 def graph_recall(truth: PatchTruth, edges: ArrayLike, rank: ArrayLike, k: int) -> RecallCurve:
-    """Recall of the nested graphs of one pair.
+    """Recall of the nested graphs of one pair, for K = 1 to k.
 
-    Parameters
-    ----------
-    truth : PatchTruth
-        The patches.
-    edges : (E, 2) array_like
-        Indices of patches of image 0 and 1.
-    rank : (E,) array_like
-        First K at which an edge is there, from 1.
-    k : int
-        Largest K.
-
-    Returns
-    -------
-    RecallCurve
-        A pair's recall is the mean of those of its two images; an image's is the share of its
-        eligible patches that have a correct edge.
+    The edges (E, 2) join patches of image 0 and 1; the rank (E,) of an edge is the first K at which
+    it is there. A pair's recall is the mean of those of its two images; an image's is the share of
+    its eligible patches that have a correct edge.
     """
     most = integer(k, "k", 1)
     pairs = int_array(edges, "edges", "an (E, 2) array of indices", (None, 2))
@@ -168,18 +142,8 @@ def descriptor_recall(
     """Recall of the graphs that an operator makes of descriptors, K = 1 to k, without a cap.
 
     The search covers all patches, valid or not. One-way association is made in both directions,
-    each a graph of its own, and their counts and recalls are averaged.
-
-    Parameters
-    ----------
-    truth : PatchTruth
-        The patches.
-    desc0, desc1 : (N, D) array_like
-        Their descriptors.
-    k : int
-        Largest K.
-    operator : {"mutual", "oneway", "union"}
-        As `manymatch.associate` has them.
+    each a graph of its own, and their counts and recalls are averaged. The operators are those of
+    `manymatch.associate`.
     """
     edges, _, rank = associate(desc0, desc1, k, operator)
     there = graph_recall(truth, edges, rank, k)
@@ -193,13 +157,7 @@ def descriptor_recall(
 def macro_mean(curves: Sequence[RecallCurve], objects: Sequence[str]) -> RecallCurve:
     """Average over the pairs of each object, then over objects, all of them weighing the same.
 
-    Parameters
-    ----------
-    curves : sequence of RecallCurve
-        One a pair; those without eligible patches at a threshold count there for nothing but
-        their edges.
-    objects : sequence of str
-        What each pair shows.
+    Of a pair without eligible patches at a threshold only the edges count there.
     """
     if not curves or len(curves) != len(objects):
         raise ValueError(
@@ -226,80 +184,28 @@ def known_mean(arrays: Sequence[FloatArray]) -> FloatArray:
 def nearest_within(
     points0: FloatArray, points1: FloatArray, radius: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Distance of every point to the nearest one of the other set, if that is below a radius.
+    """Distance of every point (N, 3) to the nearest one of the other set; infinity beyond a radius.
 
-    Points are sorted into cubes of that size, so that only neighbouring cubes are compared.
-
-    Parameters
-    ----------
-    points0, points1 : (N, 3) float64 ndarray
-        A row with NaN has no neighbour and is none.
-    radius : float
-        Above zero, in the points' unit.
-
-    Returns
-    -------
-    two (N,) float64 ndarrays
-        Infinity where there is none.
+    A row with NaN has no neighbour and is none.
     """
-    nearest = np.full(len(points0), np.inf), np.full(len(points1), np.inf)
     valid = [np.flatnonzero(np.isfinite(points).all(axis=1)) for points in (points0, points1)]
-    if not (len(valid[0]) and len(valid[1])):
+    inner = points0[valid[0]], points1[valid[1]]
+    nearest = np.full(len(points0), np.inf), np.full(len(points1), np.inf)
+    if not (len(inner[0]) and len(inner[1])):
         return nearest
-    inner0, inner1 = points0[valid[0]], points1[valid[1]]
-    low = np.minimum(inner0.min(axis=0), inner1.min(axis=0))
-    extent = float((np.maximum(inner0.max(axis=0), inner1.max(axis=0)) - low).max())
-    # A little more than the radius, as the division rounds.
-    size = max(radius * (1.0 + 1e-9), extent / _MOST_CELLS)
-    for i, j in _neighbours((inner0 - low) / size, (inner1 - low) / size):
-        distance = _distance(inner0[i], inner1[j])
-        near = distance < radius
-        np.minimum.at(nearest[0], valid[0][i[near]], distance[near])
-        np.minimum.at(nearest[1], valid[1][j[near]], distance[near])
+    for side in (0, 1):
+        tree = cKDTree(inner[1 - side])
+        # A little further, as our own distance, by which edges are judged too, decides.
+        found = tree.query(inner[side], distance_upper_bound=radius * (1.0 + 1e-9))[1]
+        near = np.flatnonzero(found < len(inner[1 - side]))
+        distance = _distance(inner[side][near], inner[1 - side][found[near]])
+        nearest[side][valid[side][near]] = np.where(distance < radius, distance, np.inf)
     return nearest
-
-
-def _neighbours(
-    scaled0: FloatArray, scaled1: FloatArray
-) -> Iterator[tuple[IndexArray, IndexArray]]:
-    """Go through all pairs of points in the same or touching unit cubes, some at a time."""
-    # One empty layer around, so that the key of a neighbour is never that of another cube.
-    cells0, cells1 = (np.floor(points).astype(np.int64) + 1 for points in (scaled0, scaled1))
-    shape = np.maximum(cells0.max(axis=0), cells1.max(axis=0)) + 2
-    weights = np.array([shape[1] * shape[2], shape[2], 1])
-    keys0, keys1 = cells0 @ weights, cells1 @ weights
-    order = np.argsort(keys1, kind="stable")
-    keys1 = keys1[order]
-    for x in (-1, 0, 1):
-        for y in (-1, 0, 1):
-            # The three cubes along the last axis are neighbours in the order as well.
-            centre = keys0 + x * weights[0] + y * weights[1]
-            first = np.searchsorted(keys1, centre - 1, "left")
-            counts = np.searchsorted(keys1, centre + 1, "right") - first
-            yield from _expanded(first, counts, order)
-
-
-def _expanded(
-    first: IndexArray, counts: IndexArray, order: IndexArray
-) -> Iterator[tuple[IndexArray, IndexArray]]:
-    """Pair every i with the `counts[i]` entries of `order` from `first[i]` on."""
-    ends = counts.cumsum()
-    start = 0
-    while start < len(counts):
-        before = ends[start - 1] if start else 0
-        # At least one row, whatever it takes.
-        stop = max(start + 1, int(np.searchsorted(ends, before + _CHUNK, "right")))
-        part = counts[start:stop]
-        i = np.repeat(np.arange(start, stop), part)
-        offset = np.arange(len(i)) - np.repeat(ends[start:stop] - part - before, part)
-        yield i, order[first[i] + offset]
-        start = stop
 
 
 def _distance(a: FloatArray, b: FloatArray) -> FloatArray:
     """Distances between rows, the same to the last bit whichever comes first."""
-    difference = a - b
-    square = difference * difference
+    square = np.square(a - b)
     return np.asarray(np.sqrt(square[:, 0] + square[:, 1] + square[:, 2]))
 
 
@@ -308,19 +214,9 @@ NUM_BUDGETS = 201
 
 
 def frontier(edges: ArrayLike, recall: ArrayLike, budgets: ArrayLike) -> FloatArray:
-    """Highest recall of any point with at most so many edges.
+    """Highest recall (M,) of any point (N,) whose edges are within a budget (M,).
 
-    Parameters
-    ----------
-    edges, recall : (N,) array_like
-        All points that were tested.
-    budgets : (M,) array_like
-        Numbers of edges.
-
-    Returns
-    -------
-    (M,) float64 ndarray
-        NaN below the smallest point.
+    NaN below the smallest point.
     """
     x, y = _curve(edges, recall)
     wanted = float_array(budgets, "budgets", "numbers of edges", (None,))
@@ -331,18 +227,9 @@ def frontier(edges: ArrayLike, recall: ArrayLike, budgets: ArrayLike) -> FloatAr
 
 
 def frontier_regret(curves: Mapping[Key, tuple[ArrayLike, ArrayLike]]) -> dict[Key, FloatArray]:
-    """How far the points of each curve are below the frontier of all of them.
+    """How far the points (edges, recall) of each curve are below the frontier of all of them.
 
-    Parameters
-    ----------
-    curves : mapping to (edges, recall)
-        Such as the layers of a network at one rank of debiasing and in one bin, with an entry
-        for every K.
-
-    Returns
-    -------
-    dict to (K,) float64 ndarrays
-        At each point's number of edges: the frontier's recall minus its own, 0 or more.
+    At each point's number of edges: the frontier's recall minus its own, 0 or more.
     """
     checked = {key: _curve(*curve) for key, curve in curves.items()}
     if not checked:
@@ -359,20 +246,9 @@ def interpolated_gap(
 ) -> tuple[float, float]:
     """Compare two curves at the same numbers of edges.
 
-    Both are interpolated linearly at budgets spaced uniformly over the range that they share.
-
-    Parameters
-    ----------
-    curve, other : (edges, recall)
-        With edges that never fall.
-    num_budgets : int
-        How many budgets.
-
-    Returns
-    -------
-    absolute, signed : float
-        Mean of the absolute difference of recall, and of `other` minus `curve`; NaN where the
-        ranges have nothing in common.
+    Both are (edges, recall) with edges that never fall, and are interpolated linearly at budgets
+    spaced uniformly over the range that they share. Returns the mean of the absolute difference of
+    recall, and of `other` minus `curve`; NaN where the ranges have nothing in common.
     """
     count = integer(num_budgets, "num_budgets", 2)
     (x0, y0), (x1, y1) = _rising(*curve), _rising(*other)

@@ -15,10 +15,12 @@ from manymatch_lab.checks import (
     float_array,
     integer,
     read_only,
-    real,
     refusal,
 )
 from manymatch_lab.evaluate.statistics import Interval
+
+# Percentiles of a 95 % interval.
+_ENDS = (0.025, 0.975)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,11 +108,9 @@ def reliability(
     probability: ArrayLike,
     truth: ArrayLike,
     bins: int = 10,
-    weight: ArrayLike | None = None,
     *,
     groups: ArrayLike | None = None,
     strata: ArrayLike | None = None,
-    level: float = 0.95,
     resamples: int = 2_000,
     seed: int = 0,
 ) -> Reliability:
@@ -124,8 +124,6 @@ def reliability(
         What is so.
     bins : int
         Number of bins.
-    weight : (M,) array, optional
-        Zero or more each, not all zero; by default every entry counts the same.
     groups : (M,) array of labels, optional
         Entries that belong together, such as the matches of one pair of images, which are true or
         false together. Whole groups are resampled, with replacement, for the intervals; without
@@ -133,8 +131,6 @@ def reliability(
     strata : (M,) array of labels, optional
         Groups are resampled within their stratum, such as a data set. The same label of a group
         in two strata means two groups.
-    level : float
-        Coverage of the intervals, between 0 and 1.
     resamples, seed : int
         How often to resample, and with which random numbers.
 
@@ -156,35 +152,28 @@ def reliability(
     if np.any((p < 0.0) | (p > 1.0)):
         raise ValueError(f"probability must hold numbers in [0, 1], got {p.min():g} to {p.max():g}")
     y = bool_array(truth, "truth", f"a boolean array of shape ({p.size},)", (p.size,))
-    w = np.ones(p.size)
-    if weight is not None:
-        w = float_array(weight, "weight", f"numbers of shape ({p.size},)", (p.size,))
-        if np.any(w < 0.0):
-            raise ValueError(f"weight must hold numbers of at least 0, got {w.min():g}")
-        if not w.sum() > 0.0:
-            raise ValueError("weight must hold a number above 0, got none")
     integer(bins, "bins", 1)
     # The nearest numbers to the decimals, so that 0.3 is in the bin that begins at 0.3.
     edges = np.arange(bins + 1) / bins
     place = np.minimum(np.searchsorted(edges, p, side="right") - 1, bins - 1)
-    # Weight, weighted probability, weighted truth and weighted squared error, of every bin. All
-    # that is asked for is made of these sums, of the whole and of a resampling alike.
-    parts = np.stack([w, w * p, w * y, w * (p - y) ** 2])
+    # Number, probability, truth and squared error, summed in every bin. All results are made of
+    # these sums, of the whole and of a resampling alike.
+    parts = np.stack([np.ones(p.size), p, y, (p - y) ** 2])
     sums = _binned(parts, place, bins)
     values = _Values(sums[None])
     low = high = ece_interval = brier_interval = None
     if groups is not None:
-        # Groups without weight would make resamplings without weight.
-        kept = w > 0.0
-        unit, stratum = _units(groups, strata, kept)
+        unit, stratum = _units(groups, strata, p.size)
         count = integer(resamples, "resamples", 1)
-        drawn = _Values(_resampled(parts[:, kept], place[kept], bins, unit, stratum, count, seed))
-        tail = (1.0 - real(level, "level", 0.0, 1.0)) / 2.0
-        ends = (tail, 1.0 - tail)
-        low, high = _quantiles(drawn.share, ends, _several(unit, place[kept], bins))
+        drawn = _Values(_resampled(parts, place, bins, unit, stratum, count, seed))
+        # One group alone does not vary: bins need entries of two.
+        cells = np.unique(unit * bins + place)
+        low, high = _quantiles(drawn.share, np.bincount(cells % bins, minlength=bins) > 1)
         if np.bincount(stratum).max() > 1:
-            ece_interval = _interval(values.ece[0], drawn.ece, ends)
-            brier_interval = _interval(values.brier[0], drawn.brier, ends)
+            ece_interval, brier_interval = (
+                Interval(float(value[0]), *map(float, np.quantile(draws, _ENDS)))
+                for value, draws in ((values.ece, drawn.ece), (values.brier, drawn.brier))
+            )
     elif strata is not None:
         raise ValueError("strata must be None without groups, got labels")
     return Reliability(
@@ -227,13 +216,11 @@ class _Values:
 
 
 def _units(
-    groups: ArrayLike, strata: ArrayLike | None, kept: BoolArray
+    groups: ArrayLike, strata: ArrayLike | None, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give every kept entry the number of its group, and every group (G,) its stratum."""
-    group = _labels(groups, "groups", kept.size)[kept]
-    layer = np.zeros(group.size, np.int64)
-    if strata is not None:
-        layer = _labels(strata, "strata", kept.size)[kept]
+    """Give every entry the number of its group, and every group (G,) its stratum."""
+    group = _labels(groups, "groups", size)
+    layer = np.zeros(size, np.int64) if strata is None else _labels(strata, "strata", size)
     both, unit = np.unique(np.stack([layer, group]), axis=1, return_inverse=True)
     return unit.reshape(-1).astype(np.int64), both[0].astype(np.int64)
 
@@ -271,27 +258,14 @@ def _resampled(
     return sums
 
 
-def _several(unit: NDArray[np.int64], place: NDArray[np.intp], bins: int) -> BoolArray:
-    """Mask (B,) of the bins with entries of two groups or more; one alone does not vary."""
-    cells = np.unique(unit * bins + place)
-    return np.asarray(np.bincount(cells % bins, minlength=bins) > 1)
-
-
-def _quantiles(
-    draws: FloatArray, ends: tuple[float, float], wanted: BoolArray
-) -> tuple[FloatArray, FloatArray]:
-    """Two quantiles of the wanted columns over the rows that have them; NaN elsewhere."""
+def _quantiles(draws: FloatArray, wanted: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Find the ends of the interval of the wanted columns over the rows that have them; NaN elsewhere."""
     result = np.full((2, draws.shape[1]), np.nan)
     for column in np.flatnonzero(wanted):
         known = draws[np.isfinite(draws[:, column]), column]
         if known.size:
-            result[:, column] = np.quantile(known, ends)
+            result[:, column] = np.quantile(known, _ENDS)
     return read_only(result[0]), read_only(result[1])
-
-
-def _interval(value: float, draws: FloatArray, ends: tuple[float, float]) -> Interval:
-    low, high = np.quantile(draws, ends)
-    return Interval(float(value), float(low), float(high))
 
 
 def _plain(values: FloatArray | None) -> list[float | None] | None:
