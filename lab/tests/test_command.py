@@ -1,6 +1,5 @@
 """The experiments as people run them: files, going on, refusals, Ctrl-C."""
 
-import inspect
 import json
 import os
 import shutil
@@ -17,12 +16,13 @@ from manymatch.batch.parts import RunInterrupted
 from manymatch.geometry.pose import pose_auc
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab import pose_runs
-from manymatch_lab.command import app, command_of
+from manymatch_lab.command import app
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report
 from manymatch_lab.evaluate import run as run_module
 from manymatch_lab.evaluate.inputs import ImageGraphs
 from manymatch_lab.evaluate.run import RunResult
+from manymatch_lab.flags import bind
 from tests.support.synthetic_trees import make_navi_objects
 
 # What makes a run of an experiment quick, and another configuration of it.
@@ -107,7 +107,8 @@ def test_again_computes_nothing_and_a_missing_set_is_listed(finished, tmp_path, 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_what_runs_networks_takes_their_precision(name):
-    flags = set(inspect.signature(command_of(name, experiment(name))).parameters)
+    flags = {}
+    bind(experiment(name).run, flags)
     assert ("precision" in flags) == ("device" in flags)
 
 

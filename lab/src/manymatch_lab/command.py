@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
+from manymatch.cli.app import LAB_COMMANDS, SETTINGS, command_group
 from manymatch.cli.console import (
     UNSOLVED,
     Json,
@@ -19,25 +19,26 @@ from manymatch.cli.console import (
     print_plain,
     working,
 )
+from manymatch.cli.flags import Limit, Workers
 from manymatch.io.files import output_folder
 from manymatch.viz import require_matplotlib
 from manymatch_lab.datasets.navi_split import make_navi_split
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report, report_of
-from manymatch_lab.evaluate.protocol import PAPER_NAME, checked_protocol
+from manymatch_lab.evaluate.protocol import PAPER, PAPER_NAME, checked_protocol
 from manymatch_lab.evaluate.tables import show_table
-from manymatch_lab.flags import Flag, bind, signature_of
+from manymatch_lab.flags import Flag, Root, Seeds, Sets, bind, signature_of
 
 app = typer.Typer(
     name="manymatch-lab",
-    help="Produce the paper's figures and tables from data, with the paper's numbers beside.",
+    cls=command_group("manymatch_lab.commands", LAB_COMMANDS),
+    help="Evaluate, and produce the paper's figures and tables with the paper's numbers beside.",
     epilog="Example: manymatch-lab q2 synthetic:ordering --no-gms --seeds 2 --out out/q2",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
-
-
+_Out = Annotated[
+    Path, typer.Option("--out", help="Folder of the results; a run that was stopped resumes there.")
+]
 _Protocol = Annotated[
     str,
     typer.Option(
@@ -49,35 +50,30 @@ _Protocol = Annotated[
 ]
 
 
-def command_of(name: str, module: ModuleType) -> Callable[..., None]:
-    """Make the function of a subcommand, with the signature that Typer turns into flags."""
+def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Return the flags of an experiment, and a function that runs it with their values."""
+    module = experiment(name)
     flags: dict[str, Flag] = {}
     arguments = bind(module.run, flags)
-    text = "Folder of the results; a run that was stopped resumes there."
-    form = Annotated[Path, typer.Option("--out", help=text)]
-    flags["folder"] = Flag(form, Path("out") / name)
+    flags["folder"] = Flag(_Out, Path("out") / name)
     flags["protocol"] = Flag(_Protocol, PAPER_NAME)
     flags["as_json"] = Flag(Json, default=False)
 
-    def command(**given: Any) -> None:
-        with clean_exit():
-            # Figures need it; better to know before hours of work than after.
-            require_matplotlib()
-            tracker = Tracker()
-            checked_protocol(given["protocol"])
-            output_folder(given["folder"], "--out")
-            values = {key: flags[key].convert(value) for key, value in given.items()}
-            with working("Opening the sets", quiet=values["as_json"]):
-                found = arguments({**values, "progress": tracker})
-            with tracker:
-                data = module.run(**found or {})
-            _finish(name, data, values["folder"], as_json=values["as_json"])
-            if data.get("not_run"):
-                raise typer.Exit(UNSOLVED)
+    def execute(given: dict[str, Any]) -> dict[str, Any]:
+        # Figures need it; better to know before hours of work than after.
+        require_matplotlib()
+        tracker = Tracker()
+        checked_protocol(given["protocol"])
+        output_folder(given["folder"], "--out")
+        values = {key: flags[key].convert(value) for key, value in given.items()}
+        with working("Opening the sets", quiet=values["as_json"]):
+            found = arguments({**values, "progress": tracker})
+        with tracker:
+            data = module.run(**found or {})
+        _finish(name, data, values["folder"], as_json=values["as_json"])
+        return data
 
-    command.__signature__ = signature_of(flags)  # type: ignore[attr-defined]
-    command.__annotations__ = {key: flag.annotation for key, flag in flags.items()}
-    return command
+    return flags, execute
 
 
 def _finish(name: str, data: dict[str, Any], folder: Path, *, as_json: bool) -> None:
@@ -92,21 +88,59 @@ def _finish(name: str, data: dict[str, Any], folder: Path, *, as_json: bool) -> 
         print_plain("")
     for note in report.notes:
         print_plain(note, style="dim")
-    _print_files(files)
-
-
-def _print_files(files: list[Path]) -> None:
     for path in files:
         print_plain(f"Written: {path}")
 
 
-def _add_experiments() -> None:
-    for name in EXPERIMENTS:
-        module = experiment(name)
-        # The question stands in the list of the commands, the rest in the help of this one.
-        paragraphs = (inspect.getdoc(module.run) or "").split("\n\n")
-        about = "\n\n".join([module.QUESTION, *(" ".join(p.split()) for p in paragraphs)])
-        app.command(name, help=about, epilog=f"Example: {module.EXAMPLE}")(command_of(name, module))
+def _add_experiment(name: str) -> None:
+    module = experiment(name)
+    flags, execute = _prepared(name)
+
+    def command(**given: Any) -> None:
+        with clean_exit():
+            if execute(given).get("not_run"):
+                raise typer.Exit(UNSOLVED)
+
+    command.__signature__ = signature_of(flags)  # type: ignore[attr-defined]
+    command.__annotations__ = {key: flag.annotation for key, flag in flags.items()}
+    # The question stands in the list of the commands, the rest in the help of this one.
+    paragraphs = (inspect.getdoc(module.run) or "").split("\n\n")
+    about = "\n\n".join([module.QUESTION, *(" ".join(p.split()) for p in paragraphs)])
+    app.command(name, help=about, epilog=f"Example: {module.EXAMPLE}")(command)
+
+
+@app.command("all", epilog="Example: manymatch-lab all --root data --out out/all --limit 20")
+def run_all(
+    sets: Sets = (),  # type: ignore[assignment]
+    root: Root = None,
+    seeds: Seeds = PAPER.seeds,
+    limit: Limit = None,
+    workers: Workers = 0,
+    folder: _Out = Path("out/all"),
+) -> None:
+    """Run every experiment that the sets allow, each in a folder of its own below --out.
+
+    Experiments that lack data, a package or weights are left out, with the reason.
+    """
+    given = {"sets": list(sets), "root": root, "seeds": seeds, "limit": limit, "workers": workers}
+    given["data_set"] = sets[0] if sets else None
+    with clean_exit():
+        left_out = {}
+        for name in EXPERIMENTS:
+            flags, execute = _prepared(name)
+            values = {key: flag.default for key, flag in flags.items()}
+            values |= {key: value for key, value in given.items() if key in values}
+            print_plain(f"{name}: {experiment(name).QUESTION}", style="bold")
+            try:
+                if values.get("data_set", "") is None:
+                    raise ValueError("it needs a set, got none")  # noqa: TRY301
+                execute({**values, "folder": folder / name})
+            except (ValueError, ImportError) as error:
+                left_out[name] = " ".join(str(error).split())
+        for name, why in left_out.items():
+            print_plain(f"{name} was left out: {why}", style="red")
+        if len(left_out) == len(EXPERIMENTS):
+            raise typer.Exit(UNSOLVED)
 
 
 @app.command("draw", epilog="Example: manymatch-lab draw out/q1/q1.json --out figures")
@@ -123,8 +157,8 @@ def draw(
         files = load_report(file).write(file.parent if folder is None else folder)
         if as_json:
             print_json({"files": [str(path) for path in files]})
-        else:
-            _print_files(files)
+        for path in () if as_json else files:
+            print_plain(f"Written: {path}")
 
 
 @app.command(
@@ -150,4 +184,5 @@ def navi_split(
             print_plain(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
 
 
-_add_experiments()
+for _name in EXPERIMENTS:
+    _add_experiment(_name)

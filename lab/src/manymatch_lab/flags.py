@@ -49,6 +49,7 @@ Precision = Annotated[
         "preset."
     ),
 ]
+
 #: Mark of a parameter that takes the value of another one's flag, if there is one.
 SHARED = object()
 #: What the command gives without a flag.
@@ -71,22 +72,10 @@ class Flag:
 def bind(
     function: Any, flags: dict[str, Flag], *, optional: bool = False
 ) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """Collect the flags of a callable.
+    """Add the flags of a function or dataclass to `flags`, by name.
 
-    Parameters
-    ----------
-    function : callable
-        A function or a dataclass.
-    flags : dict
-        By name; those that are not there yet are added.
-    optional : bool
-        Whether the callable may be left out, by giving none of its arguments.
-
-    Returns
-    -------
-    callable
-        From the values of all flags, converted, to the keyword arguments of the callable; None if
-        it is left out.
+    Returns a function from the converted values of all flags to the keyword arguments; None if the
+    callable is `optional` and none of its arguments is given.
     """
     hints = get_type_hints(function, include_extras=True)
     fields = dataclasses.fields(function) if dataclasses.is_dataclass(function) else ()

@@ -11,7 +11,7 @@ from manymatch_lab import datasets
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.systems import SYSTEMS, Correspondences, System, load_system
 from manymatch_lab.systems import base as systems_base
-from manymatch_lab.systems.base import SystemSource
+from manymatch_lab.systems.base import SystemGraphs
 from tests.support.oracle_system import TrueMatches, views_of, write_views
 from tests.support.synthetic_images import texture
 
@@ -170,22 +170,22 @@ def views(folder):
 
 def test_kept_correspondences_serve_other_seeds(views, tmp_path):
     oracle = TrueMatches(views)
-    source = SystemSource(views, oracle, tmp_path)
+    source = SystemGraphs(views, oracle, tmp_path)
     graphs = [source[i] for i in range(2)]
     assert oracle.calls == 2
-    other = SystemSource(views, TrueMatches(views), tmp_path)
+    other = SystemGraphs(views, TrueMatches(views), tmp_path)
     assert all(other[i].graph == graphs[i].graph for i in range(2))
     assert other._system.calls == 0
-    different = SystemSource(views, TrueMatches(views, noise=0.5), tmp_path)
+    different = SystemGraphs(views, TrueMatches(views, noise=0.5), tmp_path)
     assert different[0].graph != graphs[0].graph
     assert different.folder != other.folder
 
 
 def test_the_best_matches_reach_the_estimator(views, tmp_path, monkeypatch):
     oracle = TrueMatches(views)
-    whole = SystemSource(views, oracle, tmp_path)[0].graph
+    whole = SystemGraphs(views, oracle, tmp_path)[0].graph
     monkeypatch.setattr(oracle, "keep", 7, raising=False)
-    cut = SystemSource(views, oracle, tmp_path / "cut")
+    cut = SystemGraphs(views, oracle, tmp_path / "cut")
     oracle.pairs = iter(views.pairs)
     graph = cut[0].graph
     assert len(graph) == 7
@@ -195,13 +195,13 @@ def test_the_best_matches_reach_the_estimator(views, tmp_path, monkeypatch):
 
 
 def test_the_threshold_is_at_working_size(folder, views, tmp_path):
-    posed = SystemSource(views, TrueMatches(views), tmp_path)[0]
+    posed = SystemGraphs(views, TrueMatches(views), tmp_path)[0]
     assert posed.pixels == pytest.approx(1.0)
     assert posed.seed_index == 1
     # Without a word about the size, the longer edge becomes 1024 pixels.
     usual = datasets.load("folder", folder)
     oracle = TrueMatches(usual)
-    large = SystemSource(usual, oracle, tmp_path)[0]
+    large = SystemGraphs(usual, oracle, tmp_path)[0]
     assert large.pixels == pytest.approx(240 / 1024)
     assert oracle.shapes == [((768, 1024, 3), (768, 1024, 3))]
     np.testing.assert_allclose(large.graph.points0, posed.graph.points0, atol=1e-9)
@@ -224,7 +224,7 @@ def test_turned_pairs_come_back_in_pixels_of_their_files(views, tmp_path):
 
     pair = dataclasses.replace(views.pairs[0], rot0=1)
     turned = Dataset(views.name, views.title, (pair,), longest0=0, longest1=0)
-    graph = SystemSource(turned, Corner("cpu"), tmp_path)[0].graph
+    graph = SystemGraphs(turned, Corner("cpu"), tmp_path)[0].graph
     # Turned counter-clockwise once: its top-left pixel is the top-right one of the file.
     np.testing.assert_allclose(graph.points0, [[239.0, 0.0]])
     np.testing.assert_allclose(graph.points1, [[0.0, 0.0]])
@@ -233,7 +233,7 @@ def test_turned_pairs_come_back_in_pixels_of_their_files(views, tmp_path):
 def test_pairs_without_a_pose_are_refused(views, tmp_path):
     pair = dataclasses.replace(views.pairs[0], R=None, t=None)
     with pytest.raises(ValueError, match="set must have the true pose of every pair"):
-        SystemSource(Dataset("folder", "mine", (pair,)), TrueMatches(views), tmp_path)
+        SystemGraphs(Dataset("folder", "mine", (pair,)), TrueMatches(views), tmp_path)
 
 
 def test_an_unknown_system_is_refused_with_a_suggestion():

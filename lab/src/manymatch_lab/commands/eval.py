@@ -23,12 +23,18 @@ from manymatch.cli.console import (
     working,
 )
 from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
+from manymatch.io.remote import RemotePath
 from manymatch.matcher.config import MatcherConfig
 from manymatch_lab.checks import choice, count
-from manymatch_lab.commands import protocol_flag
 from manymatch_lab.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch_lab.evaluate.inputs import ImageGraphs, open_graphs
-from manymatch_lab.evaluate.protocol import PAPER, differences, protocol_sentence
+from manymatch_lab.evaluate.protocol import (
+    PAPER,
+    PAPER_NAME,
+    checked_protocol,
+    differences,
+    protocol_sentence,
+)
 from manymatch_lab.evaluate.run import RunConfig, RunResult, run_sets
 from manymatch_lab.evaluate.run_tables import run_table
 from manymatch_lab.evaluate.tables import show_table
@@ -36,6 +42,22 @@ from manymatch_lab.flags import Root, Seeds, Sets
 
 if TYPE_CHECKING:
     _Found = dict[tuple[str, str], dict[str, RunResult]]
+
+_ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar=PAPER_NAME,
+        help="paper: the paper's settings, apart from those that are given: "
+        f"{PAPER.preset} features, "
+        f"{PAPER.association.k} candidates, {PAPER.association.max_edges} and "
+        f"{PAPER.association.keep} edges before and after the motion filter, "
+        f"method {PAPER.method}, "
+        f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
+        f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
+        rich_help_panel=flags.COMMON,
+    ),
+]
 
 EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
 
@@ -64,7 +86,7 @@ def run(
         ),
     ] = False,
     camera_per: flags.CameraPerOption = "pair",
-    protocol: protocol_flag.ProtocolName = None,
+    protocol: _ProtocolName = None,
     seeds: Seeds = PAPER.seeds,
     limit: flags.Limit = None,
     workers: flags.Workers = 0,
@@ -98,10 +120,7 @@ def run(
     after Ctrl-C.
     """
     per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
-    make = (
-        MatcherConfig.of if protocol is None else protocol_flag.protocol(protocol, settings).matcher
-    )
-    config = make(**settings)
+    config = _config(protocol, settings)
     associations = [source.association for source in config.sources]
     deepest = max(one.k for one in associations)
     association, *further = (
@@ -178,6 +197,20 @@ def run(
             )
     solved = any((one.column("success") > 0).any() for one in every)
     raise typer.Exit(OK if solved and not not_run else UNSOLVED)
+
+
+def _config(protocol: str | None, settings: dict[str, Any]) -> MatcherConfig:
+    """Make the configuration; a file of all settings has no place beside a protocol."""
+    if protocol is None:
+        return MatcherConfig.of(**settings)
+    checked_protocol(protocol)
+    given = settings.get("preset")
+    if isinstance(given, Path | RemotePath):
+        raise ValueError(  # noqa: TRY004 - bad input
+            "--protocol and --config must not be given together, got "
+            f"{protocol!r} and {str(given)!r}"
+        )
+    return PAPER.matcher(**settings)
 
 
 def _num_not_run(results: Iterable[RunResult]) -> int:

@@ -419,6 +419,8 @@ def _resized(dataset: Dataset, longest: tuple[int | None, int | None]) -> Datase
 def _below(spec: str) -> list[SetSettings]:
     """Find the sets in a folder of sets; a list of pairs by another name makes it one itself."""
     folder = Path(spec)
+    if spec.startswith(_SYNTHETIC):
+        raise ValueError(f"set must have images, got {spec!r}, which has candidates only")
     if not folder.is_dir():
         known = [*registry.names(), *(f"{_SYNTHETIC}{name}" for name in CONFIGS)]
         raise ValueError(f"set must be {_FORMS}, got {spec!r}{suggest(spec, known)}")

@@ -24,16 +24,7 @@ from manymatch import __version__
 from manymatch.associate.candidates import Association
 from manymatch.batch.parts import difference, num_pairs, read_run
 from manymatch.batch.tables import write_json
-from manymatch.cli.flags import (
-    Cache,
-    Device,
-    Limit,
-    Longest0,
-    Longest1,
-    Offline,
-    RetryErrors,
-    Workers,
-)
+from manymatch.cli import flags
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
 from manymatch_lab import style
@@ -58,7 +49,7 @@ from manymatch_lab.pose_runs import (
     with_precision,
 )
 from manymatch_lab.systems import SYSTEMS, load_system
-from manymatch_lab.systems.base import System, SystemSource
+from manymatch_lab.systems.base import System, SystemGraphs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,13 +61,13 @@ EXAMPLE = (
 )
 
 _OURS = "ours"
-# Beside the journal of a run: in what it was made.
+# Beside the parts of a run: in what environment it was made.
 _ENVIRONMENT = "environment.json"
 _PACKAGES = (
     "numpy", "torch", "torchvision", "transformers", "timm", "kornia",
     "opencv-python", "opencv-python-headless", "vismatch", "tensorflow", "poselib",
 )  # fmt: skip
-# Of the identity of a source: other results may stand beside ours all the same.
+# Entries of the identity of graphs in which results of another environment may differ.
 _OF_MACHINE = ("versions", "device")
 # Text of a cell where the paper has no number.
 _NOTHING = "–"
@@ -88,11 +79,6 @@ _STEP = 0.22
 
 class ImageSets(RunSets):
     """Sets of images with true poses."""
-
-    @property
-    def datasets(self) -> Sequence[Dataset]:
-        """The sets."""
-        return self.members
 
     @classmethod
     def from_flags(
@@ -108,11 +94,11 @@ class ImageSets(RunSets):
         folder: Path = Path(),
         *,
         root: Root = None,
-        limit: Limit = None,
-        workers: Workers = 0,
-        longest0: Longest0 = None,
-        longest1: Longest1 = None,
-        retry_errors: RetryErrors = False,
+        limit: flags.Limit = None,
+        workers: flags.Workers = 0,
+        longest0: flags.Longest0 = None,
+        longest1: flags.Longest1 = None,
+        retry_errors: flags.RetryErrors = False,
         progress: Any = None,
     ) -> ImageSets:
         """Open the sets that are here, and list those that are not."""
@@ -141,25 +127,27 @@ class Systems:
         ] = (),
         preset: Presets = (),
         precision: Precision = None,
-        device: Device = "auto",
-        offline: Offline = False,
-        cache: Cache = None,
+        device: flags.Device = "auto",
+        offline: flags.Offline = False,
+        cache: flags.Cache = None,
     ) -> Systems:
         """Choose systems; nothing is loaded yet."""
-        names = dict.fromkeys(system or SYSTEMS)
+        where: dict[str, Any] = {"device": device, "offline": offline}
         return cls(
-            [load_system(name, device=device, offline=offline) for name in names],
+            [load_system(name, **where) for name in dict.fromkeys(system or SYSTEMS)],
             [
-                Matcher(
-                    with_precision(name, precision), device=device, offline=offline, cache=cache
-                )
+                Matcher(with_precision(name, precision), cache=cache, **where)
                 for name in (preset or (PAPER.preset,))
             ],
         )
 
 
 def run(
-    sets: ImageSets, systems: Systems, *, seeds: Seeds = PAPER.seeds, options: Options | None = None
+    sets: ImageSets,
+    systems: Systems,
+    *,
+    seeds: Seeds = PAPER.seeds,
+    options: Options | None = None,
 ) -> dict[str, Any]:
     """Match and pose every set with every system, by the same pose protocol.
 
@@ -168,23 +156,34 @@ def run(
     folder by another environment, marked as such, or else a row that says how to get it.
     """
     options = options or PAPER.options
-    plain, own = _configs(options, seeds)
+    configs = _configs(options, seeds)
     papers = [PaperRun(config) for config in _configs(PAPER.options, PAPER.seeds)]
+    # What identifies a row, the graphs of every set, why it cannot be run, and how it is posed.
+    tasks: list[tuple[dict[str, Any], list[Any], str | None, int]] = []
+    for system in systems.systems:
+        place = sets.folder / "correspondences" / system.name
+        about = {name: getattr(system, name) for name in ("name", "title", "paper", "specialist")}
+        graphs = [SystemGraphs(one, system, place / one.set_name) for one in sets.members]
+        tasks.append((about, graphs, _why_not(system), 0))
+    for matcher in systems.matchers:
+        preset = matcher.config.preset
+        about = {"name": f"{_OURS}-{preset}", "title": f"Ours ({preset})", "paper": _OURS}
+        ours = [ImageGraphs(one, matcher) for one in sets.members]
+        tasks.append((about | {"specialist": False}, ours, _why_not_ours(matcher), 1))
     recorded: list[RecordedRun] = []
     failed: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-
-    def add(row: dict[str, Any], sources: Sequence[Any], why: str | None, kind: int) -> None:
-        """Run a row on every set, or take what is there."""
-        config, lacking = (plain, own)[kind], []
-        for source in sources:
-            result, environment, reason = _result(sets, source, config, papers[kind], why)
+    for about, each, why, kind in tasks:
+        row: dict[str, Any] = {**about, "sets": {}}
+        lacking: list[str | None] = []
+        for graphs in each:
+            result, environment, reason = _result(sets, graphs, configs[kind], papers[kind], why)
             if result is None:
-                lacking += [why, reason and f"{reason} ({source.title})"]
+                lacking += [why, reason and f"{reason} ({graphs.title})"]
                 continue
             recorded.append(result.recorded(papers[kind]))
-            failed.extend(not_run(source, result.not_run, len(result)))
-            row["sets"][source.name] = {
+            failed.extend(not_run(graphs, result.not_run, len(result)))
+            row["sets"][graphs.name] = {
                 "auc": auc_spread(result.errors).to_dict(),
                 "median_matches": float(np.median(result.num_edges)),
                 "pairs": len(result),
@@ -192,35 +191,6 @@ def run(
             }
         row["missing"] = "; ".join(dict.fromkeys(filter(None, lacking))) or None
         rows.append(row)
-
-    for system in systems.systems:
-        place = sets.folder / "correspondences" / system.name
-        add(
-            {
-                "name": system.name,
-                "title": system.title,
-                "paper": system.paper,
-                "specialist": system.specialist,
-                "sets": {},
-            },
-            [SystemSource(one, system, place / one.set_name) for one in sets.datasets],
-            _why_not(system),
-            0,
-        )
-    for matcher in systems.matchers:
-        preset = matcher.config.preset
-        add(
-            {
-                "name": f"{_OURS}-{preset}",
-                "title": f"Ours ({preset})",
-                "paper": _OURS,
-                "specialist": False,
-                "sets": {},
-            },
-            [ImageGraphs(one, matcher) for one in sets.datasets],
-            _why_not_ours(matcher),
-            1,
-        )
     absent = [
         title
         for key, title in paper_numbers("q4")["titles"].items()
@@ -234,7 +204,7 @@ def run(
         "settings": sets.settings(options, seeds),
         "sets": [
             {"name": dataset.set_name, "title": dataset.title, "notes": list(dataset.notes)}
-            for dataset in sets.datasets
+            for dataset in sets.members
         ],
         "rows": rows,
         "missing": [dict(entry) for entry in sets.missing],
@@ -251,44 +221,39 @@ def _configs(options: Options, seeds: int) -> tuple[RunConfig, RunConfig]:
 
 
 def _result(
-    sets: ImageSets,
-    source: SystemSource | ImageGraphs,
-    config: RunConfig,
-    paper: PaperRun,
-    why: str | None,
+    sets: ImageSets, graphs: GraphReader, config: RunConfig, paper: PaperRun, why: str | None
 ) -> tuple[RunResult | None, dict[str, Any] | None, str]:
     """Run a row on a set, or read what another environment computed of it.
 
     `why` says why it cannot be run now. Returns the result, the environment that it comes from
-    (None for this one), and where there is no result why those that are kept, if there are any,
-    do not count.
+    (None for this one), and where there is no result why kept results, if there are any, do not
+    count.
     """
     name = config.estimator
-    folder = sets.run_folder(source) / name
-    total = num_pairs(len(source), sets.limit)
-    kept, reason = _kept(folder, _task(source, known=why is None), config, total)
-    # What this environment computed is read by the run itself, which resumes where pairs lack.
-    if why is None and (kept is None or _is_ours(kept, source, config)):
-        result = sets.run_set(source, {name: config}, {name: paper})[name]
+    folder = sets.run_folder(graphs) / name
+    total = num_pairs(len(graphs), sets.limit)
+    # What must be the same for kept results to stand in the table; other versions may.
+    if isinstance(graphs, SystemGraphs) and why is not None:
+        task = graphs.task
+    else:
+        task = {key: graphs.identity[key] for key in graphs.identity if key not in _OF_MACHINE}
+    kept, reason = _kept(folder, task, config, total)
+    # Results of this environment are read by the run itself, which computes missing pairs.
+    if why is None and (
+        kept is None or kept.header == kept.header | _plain(run_header(graphs, config))
+    ):
+        result = sets.run_set(graphs, {name: config}, {name: paper})[name]
         if not (folder / _ENVIRONMENT).is_file():
             write_json(folder / _ENVIRONMENT, environment_now())
         return result, None, ""
     if kept is None:
         return None, None, reason
-    return kept, _environment_of(kept), ""
-
-
-def _is_ours(kept: RunResult, source: GraphReader, config: RunConfig) -> bool:
-    """Whether results were computed with what is installed now."""
-    now = _plain(run_header(source, config))
-    return all(kept.header.get(name) == value for name, value in now.items())
-
-
-def _task(source: SystemSource | ImageGraphs, *, known: bool) -> dict[str, Any]:
-    """Return what must be the same of a source for its results to stand in the table."""
-    if isinstance(source, SystemSource) and not known:
-        return source.task
-    return {name: value for name, value in source.identity.items() if name not in _OF_MACHINE}
+    header = kept.header
+    versions = {**header["source"].get("versions", {}), **header.get("run_versions", {})}
+    environment = {"packages": versions}
+    with contextlib.suppress(OSError, ValueError):
+        environment |= json.loads((folder / _ENVIRONMENT).read_text(encoding="utf-8"))
+    return kept, environment, ""
 
 
 def _kept(
@@ -301,9 +266,8 @@ def _kept(
         result = RunResult.load(folder, total)
     except ValueError as error:
         return None, f"its kept results cannot be read: {error}"
-    wanted = _plain({**task, "config": config.to_dict()})
     found = {**result.header["source"], "config": result.header["config"]}
-    for name, value in wanted.items():
+    for name, value in _plain({**task, "config": config.to_dict()}).items():
         if differing := difference(found.get(name), value, name):
             return None, f"its folder holds {differing}"
     if len(result) < total:
@@ -328,17 +292,6 @@ def environment_now() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": packages,
     }
-
-
-def _environment_of(result: RunResult) -> dict[str, Any]:
-    """Read the environment in which a run was made, as far as it was recorded."""
-    header = result.header
-    recorded = {
-        "packages": {**header["source"].get("versions", {}), **header.get("run_versions", {})}
-    }
-    with contextlib.suppress(OSError, ValueError):
-        recorded |= json.loads((result.folder / _ENVIRONMENT).read_text(encoding="utf-8"))
-    return recorded
 
 
 def _environment_text(environment: dict[str, Any]) -> str:
@@ -418,13 +371,7 @@ def _why_not_ours(matcher: Matcher) -> str | None:
 
 
 def ranked(values: Sequence[float | None]) -> list[int | None]:
-    """Place of every value, 1 for the largest; equal values share a place, None has none.
-
-    Parameters
-    ----------
-    values : sequence of float or None
-        None for what does not take part.
-    """
+    """Place of every value, 1 for the largest; equal values share a place, None has none."""
     taking = sorted({value for value in values if value is not None}, reverse=True)
     return [None if value is None else taking.index(value) + 1 for value in values]
 
@@ -435,27 +382,14 @@ def _overview(data: dict[str, Any]) -> Table:
     header = ["Method", *(entry["title"] for entry in data["sets"])]
     rows: list[Sequence[str | Cell]] = []
     for row in data["rows"]:
-        cells = [
-            triplet(row["sets"][s["name"]]["auc"]["mean"])
-            if s["name"] in row["sets"]
-            else Cell("not run", dim=True)
-            for s in data["sets"]
-        ]
+        names = [entry["name"] for entry in data["sets"]]
+        found = [row["sets"].get(name) for name in names]
+        cells = [triplet(f["auc"]["mean"]) if f else Cell("not run", dim=True) for f in found]
         rows.append([_title(row, _marks(data)), *cells])
         if known and row["paper"]:
-            rows.append(
-                dim(
-                    [
-                        f"  paper, {paper['titles'][row['paper']]}",
-                        *(
-                            triplet(paper["auc"][row["paper"]][entry["name"]])
-                            if entry["name"] in known
-                            else _NOTHING
-                            for entry in data["sets"]
-                        ),
-                    ]
-                )
-            )
+            auc = paper["auc"][row["paper"]]
+            texts = [triplet(auc[name]) if name in known else _NOTHING for name in names]
+            rows.append(dim([f"  paper, {paper['titles'][row['paper']]}", *texts]))
     rows += missing_rows(data, len(header))
     return Table(
         f"Q4: complete systems, pose AUC{' / '.join(DEGREES)} (%)",

@@ -259,7 +259,7 @@ def _resampled(
 
 
 def _quantiles(draws: FloatArray, wanted: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Find the ends of the interval of the wanted columns over the rows that have them; NaN elsewhere."""
+    """Find the ends of the interval of the wanted columns; NaN elsewhere."""
     result = np.full((2, draws.shape[1]), np.nan)
     for column in np.flatnonzero(wanted):
         known = draws[np.isfinite(draws[:, column]), column]

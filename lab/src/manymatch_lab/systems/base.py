@@ -1,4 +1,4 @@
-"""Complete matchers: two images in, correspondences in pixels out; and as a source of graphs."""
+"""Complete matchers: two images in, correspondences in pixels out; and their graphs."""
 
 from __future__ import annotations
 
@@ -260,8 +260,8 @@ _ARRAYS = ("points0", "points1", "scores", "sizes")
 _WANT = "kept correspondences"
 
 
-class SystemSource(GraphReader):
-    """A source whose graphs are the correspondences of a system, all of rank one.
+class SystemGraphs(GraphReader):
+    """Graphs that are the correspondences of a system, all of rank one.
 
     Parameters
     ----------
