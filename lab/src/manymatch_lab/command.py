@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch.cli.app import LAB_COMMANDS, SETTINGS, command_group
+from manymatch.cli.app import LAB_COMMANDS
+from manymatch.cli.app import app as library
 from manymatch.cli.console import (
     UNSOLVED,
     Json,
@@ -30,11 +31,12 @@ from manymatch_lab.flags import Flag, Root, Seeds, Sets, bind, signature_of
 
 app = typer.Typer(
     name="manymatch-lab",
-    cls=command_group("manymatch_lab.commands", LAB_COMMANDS),
     help="Evaluate, and produce the paper's figures and tables with the paper's numbers beside.",
     epilog="Example: manymatch-lab q2 synthetic:ordering --no-gms --seeds 2 --out out/q2",
     no_args_is_help=True,
-    **SETTINGS,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 _Out = Annotated[
     Path, typer.Option("--out", help="Folder of the results; a run that was stopped resumes there.")
@@ -48,6 +50,15 @@ _Protocol = Annotated[
         "paper's protocol; the report says in which points a run differs from it.",
     ),
 ]
+
+
+def _add_library_command(name: str) -> None:
+    """Add a command that ``manymatch`` has as well; all arguments, also --help, are passed on."""
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+    @app.command(name, help=LAB_COMMANDS[name], context_settings=settings)
+    def command(context: typer.Context) -> None:
+        library([name, *context.args], prog_name="manymatch-lab")
 
 
 def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], dict[str, Any]]]:
@@ -184,5 +195,7 @@ def navi_split(
             print_plain(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
 
 
+for _name in LAB_COMMANDS:
+    _add_library_command(_name)
 for _name in EXPERIMENTS:
     _add_experiment(_name)
