@@ -43,18 +43,18 @@ def test_steps_are_those_taken_one_by_one(inputs):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_method_decides_what_is_left_open(inputs, method):
+def test_method_decides_filter_and_cut(inputs, method):
     decided = {"gms": False, "keep": None} if method == "auto" else {"gms": True, "keep": 1024}
     explicit = manymatch.candidates(*inputs, k=5, max_edges=2048, **decided)
     found = manymatch.candidates(*inputs, method=method)
     assert found.graph == explicit.graph
     assert (found.gms is None) == (method == "auto")
-    # What is named is done, whatever the method wants.
+    # Arguments that are given win over the method.
     assert manymatch.candidates(*inputs, method=method, keep=99).graph.num_edges == 99
     assert manymatch.candidates(*inputs, method=method, gms=True).gms is not None
 
 
-def test_the_configuration_of_the_paper_has_a_name(inputs):
+def test_configuration_of_the_paper(inputs):
     points0, points1, desc0, desc1, size0, size1 = inputs
     whole = manymatch.AssociationGraph(points0, points1, *associate(desc0, desc1))
     named = Association.paper().apply(whole, size0, size1)
@@ -74,14 +74,8 @@ def test_everything_off_is_the_association(inputs):
 
 
 def test_options_reach_their_steps(inputs, monkeypatch):
-    chosen = {
-        "threshold": 2.0,
-        "grid": 9,
-        "scales": False,
-        "rotations": False,
-        "crop": False,
-        "integer_mean": False,
-    }
+    chosen = {"threshold": 2.0, "grid": 9}
+    chosen |= dict.fromkeys(("scales", "rotations", "crop", "integer_mean"), False)
     calls = []
 
     def record(function):
@@ -103,7 +97,7 @@ def test_options_reach_their_steps(inputs, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
-def test_the_estimator_takes_the_result(scene, inputs, method):
+def test_estimator_takes_the_result(scene, inputs, method):
     graph = manymatch.candidates(*inputs, method=method).graph
     options = manymatch.Options(max_iterations=2_000, seed=1)
     estimate = manymatch.estimate_relative_pose(
@@ -143,15 +137,8 @@ BAD = [
 
 @pytest.mark.parametrize(("change", "message"), BAD)
 def test_refusals(change, message):
-    arguments = {
-        "points0": np.zeros((3, 2)),
-        "points1": np.zeros((3, 2)),
-        "desc0": np.eye(3),
-        "desc1": np.eye(3),
-        "size0": (10, 10),
-        "size1": (10, 10),
-        **change,
-    }
+    arguments = {"points0": np.zeros((3, 2)), "points1": np.zeros((3, 2)), "desc0": np.eye(3)}
+    arguments |= {"desc1": np.eye(3), "size0": (10, 10), "size1": (10, 10), **change}
     with pytest.raises(ValueError, match=message):
         manymatch.candidates(**arguments)
 
