@@ -47,7 +47,7 @@ def test_equal_points_are_one_vertex(pairs):
     assert np.all(np.diff(rank) >= 0)
 
 
-def test_a_list_without_repetition_is_the_graph_of_its_matches():
+def test_list_without_repetition_is_the_graph_of_its_matches():
     data = matched()
     rows = correspondences(data.points0.astype(np.float32)[:, None], data.points1[None])
     points0 = data.points0.astype(np.float32)
@@ -58,7 +58,7 @@ def test_a_list_without_repetition_is_the_graph_of_its_matches():
     assert len(signed.graph.points0) == 1
 
 
-def test_the_mask_is_that_of_the_rows():
+def test_mask_has_one_entry_per_row():
     data = matched()
     first, second, edges, own = with_candidates(data.points0, data.points1)
     for rows in (
@@ -135,7 +135,7 @@ def test_options_have_a_minimum_of_iterations_below_their_limit():
             make_options(names, max_iterations=value)
 
 
-def test_a_camera_keeps_its_numbers():
+def test_camera_keeps_its_numbers():
     params = [800.0, 790.0, 320.0, 240.0]
     for size in ({}, {"width": -1, "height": -1}, {"width": 0, "height": 0}):
         camera = given_camera({"model": "PINHOLE", "params": params, **size, "id": 3}, "camera")
@@ -147,7 +147,7 @@ def test_a_camera_keeps_its_numbers():
         given_camera(None, "camera2")
 
 
-def test_an_unknown_focal_length_has_the_prior_of_the_size():
+def test_unknown_focal_length_has_the_prior_of_the_size():
     data = matched()
     sized = manymatch.Camera("PINHOLE", 640, 480, (1.0, 1.0, 310.0, 240.0))
     camera = unknown_focal(sized, data.points0)
@@ -162,7 +162,7 @@ def test_an_unknown_focal_length_has_the_prior_of_the_size():
         unknown_focal(bent, data.points0)
 
 
-def test_a_rotation_as_a_vector():
+def test_rotation_vector():
     for vector in ([0.1, -0.2, 0.3], [0.0, 0.0, 0.0], [0.0, np.pi - 1e-6, 0.0]):
         R = manymatch.RelativePose(np.eye(3), [1, 0, 0]).R if not any(vector) else _matrix(vector)
         np.testing.assert_allclose(rotation_vector(R), vector, atol=1e-9)

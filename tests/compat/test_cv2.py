@@ -6,20 +6,9 @@ import cv2 as original
 import numpy as np
 import pytest
 
-import manymatch
 from manymatch.compat import cv2 as ours
-from tests.support.matched_points import (
-    K,
-    alike,
-    direction_deg,
-    epipolar_distances,
-    map_difference_px,
-    matched,
-    only_these_are_ours,
-    project,
-    turn_deg,
-    with_candidates,
-)
+from tests.support import matched_points
+from tests.support.matched_points import K, alike, direction_deg, matched, turn_deg, with_candidates
 
 LENS = np.array([-0.2, 0.05, 1e-3, -5e-4])
 
@@ -69,26 +58,6 @@ def test_essential_matrix(form):
     assert count == (mask > 0).sum() > 80
 
 
-def test_one_to_one_lists_are_the_matches():
-    data = matched()
-    E, mask = ours.findEssentialMat(data.points0, data.points1, K, original.RANSAC, 0.999, 1.5)
-    graph = manymatch.AssociationGraph.from_matches(data.points0, data.points1)
-    options = manymatch.Options(threshold_px=1.5, confidence=0.999, max_iterations=10_000)
-    alone = manymatch.estimate_relative_pose(graph, K, K, options=options)
-    assert np.array_equal(E, alone.pose.essential() / np.sqrt(2))
-    assert np.array_equal(mask[:, 0] > 0, alone.inliers)
-
-
-def test_shapes_of_points():
-    data = matched()
-    first, second = (p.astype(np.float32) for p in (data.points0, data.points1))
-    expected = ours.findEssentialMat(first, second, K)
-    for shape in ((-1, 1, 2), (1, -1, 2)):
-        E, mask = ours.findEssentialMat(first.reshape(shape), second.reshape(shape), K)
-        assert np.array_equal(E, expected[0])
-        assert np.array_equal(mask, expected[1])
-
-
 def test_distortion_is_removed():
     data = matched(noise=0.1)
 
@@ -127,7 +96,7 @@ def test_homography(arguments):
     reference = original.findHomography(data.points0, data.points1, *arguments)
     check(result, reference, len(data.points0))
     assert result[0][2, 2] == 1
-    assert map_difference_px(result[0], reference[0], data.points0) < 1.5
+    assert matched_points.map_difference_px(result[0], reference[0], data.points0) < 1.5
     assert np.mean(result[1] == reference[1]) > 0.9
 
 
@@ -171,7 +140,7 @@ def test_affine_map(args, kwargs):
         ours.estimateAffine2D(points[0])
 
 
-def test_a_fit_to_all_points_is_the_original():
+def test_fits_to_all_points_are_the_originals():
     data = matched(40, 40, plane=True)
     result = ours.findHomography(data.points0, data.points1)
     reference = original.findHomography(data.points0, data.points1)
@@ -209,13 +178,13 @@ def test_fundamental_matrix(args, kwargs):
     reference = original.findFundamentalMat(data.points0, data.points1, *args, **kwargs)
     check(result, reference, len(data.points0))
     assert result[0][2, 2] == 1
-    exact = project(data.world), project(data.world, data.R, data.t)
-    assert np.median(epipolar_distances(result[0], *exact)) < 0.25
+    exact = matched_points.project(data.world), matched_points.project(data.world, data.R, data.t)
+    assert np.median(matched_points.epipolar_distances(result[0], *exact)) < 0.25
     first, second, edges, _ = with_candidates(data.points0, data.points1)
     listed = ours.findFundamentalMat(first, second, *args, **kwargs)
     given = ours.findFundamentalMat(data.points0, data.points1, *args, **kwargs, edges=edges)
     for F, mask in (listed, given):
-        assert np.median(epipolar_distances(F, *exact)) < 0.4
+        assert np.median(matched_points.epipolar_distances(F, *exact)) < 0.4
         assert mask.shape == (len(edges), 1)
 
 
@@ -303,18 +272,12 @@ def test_nothing_found():
     assert mask.shape == reference[1].shape
 
 
-def test_what_is_not_ours_is_the_original(monkeypatch):
+def test_other_names_are_the_originals(monkeypatch):
     functions = {
-        *(
-            "estimateAffine2D",
-            "findEssentialMat",
-            "findFundamentalMat",
-            "findHomography",
-            "recoverPose",
-        ),
+        *("findEssentialMat", "findFundamentalMat", "findHomography", "recoverPose"),
         *("estimateAffine2D", "solvePnPRansac"),
     }
-    assert only_these_are_ours(ours, original) == functions
+    assert matched_points.only_these_are_ours(ours, original) == functions
     with pytest.raises(AttributeError, match="imreed"):
         ours.imreed  # noqa: B018
     monkeypatch.setitem(sys.modules, "cv2", None)
@@ -324,65 +287,52 @@ def test_what_is_not_ours_is_the_original(monkeypatch):
         ours.imread  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"points2": np.zeros((3, 2))}, "points2 must hold 120 points"),
-        ({"points1": np.full((120, 2), np.inf)}, "points1 must hold finite numbers"),
-        ({"cameraMatrix": np.eye(2)}, "cameraMatrix must be"),
-        ({"threshold": -1.0}, "^threshold must be"),
-        ({"prob": 1.5}, "^prob must be"),
-        ({"maxIters": 0}, "^maxIters must be"),
-        ({"focal": 3.0}, "the arguments must be cameraMatrix, .* got focal as well"),
-        ({"method": "RANSAC"}, "method must be one of OpenCV's flags"),
-        ({"edges": [[0, 500]]}, "edges must hold indices"),
-    ],
-)
-def test_bad_input_is_one_sentence(change, message):
+BAD = [
+    ({"points2": np.zeros((3, 2))}, "points2 must hold 120 points"),
+    ({"points1": np.full((120, 2), np.inf)}, "points1 must hold finite numbers"),
+    ({"cameraMatrix": np.eye(2)}, "cameraMatrix must be"),
+    ({"threshold": -1.0}, "^threshold must be"),
+    ({"prob": 1.5}, "^prob must be"),
+    ({"maxIters": 0}, "^maxIters must be"),
+    ({"focal": 3.0}, "the arguments must be cameraMatrix, .* got focal as well"),
+    ({"method": "RANSAC"}, "method must be one of OpenCV's flags"),
+    ({"edges": [[0, 500]]}, "edges must hold indices"),
+]
+BAD_FORMS = [
+    ((K, np.zeros(3), K, None), "distCoeffs must be 4, 5, 8, 12 or 14 numbers"),
+    ((K, np.ones(12), K, None), "distCoeffs must be .* after the eighth are zero"),
+    ((K, K, None, None, params(threshold=-1.0)), "^params.threshold must be"),
+    ((-1.0,), "focal must be"),
+    ((800.0, (1, 2, 3)), "pp must be two numbers"),
+]
+BAD_PNP = [
+    ({"objectPoints": np.zeros((3, 2))}, "objectPoints must be an .N, 3. array"),
+    ({"imagePoints": np.zeros((3, 2))}, "objectPoints must hold 3 points, one for each"),
+    ({"cameraMatrix": np.zeros((3, 3))}, "cameraMatrix must"),
+    ({"iterationsCount": 0}, r"^iterationsCount must be"),
+    ({"reprojectionError": -1.0}, r"^reprojectionError must be"),
+    ({"edges": 3}, "edges must be an .E, 2. array of indices or None"),
+    ({"edges": [[0, 500]]}, "edges must hold indices"),
+    ({"thresh": 3}, "the arguments must be rvec, .* got thresh as well"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), [*BAD, *BAD_FORMS])
+def test_bad_input_is_one_sentence(given, message):
     data = matched()
-    arguments = {"points1": data.points0, "points2": data.points1, "cameraMatrix": K, **change}
+    args, kwargs = given, {}
+    if isinstance(given, dict):
+        args, kwargs = (), {"cameraMatrix": K, **given}
+    points = {"points1": data.points0, "points2": data.points1}
+    points |= {name: kwargs.pop(name) for name in points if name in kwargs}
     with pytest.raises(ValueError, match=message) as error:
-        ours.findEssentialMat(**arguments)
+        ours.findEssentialMat(*points.values(), *args, **kwargs)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((K, np.zeros(3), K, None), "distCoeffs must be 4, 5, 8, 12 or 14 numbers"),
-        ((K, np.ones(12), K, None), "distCoeffs must be .* after the eighth are zero"),
-        ((K, K, None, None, params(threshold=-1.0)), "^params.threshold must be"),
-        ((-1.0,), "focal must be"),
-        ((800.0, (1, 2, 3)), "pp must be two numbers"),
-    ],
-)
-def test_bad_forms_are_one_sentence(arguments, message):
-    data = matched()
-    with pytest.raises(ValueError, match=message):
-        ours.findEssentialMat(data.points0, data.points1, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"objectPoints": np.zeros((3, 2))}, "objectPoints must be an .N, 3. array"),
-        ({"imagePoints": np.zeros((3, 2))}, "objectPoints must hold 3 points, one for each"),
-        ({"cameraMatrix": np.zeros((3, 3))}, "cameraMatrix must"),
-        ({"iterationsCount": 0}, r"^iterationsCount must be"),
-        ({"reprojectionError": -1.0}, r"^reprojectionError must be"),
-        ({"edges": 3}, "edges must be an .E, 2. array of indices or None"),
-        ({"edges": [[0, 500]]}, "edges must hold indices"),
-        ({"thresh": 3}, "the arguments must be rvec, .* got thresh as well"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), BAD_PNP)
 def test_bad_input_for_an_absolute_pose_is_one_sentence(change, message):
     data = matched()
-    arguments = {
-        "objectPoints": data.world,
-        "imagePoints": data.points1,
-        "cameraMatrix": K,
-        "distCoeffs": None,
-        **change,
-    }
+    arguments = {"objectPoints": data.world, "imagePoints": data.points1, "cameraMatrix": K}
     with pytest.raises(ValueError, match=message):
-        ours.solvePnPRansac(**arguments)
+        ours.solvePnPRansac(**{**arguments, "distCoeffs": None, **change})
