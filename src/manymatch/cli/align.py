@@ -56,9 +56,10 @@ def run(
 
     For a plane, images from one place, and images of different sensors: visible and thermal, RGB
     and infrared, maps and photographs from above. overlay.html compares the two with a slider, by
-    blinking or blended. The threshold is 3 px unless it is given. Exit codes: 0 with a homography,
-    1 without one, 2 if the input is bad or the result, which is printed all the same, cannot be
-    written.
+    blinking or blended. The threshold is 3 px unless it is given.
+
+    Exit codes: 0 with a homography, 1 without one, 2 if the input is bad or the result cannot be
+    written (it is printed all the same).
     """
     choice(model, "--model", PLANAR_MODELS)
     folder = output_folder(out_folder or pair_folder(image0, image1), "--out")

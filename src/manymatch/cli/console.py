@@ -116,20 +116,19 @@ def deliver(
 
     A result that cannot be written after all, as on a full disk, is shown before the error.
     """
-
-    def deliver_with(written: dict[str, Path]) -> None:
-        if record is None:
-            show(written)
-        else:
-            print_json({**record, "files": {name: str(path) for name, path in written.items()}})
-
+    written: dict[str, Path] = {}
+    failure: Exception | None = None
     try:
         with working("Writing", quiet=record is not None):
             written = write()
-    except Exception:
-        deliver_with({})
-        raise
-    deliver_with(written)
+    except Exception as error:  # noqa: BLE001 - raised again below
+        failure = error
+    if record is None:
+        show(written)
+    else:
+        print_json({**record, "files": {name: str(path) for name, path in written.items()}})
+    if failure is not None:
+        raise failure
 
 
 def print_files(files: dict[str, Path]) -> None:
@@ -173,14 +172,9 @@ def clean_exit() -> Iterator[None]:
         print_error(f"there is not enough memory{': ' if str(error) else ''}{error}")
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt as stop:
-        finished, total = getattr(stop, "finished", None), getattr(stop, "total", None)
-        if total is None:
-            print_error("stopped.")
-        else:
-            print_error(
-                f"stopped with {finished:,} of {count(total, 'pair')} finished; the same command "
-                "continues."
-            )
+        finished, total = getattr(stop, "finished", 0), getattr(stop, "total", None)
+        so_far = "" if total is None else f" with {finished:,} of {count(total, 'pair')} finished"
+        print_error(f"stopped{so_far}{'.' if total is None else '; the same command continues.'}")
         if getattr(stop, "busy", False):
             # An ordinary exit would wait for pairs in work; finished ones are on the disk.
             sys.stdout.flush()
@@ -218,7 +212,7 @@ def _usage(error: Any) -> str:
     return f"{message[:1].lower()}{message[1:]}{more}"
 
 
-class Tracker:
+class Tracker(contextlib.ExitStack):
     """Shows the progress of a run on standard error; a context manager, called with each step.
 
     On a terminal it is a bar, elsewhere a line every ten seconds.
@@ -227,33 +221,28 @@ class Tracker:
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+        super().__init__()
         self._console = console(stderr=True)
         self._last = -_LINE_EVERY
         self._bar: Progress | None = None
         if self._console.is_terminal:
-            self._bar = Progress(
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
-                console=self._console,
-                transient=True,
-            )
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=self._console, transient=True)
             self._task = self._bar.add_task("", total=None)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
-            self._bar.start()
+            self.enter_context(self._bar)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
     def __call__(self, progress: RunProgress) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         label = f"{progress.label}: " if progress.label else ""
-        text = f"{label}{counts_text(progress.counts)}, {_remaining(progress)}"
-        finished, total = progress.finished, progress.total
+        finished, total, left = progress.finished, progress.total, progress.seconds_left
+        remaining = "starting" if left is None else f"{time_text(left)} left"
+        if finished == total:
+            remaining = "done"
+        text = f"{label}{counts_text(progress.counts)}, {remaining}"
         if self._bar is not None:
             self._bar.update(self._task, total=total, completed=finished, description=text)
             return
@@ -265,11 +254,12 @@ class Tracker:
 
 def counts_text(counts: dict[str, int]) -> str:
     """Say how many pairs have which verdict; verdicts without a pair are left out."""
-    parts = []
-    for verdict, number in counts.items():
-        if number:
-            # The other verdicts are adjectives.
-            parts.append(count(number, verdict, "errors" if verdict == "error" else verdict))
+    # "error" is a noun, the verdicts are adjectives.
+    parts = [
+        count(number, verdict, "errors" if verdict == "error" else verdict)
+        for verdict, number in counts.items()
+        if number
+    ]
     return ", ".join(parts) or "none yet"
 
 
@@ -282,11 +272,3 @@ def time_text(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-def _remaining(progress: RunProgress) -> str:
-    if progress.finished == progress.total:
-        return "done"
-    if progress.seconds_left is None:
-        return "starting"
-    return f"{time_text(progress.seconds_left)} left"

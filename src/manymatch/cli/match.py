@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from manymatch.matcher.result import MatchResult
 
 HINT = "all pairs of a folder or a list are matched by: manymatch batch FOLDER"
-# Of either image in the name of the folder; the system limits the whole to 255.
+# Length of the part of a folder's name that one image has; systems limit the whole to 255 bytes.
 _LABEL_BYTES = 80
 
 EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --with-rank-one"
@@ -48,9 +48,8 @@ def run(
     camera0: Annotated[
         str | None,
         typer.Option(
-            help="fx,fy,cx,cy, or MODEL,width,height,params..., or a .txt or .json file, or a "
-            "COLMAP model, or unknown; by default the focal length is found, near that of EXIF if "
-            "there is one."
+            help="fx,fy,cx,cy or MODEL,width,height,params..., a .txt or .json file, a COLMAP "
+            "model, or unknown; by default the focal length is found, near that of EXIF."
         ),
     ] = None,
     camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
@@ -58,7 +57,7 @@ def run(
         bool | None,
         typer.Option(
             "--shared-focal/--no-shared-focal",
-            help="Whether two unknown focal lengths are one; by default if the images have one "
+            help="Whether both images have one unknown focal length; by default if they have one "
             "size.",
             show_default=False,
         ),
@@ -66,8 +65,8 @@ def run(
     images: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of images that names in files for hloc and COLMAP are relative to; by "
-            "default the one that holds both images."
+            help="Folder to which names of images in files for hloc and COLMAP are relative; by "
+            "default the deepest one that holds both."
         ),
     ] = None,
     out_folder: Annotated[
@@ -97,8 +96,8 @@ def run(
 ) -> None:
     """Find the relative pose of two images and their one-to-one matches.
 
-    Exit codes: 0 with a pose, 1 without one, 2 if the input is bad or the result, which is printed
-    all the same, cannot be written.
+    Exit codes: 0 with a pose, 1 if there is none or the images do not match, 2 if the input is bad
+    or the result cannot be written (it is printed all the same).
     """
     names = image_names(image0, image1, images)
     chosen = check_formats(flags.split_list(formats), names, "names of images")
@@ -130,20 +129,21 @@ def run(
             print_plain(f"They replace the result of {' and '.join(earlier)}.")
 
     deliver(write, show, result.to_dict() if as_json else None)
-    raise typer.Exit(OK if result.estimate.success else UNSOLVED)
+    solved = result.success and result.confidence.verdict != "no match"
+    raise typer.Exit(OK if solved else UNSOLVED)
 
 
 def pair_folder(image0: Path, image1: Path) -> Path:
-    """Return the folder for the result of two images, with a name made of theirs.
+    """Return the default folder for the result of two images, named after both.
 
-    Images of the same name in different folders have different ones, and the name is one that
-    every file system takes.
+    Images of the same name in different folders have different ones, and every file system takes
+    the name.
     """
     return Path("out") / "_".join(_label(image) for image in (image0, image1))
 
 
 def _label(image: Path) -> str:
-    """Make a name of the path of an image, from the current folder if it is below it."""
+    """Make a name of the path of an image; below the current folder, of the path from there."""
     path = Path(os.path.abspath(image))  # noqa: PTH100 - resolve() would follow links
     inside = path.is_relative_to(Path.cwd())
     parts = path.relative_to(Path.cwd()).parts if inside else path.parts[1:]
@@ -157,9 +157,7 @@ def _label(image: Path) -> str:
 
 def _print(result: MatchResult) -> None:
     counts, estimate = result.counts, result.estimate
-    for line in result.lines():
-        print_plain(line)
-    print_plain("")
+    print_plain(f"{result}\n")
     rows = {
         "features": f"{result.config.title} ({result.config.preset})",
         "keypoints": f"{counts['keypoints0']:,} and {counts['keypoints1']:,}",

@@ -1,4 +1,4 @@
-"""``manymatch models``: what can be loaded here, and what is missing."""
+"""``manymatch models``: which models can be loaded here, and how to get the others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from manymatch.matcher.config import PRESETS, MatcherConfig, SourceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from manymatch.features.registry import Model
 
+    _Record = dict[str, Any]
+
 EXAMPLE = "Example: manymatch models dinov3-vitl16"
+_INSTALL = 'pip install "manymatch[features]"'
 
 
 def run(
@@ -30,31 +32,29 @@ def run(
     as_json: Json = False,
 ) -> None:
     """List models and presets, whether their weights are here, and how to get them."""
-    statuses = {model.name: _Status.of(model) for model in models().values()}
-    presets = {preset: _preset_record(preset, statuses) for preset in PRESETS}
+    known = {model.name: _model_record(model) for model in models().values()}
+    presets = {preset: _preset_record(preset, known) for preset in PRESETS}
     if name is None:
         if as_json:
-            records = [status.record() for status in statuses.values()]
-            print_json({"models": records, "presets": presets})
+            print_json({"models": list(known.values()), "presets": presets})
         else:
-            _print_all(list(statuses.values()), presets, show_all=show_all)
+            _print_all(known, presets, show_all=show_all)
         return
     if name in presets:
-        record = presets[name]
-        title, parts = f"preset {name}", [statuses[part] for part in record["models"]]
+        record, title = presets[name], f"preset {name}"
+        parts = [known[part] for part in record["models"]]
         facts: dict[str, object] = {"models": " + ".join(record["models"])}
         if isinstance(record["settings"], dict):
             facts |= record["settings"]
         else:
             facts["sources"] = "\n".join(record["sources"])
-    elif name in statuses or name in ALIASES:
-        parts = [statuses[find_model(name).name]]
-        title, record, facts = parts[0].model.name, parts[0].record(), _facts(parts[0])
+    elif name in known or name in ALIASES:
+        record = known[find_model(name).name]
+        title, parts, facts = record["name"], [record], _facts(record)
     else:
-        known = [*statuses, *ALIASES, *presets]
         raise ValueError(
             f"name must be a model or preset that `manymatch models --all` lists"
-            f", got {name!r}{suggest(name, known)}"
+            f", got {name!r}{suggest(name, [*known, *ALIASES, *presets])}"
         )
     if as_json:
         print_json(record)
@@ -65,156 +65,129 @@ def run(
     _print_commands("To get it:", parts)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Status:
-    """What of a model is on this machine."""
+def _model_record(model: Model) -> _Record:
+    """Return the facts about a model, and what of it is on this machine."""
+    missing = [name for name in model.libraries if importlib.util.find_spec(name) is None]
+    weights, place = whereabouts(model) or (None, "")
+    complete = weights is not None or not model.needs_weights
+    return {
+        **dataclasses.asdict(model),
+        "gate": model.gate,
+        "published": model.published,
+        "libraries": list(model.libraries),
+        "missing_libraries": missing,
+        "needs_weights": model.needs_weights,
+        "weights": None if weights is None else str(weights),
+        "place": place or None,
+        "ready": complete and not missing,
+        "commands": [
+            *([_INSTALL] if missing else []),
+            *([] if complete else [fetch_command(model)]),
+        ],
+    }
 
-    model: Model
-    weights: Path | None
-    place: str
-    missing_libraries: tuple[str, ...]
 
-    @classmethod
-    def of(cls, model: Model) -> _Status:
-        missing = tuple(name for name in model.libraries if importlib.util.find_spec(name) is None)
-        weights, place = whereabouts(model) or (None, "")
-        return cls(model, weights, place, missing)
-
-    @property
-    def has_weights(self) -> bool:
-        return self.weights is not None or not self.model.needs_weights
-
-    @property
-    def ready(self) -> bool:
-        return self.has_weights and not self.missing_libraries
-
-    @property
-    def commands(self) -> list[str]:
-        """What to run to get what is missing."""
-        libraries = ['pip install "manymatch[features]"'] if self.missing_libraries else []
-        return libraries + ([] if self.has_weights else [fetch_command(self.model)])
-
-    @property
-    def text(self) -> str:
-        """Whether it can be loaded, in a few words."""
-        if self.missing_libraries:
-            return f"needs {', '.join(self.missing_libraries)}"
-        if not self.model.needs_weights:
-            return "none needed"
-        if self.weights is not None:
-            return f"here, {self.place}"
-        return "missing, gated" if self.model.gated else "missing"
-
-    def record(self) -> dict[str, Any]:
-        return {
-            **dataclasses.asdict(self.model),
-            "libraries": list(self.model.libraries),
-            "missing_libraries": list(self.missing_libraries),
-            "needs_weights": self.model.needs_weights,
-            "weights": None if self.weights is None else str(self.weights),
-            "place": self.place or None,
-            "ready": self.ready,
-            "commands": self.commands,
-        }
+def _state(record: _Record) -> str:
+    """Say in a few words whether a model can be loaded."""
+    if record["missing_libraries"]:
+        return f"needs {', '.join(record['missing_libraries'])}"
+    if not record["needs_weights"]:
+        return "none needed"
+    if record["weights"] is not None:
+        return f"here, {record['place']}"
+    return "missing, gated" if record["gated"] else "missing"
 
 
 def _parts(source: SourceConfig) -> list[Model]:
-    """Models of a source: its detector, and the backbone or the matcher where there is one."""
+    """Return the models of a source: its detector, backbone and pair matcher."""
     names = (source.features.detector, source.features.descriptor)
     found = [find_model(name) for name in names if name not in (NATIVE, NO_DETECTOR)]
     matcher = source.load_matcher()
     return found if matcher is None or matcher.model is None else [*found, matcher.model]
 
 
-def _preset_record(name: str, statuses: dict[str, _Status]) -> dict[str, Any]:
-    config = MatcherConfig.of(name)
-    settings = [source.to_dict() for source in config.sources]
-    names = dict.fromkeys(model.name for source in config.sources for model in _parts(source))
-    parts = [statuses[model] for model in names]
+def _preset_record(name: str, known: dict[str, _Record]) -> _Record:
+    sources = MatcherConfig.of(name).sources
+    settings = [source.to_dict() for source in sources]
+    names = list(dict.fromkeys(model.name for source in sources for model in _parts(source)))
+    commands = [command for model in names for command in known[model]["commands"]]
     return {
         "name": name,
-        "sources": [source.title for source in config.sources],
+        "sources": [source.title for source in sources],
         "settings": settings if len(settings) > 1 else settings[0],
-        "models": list(names),
-        "ready": all(part.ready for part in parts),
-        "commands": list(dict.fromkeys(command for part in parts for command in part.commands)),
+        "models": names,
+        "ready": all(known[model]["ready"] for model in names),
+        "commands": list(dict.fromkeys(commands)),
     }
 
 
-def _print_all(
-    statuses: list[_Status], presets: dict[str, dict[str, Any]], *, show_all: bool
-) -> None:
-    used = {model for record in presets.values() for model in record["models"]}
-    shown = [s for s in statuses if show_all or s.ready or s.model.name in used]
+def _print_all(known: dict[str, _Record], presets: dict[str, _Record], *, show_all: bool) -> None:
+    used = {model for preset in presets.values() for model in preset["models"]}
+    shown = [r for r in known.values() if show_all or r["ready"] or r["name"] in used]
     columns = {"model": "left", "kind": "left", "licence": "left", "size": "right"}
     print_table(
         {**columns, "weights": "left"},
-        ((s.model.name, s.model.kind, s.model.licence, _size(s.model), s.text) for s in shown),
+        ((r["name"], r["kind"], r["licence"], _size(r), _state(r)) for r in shown),
     )
     print_plain("")
-    if len(shown) < len(statuses):
-        more = len(statuses) - len(shown)
+    if more := len(known) - len(shown):
         sizes = count(more, "more size")
         print_plain(f"and {sizes} of the same families: manymatch models --all")
     print_plain("Any other vision transformer is hf:<id or folder> or timm:<model>.\n")
-    by_name = {status.model.name: status for status in statuses}
     rows = []
-    for name, record in presets.items():
-        lacking = [part for part in record["models"] if not by_name[part].ready]
-        state = f"lacks {_several(lacking)}" if lacking else "ready"
-        rows.append((name, " + ".join(record["models"]), state))
+    for name, preset in presets.items():
+        lacking = [part for part in preset["models"] if not known[part]["ready"]]
+        several = "both" if len(lacking) == 2 else f"{len(lacking)} of them"
+        state = f"lacks {lacking[0] if len(lacking) == 1 else several}" if lacking else "ready"
+        rows.append((name, " + ".join(preset["models"]), state))
     print_table({"preset": "left", "models": "left", "here": "left"}, rows)
-    _print_commands("What the presets lack:", (by_name[part] for part in sorted(used)))
+    _print_commands("What the presets lack:", (known[part] for part in sorted(used)))
 
 
-def _several(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else {2: "both"}.get(len(names), f"{len(names)} of them")
-
-
-def _facts(status: _Status) -> dict[str, object]:
-    model = status.model
+def _facts(record: _Record) -> dict[str, object]:
+    """Return the lines of the table about one model; those without a value are not shown."""
+    parameters, dim, cell = record["parameters"], record["dim"], record["patch_size"]
     return {
-        "kind": model.kind,
-        "family": model.family,
-        "licence": model.licence,
-        "gate": f"accept the licence at {model.gate}" if model.gated else "none",
-        "hub": model.hub_id,
-        "revision": (model.revision or "not pinned") if model.hub_id else None,
-        "package": model.package,
-        "address": model.url,
-        "published file": model.published,
-        "SHA-256": "\n".join(f"{digits} {name}" for name, digits in model.sha256.items()),
-        "parameters": None if model.parameters is None else f"{model.parameters:,}",
-        "download": _size(model),
-        "descriptor": None if model.dim is None else f"{model.dim} numbers",
-        "layers": model.num_layers,
-        "cell": None if model.patch_size is None else f"{model.patch_size} pixels",
-        "libraries": ", ".join(model.libraries) or "none",
-        "weights": status.weights or status.text,
-        "presets": ", ".join(_presets_with(model)),
-        "instead": None if status.ready else model.alternative,
+        "kind": record["kind"],
+        "family": record["family"],
+        "licence": record["licence"],
+        "gate": f"accept the licence at {record['gate']}" if record["gated"] else "none",
+        "hub": record["hub_id"],
+        "revision": (record["revision"] or "not pinned") if record["hub_id"] else None,
+        "package": record["package"],
+        "address": record["url"],
+        "published file": record["published"],
+        "SHA-256": "\n".join(f"{digits} {name}" for name, digits in record["sha256"].items()),
+        "parameters": None if parameters is None else f"{parameters:,}",
+        "download": _size(record),
+        "descriptor": None if dim is None else f"{dim} numbers",
+        "layers": record["num_layers"],
+        "cell": None if cell is None else f"{cell} pixels",
+        "libraries": ", ".join(record["libraries"]) or "none",
+        "weights": record["weights"] or _state(record),
+        "presets": ", ".join(_presets_with(record)),
+        "instead": None if record["ready"] else record["alternative"],
     }
 
 
-def _presets_with(model: Model) -> list[str]:
-    """Presets that use a model, with the layer and rank that they take."""
+def _presets_with(record: _Record) -> list[str]:
+    """Return the presets that use a model, with the layer and rank that they take."""
     uses = []
     for name in PRESETS:
         for source in MatcherConfig.of(name).sources:
-            if model in _parts(source):
-                config = source.features
-                layer = f" (layer {config.layer or model.num_layers}, debias {config.debias})"
-                uses.append(name + (layer if model.kind == "backbone" else ""))
+            if record["name"] in [model.name for model in _parts(source)]:
+                layer = source.features.layer or record["num_layers"]
+                how = f" (layer {layer}, debias {source.features.debias})"
+                uses.append(name + (how if record["kind"] == "backbone" else ""))
     return list(dict.fromkeys(uses))
 
 
-def _print_commands(title: str, statuses: Iterable[_Status]) -> None:
-    """List what to run, each command once and on one line, so that it can be copied."""
+def _print_commands(title: str, records: Iterable[_Record]) -> None:
+    """List the commands to run, each once and on one line, so that it can be copied."""
     commands = {}
-    for status in statuses:
-        for command in status.commands:
-            gated = status.model.gated and command == fetch_command(status.model)
-            commands[command] = status.model.gate if gated else None
+    for record in records:
+        for command in record["commands"]:
+            commands[command] = None if command == _INSTALL else record["gate"]
     if commands:
         print_plain(f"\n{title}")
     for command, gate in commands.items():
@@ -223,7 +196,8 @@ def _print_commands(title: str, statuses: Iterable[_Status]) -> None:
         print_plain(f"  {command}")
 
 
-def _size(model: Model) -> str:
-    if model.size_mb is None:
+def _size(record: _Record) -> str:
+    size = record["size_mb"]
+    if size is None:
         return ""
-    return f"{model.size_mb:.1f} MB" if model.size_mb < 1000 else f"{model.size_mb / 1000:.1f} GB"
+    return f"{size:.1f} MB" if size < 1000 else f"{size / 1000:.1f} GB"

@@ -100,8 +100,8 @@ def run(
 ) -> None:
     """Estimate a pose, a matrix or a transform from candidates of your own.
 
-    Exit codes: 0 with a result, 1 if there is none, 2 if the input is bad or the result, which is
-    printed all the same, cannot be written.
+    Exit codes: 0 with a result, 1 if there is none, 2 if the input is bad or the result cannot be
+    written (it is printed all the same).
     """
     choice(problem, "--problem", PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
