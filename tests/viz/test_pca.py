@@ -59,7 +59,7 @@ def test_a_few_extreme_cells_do_not_take_all_colours():
     assert first[1:, 1:].std(axis=(0, 1)).min() > 0.15
 
 
-def test_what_does_not_vary_is_grey():
+def test_constant_component_is_grey():
     flat = np.ones((6, 3, 4), dtype=np.float32)
     for colour in pca_colours(flat, flat):
         assert (colour == 0.5).all()

@@ -113,7 +113,7 @@ def test_formats(scene, estimate, tmp_path, ending):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_the_file_and_the_figure_are_the_same_picture(crowded, tmp_path):
+def test_file_and_figure_are_the_same_picture(crowded, tmp_path):
     """Pillow draws the file, matplotlib the figure: the same things at the same places."""
     scene, estimate = crowded
     rng = np.random.default_rng(0)
@@ -189,7 +189,7 @@ def test_lines_join_the_keypoints_of_both_images(scene):
     np.testing.assert_allclose(drawn[order[0]], expected[order[1]], atol=1e-6)
 
 
-def test_kept_shows_what_resolving_did(scene, estimate):
+def test_kept_panel_shows_chosen_and_refused_candidates(scene, estimate):
     """Keypoints matched beyond rank one, what was chosen for them, and what rank one would be."""
     graph = scene.graph
     rank_of = {tuple(e): r for e, r in zip(graph.edges.tolist(), graph.rank.tolist(), strict=True)}
@@ -268,7 +268,7 @@ def test_every_match_is_drawn_and_counted(scene, estimate):
 
 
 @pytest.mark.parametrize("verdict", ["solved", "uncertain", "ambiguous"])
-def test_the_caption_agrees_with_the_verdict(scene, estimate, verdict):
+def test_caption_agrees_with_the_verdict(scene, estimate, verdict):
     """Where the pose is ambiguous the caption says that others are not drawn."""
     confidence = dataclasses.replace(assess(estimate), verdict=verdict, reason="It is so.")
     figure = plot_candidates(
@@ -537,7 +537,7 @@ def test_bad_arguments_are_named(scene, keywords, message, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_estimate_of_another_graph_is_refused(scene, estimate):
+def test_estimate_of_another_graph_is_refused(scene, estimate):
     with pytest.raises(ValueError, match=r"^estimate must be an estimate on the graph"):
         plot_candidates(scene.graph.head(5), scene.size, scene.size, estimate=estimate)
 

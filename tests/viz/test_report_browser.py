@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from manymatch import AssociationGraph, Camera, assess, estimate_relative_pose
+from manymatch import assess, estimate_relative_pose
 from manymatch.estimate.words import describe_pose
 from manymatch.viz.report import notebook_view, write_report
 from manymatch_lab.datasets.synthetic import DEMO, make_scene
@@ -29,6 +29,19 @@ def estimate(scene):
     return dataclasses.replace(found, alternatives=())
 
 
+def shown(scene, estimate, images=(None, None), **further):
+    """Arguments of a page about a scene."""
+    pair = {"graph": scene.graph, "camera0": scene.camera0, "camera1": scene.camera1}
+    return {"images": images, "estimate": estimate, **pair, **further}
+
+
+COMPLAINTS = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+
+
+def complaints(browser):
+    return [event for event in browser.events if event["method"] in COMPLAINTS]
+
+
 @pytest.fixture(scope="module")
 def url(scene, estimate, tmp_path_factory):
     width, height = scene.size
@@ -39,11 +52,7 @@ def url(scene, estimate, tmp_path_factory):
     )
     path = write_report(
         tmp_path_factory.mktemp("report") / "a report & more.html",
-        images=(image, image[:, ::-1, 0]),
-        graph=scene.graph,
-        estimate=estimate,
-        camera0=scene.camera0,
-        camera1=scene.camera1,
+        **shown(scene, estimate, (image, image[:, ::-1, 0])),
         command="manymatch demo " + 40 * "--long-option ",
         config={"options": {"seed": 0}},
         names=("a_very_long_name_without_any_spaces_" * 3 + ".jpg", "b.jpg"),
@@ -68,13 +77,7 @@ def opened(browser, url):
     browser.open(url)
     yield browser
     browser.evaluate("1")
-    complaints = [
-        event
-        for event in browser.events
-        if event["method"]
-        in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-    ]
-    assert complaints == []
+    assert complaints(browser) == []
     asked = {
         event["params"]["request"]["url"].partition(",")[0]
         for event in browser.events
@@ -170,7 +173,7 @@ def test_pointing_at_a_keypoint_shows_its_candidates(opened, scene, estimate, si
     opened.wait_for("overlay.childElementCount === 0 && detail.querySelector('.hint') !== null")
 
 
-def test_a_click_holds_the_keypoint_until_escape(opened, scene, estimate):
+def test_click_holds_the_keypoint_until_escape(opened, scene, estimate):
     keypoint = lonely_keypoint(scene, estimate, 0)
     opened.click(*place_of(opened, scene, 0, keypoint))
     opened.move_mouse(2, 2)
@@ -179,7 +182,7 @@ def test_a_click_holds_the_keypoint_until_escape(opened, scene, estimate):
     opened.wait_for("overlay.childElementCount === 0")
 
 
-def test_a_tap_on_a_phone(opened, scene, estimate):
+def test_tap_on_a_phone_shows_candidates(opened, scene, estimate):
     opened.resize(390, 844)
     opened.wait_for("document.body.classList.contains('stacked')")
     below = "panel1.getBoundingClientRect().top >= panel0.getBoundingClientRect().bottom"
@@ -198,7 +201,7 @@ def test_a_tap_on_a_phone(opened, scene, estimate):
     assert 0 <= top < bottom <= sheet < end <= 844
 
 
-def test_the_candidates_are_beside_the_images(opened):
+def test_candidates_are_beside_the_images(opened):
     """Without scrolling, on a small desktop screen, before and after a keypoint is held."""
     opened.resize(1280, 800)
     for _ in range(2):
@@ -212,35 +215,6 @@ def test_the_candidates_are_beside_the_images(opened):
         assert side[3] <= 800
         assert opened.evaluate("scrollY") == 0
         opened.evaluate("document.getElementById('step').click()")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "window", "stacked"),
-    [
-        (((1200, 360), (1200, 360)), (1280, 800), True),
-        (((1200, 800), (1200, 800)), (1280, 800), False),
-        (((1200, 800), (1200, 800)), (390, 844), True),
-        (((720, 1280), (720, 1280)), (390, 844), False),
-    ],
-)
-def test_images_are_placed_so_that_they_are_large(browser, tmp_path, sizes, window, stacked):
-    cameras = [Camera("PINHOLE", w, h, [900.0, 900.0, w / 2, h / 2]) for w, h in sizes]
-    points = np.random.default_rng(0).uniform(0, 300, (3, 2))
-    graph = AssociationGraph.from_matches(points, points)
-    path = write_report(
-        tmp_path / "r.html",
-        images=(None, None),
-        graph=graph,
-        estimate=estimate_relative_pose(graph, *cameras),
-        camera0=cameras[0],
-        camera1=cameras[1],
-        config={},
-    )
-    browser.resize(*window)
-    browser.open(path.as_uri())
-    assert browser.evaluate("document.body.classList.contains('stacked')") == stacked
-    height = browser.evaluate("stage.getBoundingClientRect().height")
-    assert height < window[1] * 0.7
 
 
 def transforms(browser):
@@ -260,9 +234,7 @@ WHOLE = [[1, 0, 0], [1, 0, 0]]
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_the_wheel_zooms_where_the_mouse_is_and_a_double_click_resets(
-    opened, scene, estimate, side
-):
+def test_wheel_zooms_at_the_mouse_and_double_click_resets(opened, scene, estimate, side):
     keypoint = lonely_keypoint(scene, estimate, side)
     place = place_of(opened, scene, side, keypoint)
     before = painted(opened)
@@ -311,17 +283,7 @@ def panel_box(browser, side):
     return np.array(box[:2]), np.array(box[2:])
 
 
-def test_the_wheel_scrolls_the_page_where_there_is_nothing_to_zoom_out_of(opened):
-    corner, extent = panel_box(opened, 0)
-    opened.wheel(*(corner + extent / 2), 120)
-    opened.wait_for("scrollY > 50")
-    # The same turn of the wheel, back over the image, scrolls on.
-    opened.wheel(*(corner + extent / 2), -60)
-    opened.wait_for("scrollY <= 60")
-    assert transforms(opened) == WHOLE
-
-
-def test_dragging_moves_the_image_and_its_lines_and_holds_nothing(opened, scene, estimate):
+def test_dragging_moves_the_image_and_its_lines(opened, scene, estimate):
     keypoint = lonely_keypoint(scene, estimate, 0)
     opened.click(*place_of(opened, scene, 0, keypoint))
     check_shown(opened, scene, estimate, 0, keypoint)
@@ -351,7 +313,7 @@ def test_dragging_moves_the_image_and_its_lines_and_holds_nothing(opened, scene,
     assert transforms(opened)[1][1:] == [0, 0]
 
 
-def test_the_keys_zoom_move_and_reset(opened):
+def test_keys_zoom_move_and_reset(opened):
     opened.evaluate("panel0.focus()")
     first = opened.wait_for("/Keypoint \\d+ of image 0/.exec(detail.textContent)?.[0]")
     for _ in range(4):
@@ -405,47 +367,11 @@ def test_two_fingers_zoom_and_one_finger_moves(opened):
     assert "held" not in opened.evaluate("detail.textContent")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize(("verdict", "kind"), [("uncertain", "doubt"), ("degenerate", "doubt")])
-def test_a_pose_that_is_uncertain_is_not_in_bold(
-    browser, scene, estimate, tmp_path, verdict, kind, dark
-):
-    confidence = dataclasses.replace(assess(estimate), verdict=verdict, reason="A reason.")
-    path = write_report(
-        tmp_path / "r.html",
-        images=(None, None),
-        graph=scene.graph,
-        estimate=estimate,
-        camera0=scene.camera0,
-        camera1=scene.camera1,
-        confidence=confidence,
-        config={},
-    )
-    browser.resize(1280, 800, dark=dark)
-    browser.open(path.as_uri())
-    bold = browser.evaluate(
-        "[...document.querySelectorAll('.banner h2, .banner p')].filter(e => "
-        "getComputedStyle(e).fontWeight >= 500).map(e => e.textContent).join()"
-    )
-    assert "The pose is" in bold
-    assert "turned" not in bold
-    assert f"said {kind}" == browser.evaluate("document.querySelector('.said').className")
-    for name in (".said", ".reason", ".pill"):
-        assert contrast(browser, name) > 4.5
-
-
 def test_several_results_in_one_notebook(browser, scene, estimate, tmp_path):
     """Frames on a page with styles and names of its own: each works, and nothing gets out."""
     images = (np.full((480, 640, 3), 90, np.uint8),) * 2
     views = [
-        notebook_view(
-            images=images,
-            graph=scene.graph,
-            estimate=estimate,
-            camera0=scene.camera0,
-            camera1=scene.camera1,
-            names=(name, "b.jpg"),
-        )
+        notebook_view(**shown(scene, estimate, images, names=(name, "b.jpg")))
         for name in ("first </iframe>.jpg", "second.jpg")
     ]
     path = tmp_path / "notebook.html"
@@ -474,11 +400,10 @@ def test_several_results_in_one_notebook(browser, scene, estimate, tmp_path):
     assert frames[1](zoomed) == ""
     assert "Keypoint" in frames[0]("document.getElementById('detail').textContent")
     assert "Keypoint" not in frames[1]("document.getElementById('detail').textContent")
-    complaints = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-    assert [event for event in browser.events if event["method"] in complaints] == []
+    assert complaints(browser) == []
 
 
-def test_the_keyboard_reaches_everything(opened):
+def test_keyboard_reaches_everything(opened):
     for _ in range(12):
         opened.press("Tab")
         if opened.evaluate("document.activeElement.id") == "panel0":
@@ -534,7 +459,7 @@ def test_matches_beyond_rank_one_can_be_stepped_through(opened, scene, estimate)
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 768, 1280])
-def test_nothing_sticks_out_and_text_can_be_read(opened, width, dark):
+def test_page_fits_the_window_and_text_has_contrast(opened, width, dark):
     opened.resize(width, 800, dark=dark)
     opened.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     opened.evaluate("document.getElementById('step').click()")
@@ -577,20 +502,14 @@ def ambiguous(browser, scene, estimate, tmp_path):
     image = np.full((scene.size[1], scene.size[0], 3), 70, np.uint8)
     path = write_report(
         tmp_path / "r.html",
-        images=(image, image),
-        graph=scene.graph,
-        estimate=several,
-        camera0=scene.camera0,
-        camera1=scene.camera1,
-        confidence=confidence,
+        **shown(scene, several, (image, image), confidence=confidence),
         config={},
     )
     browser.events.clear()
     browser.resize(1280, 900)
     browser.open(path.as_uri())
     yield browser, several
-    complaints = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-    assert [event for event in browser.events if event["method"] in complaints] == []
+    assert complaints(browser) == []
 
 
 def poses_shown(browser):
@@ -608,7 +527,7 @@ def poses_shown(browser):
     )
 
 
-def test_the_reader_flips_between_poses(ambiguous):
+def test_reader_flips_between_poses(ambiguous):
     browser, several = ambiguous
     matches = [several.matches, *(other.matches for other in several.alternatives)]
     poses = [several.pose, *(other.model for other in several.alternatives)]
@@ -618,16 +537,18 @@ def test_the_reader_flips_between_poses(ambiguous):
     seen = []
     for k in (0, 1, 2):
         browser.evaluate(f"document.querySelectorAll('input[name=pose]')[{k}].click()")
-        shown = poses_shown(browser)
-        assert shown["chosen"] == shown["parts"] == str(k)
-        assert shown["count"] == str(len(matches[k]))
-        assert f"{len(matches[k])} matches out of" in shown["said"]
-        assert describe_pose(poses[k]) in shown["said"]
-        assert f"{poses[k].R[0, 0]: .6f}" in shown["text"]
+        state = poses_shown(browser)
+        assert state["chosen"] == state["parts"] == str(k)
+        assert state["count"] == str(len(matches[k]))
+        assert f"{len(matches[k])} matches out of" in state["said"]
+        assert describe_pose(poses[k]) in state["said"]
+        assert f"{poses[k].R[0, 0]: .6f}" in state["text"]
         assert held in browser.evaluate("detail.textContent")
-        seen.append(shown)
+        seen.append(state)
     for name in ("said", "text", "line", "drawn"):
-        assert len({shown[name] for shown in seen}) == 3, name
+        assert len({state[name] for state in seen}) == 3, name
+    for name in ("#said", ".poses input:checked + span", ".poses b"):
+        assert contrast(browser, name) > 4.5, name
 
 
 def test_poses_can_be_flipped_with_the_keyboard(ambiguous):
@@ -648,29 +569,11 @@ def test_poses_can_be_flipped_with_the_keyboard(ambiguous):
     assert "P shows the next pose" in browser.evaluate("panel0.getAttribute('aria-label')")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_the_choice_of_poses_fits_and_can_be_read(ambiguous, width, dark):
-    browser, _ = ambiguous
-    browser.resize(width, 800, dark=dark)
-    browser.wait_for(f"document.documentElement.clientWidth === {width}")
-    assert browser.evaluate("document.documentElement.scrollWidth") <= width
-    for name in ("#said", ".poses input:checked + span", ".poses b"):
-        assert contrast(browser, name) > 4.5, name
-
-
-def test_an_ambiguous_result_fits_into_its_frame(browser, scene, estimate, tmp_path):
+def test_ambiguous_result_fits_into_its_frame(browser, scene, estimate, tmp_path):
     several = with_alternatives(estimate)
     confidence = dataclasses.replace(assess(estimate), verdict="ambiguous", reason=20 * "Why ")
     image = np.full((480, 640, 3), 90, np.uint8)
-    cell = notebook_view(
-        images=(image, image),
-        graph=scene.graph,
-        estimate=several,
-        camera0=scene.camera0,
-        camera1=scene.camera1,
-        confidence=confidence,
-    )
+    cell = notebook_view(**shown(scene, several, (image, image), confidence=confidence))
     (tmp_path / "cell.html").write_text(f"<body style='width:760px'>{cell}", encoding="utf-8")
     browser.resize(800, 900)
     browser.open((tmp_path / "cell.html").as_uri())
