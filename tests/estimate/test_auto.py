@@ -26,7 +26,6 @@ from tests.oracles.matching import is_matching
 CONSIDERED, EXPLORED = int(constant("kConsideredEdges")), int(constant("kSearchedEdges"))
 # Beyond r (1 - r^2 / 5) = 0.86 no ray has a pixel.
 FOLDED = Camera("SIMPLE_RADIAL", 1024, 768, [FOCAL, *CENTRE, -0.2])
-OTHERS = ("hcm-mcm", "hcm", "mcm", "cm")
 
 
 def options(**changes):
@@ -97,14 +96,6 @@ def test_contract(seed, ranked):
     estimate = solve(synthetic.graph, options(seed=seed, q=0.4, delta=0.02, threshold_px=1.5))
     assert_contract(synthetic.graph, estimate)
     assert estimate.method == "auto"
-
-
-def test_only_auto_has_probabilities():
-    graph = synthetic_graph(1).graph
-    for method in OTHERS:
-        estimate = manymatch.estimate_relative_pose(graph, K, K, method, options())
-        assert estimate.success
-        assert estimate.match_probability is None
 
 
 def test_similarity_and_guidance_play_no_part():

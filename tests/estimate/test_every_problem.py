@@ -8,6 +8,7 @@ import pytest
 
 from manymatch import AssociationGraph, Options, _core
 from manymatch._validate import METHODS
+from manymatch.estimate.many import PROBLEMS
 from tests.support.synthetic_problems import CASES, same
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
@@ -50,6 +51,20 @@ def test_the_result_is_consistent_with_itself(case):
     assert ((estimate.match_probability > 0) & (estimate.match_probability < 1)).all()
     for method in METHODS[1:]:
         assert case.estimate(graph, method, truth=truth).match_probability is None
+
+
+@every_case
+def test_errors_are_those_of_the_definition(case):
+    for seed in range(5):
+        graph, truth = case.graph(seed)
+        estimate = case.estimate(graph, "hcm", truth=truth)
+        found = PROBLEMS[case.problem].errors(estimate._pair, estimate._model)
+        expected = np.sqrt(case.error2(estimate, graph)) / case.limit(truth)
+        if case.problem == "similarity":  # the symmetric error is at the scale of the clouds
+            expected *= np.median(found / expected)
+        defined = np.isfinite(found) & np.isfinite(expected)
+        assert defined.mean() > 0.5
+        np.testing.assert_allclose(found[defined], expected[defined], rtol=1e-5, atol=1e-7)
 
 
 @every_case
@@ -115,18 +130,23 @@ def on_a_line(dimension, count=30):
 def test_what_cannot_be_solved_says_why(case, method):
     line0, line1 = map(on_a_line, case.dimensions)
     few = case.sample_size - 1
+    equal = np.tile(line0[:1], (20, 1)), np.tile(line1[:1], (20, 1)), ""
+    on_lines = [(line0, 2 * line1, ""), (line0, line1[::-1], ""), equal]
     for points0, points1, reason in [
         (line0[:0], line1[:0], "image 0" if case.dimensions == (2, 2) else "side 0"),
         (line0[:few], line1[:few], f"{few} edges"),
-        (line0, 2 * line1, ""),
-        (line0, line1[::-1], ""),
-        (np.tile(line0[:1], (20, 1)), np.tile(line1[:1], (20, 1)), ""),
+        *(on_lines if case.problem != "relative" else []),
     ]:
         graph = AssociationGraph.from_matches(points0, points1)
         check_failed(case, case.estimate(graph, method), reason)
+    graph = AssociationGraph.from_matches(line0, line1)
+    for count in (0, few):
+        failed = case.estimate(graph, method, proposals=np.arange(30) < count)
+        check_failed(case, failed, f"proposals leave {count}")
 
 
-@every_case
+# A relative pose of points on a line is found, and its verdict says that it is not determined.
+@pytest.mark.parametrize("case", [case for case in CASES.values() if case.problem != "relative"])
 @every_method
 def test_noisy_points_on_a_line_have_no_model(case, method):
     rng = np.random.default_rng(1)
@@ -142,9 +162,15 @@ def test_noisy_points_on_a_line_have_no_model(case, method):
     ("arguments", "sentence"),
     [
         ({"graph": "g.npz"}, "graph must be an AssociationGraph"),
+        ({"graph": np.zeros((5, 2))}, "graph must be an AssociationGraph"),
         ({"method": "ransac"}, "method must be one of"),
+        ({"method": None}, "method must be one of"),
         ({"options": {"seed": 1}}, "options must be an Options"),
+        ({"options": Options}, "options must be an Options"),
         ({"proposals": [True]}, "proposals must be a boolean array"),
+        ({"proposals": np.ones((30, 1), bool)}, "proposals must be a boolean array"),
+        ({"proposals": np.arange(30)}, "proposals must be a boolean array"),
+        ({"proposals": "all"}, "proposals must be a boolean array"),
         ({"sed": 1}, "sed is no argument .* did you mean 'seed'"),
         ({"options": Options(guidance=0.5)}, "ranks"),
     ],

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 import manymatch
 from manymatch import AssociationGraph, Options, _core, estimate_homography
-from manymatch._validate import METHODS
-from manymatch.estimate.problem import match_features
 from tests.oracles import homography as oracle
 from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import (
@@ -56,20 +54,12 @@ def test_three_point_solver_against_the_linear_system():
     assert wrong == 0
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_affine_maps(method):
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        truth = random_homography(rng, affine=True)
-        points0 = rng.uniform(0, SIZE, (100, 2))
-        points1 = mapped(truth, points0) + 0.3 * rng.standard_normal((100, 2))
-        points1[60:] = rng.uniform(0, SIZE, (40, 2))
-        graph = AssociationGraph.from_matches(points0, points1)
-        estimate = estimate_homography(graph, method, PLANAR, model="affine")
-        assert estimate.homography[2].tolist() == [0.0, 0.0, 1.0]
-        assert corner_error(estimate.homography, truth) < 1.0
-        eight = estimate_homography(graph, method, PLANAR)
-        assert estimate.cardinality <= eight.cardinality + 2
+def test_affine_maps_have_a_third_row_of_zero_zero_one():
+    graph, _ = planar_graph(2, affine=True)
+    estimate = estimate_homography(graph, options=PLANAR, model="affine")
+    assert estimate.homography[2].tolist() == [0.0, 0.0, 1.0]
+    eight = estimate_homography(graph, options=PLANAR)
+    assert estimate.cardinality <= eight.cardinality + 2
     with pytest.raises(ValueError, match="model must be one of 'homography', 'affine'"):
         estimate_homography(graph, model="similarity")
 
@@ -100,22 +90,6 @@ def test_affine_maps_among_many():
     assert same(together[0], alone)
     assert same(together[2], alone)
     assert same(together[1], estimate_homography(graph, "auto", PLANAR))
-
-
-def test_residuals_and_inliers_against_the_definition():
-    rng = np.random.default_rng(2)
-    for seed in range(5):
-        graph, H = planar_graph(seed)
-        H = H * rng.uniform(0.1, 10)
-        edges = np.ascontiguousarray(graph.edges, np.int32)
-        hcm, cardinality, inliers, r2 = _core.score_homography(
-            graph.points0, graph.points1, edges, 2.0, 0.3, 0.01, H
-        )
-        expected = [oracle.transfer_error2(H, graph.points0[i], graph.points1[j]) for i, j in edges]
-        np.testing.assert_allclose(r2, expected, rtol=1e-7)
-        np.testing.assert_array_equal(inliers, np.array(expected) < 4.0)
-        assert hcm > 0
-        assert 50 <= cardinality <= inliers.sum()
 
 
 def test_refinement_reaches_the_least_squares_optimum():
@@ -198,23 +172,6 @@ def test_points_beyond_the_horizon_are_outliers():
     assert estimate.inliers[:60].all()
     assert not estimate.inliers[60:].any()
     np.testing.assert_allclose(estimate.homography, H, rtol=1e-6, atol=1e-8)
-
-
-def test_chance_agreements_grow_with_the_area():
-    # 30 inliers, and 42 candidates in the ring from 2 to 5 thresholds, whose area is 21 times that
-    # of the disc within the threshold: 2 of the inliers are there by chance.
-    distance = np.concatenate([np.full(30, 0.5), np.full(42, 3.0)])
-    edges = np.column_stack([np.arange(72), np.arange(72)]).astype(np.int32)
-    inliers = distance < 1.0
-    features = match_features(
-        *(edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers)),
-        sample_size=4,
-        dimensions=2,
-    )
-    competition, excess, size, *_ = features.T
-    np.testing.assert_allclose(competition, 0.0, atol=1e-12)
-    np.testing.assert_allclose(excess, np.log((30 - 4 - 2) / (np.sqrt(2.0) + 3.0)))
-    np.testing.assert_allclose(size, np.log((30 - 4) / np.sqrt(72.0)))
 
 
 @pytest.mark.parametrize("pair", ["oxford/bikes_1_2", "oxford/graf_1_2", "homogr/adam"])

@@ -118,6 +118,21 @@ def test_the_prior_is_that_of_the_options(seed, q):
     )
 
 
+@pytest.mark.parametrize(("sample_size", "dimensions", "size"), [(4, 2, 21), (3, 3, 117)])
+def test_chance_agreements_grow_with_area_or_volume(sample_size, dimensions, size):
+    # The ring from 2 to 5 thresholds is `size` times as large as the disc or ball within the
+    # threshold: with twice as many candidates there, 2 of the 30 inliers are right by chance.
+    distance = np.concatenate([np.full(30, 0.5), np.full(2 * size, 3.0)])
+    edges = np.repeat(np.arange(len(distance))[:, None], 2, axis=1).astype(np.int32)
+    inliers = distance < 1.0
+    known = edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers)
+    features = match_features(*known, sample_size=sample_size, dimensions=dimensions)
+    competition, excess, count, *_ = features.T
+    np.testing.assert_allclose(competition, 0.0, atol=1e-12)
+    np.testing.assert_allclose(excess, np.log((28 - sample_size) / (np.sqrt(2.0) + 3.0)))
+    np.testing.assert_allclose(count, np.log((30 - sample_size) / np.sqrt(len(distance))))
+
+
 def test_levels_of_edges():
     rank = np.array([1, 1, 2, 5, 9, 0, -3], np.int32)
     kept = np.array([True, False, True, False, True, True, False])

@@ -1,6 +1,5 @@
 """estimate_relative_pose: bad input, what holds for every estimate, Ctrl-C, order of methods."""
 
-import itertools
 import signal
 import subprocess
 import sys
@@ -40,79 +39,25 @@ BAD_CAMERAS = {
     "nan": with_entry(K, 1, 1, np.nan),
     "unknown model": {"model": "NOBODY", "width": 9, "height": 9, "params": [1.0, 0.0, 0.0]},
 }
-BAD_GRAPHS = {"none": None, "array": np.zeros((5, 2)), "tuple": (GRAPH.points0, GRAPH.points1)}
-BAD_OPTIONS = {"dict": {"seed": 1}, "number": 3, "class": Options}
-BAD_METHODS = {"unknown": "ransac", "none": None, "number": 1, "case": "HCM"}
-BAD_PROPOSALS = {
-    "short": np.ones(29, dtype=bool),
-    "long": np.ones(31, dtype=bool),
-    "indices": np.arange(30),
-    "floats": np.ones(30),
-    "table": np.ones((30, 1), dtype=bool),
-    "text": "all",
-}
 BAD_POSES = {"none": None, "matrix": np.eye(4), "tuple": (np.eye(3), np.ones(3))}
-BAD_PROBLEMS = {
-    "none": None,
-    "graph": GRAPH,
-    "number": 3,
-    "pair": [(GRAPH, K)],
-    "bad graph inside": [(GRAPH, K, K), (None, K, K)],
-    "bad camera inside": [(GRAPH, K, np.zeros((3, 3)))],
-}
-BAD_THREADS = {"negative": -1, "float": 1.5, "text": "all", "none": None}
 
 
-def cases(**tables):
-    """All (argument, value) pairs of the tables as pytest parameters."""
-    return [
-        pytest.param(argument, value, id=f"{argument}: {name}")
-        for argument, table in tables.items()
-        for name, value in table.items()
-    ]
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    cases(
-        graph=BAD_GRAPHS,
-        camera0=BAD_CAMERAS,
-        camera1=BAD_CAMERAS,
-        method=BAD_METHODS,
-        options=BAD_OPTIONS,
-        proposals=BAD_PROPOSALS,
-    ),
-)
-def test_estimate_relative_pose_names_the_argument(argument, value):
-    arguments = {"graph": GRAPH, "camera0": K, "camera1": K, "options": QUICK, argument: value}
-    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-        manymatch.estimate_relative_pose(**arguments)
-    if argument not in ("method", "proposals"):
-        with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-            manymatch.score_pose(**{"pose": POSE, **arguments})
+@pytest.mark.parametrize("camera", BAD_CAMERAS.values(), ids=BAD_CAMERAS)
+@pytest.mark.parametrize("side", [0, 1])
+def test_bad_cameras_are_named(side, camera):
+    arguments = {"graph": GRAPH, "camera0": K, "camera1": K, f"camera{side}": camera}
+    for function, more in (
+        (manymatch.estimate_relative_pose, {}),
+        (manymatch.score_pose, {"pose": POSE}),
+    ):
+        with pytest.raises(ValueError, match=rf"\bcamera{side}\b"):
+            function(**arguments, **more)
 
 
 @pytest.mark.parametrize("pose", BAD_POSES.values(), ids=BAD_POSES)
 def test_score_pose_names_the_pose(pose):
     with pytest.raises(ValueError, match=r"\bpose\b"):
         manymatch.score_pose(GRAPH, K, K, pose)
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    cases(problems=BAD_PROBLEMS, method=BAD_METHODS, options=BAD_OPTIONS, threads=BAD_THREADS),
-)
-def test_estimate_many_names_the_argument(argument, value):
-    arguments = {"problems": [(GRAPH, K, K)], "options": QUICK, argument: value}
-    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-        manymatch.estimate_many(**arguments)
-
-
-def test_guidance_needs_ranks():
-    guided = QUICK.replace(guidance=0.5)
-    with pytest.raises(ValueError, match=r"\branks\b.*\bguidance\b"):
-        manymatch.estimate_relative_pose(GRAPH, K, K, options=guided)
-    manymatch.estimate_relative_pose(RANKED, K, K, options=guided)
 
 
 def same(first, second):
@@ -180,18 +125,8 @@ def test_a_misspelt_keyword_is_one_sentence(keyword, meant):
             call(**{keyword: 3})
 
 
-def equal_points(count):
-    """A graph whose keypoints are all at one pixel."""
-    points = np.full((count, 2), 100.0)
-    return AssociationGraph(points, points, [(i, i) for i in range(count)])
-
-
 UNSOLVABLE = {
-    "no points": AssociationGraph(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 2), dtype=int)),
     "no edges": AssociationGraph(GRAPH.points0, GRAPH.points1, np.zeros((0, 2), dtype=int)),
-    "one edge": GRAPH.head(1),
-    "four edges": GRAPH.head(4),
-    "all points equal": equal_points(30),
     "star": AssociationGraph(GRAPH.points0, GRAPH.points1, [(0, j) for j in range(30)]),
     "star on the right": AssociationGraph(
         GRAPH.points0, GRAPH.points1, [(i, 0) for i in range(30)]
@@ -204,16 +139,8 @@ UNSOLVABLE = {
 
 
 # Plain consensus samples without the one-to-one constraint, so a star is a sample for it.
-UNSOLVABLE_BY_ALL = ("no points", "no edges", "four edges", "all points equal")
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        *itertools.product(UNSOLVABLE, ["auto", "hcm-mcm", "hcm", "mcm"]),
-        *itertools.product(UNSOLVABLE_BY_ALL, ["cm"]),
-    ],
-)
+@pytest.mark.parametrize("method", ["auto", "hcm-mcm", "hcm", "mcm"])
+@pytest.mark.parametrize("name", UNSOLVABLE)
 def test_unsolvable_graphs_fail_with_a_reason(name, method):
     graph = UNSOLVABLE[name]
     estimate = manymatch.estimate_relative_pose(graph, K, K, method, QUICK)
@@ -241,21 +168,6 @@ def test_images_without_keypoints_are_named(counts, reason):
     assert estimate.failure == manymatch.estimate_homography(graph).failure == reason
     assert manymatch.assess(estimate).reason == f"No pose was found: {reason}."
     assert reason in repr(estimate)
-
-
-def test_too_few_proposals_fail_with_a_reason():
-    for count in (0, 4):
-        proposals = np.arange(30) < count
-        estimate = manymatch.estimate_relative_pose(GRAPH, K, K, options=QUICK, proposals=proposals)
-        assert estimate.success is False
-        assert len(estimate.failure.split()) >= 3
-
-
-def test_unsolvable_graphs_among_others():
-    problems = [(graph, K, K) for graph in UNSOLVABLE.values()]
-    estimates = manymatch.estimate_many(problems, options=QUICK)
-    assert [e.success for e in estimates] == [False] * len(problems)
-    assert manymatch.estimate_many([]) == []
 
 
 def test_scores_of_unsolvable_graphs_are_zero_or_finite():
@@ -371,31 +283,18 @@ def test_other_priors(q):
 
 
 @pytest.mark.parametrize("method", [*METHODS, "cm"])
-def test_easy_graphs_are_solved_and_reported_consistently(method):
+def test_scores_are_those_of_the_pose(method):
     for seed in range(5):
         problem = random_problem(np.random.default_rng([9, seed]), n=80, max_degree=3)
         graph = to_graph(problem)
         options = manymatch.Options(min_iterations=500, max_iterations=5000, seed=seed)
         estimate = manymatch.estimate_relative_pose(graph, K, K, method, options)
-        assert estimate.success
-        assert not estimate.failure
         assert angle_between(estimate.pose.R, problem.R) < np.radians(1.0)
         score = manymatch.score_pose(graph, K, K, estimate.pose, options)
-        assert estimate.hcm == score.hcm
-        assert estimate.cardinality == score.cardinality
-        assert estimate.num_inliers == score.num_inliers == estimate.inliers.sum()
+        for name in ("hcm", "cardinality", "num_inliers"):
+            assert getattr(estimate, name) == getattr(score, name)
         np.testing.assert_array_equal(estimate.inliers, score.inliers)
-        assert_resolved(graph, estimate)
         assert all(seconds >= 0.0 for seconds in estimate.timing.values())
-
-
-def assert_resolved(graph, estimate):
-    """matches is a maximum matching of the inlier graph, so every keypoint appears at most once."""
-    assert estimate.matches.shape == (estimate.cardinality, 2)
-    inlier_edges = {tuple(edge) for edge in graph.edges[estimate.inliers].tolist()}
-    assert {tuple(match) for match in estimate.matches.tolist()} <= inlier_edges
-    for side in (0, 1):
-        assert len(np.unique(estimate.matches[:, side])) == len(estimate.matches)
 
 
 def test_full_guidance_is_a_run_with_rank_one_proposals():

@@ -14,7 +14,6 @@ from manymatch import (
     estimate_similarity,
 )
 from manymatch._validate import METHODS
-from manymatch.estimate.problem import match_features
 from tests.oracles import rigid as oracle
 from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import CASES, CLOUDS, random_transform
@@ -66,22 +65,6 @@ def test_sides_must_agree(problem):
     assert len(expected) > 50
     assert set(sample.tolist()) <= set(expected.tolist())
     assert len(sample) > 0.98 * len(expected)  # nearly collinear ones have no transform
-
-
-@both_problems
-def test_residuals_and_inliers_against_the_definition(problem):
-    score = _core.score_similarity if problem == "similarity" else _core.score_rigid
-    for seed in range(5):
-        graph, truth, _ = random_graph(seed, problem)
-        edges = np.ascontiguousarray(graph.edges, np.int32)
-        hcm, cardinality, inliers, r2 = score(
-            graph.points0, graph.points1, edges, THRESHOLD, 0.3, 0.01, truth
-        )
-        expected = oracle.errors2(truth, graph.points0[edges[:, 0]], graph.points1[edges[:, 1]])
-        np.testing.assert_allclose(r2, expected, rtol=1e-9)
-        np.testing.assert_array_equal(inliers, expected < THRESHOLD**2)
-        assert hcm > 0
-        assert 50 <= cardinality <= inliers.sum()
 
 
 @both_problems
@@ -282,20 +265,6 @@ def test_bad_thresholds_are_one_sentence(problem, arguments, sentence):
     with pytest.raises(ValueError, match=sentence) as error:
         ESTIMATORS[problem](**given_arguments)
     assert "\n" not in str(error.value)
-
-
-def test_chance_agreements_grow_with_the_volume():
-    # 30 inliers, and 234 candidates in the shell from 2 to 5 thresholds, whose volume is 117 times
-    # that of the ball within the threshold: 2 of the inliers are there by chance.
-    distance = np.concatenate([np.full(30, 0.5), np.full(234, 3.0)])
-    edges = np.column_stack([np.arange(264), np.arange(264)]).astype(np.int32)
-    inliers = distance < 1.0
-    features = match_features(
-        *(edges, None, np.zeros(0, bool), distance, inliers, np.flatnonzero(inliers)),
-        sample_size=3,
-        dimensions=3,
-    )
-    np.testing.assert_allclose(features[:, 1], np.log((30 - 3 - 2) / (np.sqrt(2.0) + 3.0)))
 
 
 @both_problems

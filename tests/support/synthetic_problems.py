@@ -14,13 +14,17 @@ from manymatch import (
     Camera,
     Estimate,
     Options,
+    RelativePose,
     estimate_absolute_pose,
     estimate_fundamental,
     estimate_homography,
+    estimate_relative_pose,
     estimate_rigid_transform,
     estimate_similarity,
+    pose_error_deg,
 )
 from tests.oracles import absolute_pose, fundamental, homography, rigid
+from tests.oracles.geometry import in_front, sampson_squared
 
 SIZE = np.array([800.0, 600.0])
 FOCAL = 700.0
@@ -176,6 +180,41 @@ def sampson2(estimate, graph):
     return np.where(sides == usual, r2, np.nan)
 
 
+def posed_graph(seed, right=90, wrong=40, partners=2, noise=0.2):
+    """Graph of two views and their relative pose."""
+    rng = np.random.default_rng(seed)
+    R, t = Rotation.from_rotvec(rng.normal(0, 0.15, 3)).as_matrix(), rng.normal(0, 1.0, 3)
+    t *= 1.5 / np.linalg.norm(t)
+    X = rng.uniform([-2.0, -1.5, 4.0], [2.0, 1.5, 9.0], (right + wrong, 3))
+    points0, points1 = project(X), project(X @ R.T + t)
+    points1 = points1 + noise * rng.standard_normal(points1.shape)
+    points1[right:] = rng.uniform(0, SIZE, (wrong, 2))
+    return candidates(rng, points0, points1, right, partners), RelativePose(R, t)
+
+
+def pose_distance(pose, truth):
+    """Larger of the errors of rotation and direction of translation, in degrees."""
+    return pose_error_deg(pose, truth.R, truth.t)
+
+
+def pose_sampson2(estimate, graph):
+    """Squared residuals (E,) in pixels, not a number behind a camera."""
+    R, t = estimate.pose.R, estimate.pose.t
+    x0, x1 = (
+        camera.unproject(points[ends])
+        for camera, points, ends in zip(
+            estimate.cameras, (graph.points0, graph.points1), graph.edges.T, strict=True
+        )
+    )
+    pixel = np.mean([1.0 / camera.focal for camera in estimate.cameras])
+    return np.array(
+        [
+            sampson_squared(a, b, R, t) / pixel**2 if in_front(a, b, R, t) else np.nan
+            for a, b in zip(x0, x1, strict=True)
+        ]
+    )
+
+
 def random_transform(rng, free_scale=False):
     """Any rotation, a translation, and a scale where there is one."""
     scale = np.exp(rng.uniform(-0.7, 0.7)) if free_scale else 1.0
@@ -284,7 +323,18 @@ class Case:
 
 PLANAR = Options(threshold_px=2.0, max_iterations=3_000, threads=1)
 CLOUDS = Options(max_iterations=3_000, threads=1)
+PINHOLE = Camera("SIMPLE_PINHOLE", 800, 600, [FOCAL, *SIZE / 2])
 CASES = {
+    "relative": Case(
+        *("relative", estimate_relative_pose, (PINHOLE, PINHOLE), posed_graph),
+        Options(threshold_px=1.0, max_iterations=10_000, threads=1),
+        *("pose", pose_distance, pose_sampson2, 2.0, 5, (2, 2)),
+    ),
+    "relative, unknown focal": Case(
+        *("relative", estimate_relative_pose, (Camera.unknown(800, 600),) * 2, posed_graph),
+        Options(threshold_px=1.0, max_iterations=10_000, threads=1),
+        *("pose", pose_distance, pose_sampson2, 8.0, 5, (2, 2)),
+    ),
     "homography": Case(
         *("homography", estimate_homography, (), planar_graph, PLANAR),
         *("homography", corner_error, transfer_error2, 2.0, 4, (2, 2)),
