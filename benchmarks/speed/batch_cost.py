@@ -31,7 +31,7 @@ from manymatch.batch.batch import run_batch
 from manymatch.batch.journal import Journal
 from manymatch.batch.shards import local_order
 from manymatch.batch.views import Views
-from manymatch.features.extractor import FeatureCache
+from manymatch.features.feature_cache import FeatureCache
 from manymatch.matcher import matcher as matching
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher

@@ -274,7 +274,9 @@ def test_names_reach_spreadsheets_as_text(pairs, tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_does_not_end_a_batch(pairs, done, tmp_path, monkeypatch):
-    monkeypatch.setattr("manymatch.features.extractor.write_whole", failing(errno.EROFS, 1_000_000))
+    monkeypatch.setattr(
+        "manymatch.features.feature_cache.write_whole", failing(errno.EROFS, 1_000_000)
+    )
     with pytest.warns(UserWarning, match="Read-only file system") as warned:
         run_batch(CONFIG, pairs, tmp_path / "out", workers=1, cache=tmp_path / "cache")
     assert len([w for w in warned if "cannot be written to" in str(w.message)]) == 1

@@ -22,7 +22,7 @@ from manymatch.batch.journal import DAMAGED, NAME, Journal, read_journal
 from manymatch.batch.match_store import LOG, read_matches
 from manymatch.batch.merge import merge_batch
 from manymatch.batch.rows import STORED
-from manymatch.features.extractor import FeatureCache
+from manymatch.features.feature_cache import FeatureCache
 from manymatch.io.files import as_path
 from manymatch.io.remote import RemotePath
 from manymatch_lab.datasets import exhaustive_pairs, read_pairs

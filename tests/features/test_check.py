@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from manymatch.features.backbone import Backbone  # noqa: E402
+from manymatch.features.backbones import Backbone  # noqa: E402
 from manymatch.features.backbones.vjepa import VJepa, build_network  # noqa: E402
 from manymatch.features.check import check_backbone  # noqa: E402
 from manymatch.features.registry import models  # noqa: E402

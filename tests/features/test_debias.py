@@ -230,7 +230,7 @@ def test_probe_fills_the_grid_whatever_the_padding():
     """The probe is as large as the padded image, and the maps may lack the padded cells."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("cv2")
-    from manymatch.features.backbone import Backbone
+    from manymatch.features.backbones import Backbone
     from manymatch.features.debias import positional_bases
     from manymatch.features.maps import FeatureMap, dense_maps
     from manymatch.features.resize import Resize

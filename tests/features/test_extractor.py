@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from manymatch.features.backbone import Backbone
+from manymatch.features.backbones import Backbone
 from manymatch.features.config import FeatureConfig
 from manymatch.features.device import cpu_fault
-from manymatch.features.extractor import Extractor, FeatureCache
+from manymatch.features.extractor import Extractor
+from manymatch.features.feature_cache import FeatureCache
 from manymatch.features.registry import _backbones, register_backbone
 from tests.support.synthetic_views import image_pair
 
@@ -118,7 +119,6 @@ def test_many_equals_one_at_a_time(image):
 
 
 def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
-    pytest.importorskip("h5py")
     first = Extractor(CONFIG.replace(debias=1), cache=tmp_path)
     computed = first.extract(image)
     assert first.backbone.calls == 2  # the image and the probe
@@ -152,7 +152,6 @@ def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
     ],
 )
 def test_every_setting_that_changes_a_number_changes_the_key(image, tmp_path, change):
-    pytest.importorskip("h5py")
     cache = FeatureCache(tmp_path)
     fault = cpu_fault(change.get("precision", "float32"))
     if fault:
@@ -194,7 +193,6 @@ def test_images_smaller_than_a_cell():
 
 
 def test_sift_keeps_every_orientation(image, tmp_path):
-    pytest.importorskip("h5py")
     features = Extractor(FeatureConfig("sift", max_keypoints=300), cache=tmp_path).extract(image)
     assert features.further is not None
     assert len(features.further) == len(features.owners) > 0

@@ -118,7 +118,7 @@ def test_bad_arguments(build, words):
 def _mean_pool():
     """Backbone whose cell is the mean colour of its patch: its map knows where it is."""
     torch = pytest.importorskip("torch")
-    from manymatch.features.backbone import Backbone
+    from manymatch.features.backbones import Backbone
 
     class Mean(Backbone):
         name, patch_size, dim, num_layers = "mean", 16, 3, 2

@@ -273,7 +273,7 @@ class TestMissing:
         def boom(*_):
             raise AssertionError("downloaded")
 
-        monkeypatch.setattr(weights, "_from_hub", boom)
+        monkeypatch.setattr(weights, "_download", boom)
         model = tiny.record("dinov3")
         for name in ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
             monkeypatch.delenv("MANYMATCH_OFFLINE", raising=False)

@@ -15,8 +15,9 @@ from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import run_batch
 from manymatch.features import maps, registry
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
-from manymatch.features.extractor import Extractor, FeatureCache, extract_all, make_extractors
-from manymatch.features.matchers.base import FunctionMatcher, PairMatcher, matcher_graph
+from manymatch.features.extractor import Extractor, extract_all, make_extractors
+from manymatch.features.feature_cache import FeatureCache
+from manymatch.features.matchers import FunctionMatcher, PairMatcher, matcher_graph
 from manymatch.features.registry import find_matcher, matcher_names, register_matcher
 from manymatch.matcher.config import PRESETS, SOURCE_PRESETS, MatcherConfig, SourceConfig
 from manymatch.matcher.matcher import Matcher

@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from manymatch.features.detectors.base import Keypoints
+from manymatch.features.detectors import Keypoints
 from manymatch_lab.systems import load_system
 
 POINTS0 = np.array([[10.0, 5.0], [3.5, 7.25], [20.0, 11.0]])

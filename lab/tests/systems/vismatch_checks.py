@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from manymatch.features.detectors.base import Keypoints
+from manymatch.features.detectors import Keypoints
 from manymatch_lab.systems import load_system
 from manymatch_lab.systems.vismatch import VISMATCH_MODELS, mast3r_input
 

@@ -27,7 +27,7 @@ from manymatch.viz.pca import plot_pca
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from manymatch.features.backbone import Backbone
+    from manymatch.features.backbones import Backbone
     from manymatch.features.maps import FeatureMap
 
 EXAMPLE = (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import choice, integer, real, refusal, suggest
+from manymatch._validate import choice, flag, integer, real, refusal, suggest
 from manymatch.features.device import PRECISIONS
 from manymatch.features.resize import RULES, Resize
-from manymatch.options import setting, settings
+from manymatch.options import setting as any_setting
+from manymatch.options import settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +21,7 @@ NATIVE = "native"
 NO_DETECTOR = "images"
 
 
-_PANEL = "Features (by default as in the preset)"
+setting = functools.partial(any_setting, panel="Features (by default as in the preset)")
 
 # Settings that were chosen for one detector or descriptor and mean nothing to another.
 _CHOSEN_FOR = {
@@ -28,6 +30,13 @@ _CHOSEN_FOR = {
 }
 # Further ones that need a backbone.
 _OF_BACKBONES = ("precision",)
+# Whole numbers with their smallest and largest value, and those that may be left out.
+_INTEGERS = (
+    *(("max_keypoints", 1, None), ("border", 0, None), ("debias", 0, None)),
+    *(("longest", 0, 65_536), ("patches", 1, 1_000_000), ("nms_radius", 0, None)),
+    ("layer", 1, None),
+)
+_OPTIONAL = ("nms_radius", "layer")
 
 
 @settings
@@ -35,80 +44,60 @@ _OF_BACKBONES = ("precision",)
 class FeatureConfig:
     """Detector, descriptor and everything between."""
 
-    detector: str = setting(
-        "sift", "Keypoints: sift, superpoint, aliked, disk, xfeat or grid.", panel=_PANEL
-    )
+    detector: str = setting("sift", "Keypoints: sift, superpoint, aliked, disk, xfeat or grid.")
     descriptor: str = setting(
         NATIVE,
         "native for the detector's own descriptors, or a backbone: a name of manymatch models, "
         "hf:<id> or timm:<model>.",
-        panel=_PANEL,
     )
-    max_keypoints: int = setting(2048, "Keypoints per image, best scores first.", panel=_PANEL)
+    max_keypoints: int = setting(2048, "Keypoints per image, best scores first.")
     nms_radius: int | None = setting(
         None,
         "Radius in pixels within which the detector keeps the best keypoint only; none for the "
         "detector's default.",
-        panel=_PANEL,
     )
     threshold: float | None = setting(
         None,
         "Smallest score of a keypoint; none for the detector's default.",
-        panel=_PANEL,
     )
     border: int = setting(
         4,
         "Keypoints nearer than this many pixels to the edge of the resized image are dropped.",
-        panel=_PANEL,
     )
-    layer: int | None = setting(
-        None, "Block of the backbone, from 1; none for the last one.", panel=_PANEL
-    )
-    norm: bool = setting(
-        default=True, help="Apply the backbone's final norm to that layer.", panel=_PANEL
-    )
-    debias: int = setting(
-        0, "Rank of the positional subspace that is removed; 0 for none.", panel=_PANEL
-    )
+    layer: int | None = setting(None, "Block of the backbone, from 1; none for the last one.")
+    norm: bool = setting(default=True, help="Apply the backbone's final norm to that layer.")
+    debias: int = setting(0, "Rank of the positional subspace that is removed; 0 for none.")
     probe: str = setting(
         "black",
         "Image without content from which that subspace is taken.",
-        panel=_PANEL,
         choices=("black", "grey", "noise"),
     )
     longest: int = setting(
         1024,
         "Length of the longer edge after resizing, in pixels; 0 leaves images as they are.",
-        panel=_PANEL,
     )
-    enlarge: bool = setting(
-        default=True, help="Enlarge smaller images to that length.", panel=_PANEL
-    )
+    enlarge: bool = setting(default=True, help="Enlarge smaller images to that length.")
     resize: str = setting(
         "exact",
         "Rule of the resize: exact (the longer edge becomes exactly that long, enlarged linearly) "
         "or paper (both edges truncated, always area interpolation).",
-        panel=_PANEL,
         choices=RULES,
     )
     patches: int = setting(
         1024,
         "Number of patches for a backbone that takes a budget (SigLIP 2 NaFlex) instead of a "
         "length.",
-        panel=_PANEL,
     )
     weights: str | None = setting(
         None,
         'File or folder of the backbone\'s weights, or "random"; none looks where manymatch models '
         "says.",
-        panel=_PANEL,
     )
-    detector_weights: str | None = setting(None, "The same for the detector.", panel=_PANEL)
+    detector_weights: str | None = setting(None, "The same for the detector.")
     precision: str = setting(
         "float32",
         "Precision of the backbone's products and convolutions. Detectors and the positional "
         "subspace are float32 always.",
-        panel=_PANEL,
         choices=PRECISIONS,
     )
 
@@ -116,30 +105,19 @@ class FeatureConfig:
         for name in ("detector", "descriptor", "probe"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise refusal(name, "a name", getattr(self, name))
-        integer(self.max_keypoints, "max_keypoints", 1)
-        integer(self.border, "border", 0)
-        integer(self.debias, "debias", 0)
-        integer(self.longest, "longest", 0, 65_536)
-        integer(self.patches, "patches", 1, 1_000_000)
-        if self.nms_radius is not None:
-            integer(self.nms_radius, "nms_radius", 0)
+        for name, low, high in _INTEGERS:
+            if getattr(self, name) is not None or name not in _OPTIONAL:
+                integer(getattr(self, name), name, low, high)
         if self.threshold is not None:
             real(self.threshold, "threshold")
-        if self.layer is not None:
-            integer(self.layer, "layer", 1)
-        for name in ("norm", "enlarge"):
-            if not isinstance(getattr(self, name), bool):
-                raise refusal(name, "True or False", getattr(self, name))
+        flag(self.norm, "norm")
+        flag(self.enlarge, "enlarge")
         for name in ("weights", "detector_weights"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise refusal(name, 'a file, a folder, "random" or None', value)
         choice(self.resize, "resize", RULES)
         choice(self.precision, "precision", PRECISIONS)
-        self._check_native()
-
-    def _check_native(self) -> None:
-        """Refuse settings of a backbone where there is none."""
         for name in ("layer", "debias", *_OF_BACKBONES):
             value = getattr(self, name)
             if self.descriptor == NATIVE and value != getattr(FeatureConfig, name):

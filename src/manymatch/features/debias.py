@@ -1,6 +1,6 @@
 """Removal of the positional part of descriptors (INSID3).
 
-A network is shown an image without content. Whatever varies over its features then is position. The
+A network is shown an image without content. What varies over its features then is position. The
 strongest directions of that variation span the subspace that is projected out of all descriptors of
 the same layer and input size.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.features.backbone import Backbone
+    from manymatch.features.backbones import Backbone
     from manymatch.features.maps import FeatureMap
 
 #: Probes by name.
@@ -67,13 +67,7 @@ class PositionalBasis:
 
     @classmethod
     def from_map(cls, values: ArrayLike) -> PositionalBasis:
-        """Decompose the features of a probe.
-
-        Parameters
-        ----------
-        values : (D, rows, columns) array_like
-            Its map, as in `FeatureMap.values`.
-        """
+        """Decompose the features of a probe, (D, rows, columns) as in `FeatureMap.values`."""
         array = float_array(values, "values", "a (D, rows, columns) array", (None, None, None))
         if not array.size:
             raise refusal("values", "a (D, rows, columns) array without empty axes", array)
@@ -97,26 +91,11 @@ class PositionalBasis:
         return int(self.vectors.shape[1])
 
     def apply(self, descriptors: ArrayLike, rank: int) -> NDArray[np.float32]:
-        """Project the subspace out of descriptors.
+        """Project the first `rank` directions out of (N, D) descriptors of any length.
 
-        Parameters
-        ----------
-        descriptors : (N, D) array_like
-            Of any length; the mean of the probe is not subtracted from them.
-        rank : int
-            Dimension of the subspace. 0 only normalises; beyond `rank` there are no more
-            directions, which is warned of.
-
-        Returns
-        -------
-        (N, D) float32 ndarray
-            Of length one, orthogonal to the subspace. A descriptor of zeros stays, and one that
-            lies in the subspace becomes zeros.
-
-        Warns
-        -----
-        SpectrumExhaustedWarning
-            If `rank` exceeds the number of directions above rounding; those are used.
+        The mean of the probe is not subtracted. The result is float32 of length one; a descriptor
+        of zeros stays, and one that lies in the subspace becomes zeros. Rank 0 only normalises, and
+        a rank beyond `self.rank` uses all directions, with a `SpectrumExhaustedWarning`.
         """
         want = f"an (N, {self.dim}) array of descriptors"
         checked = float_array(descriptors, "descriptors", want, (None, self.dim))
@@ -147,24 +126,13 @@ class PositionalBasis:
 
 
 def probe_image(probe: object, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Make an image without content.
+    """Make an image of (width, height) without content: "black", "grey", "noise" or one's own.
 
-    Parameters
-    ----------
-    probe : {"black", "grey", "noise"}, array or pathlib.Path
-        By name, or an image of your own that is brought to the size asked for. The noise is
-        uniform, independent for every pixel and colour, and always the same.
-    size : (int, int)
-        Width and height of what the network saw of the image whose features are to be corrected.
-
-    Returns
-    -------
-    (height, width, 3) uint8 ndarray
+    The noise is uniform, independent for every pixel and colour, and always the same. An array or
+    `pathlib.Path` is an image of the user's, which is brought to the size.
     """
     width, height = (integer(n, "size", 1) for n in size)
-    if isinstance(probe, str):
-        if probe not in PROBES:
-            raise refusal("probe", f"one of {', '.join(PROBES)}, an array or a Path", probe)
+    if isinstance(probe, str) and probe in PROBES:
         if probe == "noise":
             return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
         return np.full((height, width, 3), 0 if probe == "black" else 128, dtype=np.uint8)
@@ -184,10 +152,9 @@ def positional_bases(
 ) -> dict[int, PositionalBasis]:
     """Find the positional subspace of every layer of maps that `dense_maps` made of one image.
 
-    The probe is as large as what the network saw of the image, padding included, and all of its
-    cells count, also those of which the maps have a part or nothing: images that are padded to one
-    size share their bases. (Of a backbone with a margin the cells of the map count.) It runs in
-    float32 whatever the precision of the maps. `norm` must be as `backbone` computed the maps.
+    The probe is as large as the network's input, padding included, and all of its cells count, so
+    images that are padded to one size share their bases. (With a margin, the cells of the map
+    count.) It always runs in float32. `norm` must be as `backbone` computed the maps.
     """
     sizes = {dense.input_size for dense in maps.values()}
     size = sizes.pop() if len(sizes) == 1 else None
@@ -196,10 +163,7 @@ def positional_bases(
     pixels = normalised(probe_image(probe, size), backbone)[None]
     bases = {}
     for layer, (values,) in run_backbone(backbone, pixels, sorted(maps), norm=norm).items():
-        cells = values
-        if backbone.margin:
-            first = first_cell(backbone, backbone.stride_of(layer), backbone.origin_of(layer))
-            rows, columns = maps[layer].grid
-            cells = values[:, first : first + rows, first : first + columns]
-        bases[layer] = PositionalBasis.from_map(cells)
+        first, (rows, columns) = first_cell(backbone, layer), maps[layer].grid
+        cells = values[:, first : first + rows, first : first + columns]
+        bases[layer] = PositionalBasis.from_map(cells if backbone.margin else values)
     return bases

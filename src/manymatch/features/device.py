@@ -139,14 +139,12 @@ def check_precision(precision: object, device: torch.device | None) -> None:
 def inference(device: torch.device, precision: str = "float32") -> Iterator[None]:
     """Run without gradients, in exactly the precision asked for.
 
-    A lower one holds inside products only, sums stay in float32. Float32 is that of IEEE 754: the
-    shorter TF32 and bfloat16, in which torch computes convolutions on CUDA by default and products
-    where it was told to, are switched off while the context lasts.
+    A lower one holds inside products only, sums stay in float32. Float32 is that of IEEE 754: TF32
+    and bfloat16, which torch may use instead, are switched off while the context lasts.
 
-    On the CPU networks take turns, also those of several matchers in several threads. Torch runs
-    each with as many threads as it is set to, by default one per core: two at a time would hinder
-    each other, and with fewer threads each the last bits would depend on how many run. Torch's own
-    settings of threads are left as they are. `take_turns` extends this to several processes.
+    On the CPU networks take turns: each uses all of torch's threads, two at a time would hinder
+    each other, and with fewer threads each the last bits would depend on how many run.
+    `take_turns` extends this to several processes.
     """
     torch = require_torch()
     check_precision(precision, device)
@@ -163,8 +161,7 @@ class _FullFloat32(contextlib.AbstractContextManager[None]):
     """Switches shorter formats off while any thread is inside; the switches are the process's."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
+        self._lock, self._inside = threading.Lock(), 0
         self._restore = contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -181,24 +178,21 @@ class _FullFloat32(contextlib.AbstractContextManager[None]):
 
     def _switch_off(self) -> None:
         torch = require_torch()
-        backends = torch.backends
+        cuda, cudnn, cpu = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
         try:
-            products, convolutions = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+            products, convolutions = torch.get_float32_matmul_precision(), cudnn.allow_tf32
         except RuntimeError:
             # Set by operator, the newer way, after which the older one no longer answers.
-            cuda, cudnn, cpu = backends.cuda, backends.cudnn, backends.mkldnn
             for part in (cuda.matmul, cudnn.conv, cudnn.rnn, cpu.matmul, cpu.conv):
-                self._set(part, "fp32_precision", value="ieee")
+                self._restore.callback(setattr, part, "fp32_precision", part.fp32_precision)
+                part.fp32_precision = "ieee"
             return
         if products != "highest":
             self._restore.callback(torch.set_float32_matmul_precision, products)
             torch.set_float32_matmul_precision("highest")
         if convolutions:
-            self._set(backends.cudnn, "allow_tf32", value=False)
-
-    def _set(self, where: Any, name: str, *, value: object) -> None:
-        self._restore.callback(setattr, where, name, getattr(where, name))
-        setattr(where, name, value)
+            self._restore.callback(setattr, cudnn, "allow_tf32", convolutions)
+            cudnn.allow_tf32 = False
 
 
 _full_float32 = _FullFloat32()

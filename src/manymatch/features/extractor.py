@@ -1,29 +1,19 @@
-"""Images in, keypoints with descriptors out, kept in a cache.
-
-A cache is a folder with one HDF5 file per entry, named by the hash of its key, which is everything
-that went into it. An entry is written under another name and renamed when complete, so several
-processes may share a folder without locks and a killed one leaves nothing half-written. What was
-damaged afterwards is noticed by a checksum, and computed again.
-"""
+"""Images in, keypoints with descriptors out."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import functools
-import hashlib
-import io
-import json
 import threading
-import warnings
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import count, integer, refusal, require
+from manymatch._validate import count, integer, refusal
 from manymatch.features.config import NATIVE, NO_DETECTOR, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
-from manymatch.features.detectors.base import Keypoints
+from manymatch.features.detectors import Keypoints
 from manymatch.features.device import (
     check_precision,
     choose_device,
@@ -31,28 +21,25 @@ from manymatch.features.device import (
     to_device,
     weights_hash,
 )
+from manymatch.features.feature_cache import FeatureCache, content_hash
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
-from manymatch.io.files import as_path, read_bytes, read_h5, write_whole
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray, IndexArray
-    from manymatch.features.backbone import Backbone
-    from manymatch.features.detectors.base import Detector
+    from manymatch.features.backbones import Backbone
+    from manymatch.features.detectors import Detector
 
 # Raised when this package computes other numbers from the same settings.
 _REVISION = 4
-# Raised when the meaning of an entry of the cache changes; others are never read.
-_CACHE_FORMAT = 1
 _BASES_KEPT = 16
-_T = TypeVar("_T")
+_ARRAYS = ("points", "scores", "descriptors", "further", "owners")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,19 +105,14 @@ class Features:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays in bytes."""
-        arrays = (self.points, self.scores, self.descriptors, self.further, self.owners, self.image)
+        arrays = (getattr(self, name) for name in (*_ARRAYS, "image"))
         return sum(array.nbytes for array in arrays if array is not None)
 
     def turned(self, turns: int) -> Features:
         """Say that the image was turned before: points and sizes become those of before."""
-        size = _turned(self.size, turns)
-        return dataclasses.replace(
-            self,
-            points=turned_back(self.points, turns, size),
-            size=size,
-            working=_turned(self.working_size, turns),
-            turns=turns,
-        )
+        size, working = (_turned(s, turns) for s in (self.size, self.working_size))
+        points = turned_back(self.points, turns, size)
+        return dataclasses.replace(self, points=points, size=size, working=working, turns=turns)
 
     def as_seen(self) -> Features:
         """Return the same in pixels of the resized and turned image, as the detector saw it."""
@@ -155,121 +137,21 @@ class Features:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a cache keeps."""
-        names = ("points", "scores", "descriptors", "further", "owners")
-        arrays = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        sizes = {"size": self.size, "working": self.working_size}
-        return {**arrays, **{name: np.array(size) for name, size in sizes.items()}}
+        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        return {**arrays, "size": np.array(self.size), "working": np.array(self.working_size)}
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], provenance: dict[str, Any]
     ) -> Features:
         """Make features of what `to_arrays` returned."""
-        known: dict[str, Any] = dict(arrays)
-        for name in ("size", "working"):
-            known[name] = tuple(known[name].tolist())
-        return cls(**known, provenance=provenance)
+        sizes: Any = {name: tuple(arrays[name].tolist()) for name in ("size", "working")}
+        return cls(**{**arrays, **sizes}, provenance=provenance)
 
 
 def _turned(size: tuple[int, int], turns: int) -> tuple[int, int]:
     """Width and height after some quarter turns."""
     return (size[1], size[0]) if turns % 2 else size
-
-
-class FeatureCache:
-    """A folder of arrays by key.
-
-    Parameters
-    ----------
-    folder : path
-        Made when the first entry is written.
-    """
-
-    def __init__(self, folder: object) -> None:
-        self.folder = as_path(folder, "cache")
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"cache must be a folder, got the file {str(self.folder)!r}")
-        #: False after an entry could not be written.
-        self.writable = True
-
-    def __repr__(self) -> str:
-        return f"FeatureCache({str(self.folder)!r}, {count(len(self), 'entry', 'entries')})"
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self.folder.glob("??/*.h5"))
-
-    def path(self, key: Mapping[str, Any]) -> Path:
-        """Name of the file of an entry, there or not."""
-        name = hashlib.sha256(_text(key).encode()).hexdigest()
-        return self.folder / name[:2] / f"{name}.h5"
-
-    def read(self, key: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
-        """Return the arrays of an entry; None when it is missing, damaged or of another key."""
-        h5py = _h5py()
-        path = self.path(key)
-        try:
-            content = read_bytes(path, "an entry of the cache")
-            with h5py.File(io.BytesIO(content), "r") as file:
-                attributes = {name: file.attrs.get(name) for name in ("key", "checksum")}
-                found = {name: read_h5(file, name) for name in file}
-            arrays = {name: array for name, array in found.items() if array is not None}
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError):
-            # What h5py raises for a damaged file.
-            return None
-        expected = {"key": _text(key), "checksum": _checksum(arrays)}
-        # An attribute may also be an array, of which a comparison is one.
-        same = all(
-            isinstance(value, str) and value == expected[name] for name, value in attributes.items()
-        )
-        return arrays if same else None
-
-    def write(self, key: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write an entry, in place of one that is there.
-
-        A folder that cannot be written to is warned of once, and serves as it is from then on.
-        """
-        if not self.writable:
-            return
-        h5py = _h5py()
-        memory = io.BytesIO()
-        with h5py.File(memory, "w") as file:
-            file.attrs["key"] = _text(key)
-            file.attrs["checksum"] = _checksum(arrays)
-            for name, array in arrays.items():
-                file.create_dataset(name, data=array)
-        path = self.path(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, lambda file: file.write(memory.getbuffer()))
-        except OSError as error:
-            self.writable = False
-            reason = error.strerror or str(error)
-            warnings.warn(
-                f"the cache {str(self.folder)!r} cannot be written to ({reason}); features that it "
-                "lacks are not kept",
-                stacklevel=2,
-            )
-
-
-def content_hash(array: NDArray[Any]) -> str:
-    """Hash an array by its values, shape and type."""
-    whole = np.ascontiguousarray(array)
-    digest = hashlib.sha256(f"{whole.shape} {whole.dtype.str} ".encode())
-    digest.update(whole.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
-    parts = [f"{name} {content_hash(np.asarray(arrays[name]))}" for name in sorted(arrays)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _text(key: Mapping[str, Any]) -> str:
-    return json.dumps({"format": _CACHE_FORMAT, **key}, sort_keys=True, allow_nan=False)
-
-
-def _h5py() -> Any:
-    return require("h5py", "a feature cache", "images")
 
 
 class Extractor:
@@ -314,24 +196,21 @@ class Extractor:
         check_precision(self.config.precision, self.device)
         self.offline = offline
         self.batch_size = integer(batch_size, "batch_size", 1)
-        self.cache = (
-            cache if cache is None or isinstance(cache, FeatureCache) else FeatureCache(cache)
-        )
+        is_cache = cache is None or isinstance(cache, FeatureCache)
+        self.cache: FeatureCache | None = cache if is_cache else FeatureCache(cache)
         self._beside = tuple(beside)
         self._bases: dict[tuple[object, ...], PositionalBasis] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Networks and bases are loaded again where a copy or another process needs them.
-        make = functools.partial(
-            Extractor,
-            self.config,
-            device="auto" if self.device is None else str(self.device),
-            offline=self.offline,
-            cache=self.cache,
-            batch_size=self.batch_size,
-        )
-        return make, ()
+        settings = {
+            "device": "auto" if self.device is None else str(self.device),
+            "offline": self.offline,
+            "cache": self.cache,
+            "batch_size": self.batch_size,
+        }
+        return functools.partial(Extractor, self.config, **settings), ()
 
     def __repr__(self) -> str:
         return f"Extractor({self.config.detector} + {self.config.descriptor}, {self.device})"
@@ -346,8 +225,8 @@ class Extractor:
             if other.config.detection == config.detection:
                 return other.detector
         detector = load_detector(**dict(config.detection), offline=self.offline)
-        if detector.module is not None:
-            to_device(detector.module, _not_none(self.device))
+        if detector.module is not None and self.device is not None:
+            to_device(detector.module, self.device)
         return detector
 
     @functools.cached_property
@@ -360,15 +239,19 @@ class Extractor:
                     f"no descriptors of its own, got {NATIVE!r}"
                 )
             return None
-        model = (self.config.descriptor, self.config.weights)
+        name, weights = self.config.descriptor, self.config.weights
         for other in self._beside:
-            if (other.config.descriptor, other.config.weights) == model and other.backbone:
+            if (other.config.descriptor, other.config.weights) == (name, weights):
                 return other.backbone
-        backbone = load_backbone(
-            self.config.descriptor, weights=self.config.weights, offline=self.offline
-        )
-        to_device(backbone.module, _not_none(self.device))
+        backbone = load_backbone(name, weights=weights, offline=self.offline)
+        if self.device is not None:
+            to_device(backbone.module, self.device)
         return backbone
+
+    def load(self) -> None:
+        """Load the networks, which are otherwise loaded when first used."""
+        if self.config.detector != NO_DETECTOR:
+            _ = self.detector, self.backbone
 
     def extract(self, image: object, *, longest: int | None = None) -> Features:
         """Compute the features of one image.
@@ -387,51 +270,9 @@ class Extractor:
     ) -> list[Features]:
         """Compute the features of several images, those of equal size together.
 
-        Parameters
-        ----------
-        images : sequence of paths, arrays or PIL images
-            All are held in memory at once.
-        longest : sequence of int or None, optional
-            For each image another length of the longer edge.
+        All are held in memory at once. `longest` are other lengths of the longer edge, by image.
         """
         return [features for (features,) in extract_all([self], images, longest=longest)]
-
-    def load(self) -> None:
-        """Load the networks, which are otherwise loaded when first used."""
-        if self.config.detector != NO_DETECTOR:
-            _ = self.detector, self.backbone
-
-    def _extract(self, images: list[_Given], longest: list[int | None]) -> list[Features]:
-        """Compute features, with what other extractors have made of the same images."""
-        configs = [
-            self.config if edge is None else self.config.replace(longest=edge) for edge in longest
-        ]
-        if self.config.detector == NO_DETECTOR:
-            return [
-                self._without_keypoints(image, config)
-                for image, config in zip(images, configs, strict=True)
-            ]
-        with self._lock:
-            keys = [self._key(image, c) for image, c in zip(images, configs, strict=True)]
-            found = [self._read(key) for key in keys]
-            missing = [i for i, features in enumerate(found) if features is None]
-            made = self._compute([images[i] for i in missing], [configs[i] for i in missing])
-        for i, keypoints in zip(missing, made, strict=True):
-            height, width = images[i].array.shape[:2]
-            features = Features(
-                keypoints.points,
-                keypoints.scores,
-                _not_none(keypoints.descriptors),
-                (width, height),
-                configs[i].resizing.plan((width, height)).content,
-                keypoints.further,
-                keypoints.owners,
-                keys[i],
-            )
-            found[i] = features
-            if self.cache is not None:
-                self.cache.write(keys[i], features.to_arrays())
-        return [_not_none(features) for features in found]
 
     def maps(
         self, images: Sequence[object], layers: Sequence[int] | None = None, *, debias: int = 0
@@ -444,9 +285,7 @@ class Extractor:
             )
         arrays = [load_image(image) for image in images]
         results = self._dense(arrays, backbone, layers, self.config)
-        if not debias:
-            return results
-        for maps in results:
+        for maps in results if debias else ():
             for layer, raw in maps.items():
                 basis = self._basis(backbone, layer, self.config, raw)
                 flat = raw.values.reshape(raw.dim, -1).T
@@ -454,24 +293,43 @@ class Extractor:
                 maps[layer] = dataclasses.replace(raw, values=corrected.reshape(raw.values.shape))
         return results
 
-    @staticmethod
-    def _without_keypoints(image: _Given, config: FeatureConfig) -> Features:
-        """Resize an image for a matcher that takes images; the cache keeps none."""
-        height, width = image.array.shape[:2]
-        frame = config.resizing.plan((width, height))
-        nothing = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
-        key = {"kind": "image", "image": image.hash, "resize": config.resizing.to_dict()}
-        resized = np.ascontiguousarray(resize_image(image.array, frame))
-        return Features(*nothing, (width, height), frame.content, provenance=key, image=resized)
+    def _extract(self, images: list[_Given], longest: list[int | None]) -> list[Features]:
+        """Compute features, with what other extractors have made of the same images."""
+        configs = [self._config(edge) for edge in longest]
+        pairs = list(zip(images, configs, strict=True))
+        if self.config.detector == NO_DETECTOR:
+            return [_without_keypoints(image, config) for image, config in pairs]
+        with self._lock:
+            keys = [
+                {"kind": "features", "image": image.hash, **self._model_key(config)}
+                for image, config in pairs
+            ]
+            found = [self._read(key) for key in keys]
+            missing = [i for i, features in enumerate(found) if features is None]
+            made = self._compute([images[i] for i in missing], [configs[i] for i in missing])
+        for i, keypoints in zip(missing, made, strict=True):
+            height, width = images[i].array.shape[:2]
+            arrays: dict[str, Any] = {name: getattr(keypoints, name) for name in _ARRAYS}
+            working = configs[i].resizing.plan((width, height)).content
+            features = Features(**arrays, size=(width, height), working=working, provenance=keys[i])
+            found[i] = features
+            if self.cache is not None:
+                self.cache.write(keys[i], features.to_arrays())
+        return [features for features in found if features is not None]
+
+    def _config(self, longest: int | None) -> FeatureConfig:
+        return self.config if longest is None else self.config.replace(longest=longest)
 
     def _compute(self, images: list[_Given], configs: list[FeatureConfig]) -> list[Keypoints]:
         detected = []
         for image, config in zip(images, configs, strict=True):
-            made = image.detections
             kind = config.detection, config.resizing
-            if kind not in made:
-                made[kind] = self._detect(image.array, config.resizing)
-            detected.append(made[kind])
+            if kind not in image.detections:
+                frame = config.resizing.plan((image.array.shape[1], image.array.shape[0]))
+                found = self.detector.detect(resize_image(image.array, frame))
+                points = frame.to_original(found.points)
+                image.detections[kind] = dataclasses.replace(found, points=points)
+            detected.append(image.detections[kind])
         backbone = self.backbone
         if backbone is None:
             return detected
@@ -479,15 +337,14 @@ class Extractor:
             which = [i for i, other in enumerate(configs) if other == config]
             self._add_maps([images[i] for i in which], config, backbone)
         return [
-            self._describe(keypoints, image.maps[config.dense_pass, layer], config, backbone)
+            self._describe(keypoints, image, config, backbone)
             for keypoints, image, config in zip(detected, images, configs, strict=True)
-            for layer in [backbone.num_layers if config.layer is None else config.layer]
         ]
 
     def _add_maps(self, images: list[_Given], config: FeatureConfig, backbone: Backbone) -> None:
         """Compute maps of images that have none yet, also of layers that other extractors want."""
         kind, last = config.dense_pass, backbone.num_layers
-        own = last if config.layer is None else config.layer
+        own = config.layer or last
         missing = [image for image in images if (kind, own) not in image.maps]
         asked = {own}
         if 1 <= own <= last:
@@ -502,11 +359,6 @@ class Extractor:
         for image, by_layer in zip(missing, dense, strict=True):
             image.maps.update({(kind, layer): found for layer, found in by_layer.items()})
 
-    def _detect(self, array: NDArray[np.uint8], resize: Resize) -> Keypoints:
-        frame = resize.plan((array.shape[1], array.shape[0]))
-        found = self.detector.detect(resize_image(array, frame))
-        return dataclasses.replace(found, points=frame.to_original(found.points))
-
     def _dense(
         self,
         arrays: list[NDArray[np.uint8]],
@@ -514,31 +366,26 @@ class Extractor:
         layers: Sequence[int] | None,
         config: FeatureConfig,
     ) -> list[dict[int, FeatureMap]]:
-        resize = config.resizing
-        if backbone.resize.patches is not None:
-            resize = Resize.budget(config.patches)
+        has_budget = backbone.resize.patches is not None
         return dense_maps(
             arrays,
             backbone,
             layers,
             norm=config.norm,
-            resize=resize,
+            resize=Resize.budget(config.patches) if has_budget else config.resizing,
             batch_size=self.batch_size,
             precision=config.precision,
         )
 
     def _describe(
-        self,
-        keypoints: Keypoints,
-        dense: FeatureMap,
-        config: FeatureConfig,
-        backbone: Backbone,
+        self, keypoints: Keypoints, image: _Given, config: FeatureConfig, backbone: Backbone
     ) -> Keypoints:
-        """Sample the map at the keypoints that lie on it."""
+        """Sample the map of an image at the keypoints that lie on it."""
+        layer = config.layer or backbone.num_layers
+        dense = image.maps[config.dense_pass, layer]
         kept = keypoints.take(dense.inside(keypoints.points))
         sampled = dense.sample(kept.points)
         if config.debias:
-            layer = backbone.num_layers if config.layer is None else config.layer
             basis = self._basis(backbone, layer, config, dense)
             return Keypoints(kept.points, kept.scores, basis.apply(sampled, config.debias))
         return Keypoints(kept.points, kept.scores, unit_rows(sampled))
@@ -552,19 +399,14 @@ class Extractor:
             return self._bases[key]
         seen = {"layer": layer, "grid": dense.grid, "input_size": dense.input_size}
         disk = {"kind": "basis", **seen, **self._model_key(config)}
-        kept = None if self.cache is None else self.cache.read(disk)
+        kept: Any = None if self.cache is None else self.cache.read(disk)
         if kept is not None:
-            basis = PositionalBasis(kept["vectors"], kept["singular_values"])
+            basis = PositionalBasis(**kept)
         else:
-            basis = positional_bases(
-                {layer: dense}, backbone, probe=config.probe, norm=config.norm
-            )[layer]
+            probe = {"probe": config.probe, "norm": config.norm}
+            basis = positional_bases({layer: dense}, backbone, **probe)[layer]  # type: ignore[arg-type]
             if self.cache is not None:
-                arrays: dict[str, NDArray[Any]] = {
-                    "vectors": basis.vectors,
-                    "singular_values": basis.singular_values,
-                }
-                self.cache.write(disk, arrays)
+                self.cache.write(disk, vars(basis))
         while len(self._bases) >= _BASES_KEPT:
             self._bases.pop(next(iter(self._bases)))
         self._bases[key] = basis
@@ -591,12 +433,19 @@ class Extractor:
             "versions": library_versions(),
         }
 
-    def _key(self, image: _Given, config: FeatureConfig) -> dict[str, Any]:
-        return {"kind": "features", "image": image.hash, **self._model_key(config)}
-
     def _read(self, key: dict[str, Any]) -> Features | None:
         kept = None if self.cache is None else self.cache.read(key)
         return None if kept is None else Features.from_arrays(kept, key)
+
+
+def _without_keypoints(image: _Given, config: FeatureConfig) -> Features:
+    """Resize an image for a matcher that takes images; the cache keeps none."""
+    height, width = image.array.shape[:2]
+    frame = config.resizing.plan((width, height))
+    nothing = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+    key = {"kind": "image", "image": image.hash, "resize": config.resizing.to_dict()}
+    resized = np.ascontiguousarray(resize_image(image.array, frame))
+    return Features(*nothing, (width, height), frame.content, provenance=key, image=resized)
 
 
 class _Given:
@@ -625,9 +474,9 @@ def make_extractors(
     cache: object = None,
 ) -> list[Extractor]:
     """Make extractors for the same images, which share networks; arguments as of `Extractor`."""
-    folder = cache if cache is None or isinstance(cache, FeatureCache) else FeatureCache(cache)
     made: list[Extractor] = []
     for config in configs:
+        folder = made[0].cache if made else cache
         made.append(
             Extractor(config, device=device, offline=offline, cache=folder, beside=tuple(made))
         )
@@ -644,19 +493,8 @@ def extract_all(
 
     Images are read once, keypoints of equal settings at equal sizes are detected once, and a
     backbone sees an image once for all of its layers that have one stride. The cache has an entry
-    for every kind, which does not depend on the others.
-
-    Parameters
-    ----------
-    extractors : sequence of Extractor
-        One for each kind of features, see `make_extractors`.
-    images, longest
-        As in `Extractor.extract_many`.
-
-    Returns
-    -------
-    list of tuple of Features
-        For each image the features of each extractor.
+    for every kind, which does not depend on the others. Arguments are as in
+    `Extractor.extract_many`; the result has for each image the features of each extractor.
     """
     edges: list[int | None] = [None] * len(images) if longest is None else list(longest)
     if len(edges) != len(images):
@@ -664,13 +502,7 @@ def extract_all(
     given = [_Given(load_image(image)) for image in images]
     for extractor in extractors:
         for image, edge in zip(given, edges, strict=True):
-            config = extractor.config if edge is None else extractor.config.replace(longest=edge)
+            config = extractor._config(edge)  # noqa: SLF001
             image.wanted[config.dense_pass].add(config.layer)
     kinds = [extractor._extract(given, edges) for extractor in extractors]  # noqa: SLF001
     return list(zip(*kinds, strict=True))
-
-
-def _not_none(value: _T | None) -> _T:
-    if value is None:
-        raise RuntimeError("a step of the extraction returned nothing")
-    return value

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch.features.backbone import Backbone
+    from manymatch.features.backbones import Backbone
 
 _Float = TypeVar("_Float", np.float32, np.float64)
 # Cells within this many of the hull's edge count as on it: rounding in the change of frames.
@@ -57,19 +57,10 @@ class FeatureMap:
     def of_network(
         cls, values: NDArray[np.float32], frame: Frame, patch: float, origin: float
     ) -> FeatureMap:
-        """Place a network's output on the image that went into it.
+        """Place a network's (D, rows, columns) output on the image that went into it.
 
-        Parameters
-        ----------
-        values : (D, rows, columns) ndarray
-            Output, from the first cell that counts to the last.
-        frame : Frame
-            How the user's image became the input.
-        patch : float
-            Input pixels per cell.
-        origin : float
-            Centre of the first cell along either axis in input pixels; a patch of p pixels that
-            starts at pixel 0 has (p - 1) / 2.
+        `patch` are input pixels per cell, `origin` the centre of the first cell along either axis
+        in input pixels: a patch of p pixels that starts at pixel 0 has (p - 1) / 2.
         """
         x, y = frame.to_original(np.array([[origin, origin]]))[0].tolist()
         dx, dy = (patch / frame.scale).tolist()
@@ -151,8 +142,8 @@ def dense_maps(
 
     Parameters
     ----------
-    images : sequence of (H, W, 3) uint8 arrays
-        RGB.
+    images : sequence of (H, W, 3) uint8 RGB arrays
+        Of any sizes.
     backbone : Backbone
         Runs where its module is.
     layers : sequence of int, optional
@@ -175,37 +166,22 @@ def dense_maps(
         For every image the `FeatureMap` of every layer, in pixels of that image. Its cells are
         those that hold at least one pixel of the image. What an image lacks to whole patches is
         black, at the right and the bottom.
-
-    Raises
-    ------
-    ValueError
-        If a layer does not exist, an image is smaller than one cell, or the backbone returns
-        something else than it promised.
     """
     wanted = checked_layers(layers, backbone)
     policy = backbone.resize if resize is None else resize
-    # Layers of a pyramid have several strides: the input must hold whole cells of each.
-    multiple = math.lcm(backbone.multiple, *(backbone.stride_of(layer) for layer in wanted))
-    frames = [
-        _with_margin(policy.plan((image.shape[1], image.shape[0]), multiple), backbone, multiple)
-        for image in images
-    ]
-    for frame in frames:
-        _check_size(frame, backbone, wanted)
+    frames = [_planned(image, policy, backbone, wanted) for image in images]
     result: list[dict[int, FeatureMap]] = [{} for _ in images]
     for batch in _batches(frames, integer(batch_size, "batch_size", 1)):
         pixels = np.stack([_input(images[i], frames[i], backbone) for i in batch])
         maps = run_backbone(backbone, pixels, wanted, norm=norm, precision=precision)
         for layer, values in maps.items():
             stride, origin = backbone.stride_of(layer), backbone.origin_of(layer)
+            first = first_cell(backbone, layer)
+            start = origin + first * stride - backbone.margin
             for i, value in zip(batch, values, strict=True):
-                first, (rows, columns) = _kept(
-                    frames[i], backbone, stride, origin, complete_only=complete_only
-                )
-                whole = np.ascontiguousarray(
-                    value[:, first : first + rows, first : first + columns]
-                )
-                start = origin + first * stride - backbone.margin
+                rows, columns = _kept(frames[i], backbone, stride, first, start, complete_only)
+                cells = value[:, first : first + rows, first : first + columns]
+                whole = np.ascontiguousarray(cells)
                 result[i][layer] = FeatureMap.of_network(whole, frames[i], stride, start)
     return result
 
@@ -274,49 +250,48 @@ def _input(image: NDArray[np.uint8], frame: Frame, backbone: Backbone) -> NDArra
     return normalised(np.pad(resized, around, **mirrored), backbone)  # type: ignore[call-overload]
 
 
-def _with_margin(frame: Frame, backbone: Backbone, multiple: int) -> Frame:
-    """Enlarge the padded size by the margin on every side."""
+def _planned(
+    image: NDArray[np.uint8], policy: Resize, backbone: Backbone, layers: Sequence[int]
+) -> Frame:
+    """Plan the input of one image: whole cells of all layers, and the margin on every side."""
+    # Layers of a pyramid have several strides: the input must hold whole cells of each.
+    strides = [backbone.stride_of(layer) for layer in layers]
+    multiple = math.lcm(backbone.multiple, *strides)
+    frame = policy.plan((image.shape[1], image.shape[0]), multiple)
+    if min(frame.content) < max(strides):
+        raise ValueError(
+            f"image must be at least {max(strides)} x {max(strides)} pixels after resizing for "
+            f"{backbone.name!r}, got {frame.content[0]} x {frame.content[1]}"
+        )
     if not backbone.margin:
         return frame
     width, height = (-(-(n + 2 * backbone.margin) // multiple) * multiple for n in frame.content)
     return dataclasses.replace(frame, padded=(width, height))
 
 
-def first_cell(backbone: Backbone, stride: int, origin: float) -> int:
+def first_cell(backbone: Backbone, layer: int) -> int:
     """Find the first cell along either axis that counts; those before it are in the margin."""
-    return max(0, math.floor((backbone.margin - origin) / stride)) if backbone.margin else 0
+    reach = backbone.margin - backbone.origin_of(layer)
+    return max(0, math.floor(reach / backbone.stride_of(layer))) if backbone.margin else 0
 
 
 def _kept(
-    frame: Frame, backbone: Backbone, stride: int, origin: float, *, complete_only: bool
-) -> tuple[int, tuple[int, int]]:
-    """Find the cells that count: the first one along either axis, and their rows and columns.
+    frame: Frame, backbone: Backbone, stride: int, first: int, start: float, complete_only: bool
+) -> tuple[int, int]:
+    """Count the rows and columns of cells that count, from the first one, centred at `start`, on.
 
-    Without a margin those that hold pixels of the image, or nothing but these; with one as many as
-    it takes for their centres to enclose those of all pixels, as the mirrored cells are no worse
-    than the others.
+    Without a margin those that hold pixels of the image, or only these for `complete_only`; with
+    one until their centres enclose those of all pixels, as mirrored cells are no worse than others.
     """
     width, height = frame.content
     if not backbone.margin:
         spare = 0 if complete_only else stride - 1
-        return 0, ((height + spare) // stride, (width + spare) // stride)
-    first = first_cell(backbone, stride, origin)
-    start = origin + first * stride - backbone.margin
+        return (height + spare) // stride, (width + spare) // stride
     rows, columns = (
         min(math.ceil((content - 1 - start) / stride) + 1, padded // stride - first)
         for content, padded in zip((height, width), frame.padded[::-1], strict=True)
     )
-    return first, (rows, columns)
-
-
-def _check_size(frame: Frame, backbone: Backbone, layers: Sequence[int]) -> None:
-    largest = max(backbone.stride_of(layer) for layer in layers)
-    width, height = frame.content
-    if min(width, height) < largest:
-        raise ValueError(
-            f"image must be at least {largest} x {largest} pixels after resizing for "
-            f"{backbone.name!r}, got {width} x {height}"
-        )
+    return rows, columns
 
 
 def _batches(frames: Sequence[Frame], size: int) -> list[list[int]]:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from manymatch._validate import choice, refusal, suggest
 from manymatch.associate.candidates import NEAREST
-from manymatch.features.matchers.base import TAKES, FunctionMatcher, PairMatcher
+from manymatch.features.matchers import TAKES, FunctionMatcher, PairMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeVar
 
-    from manymatch.features.backbone import Backbone
-    from manymatch.features.detectors.base import Detector
-    from manymatch.features.matchers.base import Takes
+    from manymatch.features.backbones import Backbone
+    from manymatch.features.detectors import Detector
+    from manymatch.features.matchers import Takes
 
     Factory = TypeVar("Factory", bound=Callable[..., Backbone])
     MatcherType = TypeVar("MatcherType", bound=Callable[..., object])
@@ -40,61 +40,41 @@ _KINDS = ("detector", "matcher", "backbone")
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """Facts about one model.
-
-    Attributes
-    ----------
-    name, kind, family : str
-        Our name for it, what it is for, and the family with which it shares its code.
-    hub_id, revision : str, optional
-        Repository on the model hub and the commit that is downloaded; None takes the newest.
-    licence, gated : str and bool
-        Of the weights, and whether the hub wants the licence accepted before it gives them.
-    parameters : int, optional
-        Number of parameters of the part that is used.
-    size_mb : float, optional
-        Megabytes that are downloaded; None where unknown.
-    dim, num_layers, patch_size : int, optional
-        Length of a descriptor, number of blocks, input pixels per cell; of the last layer.
-    package, file : str, optional
-        Requirement for pip, and the path of the weights inside the package that it installs.
-    checkpoint, url : str, optional
-        Name of the file that the authors publish beside the hub's, which is read too, and its
-        address. It is downloaded when the weights are neither on the hub nor in a package.
-    sha256 : dict of str to str
-        Hexadecimal hashes of files by file name, or the first digits where no more are published.
-    alternative : str, optional
-        A model of the same kind that is easier to get.
-    libraries : tuple of str
-        Optional packages that run it, as Python imports them.
-    detector : str, optional
-        Detector whose features a matcher takes.
-    make : str
-        Module and name of the factory, below this package.
-    settings : dict
-        Arguments of the factory that make this model out of its family.
-    """
+    """Facts about one model; dimensions are those of the last layer."""
 
     name: str
     kind: Literal["backbone", "detector", "matcher"]
+    #: Models of one family share their code.
     family: str
+    #: Repository on the model hub.
     hub_id: str | None = None
+    #: Of the weights, and whether the hub wants it accepted first.
     licence: str = "unknown"
     gated: bool = False
+    #: Number of parameters of the part that is used, and megabytes that are downloaded, if known.
     parameters: int | None = None
     size_mb: float | None = None
     dim: int | None = None
     num_layers: int | None = None
     patch_size: int | None = None
+    #: Requirement for pip, and the path of the weights inside the package that it installs.
     package: str | None = None
     file: str | None = None
+    #: Name of the file that the authors publish beside the hub's, which is read too, and its
+    #: address. It is downloaded when the weights are neither on the hub nor in a package.
     checkpoint: str | None = None
     url: str | None = None
+    #: Commit of the hub's repository that is downloaded; None takes the newest.
     revision: str | None = None
+    #: Hexadecimal hashes by file name, or the first digits where no more are published.
     sha256: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    #: A model of the same kind that is easier to get.
     alternative: str | None = None
+    #: Optional packages that run it, as Python imports them.
     libraries: tuple[str, ...] = ("torch", "transformers")
+    #: Detector whose features a matcher takes.
     detector: str | None = None
+    #: Module and name of the factory, below this package, and its settings for this model.
     make: str = ""
     settings: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -286,22 +266,7 @@ def find_matcher(name: object) -> type[PairMatcher] | FunctionMatcher:
 def load_matcher(
     name: str, detector: str = "", *, device: str = "auto", offline: bool = False
 ) -> PairMatcher:
-    """Make a matcher by name; its network is loaded when first used.
-
-    Parameters
-    ----------
-    name : str
-        One of `matcher_names`.
-    detector : str
-        Name of the detector whose features it gets.
-    device, offline
-        As in `Matcher`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such matcher, or it was not trained for this detector.
-    """
+    """Make a matcher by name, for the features of a detector; it loads its network when used."""
     found = find_matcher(name)
     if not isinstance(found, type):
         return found
@@ -395,34 +360,12 @@ def load_detector(
 ) -> Detector:
     """Make a detector and load its weights.
 
-    Parameters
-    ----------
-    name : str
-        One of `detector_names`; "aliked" is the variant n16, and "grid:<n>" a grid of n pixels
-        instead of 16.
-    max_keypoints : int
-        Keypoints that are kept at most, those of the largest scores.
-    nms_radius : int, optional
-        No two keypoints within this many pixels along both axes. By default that of the published
-        code: 4 for SuperPoint, 2 for ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
-    border : int
-        Pixels along the image's edge without keypoints.
-    threshold : float, optional
-        Scores must be larger; by default the detector's own.
-    weights : path or "random", optional
-        By default they are looked for where `manymatch models` says.
-    offline : bool
-        Never download.
-
-    Raises
-    ------
-    ValueError
-        If there is no such detector, a setting is out of range or has no meaning for it, or weights
-        are missing, damaged or of another network.
-    ModuleNotFoundError
-        If a package is missing; the sentence says how to install it.
+    `name` is one of `detector_names`; "aliked" is the variant n16, and "grid:<n>" a grid of n
+    pixels instead of 16. The other arguments are as in `Selection` and `load_backbone`. By default
+    radius and threshold are those of the published code: a radius of 4 for SuperPoint, 2 for
+    ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
     """
-    from manymatch.features.detectors.base import Selection
+    from manymatch.features.detectors import Selection
 
     if not isinstance(name, str):
         raise refusal("detector", "a name", name)

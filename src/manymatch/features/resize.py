@@ -32,23 +32,15 @@ RULES = ("exact", "paper")
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """Geometry of one resized image.
+    """Geometry of one resized image; sizes are widths and heights."""
 
-    Attributes
-    ----------
-    size : (int, int)
-        Width and height of the user's image.
-    content : (int, int)
-        Width and height after the resize.
-    padded : (int, int)
-        Width and height with the padding at the right and the bottom.
-    interpolation : {"area or linear", "area", "triangle"}
-        How pixels are interpolated, see `resize_image`.
-    """
-
+    #: Of the user's image.
     size: tuple[int, int]
+    #: After the resize.
     content: tuple[int, int]
+    #: With the padding at the right and the bottom.
     padded: tuple[int, int]
+    #: "area or linear", "area" or "triangle", see `resize_image`.
     interpolation: str = "area or linear"
 
     @property
@@ -111,15 +103,7 @@ class Resize:
         return cls(longest=None, patches=patches)
 
     def plan(self, size: tuple[int, int], patch: int = 1) -> Frame:
-        """Say what becomes of an image.
-
-        Parameters
-        ----------
-        size : (int, int)
-            Width and height in pixels.
-        patch : int
-            Padding goes up to a multiple of this many pixels.
-        """
+        """Plan the resize of an image of (width, height), padded to multiples of `patch` pixels."""
         width, height = size
         interpolation = "area" if self.rule == "paper" else "area or linear"
         if self.patches is not None:

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import importlib.util
 import logging
 import os
 import re
-import shutil
-import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from manymatch.features.device import works_now
 from manymatch.features.registry import models
@@ -53,36 +48,19 @@ _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLI
 _HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", INDEX)
 _OWN, _HUB = "own folder", "hub cache"
 _SHA256 = re.compile("[0-9a-f]{64}")
-# Seconds without an answer or a byte after which a connection counts as dead, and connections
-# without a new byte, one after the other, after which a download fails.
-_TIMEOUT_S, _ATTEMPTS = 30.0, 3
+# Seconds without an answer after which the hub counts as out of reach.
+_TIMEOUT_S = 10.0
 _log = logging.getLogger("manymatch")
 
 
 def find_weights(
     model: Model, weights: object = None, offline: bool = False
 ) -> Path | Literal["random"]:
-    """Find the weights of a model.
+    """Find the weights of a model: a file, a folder with the files of one network, or "random".
 
-    Parameters
-    ----------
-    model : Model
-        Which one.
-    weights : path or "random", optional
-        A file or folder that is taken as it is, or random weights; None looks around.
-    offline : bool
-        Never download; so do the variables ``MANYMATCH_OFFLINE`` and ``HF_HUB_OFFLINE``.
-
-    Returns
-    -------
-    pathlib.Path or "random"
-        A file, or a folder with the files of one network.
-
-    Raises
-    ------
-    WeightsError
-        If they are nowhere; the sentence says where they were looked for and how to get them. Or if
-        their hash is not that of the catalogue; files that `weights` names are not checked.
+    A file or folder that `weights` names is taken as it is. `offline` forbids downloads, and so do
+    the variables ``MANYMATCH_OFFLINE`` and ``HF_HUB_OFFLINE``. A `WeightsError` says where weights
+    were looked for and how to get them, or that their hash is not that of the catalogue.
     """
     if isinstance(weights, str) and weights == RANDOM:
         return RANDOM
@@ -279,83 +257,73 @@ def _missing(model: Model, after: str) -> WeightsError:
     )
 
 
-# ------------------------------------------------------------------------------- downloading
-
-
 class DownloadError(Exception):
     """A download failed; the text is a short reason."""
 
 
 def _download(model: Model) -> Path:
-    if model.hub_id is not None:
-        folder = _from_hub(model.hub_id, model.revision)
-        files = weight_files(folder)
-        if not files:
-            raise DownloadError("the hub has no .safetensors file of it")
-        try:
-            _check_hash(model, folder, _HUB)
-        except WeightsError as error:
-            for file in files:
-                file.resolve().unlink(missing_ok=True)
-                file.unlink(missing_ok=True)
-            raise DownloadError(f"{error}; nothing is kept") from None
-        return folder
-    if model.url is not None:
-        path = _torch_cache(model.url)
-        return download(model.url, path, model.sha256.get(path.name, ""))
-    raise DownloadError("it comes with the package only")
-
-
-def _from_hub(hub_id: str, revision: str | None) -> Path:
-    """Download a repository of the hub to its cache, where other programs find it too."""
     try:
         import huggingface_hub
         from huggingface_hub import errors
     except ModuleNotFoundError:
         raise DownloadError("huggingface_hub is not installed") from None
+    if model.hub_id is None:
+        if model.url is None:
+            raise DownloadError("it comes with the package only")
+        path = _torch_cache(model.url)
+        return download(model.url, path, model.sha256.get(path.name, ""))
+    pinned = {"repo_id": model.hub_id, "revision": model.revision}
     try:
         # Ask for the repository first, as the library repeats failing downloads for minutes.
-        huggingface_hub.HfApi().model_info(hub_id, revision=revision, timeout=_TIMEOUT_S)
-        folder = huggingface_hub.snapshot_download(
-            hub_id, revision=revision, allow_patterns=list(_HUB_FILES), etag_timeout=_TIMEOUT_S
+        huggingface_hub.HfApi().model_info(**pinned, timeout=_TIMEOUT_S)
+        folder = Path(
+            huggingface_hub.snapshot_download(
+                **pinned, allow_patterns=list(_HUB_FILES), etag_timeout=_TIMEOUT_S
+            )
         )
     except errors.GatedRepoError:
         raise DownloadError("the hub wants the licence accepted first") from None
     except errors.RevisionNotFoundError:
-        raise DownloadError(f"the hub has no revision {revision}") from None
+        raise DownloadError(f"the hub has no revision {model.revision}") from None
     except errors.RepositoryNotFoundError:
         raise DownloadError("the hub has no such repository, or wants a login") from None
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
         raise DownloadError(first_line(error)) from None
-    return Path(folder)
+    files = weight_files(folder)
+    if not files:
+        raise DownloadError("the hub has no .safetensors file of it")
+    try:
+        _check_hash(model, folder, _HUB)
+    except WeightsError as error:
+        for file in files:
+            file.resolve().unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
+        raise DownloadError(f"{error}; nothing is kept") from None
+    return folder
 
 
 def download(url: str, path: Path, sha256: str = "") -> Path:
     """Download one file, which appears under its name only when it is complete and right.
 
-    Until then it is kept beside it under ``<name>.part``, and a later call resumes from there if
-    the server still has the same file. `sha256` is the hash that it must have, or the first digits
-    of it; a file with another one is deleted.
+    Until then it is kept under ``<name>.part``, where a later call resumes. `sha256` is the hash
+    that it must have, or the first digits of it; a file with another one is deleted.
     """
-    part, tag = (path.with_name(f"{path.name}.{end}") for end in ("part", "part.etag"))
+    from huggingface_hub.file_download import http_get
+
+    part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    fruitless, most = 0, _size(part)
-    while fruitless < _ATTEMPTS:
-        try:
-            _fetch(url, part, tag)
-            break
-        except KeyboardInterrupt:
-            _log.warning("stopped; %s and the same command resumes from there", _kept(part))
+    _log.warning("downloading %s", url)
+    try:
+        with part.open("ab") as file:
+            http_get(url, file, resume_size=file.tell(), displayed_filename=path.name)
+    except BaseException as error:
+        size = 1e-6 * part.stat().st_size
+        kept = f"{size:.1f} MB are kept in {part}, where the same command resumes"
+        if isinstance(error, KeyboardInterrupt):
+            _log.warning("stopped; %s", kept)
             raise
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            fruitless = 0 if _size(part) > most else fruitless + 1
-            most = max(most, _size(part))
-            refused = isinstance(error, urllib.error.HTTPError)
-            if refused or fruitless >= _ATTEMPTS:
-                reason = f"the server answered {error.code}" if refused else first_line(error)
-                raise DownloadError(f"{reason}; {_kept(part)}") from None
+        raise DownloadError(f"{first_line(error)}; {kept}") from None
     found = sha256_of(part)
-    tag.unlink(missing_ok=True)
     if not found.startswith(sha256):
         part.unlink()
         raise DownloadError(
@@ -363,59 +331,3 @@ def download(url: str, path: Path, sha256: str = "") -> Path:
         )
     part.replace(path)
     return path
-
-
-def _fetch(url: str, part: Path, tag: Path) -> None:
-    """Bring what is missing of a file over one connection."""
-    done = _size(part) if tag.is_file() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": "manymatch"})  # noqa: S310
-    if done:
-        # The server sends the whole file if it has changed since.
-        request.add_header("Range", f"bytes={done}-")
-        request.add_header("If-Range", tag.read_text(encoding="utf-8"))
-    try:
-        answer = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise
-        part.unlink(missing_ok=True)
-        raise ConnectionError("the server has another file now") from None
-    with answer:
-        resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
-        validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-        tag.unlink(missing_ok=True)
-        if validator and not validator.startswith("W/"):
-            tag.write_text(validator, encoding="utf-8")
-        length = answer.headers.get("Content-Length")
-        total = None if length is None else int(length) + (done if resumed else 0)
-        with part.open("ab" if resumed else "wb") as file, _shown(answer, url, length) as stream:
-            shutil.copyfileobj(stream, file, 1 << 20)
-    if total is not None and _size(part) != total:
-        raise ConnectionError(f"the connection broke after {_size(part)} of {total} bytes")
-
-
-@contextlib.contextmanager
-def _shown(answer: Any, url: str, length: str | None) -> Iterator[Any]:
-    """Show how far a download is: a bar on a terminal, one line in a log."""
-    if not sys.stderr.isatty() or length is None:
-        size = "unknown size" if length is None else f"{1e-6 * int(length):.0f} MB"
-        _log.warning("downloading %s (%s)", url, size)
-        yield answer
-        return
-    from rich.console import Console
-    from rich.progress import wrap_file
-
-    name, console = url.rsplit("/", 1)[-1], Console(stderr=True)
-    total = int(length)
-    with wrap_file(answer, total, description=name, console=console, transient=True) as stream:
-        yield stream
-
-
-def _size(part: Path) -> int:
-    return part.stat().st_size if part.is_file() else 0
-
-
-def _kept(part: Path) -> str:
-    size = _size(part)
-    return f"{1e-6 * size:.1f} MB are kept in {part}" if size else "nothing is kept"

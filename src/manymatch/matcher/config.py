@@ -14,13 +14,13 @@ from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import NEAREST, Association
 from manymatch.features.config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
 from manymatch.features.device import default_preset
-from manymatch.features.matchers.base import FunctionMatcher
+from manymatch.features.matchers import FunctionMatcher
 from manymatch.features.registry import check_matcher, find_matcher, load_matcher, matcher_names
 from manymatch.io.files import as_path, read_text, reading, write_text
 from manymatch.options import Options, setting, settings
 
 if TYPE_CHECKING:
-    from manymatch.features.matchers.base import PairMatcher
+    from manymatch.features.matchers import PairMatcher
 
 #: Presets of several sources, as a user would write them.
 SOURCE_PRESETS: dict[str, tuple[str | dict[str, str], ...]] = {

@@ -16,7 +16,7 @@ from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
-from manymatch.features.matchers.base import matcher_graph
+from manymatch.features.matchers import matcher_graph
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from manymatch.estimate.relative_pose import RelativePoseEstimate
-    from manymatch.features.matchers.base import PairMatcher
+    from manymatch.features.matchers import PairMatcher
     from manymatch.graph import AssociationGraph
     from manymatch.matcher.config import SourceConfig
     from manymatch.options import Options

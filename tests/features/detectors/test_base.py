@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from manymatch.features.detectors.base import Keypoints, Selection, by_score, suppress
+from manymatch.features.detectors import Keypoints, Selection, by_score, suppress
 from manymatch.features.registry import load_detector
 
 

@@ -10,7 +10,7 @@ import functools
 import numpy as np
 import pytest
 
-from manymatch.features.detectors.base import suppress
+from manymatch.features.detectors import suppress
 from manymatch.features.registry import load_detector, models
 from manymatch.features.tensors import WeightsError, load_state, load_strictly
 from manymatch.features.weights import locate

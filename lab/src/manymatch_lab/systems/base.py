@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from manymatch.associate.candidates import candidates
 from manymatch.batch.batch import pairs_identity
-from manymatch.features.detectors.base import Detector, Keypoints
+from manymatch.features.detectors import Detector, Keypoints
 from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.registry import Model, find_model, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back

@@ -1,1 +1,84 @@
-"""Backbones: pixels to dense maps."""
+"""Backbones: pixels in, one map for each asked layer out."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, ClassVar
+
+from manymatch.features.resize import Resize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Backbone(abc.ABC):
+    """A frozen network that turns an image into dense descriptors.
+
+    A subclass sets the attributes and writes `forward`; resizing, normalising, padding, device,
+    dtype, debiasing, sampling and caching are done once, outside.
+    """
+
+    #: Under which it is registered.
+    name: str
+    #: Input pixels per cell.
+    patch_size: int
+    #: Length of a descriptor.
+    dim: int
+    #: Blocks, counted from 1; layer `num_layers` is the last.
+    num_layers: int
+    #: Normalisation of RGB values in [0, 1].
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    #: Licence of the weights.
+    licence: str = "unknown"
+    #: Resize policy that the weights were made for.
+    resize: Resize = Resize()
+    #: Centre of cell 0 along either axis, in input pixels (the first pixel's centre is 0); by
+    #: default that of a patch which starts at pixel 0, ``(patch_size - 1) / 2``.
+    origin: float | None = None
+    #: Whether a final norm exists that `norm=True` applies to every layer.
+    has_norm: bool = True
+    #: Pixels by which the image is mirrored on every side before the network sees it, where
+    #: convolutions would otherwise meet zeros; padding to whole patches is mirrored too.
+    margin: int = 0
+    #: Width and height of the input are multiples of this, and of the strides asked for.
+    multiple: int = 1
+    #: Whether layers may differ in `dim`; then `dim` is that of the last one.
+    dim_varies: ClassVar[bool] = False
+    #: The network: moved between devices, and hashed for the cache.
+    module: torch.nn.Module
+
+    @abc.abstractmethod
+    def forward(
+        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
+    ) -> dict[int, torch.Tensor]:
+        """Compute maps.
+
+        Parameters
+        ----------
+        pixels : (B, 3, H, W) tensor
+            Normalised images, padded to whole patches, on the module's device.
+        layers : sequence of int
+            Which blocks, from 1 to `num_layers`, ascending. Blocks after the last one asked for
+            should not be computed.
+        norm : bool
+            Apply the final norm, where the network has one.
+
+        Returns
+        -------
+        dict of int to (B, D, H / patch_size, W / patch_size) tensors
+            CLS, register and other prefix tokens dropped.
+        """
+
+    def stride_of(self, layer: int) -> int:  # noqa: ARG002
+        """Input pixels per cell of a layer, for networks whose layers differ."""
+        return self.patch_size
+
+    def origin_of(self, layer: int) -> float:  # noqa: ARG002
+        """Centre of the first cell of a layer in input pixels."""
+        return (self.patch_size - 1) / 2 if self.origin is None else self.origin

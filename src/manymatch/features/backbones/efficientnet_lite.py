@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from manymatch.features.backbone import Backbone
+from manymatch.features.backbones import Backbone
 from manymatch.features.device import require_torch
 from manymatch.features.tensors import for_inference
 from manymatch.features.weights import load_weights

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch.features.backbone import IMAGENET_MEAN, IMAGENET_STD
+from manymatch.features.backbones import IMAGENET_MEAN, IMAGENET_STD
 from manymatch.features.backbones.transformers import (
     TokenBackbone,
     load_network,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from manymatch.features.backbone import Backbone
+from manymatch.features.backbones import Backbone
 from manymatch.features.backbones.transformers import TokenBackbone, published_network, run_blocks
 from manymatch.features.device import require_torch
 from manymatch.features.resize import Resize

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import suggest
-from manymatch.features.backbone import Backbone
+from manymatch.features.backbones import Backbone
 from manymatch.features.device import require_torch
 from manymatch.features.registry import Model
 from manymatch.features.weights import load_weights

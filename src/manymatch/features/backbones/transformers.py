@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import require
-from manymatch.features.backbone import Backbone
+from manymatch.features.backbones import Backbone
 from manymatch.features.device import require_torch, works_now
 from manymatch.features.tensors import (
     WeightsError,

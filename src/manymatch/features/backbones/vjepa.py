@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from manymatch.features.backbone import Backbone
+from manymatch.features.backbones import Backbone
 from manymatch.features.device import require_torch
 from manymatch.features.weights import load_weights
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import integer, require
-from manymatch.features.detectors.base import (
+from manymatch.features.detectors import (
     Detector,
     Keypoints,
     by_score,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from manymatch._validate import require
-from manymatch.features.detectors.base import Detector, Keypoints
+from manymatch.features.detectors import Detector, Keypoints
 from manymatch.features.device import inference, require_torch, works_now
 from manymatch.features.tensors import for_inference
 from manymatch.features.weights import load_weights
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from manymatch.features.detectors.base import Selection
+    from manymatch.features.detectors import Selection
     from manymatch.features.registry import Model
     from manymatch.features.tensors import State
 

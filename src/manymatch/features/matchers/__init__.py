@@ -1,1 +1,183 @@
-"""Matchers of two images."""
+"""Matchers of two images: features or images in, matches with scores out."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from manymatch._validate import float_array, int_array, refusal, require
+from manymatch.associate.merge import place_in_group
+from manymatch.graph import AssociationGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import torch
+
+    from manymatch.features.extractor import Features
+    from manymatch.features.registry import Model
+
+#: What a matcher gets of either image.
+Takes = Literal["features", "images"]
+TAKES: tuple[Takes, ...] = ("features", "images")
+
+
+class PairMatcher(abc.ABC):
+    """Matches two images, in place of nearest neighbours of descriptors.
+
+    Networks are loaded when first used.
+
+    Parameters
+    ----------
+    detector : str
+        Name of the detector whose features it gets; empty where it takes images.
+    device : str
+        "auto", "cuda", "cuda:<n>", "mps" or "cpu".
+    offline : bool
+        Never download weights.
+    """
+
+    #: Name under which it is chosen.
+    name: str
+    #: Whether it gets the features of two images or the images themselves.
+    takes: ClassVar[Takes] = "features"
+    #: Whether it runs a network.
+    needs_torch: ClassVar[bool] = True
+    #: Weights by detector, where it takes features; others are refused. Empty: any will do.
+    weights: ClassVar[dict[str, Model]] = {}
+
+    def __init__(self, detector: str = "", *, device: str = "auto", offline: bool = False) -> None:
+        self.detector, self.device, self.offline = detector, device, offline
+
+    @property
+    def model(self) -> Model | None:
+        """Facts about the weights; None without any."""
+        return self.weights.get(self.detector)
+
+    def find(self) -> tuple[Path | str, Model]:
+        """Find the weights, or download them, and return them with the facts about them."""
+        from manymatch.features.weights import find_weights
+
+        if self.model is None:
+            raise refusal("detector", f"one of {', '.join(self.weights)}", self.detector)
+        return find_weights(self.model, offline=self.offline), self.model
+
+    @property
+    def network(self) -> torch.nn.Module | None:
+        """The network, if there is one."""
+        return None
+
+    def settings(self) -> dict[str, Any] | None:
+        """Everything that changes a number, in JSON types; None if that is unknown.
+
+        The matches of a matcher that does not know are not kept in a cache.
+        """
+        return None
+
+    @abc.abstractmethod
+    def match(self, first: Any, second: Any) -> tuple[Any, Any, Any]:
+        """Match two images.
+
+        Parameters
+        ----------
+        first, second : Features, or (H, W, 3) uint8 arrays
+            As `takes` says, after resizing: the points of features are pixels of the resized image
+            and `size` is its width and height.
+
+        Returns
+        -------
+        first, second : (M,) arrays of int, or (M, 2) arrays of float
+            Of features the indices of keypoints, of images the pixels (x, y).
+        scores : (M,) array or None
+            How probable each match is: above 0, at most 1.
+        """
+
+
+class FunctionMatcher(PairMatcher):
+    """A function of the user that does what `PairMatcher.match` does."""
+
+    needs_torch = False
+
+    def __init__(self, name: str, function: Callable[..., Any], takes: Takes) -> None:
+        super().__init__()
+        self.name, self._function = name, function
+        self.takes = takes  # type: ignore[misc]
+
+    def match(self, first: Any, second: Any) -> tuple[Any, Any, Any]:
+        """Call the function, which returns two or three arrays."""
+        answer = self._function(first, second)
+        if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
+            raise refusal(f"the matcher {self.name!r}", "returning two or three arrays", answer)
+        return (*answer, None) if len(answer) == 2 else tuple(answer)
+
+
+def hub_network(kind: str, source: Path | str, name: str) -> torch.nn.Module:
+    """Make a matcher of transformers from the folder that was found; nothing else is looked up."""
+    from manymatch.features.tensors import freeze
+
+    transformers = require("transformers", f"the matcher {name!r}", "features")
+    return freeze(getattr(transformers, kind).from_pretrained(source, local_files_only=True))
+
+
+def matcher_graph(
+    matcher: PairMatcher, features0: Features, features1: Features
+) -> AssociationGraph:
+    """Return what a matcher finds between two images as a graph, best first.
+
+    Its keypoints are those of the features or, where the matcher takes images, the places that it
+    found, equal ones once. Scores become similarities and priors. A match has rank 1, unless a
+    better one has one of its keypoints.
+
+    Raises
+    ------
+    ValueError
+        If the matcher returns something else than `PairMatcher.match` says.
+    """
+    seen = (features0.as_seen(), features1.as_seen())
+    label = f"the matcher {matcher.name!r}"
+    if matcher.takes == "features":
+        index0, index1, scores = matcher.match(*seen)
+        columns = [
+            int_array(index, f"{label}: indices{side}", "an (M,) array of keypoints", (None,))
+            for side, index in enumerate((index0, index1))
+        ]
+        points = [features0.points, features1.points]
+    else:
+        found0, found1, scores = matcher.match(*(features.image for features in seen))
+        pixels = [
+            float_array(found, f"{label}: points{side}", "an (M, 2) array of pixels", (None, 2))
+            for side, found in enumerate((found0, found1))
+        ]
+        points, columns = [], []
+        for features, found in zip((features0, features1), pixels, strict=True):
+            places, index = np.unique(found, axis=0, return_inverse=True)
+            points.append(features.from_seen(places))
+            columns.append(index.reshape(-1).astype(np.int64))
+    num = len(columns[0])
+    if len(columns[1]) != num:
+        raise ValueError(f"{label} must return pairs, got {num} and {len(columns[1])}")
+    inside = np.ones(num, dtype=bool)
+    if matcher.takes == "images":
+        # Pixels reach half a pixel beyond their centres.
+        for features, found in zip(seen, pixels, strict=True):
+            limit = np.array(features.size) - 0.5
+            inside &= np.all((found >= -0.5) & (found <= limit), axis=1)
+    prior = None
+    if scores is not None:
+        prior = float_array(scores, f"{label}: scores", f"{num} numbers", (num,))[inside]
+    edges = np.column_stack(columns)[inside]
+    # Of equal scores, the first in the matcher's order.
+    order = np.arange(len(edges)) if prior is None else np.argsort(-prior, kind="stable")
+    edges = edges[order]
+    rank = 1 + np.maximum(place_in_group(edges[:, 0]), place_in_group(edges[:, 1]))
+    by_rank = np.argsort(rank, kind="stable")
+    edges, rank = edges[by_rank], rank[by_rank]
+    values = None if prior is None else prior[order][by_rank]
+    try:
+        graph = AssociationGraph(points[0], points[1], edges, values, rank, prior=values)
+    except ValueError as error:
+        raise ValueError(f"{label} must return what a graph takes: {error}") from error
+    return graph.compact()[0] if matcher.takes == "images" else graph

@@ -18,7 +18,7 @@ import numpy as np
 
 from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
-from manymatch.features.matchers.base import PairMatcher, Takes, hub_network
+from manymatch.features.matchers import PairMatcher, Takes, hub_network
 from manymatch.features.registry import find_model
 from manymatch.features.tensors import load_state, load_strictly
 
