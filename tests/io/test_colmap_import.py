@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manymatch.io import ColmapWriter, PairMatches, colmap_import, files, write_colmap_features
+from manymatch.io import ColmapWriter, PairMatches, colmap_matches, files, write_colmap_features
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -80,11 +80,11 @@ def test_colmap_a_pair_costs_the_same_however_many_there_are(tmp_path, monkeypat
     """Keypoints are written once per image, and nothing is read."""
     texts = []
 
-    def write(folder, name, points, real=colmap_import.write_colmap_features):
+    def write(folder, name, points, real=colmap_matches.write_colmap_features):
         texts.append(name)
         return real(folder, name, points)
 
-    monkeypatch.setattr(colmap_import, "write_colmap_features", write)
+    monkeypatch.setattr(colmap_matches, "write_colmap_features", write)
     monkeypatch.setattr(Path, "exists", None)
     monkeypatch.setattr(files, "open_regular", None)
     size = [0]

@@ -264,7 +264,7 @@ def test_without_pillow_arrays_work_and_files_say_what_is_missing(tmp_path):
     assert 'pip install "manymatch[images]"' in last
 
 
-@pytest.mark.parametrize("function", ["_as_stored", "_assembled"])
+@pytest.mark.parametrize("function", ["_upright", "_eight_bit"])
 def test_errors_of_our_own_are_not_taken_for_damage(tmp_path, monkeypatch, function):
     path = tmp_path / "a.png"
     Image.fromarray(RGB).save(path)

@@ -20,7 +20,7 @@ import numpy as np
 
 from manymatch._validate import count, integer
 from manymatch.batch.append_log import AppendLog, LogParts, in_use
-from manymatch.io.colmap_database import SIDE_FILES
+from manymatch.io.colmap_matches import SIDE_FILES
 from manymatch.io.files import (
     make_folder,
     open_regular,

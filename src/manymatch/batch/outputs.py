@@ -18,7 +18,7 @@ from manymatch.batch.focals import SharedFocal, shared_focals
 from manymatch.batch.journal import remove_left_overs
 from manymatch.batch.rows import ERROR, plain_text
 from manymatch.geometry.camera import Camera
-from manymatch.io.colmap_database import check_mirrored
+from manymatch.io.colmap_matches import check_mirrored
 from manymatch.io.files import make_folder, name_end
 from manymatch.io.image import stored_orientation
 from manymatch.io.match_parquet import ParquetMatchWriter

@@ -11,8 +11,12 @@ from manymatch.io.colmap import (
     read_images,
     relative_pose,
 )
-from manymatch.io.colmap_database import ColmapDatabaseWriter, read_colmap_database
-from manymatch.io.colmap_import import ColmapWriter, write_colmap_features
+from manymatch.io.colmap_matches import (
+    ColmapDatabaseWriter,
+    ColmapWriter,
+    read_colmap_database,
+    write_colmap_features,
+)
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image

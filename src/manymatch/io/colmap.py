@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import struct
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,15 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from manymatch._validate import FloatArray, read_only, suggest
-from manymatch.geometry.camera import MODELS, Camera
+from manymatch.geometry.camera import Camera
+from manymatch.geometry.lenses import MODELS
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from typing import Any, BinaryIO, TypeVar
-
-    _Record = TypeVar("_Record", "CameraRecord", "ColmapImage")
+    from collections.abc import Collection, Iterator, Sequence
+    from typing import Any, BinaryIO
 
 CAMERAS = "a COLMAP model folder, cameras.txt or cameras.bin"
 IMAGES = "a COLMAP model folder, images.txt or images.bin"
@@ -54,15 +54,10 @@ NUM_PARAMS = {
 }
 _MODEL_NAMES = tuple(NUM_PARAMS)
 
-# Binary files are little-endian.
-_COUNT = struct.Struct("<Q")
-_CAMERA = struct.Struct("<IiQQ")
-_IMAGE = struct.Struct("<I7dI")
-_POINT_BYTES = struct.calcsize("<ddQ")
+# Layouts of binary files; a point is x, y and the number of its 3D point.
+_COUNT, _CAMERA, _IMAGE, _POINT_BYTES = "<Q", "<IiQQ", "<I7dI", 24
 # Longer than any path that an operating system takes.
 _LONGEST_NAME = 4096
-# Of a line of cameras.txt: more than any model has.
-_MOST_WORDS = 4 + max(NUM_PARAMS.values()) + 1
 _CAMERA_LINE = "CAMERA_ID MODEL WIDTH HEIGHT PARAMS[]"
 _IMAGE_LINE = "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME"
 
@@ -232,7 +227,7 @@ def model_file(path: object, kind: str, want: str) -> Path:
 
 @functools.lru_cache(maxsize=4)
 def _images_once(source: Path, modified_ns: int, size: int) -> dict[str, ColmapImage]:
-    """Read the images of a file unless that was just done: many pairs look into one model."""
+    """Read the images of a file that has not changed once: many pairs look into one model."""
     del modified_ns, size
     return _images_of_file(source)
 
@@ -254,7 +249,7 @@ def _camera_by_name(source: Path, records: dict[int, CameraRecord], image_name: 
 
 
 def _find_name(names: Collection[str], image_name: str) -> str:
-    """Find an image in a model: by its name, by the end of its path, by its file name."""
+    """Find an image in a model: by its name, by the end of its path, or by its file name."""
     if image_name in names:
         return image_name
     parts = PurePosixPath(Path(image_name).as_posix()).parts
@@ -270,21 +265,14 @@ def _find_name(names: Collection[str], image_name: str) -> str:
     return same[0]
 
 
-def _records(
-    source: Path, want: str, reader: Callable[[BinaryIO], Iterator[_Record]]
-) -> list[_Record]:
-    """Read all records of a file."""
-    most = files.limit("records")
-    records: list[_Record] = []
-    with (
-        files.reading(source, want, OSError, ValueError, MemoryError),
-        files.open_regular(source) as file,
-    ):
-        for record in reader(file):
-            if len(records) == most:
+def _records(source: Path, want: str, reader: Any) -> Iterator[Any]:
+    """Read the records of a file one by one."""
+    wrong = (OSError, ValueError, MemoryError, OverflowError)
+    with files.reading(source, want, *wrong), files.open_regular(source) as file:
+        for number, record in enumerate(reader(file)):
+            if number == files.limit("records"):
                 raise files.too_large("it has more entries", "records")
-            records.append(record)
-    return records
+            yield record
 
 
 def _camera_records(source: Path) -> dict[int, CameraRecord]:
@@ -349,71 +337,48 @@ def _image(name: str, camera_id: int, pose: Sequence[float]) -> ColmapImage:
     return ColmapImage(name, camera_id, read_only(R), read_only(t))
 
 
-class _Cursor:
-    """A binary file that is read from its start to its end; asking for more than it has raises."""
+def _take(file: BinaryIO, layout: str, what: str) -> tuple[Any, ...]:
+    """Read one record of a binary file, which is little-endian."""
+    data = file.read(struct.calcsize(layout))
+    if len(data) != struct.calcsize(layout):
+        raise ValueError(f"it ends within {what}")
+    return struct.unpack(layout, data)
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.left = os.fstat(file.fileno()).st_size
 
-    def take(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
-        """Read one record."""
-        data = self._file.read(layout.size)
-        if len(data) != layout.size:
-            raise ValueError(f"it ends within {what}")
-        self.left -= layout.size
-        return layout.unpack(data)
-
-    def count(self, smallest: int, what: str) -> int:
-        """Read a number of records; the file must be long enough for that many."""
-        (count,) = self.take(_COUNT, f"the number of {what}")
-        if count > self.left // smallest:
-            raise ValueError(f"it announces {count} {what} and has only {self.left} bytes for them")
-        return int(count)
-
-    def text(self, what: str) -> str:
-        """Read text up to its closing zero."""
-        data, closed, _ = self._file.read(_LONGEST_NAME).partition(b"\0")
-        if not closed:
-            raise ValueError(f"{what} does not end")
-        self.skip(len(data) + 1)
-        return data.decode("utf-8", "surrogateescape")
-
-    def skip(self, count: int) -> None:
-        """Pass over bytes that are known to be there."""
-        self.left -= count
-        self._file.seek(-self.left, os.SEEK_END)
-
-    def end(self) -> None:
-        """Check that nothing is left."""
-        if self.left:
-            raise ValueError(f"it has {self.left} bytes too many")
+def _check_end(file: BinaryIO) -> None:
+    if file.tell() != files.file_size(file):
+        raise ValueError("it does not end with its last record")
 
 
 def _cameras_binary(file: BinaryIO) -> Iterator[CameraRecord]:
     """Read the records of a ``cameras.bin``."""
-    cursor = _Cursor(file)
-    for number in range(1, cursor.count(_CAMERA.size, "cameras") + 1):
+    (count,) = _take(file, _COUNT, "the number of cameras")
+    for number in range(1, count + 1):
         what = f"the record of camera number {number}"
-        camera_id, model_id, width, height = cursor.take(_CAMERA, what)
+        camera_id, model_id, width, height = _take(file, _CAMERA, what)
         if not 0 <= model_id < len(_MODEL_NAMES):
             raise ValueError(f"camera {camera_id} has the unknown model number {model_id}")
         model = _MODEL_NAMES[model_id]
-        params = cursor.take(struct.Struct(f"<{NUM_PARAMS[model]}d"), what)
+        params = _take(file, f"<{NUM_PARAMS[model]}d", what)
         yield CameraRecord(camera_id, model, width, height, params)
-    cursor.end()
+    _check_end(file)
 
 
 def _images_binary(file: BinaryIO) -> Iterator[ColmapImage]:
     """Read the records of an ``images.bin``, passing over the observed points."""
-    cursor = _Cursor(file)
-    for number in range(1, cursor.count(_IMAGE.size + 1 + _COUNT.size, "images") + 1):
+    (count,) = _take(file, _COUNT, "the number of images")
+    for number in range(1, count + 1):
         what = f"the record of image number {number}"
-        _, *pose, camera_id = cursor.take(_IMAGE, what)
-        name = cursor.text(f"the name of image number {number}")
-        cursor.skip(_POINT_BYTES * cursor.count(_POINT_BYTES, f"points in {name!r:.80}"))
-        yield _image(name, camera_id, pose)
-    cursor.end()
+        _, *pose, camera_id = _take(file, _IMAGE, what)
+        start = file.tell()
+        name, closed, _ = file.read(_LONGEST_NAME).partition(b"\0")
+        if not closed:
+            raise ValueError(f"the name of image number {number} does not end")
+        file.seek(start + len(name) + 1)
+        (points,) = _take(file, _COUNT, what)
+        file.seek(points * _POINT_BYTES, os.SEEK_CUR)
+        yield _image(name.decode("utf-8", "surrogateescape"), camera_id, pose)
+    _check_end(file)
 
 
 def _cameras_text(file: BinaryIO) -> Iterator[CameraRecord]:
@@ -421,7 +386,7 @@ def _cameras_text(file: BinaryIO) -> Iterator[CameraRecord]:
     for number, line in _lines(file):
         if not line or line.startswith("#"):
             continue
-        words = line.split(maxsplit=_MOST_WORDS)
+        words = line.split(maxsplit=4 + max(NUM_PARAMS.values()))
         try:
             camera_id, width, height = int(words[0]), int(words[2]), int(words[3])
             params = tuple(map(float, words[4:]))
@@ -446,23 +411,17 @@ def _images_text(file: BinaryIO) -> Iterator[ColmapImage]:
             raise ValueError(f"line {number} is not {_IMAGE_LINE}") from None
         # The line of points is empty for an image without any, so its content cannot identify it.
         below, points = next(lines, (number + 1, ""))
-        if _num_words(points) % 3:
+        if sum(1 for _ in re.finditer(r"\S+", points)) % 3:
             raise ValueError(f"line {below} is not a list of POINTS2D[] as (X, Y, POINT3D_ID)")
         yield _image(name, camera_id, pose)
 
 
-def _num_words(line: str) -> int:
-    """Count words without making them, which would take thirty times the memory of the line."""
-    ink = np.frombuffer(line.encode("utf-8", "surrogateescape"), dtype=np.uint8) > ord(" ")
-    return int(np.count_nonzero(ink[1:] & ~ink[:-1])) + int(ink[:1].any())
-
-
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Lines from number 1 without the space around them; what is no text raises."""
+    """Yield the lines with their numbers, from 1, without the space around them."""
     for number, line in enumerate(iter(lambda: file.readline(files.LONGEST_LINE), b""), 1):
         if len(line) == files.LONGEST_LINE:
             raise ValueError(f"line {number} is longer than {files.LONGEST_LINE} bytes")
         if b"\0" in line:
-            raise ValueError(f"line {number} is no text")
+            raise ValueError(f"line {number} is not text")
         text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         yield number, text.decode("utf-8", "surrogateescape").strip()

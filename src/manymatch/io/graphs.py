@@ -14,7 +14,7 @@ import numpy as np
 from manymatch._validate import integer
 from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph
 from manymatch.io import files
-from manymatch.io.colmap_database import MAGIC, read_colmap_database
+from manymatch.io.colmap_matches import MAGIC, read_colmap_database
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
     MATCHES_ARRAYS,

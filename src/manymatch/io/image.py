@@ -1,4 +1,4 @@
-"""Images as 8-bit RGB the right way up, and what EXIF says about the camera that took them."""
+"""Images as 8-bit RGB the right way up, and the focal length that EXIF gives."""
 
 from __future__ import annotations
 
@@ -25,22 +25,14 @@ from manymatch.io.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-    from typing import BinaryIO
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    # Rows of an image, from one number to another, as (rows, width, channels).
-    Bands = Callable[[int, int], NDArray[Any]]
-
 # Formats whose decoders hold several copies of the image; their pixels count twice.
 _HUNGRY_FORMATS = ("AVIF", "JPEG2000", "WEBP")
-# Formats that are programs, which another program runs.
-_PROGRAMS = ("EPS",)
-# Converted at once; whole images would be in memory several times.
+# Pixels that are converted at once; whole images would be in memory several times.
 _BAND_PIXELS = 1 << 18
-
 _WANT = "an image file, a Pillow image or an array of shape (H, W) or (H, W, 1, 3 or 4)"
 _WANT_TENSOR = (
     "a tensor of shape (C, H, W), (1, C, H, W), (H, W, C) or (H, W) with 1, 3 or 4 channels C"
@@ -48,35 +40,23 @@ _WANT_TENSOR = (
 _CHANNELS = (1, 3, 4)
 _DTYPES = "uint8, uint16, bool or float in [0, 1]"
 _DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
+_VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 
-# What Pillow's readers raise for damaged files. Many of them are plain Python that parses bytes,
-# so the types are wide; they are caught around calls of Pillow only.
+# What Pillow's readers, many of them plain Python, raise for damaged files.
 _PILLOW_ERRORS = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    TypeError,
-    LookupError,
-    EOFError,
-    ArithmeticError,
-    MemoryError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
+    *(OSError, ValueError, SyntaxError, TypeError, LookupError, EOFError, ArithmeticError),
+    *(MemoryError, RuntimeError, struct.error, zlib.error),
 )
 
-_ORIENTATION = 0x0112
+_ORIENTATION, _SUB_IFD = 0x0112, 0x8769
 # Orientations whose files have the columns or rows of the upright image in reverse; those from 5 on
 # exchange columns and rows after that.
 _FLIPPED_X, _FLIPPED_Y = (2, 3, 6, 7), (3, 4, 7, 8)
-_SUB_IFD = 0x8769
-_FOCAL_LENGTH = 0x920A
-_FOCAL_35MM = 0xA405
+_FOCAL_LENGTH, _FOCAL_35MM = 0x920A, 0xA405
 _PLANE_X, _PLANE_Y, _PLANE_UNIT = 0xA20E, 0xA20F, 0xA210
 _EXIF_WIDTH, _EXIF_HEIGHT = 0xA002, 0xA003
 # Millimetres per unit of FocalPlaneResolutionUnit; 1 ("none") is taken as inches, the default.
 _UNIT_MM: dict[float, float] = {1: 25.4, 2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}
-# Diagonal of a 36 mm x 24 mm frame.
 _DIAGONAL_35MM = math.hypot(36.0, 24.0)
 # Fields of view along the longer edge of about 1 and 170 degrees: outside, the tags are wrong.
 _SHORTEST, _LONGEST = 0.04, 60.0
@@ -93,10 +73,10 @@ class _ReadError(ValueError):
 
 @contextlib.contextmanager
 def _decoding(name: str, want: str, given: str) -> Iterator[None]:
-    """Turn what Pillow raises into "<name> must be <want>, got <given> (<reason>)"."""
+    """Turn errors of Pillow into "<name> must be <want>, got <given> (<reason>)"."""
     pillow = require_pillow()
     try:
-        # Damaged metadata make Pillow warn about what does not concern the pixels.
+        # Damaged metadata make Pillow warn about things that do not concern the pixels.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
@@ -106,23 +86,17 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
         elif isinstance(error, pillow.DecompressionBombError):
             reason = _too_large(limit("pixels"))
         elif isinstance(error, sys.modules["PIL"].UnidentifiedImageError):
-            reason = _unknown_format(given)
+            reason = "it is in no format that Pillow reads"
+            ending = given.rstrip("'\"").lower()
+            if ending.endswith((".heic", ".heif")):
+                reason += ": convert HEIC to JPEG or PNG"
+            elif ending.endswith(_VIDEOS):
+                reason += ": of a video, give two of its frames as images"
         else:
             reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
         raise error_type(error.__cause__)(
             f"{name} must be {want}, got {given} ({reason})"
         ) from error
-
-
-def _unknown_format(given: str) -> str:
-    """Say that a file cannot be read, and what to do with what telephones and cameras write."""
-    reason = "it is in no format that Pillow reads"
-    ending = given.rstrip("'\"").lower()
-    if ending.endswith((".heic", ".heif")):
-        return f"{reason}: convert HEIC to JPEG or PNG"
-    if ending.endswith((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")):
-        return f"{reason}: of a video, give two of its frames as images"
-    return reason
 
 
 @contextlib.contextmanager
@@ -132,28 +106,24 @@ def open_image(
     """Open an image file as a Pillow image.
 
     A `ValueError` "<name> must be <want>, got <path> (<reason>)" is raised for a file that is
-    missing, empty or something else, and for whatever Pillow raises in the block for a damaged one.
-    The block should hold nothing but calls of Pillow.
+    missing, empty or no image, and for everything that Pillow raises in the block, which should
+    hold nothing but calls of Pillow.
     """
     source = as_path(path, name)
-    with _decoding(name, want, repr(str(source))), _opened(source) as file:
-        pillow = require_pillow()
-        pillow.init()
-        formats = [known for known in pillow.OPEN if known not in _PROGRAMS]
-        with pillow.open(file, formats=formats) as image:
-            yield image
-
-
-def _opened(source: Path) -> BinaryIO:
-    """Open a file; the error is worded for the user."""
-    try:
-        file = open_regular(source)
-    except ValueError as error:
-        raise _ReadError(str(error)) from error
-    if file_size(file) == 0:
-        file.close()
-        raise _ReadError("it is empty")
-    return file
+    with _decoding(name, want, repr(str(source))):
+        try:
+            opened = open_regular(source)
+        except ValueError as error:
+            raise _ReadError(str(error)) from error
+        with opened as file:
+            if file_size(file) == 0:
+                raise _ReadError("it is empty")
+            pillow = require_pillow()
+            pillow.init()
+            # EPS is a program, which another program would run.
+            formats = [known for known in pillow.OPEN if known != "EPS"]
+            with pillow.open(file, formats=formats) as image:
+                yield image
 
 
 def load_image(
@@ -182,8 +152,8 @@ def load_image(
     -------
     (H, W, 3) uint8 ndarray
         RGB, a copy. Grey is repeated in all channels. Files and Pillow images are turned as their
-        EXIF orientation says (as if there were none where EXIF is unreadable); arrays are taken
-        as they are. What is transparent becomes black, what is half transparent half as bright.
+        EXIF orientation says (not at all if EXIF is unreadable); arrays are taken as they are.
+        Transparent pixels become black, half transparent ones half as bright.
         One channel of more than 8 bits (thermal, depth) is stretched so that the darkest pixel of
         the frame becomes 0 and the brightest 255, since such frames often use a small part of
         their range; arrays of 16-bit colour are divided by 257, float arrays multiplied by 255.
@@ -197,32 +167,24 @@ def load_image(
         If a file is given and Pillow is not installed.
     """
     most = limit("pixels") if max_pixels is None else integer(max_pixels, "max_pixels", 1)
-    pillow = sys.modules.get("PIL.Image")
-    torch = sys.modules.get("torch")
+    pillow, torch = sys.modules.get("PIL.Image"), sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.Tensor):
         source = _tensor_array(source, torch, name)
     if isinstance(source, np.ndarray):
-        return _from_array(source, name, most)
-    if isinstance(source, str | os.PathLike) and os.fspath(source):
+        pixels, turn = _array_pixels(source, name, most), 1
+        stretch = source.dtype.itemsize == 2 and source.dtype.kind == "u" and pixels.shape[2] == 1
+    elif isinstance(source, str | os.PathLike) and os.fspath(source):
         if most > LIMITS["pixels"]:
             # Pillow has a limit of its own, for the whole process, and refuses twice of it.
             require_pillow().MAX_IMAGE_PIXELS = most
-        want, given = "an image file", repr(str(as_path(source)))
-        with open_image(source, name, want) as image:
-            turn = _load(image, most)
+        with open_image(source, name) as image:
+            pixels, turn, stretch = _decoded(image, most)
     elif pillow is not None and isinstance(source, pillow.Image):
-        image, want, given = source, "a readable image", describe(source)
-        with _decoding(name, want, given):
-            turn = _load(image, most)
+        with _decoding(name, "a readable image", describe(source)):
+            pixels, turn, stretch = _decoded(source, most)
     else:
         raise refusal(name, _WANT, source)
-
-    def bands(top: int, bottom: int) -> NDArray[Any]:
-        with _decoding(name, want, given):
-            return _pixels(image.crop((0, top, image.width, bottom)))
-
-    deep = image.mode in _DEEP_MODES
-    return _assembled(bands, (image.height, image.width), turn, name, stretch=deep)
+    return _upright(_eight_bit(pixels, name, stretch=stretch), turn)
 
 
 def orientation(image: Any) -> int:
@@ -272,8 +234,8 @@ def _too_large(most: int) -> str:
     return f"it has more than {most:,} pixels, see max_pixels and MANYMATCH_MAX_PIXELS"
 
 
-def _load(image: Any, most: int) -> int:
-    """Decode a Pillow image of at most so many pixels, and return its EXIF orientation."""
+def _decoded(image: Any, most: int) -> tuple[NDArray[Any], int, bool]:
+    """Pixels (H, W, C) of a Pillow image, its EXIF orientation, whether it is one deep channel."""
     width, height = image.size
     if width == 0 or height == 0:
         raise _ReadError(f"it is {width} x {height} pixels large")
@@ -281,29 +243,21 @@ def _load(image: Any, most: int) -> int:
         raise _ReadError(_too_large(most))
     # Decode first: some formats (TIFF) are turned by Pillow itself, which removes the tag.
     image.load()
-    return orientation(image)
-
-
-def _pixels(image: Any) -> NDArray[Any]:
-    """Pixels (H, W, C) of a Pillow image, 8-bit unless it has one deeper channel."""
+    turn = orientation(image)
     if image.mode in _DEEP_MODES:
-        return np.asarray(image)[:, :, None]
+        return np.asarray(image)[:, :, None], turn, True
     if "transparency" in image.info or image.mode in ("RGBA", "RGBa", "LA", "La", "PA"):
         # Premultiplied grey converts only to its plain form.
         straight = image.convert("LA") if image.mode == "La" else image
-        return np.asarray(straight.convert("RGBA"))
-    return np.asarray(image.convert("RGB"))
+        return np.asarray(straight.convert("RGBA")), turn, False
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB")), turn, False
 
 
-def _as_stored(upright: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
-    """View an upright image as a file stores it whose EXIF orientation is `turn`.
-
-    The orientation says which edges of the scene row 0 and column 0 show.
-    """
-    rows = slice(None, None, -1) if turn in _FLIPPED_Y else slice(None)
-    columns = slice(None, None, -1) if turn in _FLIPPED_X else slice(None)
-    view = upright[rows, columns]
-    return view.swapaxes(0, 1) if turn >= 5 else view
+def _upright(stored: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
+    """Turn an image as EXIF says: the orientation tells which edges row 0 and column 0 show."""
+    view = stored.swapaxes(0, 1) if turn >= 5 else stored
+    view = view[::-1] if turn in _FLIPPED_Y else view
+    return np.ascontiguousarray(view[:, ::-1] if turn in _FLIPPED_X else view)
 
 
 def _tensor_array(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
@@ -333,9 +287,9 @@ def _tensor_array(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
     return array
 
 
-def _from_array(array: NDArray[Any], name: str, most: int) -> NDArray[np.uint8]:
-    """Bring an array to 8-bit RGB."""
-    shape = array.shape
+def _array_pixels(array: NDArray[Any], name: str, most: int) -> NDArray[Any]:
+    """Check an array, and view it as (H, W, C)."""
+    shape, dtype = array.shape, array.dtype
     if array.ndim not in (2, 3) or (array.ndim == 3 and shape[2] not in _CHANNELS):
         error = refusal(name, _WANT, array)
         if array.ndim == 3 and shape[0] in _CHANNELS:
@@ -349,29 +303,19 @@ def _from_array(array: NDArray[Any], name: str, most: int) -> NDArray[np.uint8]:
         )
     if np.ma.is_masked(array):
         raise ValueError(f"{name} must be {_WANT}, got a masked array with masked values")
-    dtype = array.dtype
-    sixteen = dtype.kind == "u" and dtype.itemsize == 2
-    if not (dtype in (np.uint8, np.bool_) or sixteen or dtype.kind == "f"):
+    if not (dtype in (np.uint8, np.bool_) or dtype.kind == "f" or dtype.newbyteorder("=") == "u2"):
         raise refusal(name, f"an array of {_DTYPES}", array)
     plain = np.asarray(array)
-    pixels = plain if plain.ndim == 3 else plain[:, :, None]
-    stretch = sixteen and pixels.shape[2] == 1
-    return _assembled(lambda a, b: pixels[a:b], shape[:2], 1, name, stretch=stretch)
+    return plain if plain.ndim == 3 else plain[:, :, None]
 
 
-def _assembled(
-    bands: Bands, size: tuple[int, int], turn: int, name: str, *, stretch: bool
-) -> NDArray[np.uint8]:
-    """Put an image of a height and width together, band by band, upright and as 8-bit RGB.
-
-    With `stretch` the range of its values is mapped to 0..255.
-    """
-    height, width = size
-    step = max(1, _BAND_PIXELS // width)
-    places = [(top, min(top + step, height)) for top in range(0, height, step)]
+def _eight_bit(pixels: NDArray[Any], name: str, *, stretch: bool) -> NDArray[np.uint8]:
+    """Bring (H, W, C) pixels to 8-bit RGB, band by band; `stretch` maps their range to 0..255."""
+    step = max(1, _BAND_PIXELS // pixels.shape[1])
+    bands = [slice(top, top + step) for top in range(0, len(pixels), step)]
     low, high = 0.0, 1.0
-    if stretch or bands(0, 1).dtype.kind == "f":
-        ranges = np.array([_range(bands(*place), finite=stretch) for place in places])
+    if stretch or pixels.dtype.kind == "f":
+        ranges = np.array([_range(pixels[band], finite=stretch) for band in bands])
         low, high = float(ranges[:, 0].min()), float(ranges[:, 1].max())
         # NaN fails the comparison as well.
         if not stretch and not (low >= 0.0 and high <= 1.0):
@@ -379,44 +323,31 @@ def _assembled(
                 f"{name} must hold floats in [0, 1] (or be uint8), got values from {low:g} to "
                 f"{high:g}"
             )
-    upright = np.empty((*(size[::-1] if turn >= 5 else size), 3), dtype=np.uint8)
-    stored = _as_stored(upright, turn)
-    for place in places:
-        pixels = bands(*place)
-        stored[slice(*place)] = _stretched(pixels, low, high) if stretch else _eight_bit(pixels)
-    return upright
+    colour = np.empty((*pixels.shape[:2], 3), dtype=np.uint8)
+    for band in bands:
+        part = pixels[band]
+        if stretch:
+            finite = np.isfinite(part)
+            values = np.where(finite, part, low).astype(np.float64) - low
+            scale = 255.0 / (high - low) if high > low else 0.0  # a constant frame becomes 0
+            part = np.where(finite, np.rint(values * scale), 0.0)
+        elif part.dtype == np.bool_:
+            part = part * np.uint8(255)
+        elif part.dtype.kind == "u" and part.dtype.itemsize == 2:
+            part = (part.astype(np.uint32) + 128) // 257
+        elif part.dtype.kind == "f":
+            part = np.rint(part * np.float32(255.0))
+        if part.shape[2] == 4:
+            solid = part[:, :, :3].astype(np.uint16) * part[:, :, 3:].astype(np.uint16)
+            part = (solid + 127) // 255
+        colour[band] = part
+    return colour
 
 
 def _range(pixels: NDArray[Any], *, finite: bool) -> tuple[float, float]:
     """Smallest and largest value, with `finite` of the finite ones: (inf, -inf) without any."""
     values = pixels[np.isfinite(pixels)] if finite else pixels
-    if values.size == 0:
-        return math.inf, -math.inf
-    return float(values.min()), float(values.max())
-
-
-def _eight_bit(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Bring (H, W, C) pixels to 0..255, and what is transparent to black."""
-    if pixels.dtype == np.bool_:
-        pixels = pixels.astype(np.uint8) * np.uint8(255)
-    elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
-        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    elif pixels.dtype.kind == "f":
-        pixels = np.rint(pixels * np.float32(255.0)).astype(np.uint8)
-    if pixels.shape[2] == 4:
-        colour = pixels[:, :, :3].astype(np.uint16) * pixels[:, :, 3:]
-        pixels = ((colour + 127) // 255).astype(np.uint8)
-    return pixels
-
-
-def _stretched(pixels: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
-    """Map a range to 0..255; a constant frame becomes 0, as do values not finite."""
-    values = pixels.astype(np.float64)
-    finite = np.isfinite(values)
-    if not high > low:
-        return np.zeros(values.shape, dtype=np.uint8)
-    scaled = np.rint((np.where(finite, values, low) - low) * (255.0 / (high - low)))
-    return np.where(finite, scaled, 0.0).astype(np.uint8)
+    return (float(values.min()), float(values.max())) if values.size else (math.inf, -math.inf)
 
 
 def exif_focal(path: str | os.PathLike[str]) -> float | None:

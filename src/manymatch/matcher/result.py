@@ -19,7 +19,7 @@ from manymatch.io import (
     PairMatches,
     write_pose_json,
 )
-from manymatch.io.colmap_database import require_pycolmap
+from manymatch.io.colmap_matches import require_pycolmap
 from manymatch.io.files import output_folder, read_text, whole_files
 from manymatch.io.matches import image_name
 
