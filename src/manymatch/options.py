@@ -232,7 +232,8 @@ class Options:
 
         Fields that are absent keep their defaults; an unknown one raises `ValueError`.
         """
-        if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        given: Any = values
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise refusal("values", "a mapping of field names to values", values)
         return cls(**values)
 

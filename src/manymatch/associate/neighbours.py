@@ -277,9 +277,12 @@ def _associate_tensors(
     # The host does the work where the tensors are there or their device lacks float64.
     if x0.device.type in ("cpu", "mps"):
         exact = (torch.float64, torch.int32, torch.int64)
-        kinds = (torch.float64 if x.dtype in exact else torch.float32 for x in (x0, x1))
-        hosts = (x.cpu().to(kind).numpy() for x, kind in zip((x0, x1), kinds, strict=True))
-        return _associate_arrays(*map(np.ascontiguousarray, hosts), k, operator, max_edges)
+        kinds = [torch.float64 if x.dtype in exact else torch.float32 for x in (x0, x1)]
+        host0, host1 = (
+            np.ascontiguousarray(x.cpu().to(kind).numpy())
+            for x, kind in zip((x0, x1), kinds, strict=True)
+        )
+        return _associate_arrays(host0, host1, k, operator, max_edges)
     k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
     lists0, lists1 = _device_lists(x0, x1, k0, k1)
     return _core.edges_of_lists(*lists0, *lists1, operator, max_edges)

@@ -89,23 +89,14 @@ def findEssentialMat(  # noqa: N802
     cameraMatrix1, distCoeffs1, cameraMatrix2, distCoeffs2, method, prob, threshold, mask)`` and
     ``(points1, points2, cameraMatrix1, cameraMatrix2, dist_coeff1, dist_coeff2, params, mask)``.
 
-    Parameters
-    ----------
-    points1, points2 : array_like
-        Matched pixels, (N, 2), (N, 1, 2) or (1, N, 2); a point that occurs several times is one
-        keypoint with several candidates. With `edges`, (E, 2) indices, best first, the keypoints.
-    method : int
-        cv2.RANSAC, cv2.USAC_MAGSAC and all others are method "auto" of this package, cv2.LMEDS with
-        a threshold that is chosen by the noise.
-    prob, threshold, maxIters
-        Confidence, threshold in pixels (1 by default), limit of the iterations (10,000 by default).
+    Points are matched pixels, (N, 2), (N, 1, 2) or (1, N, 2); a point that occurs several times is
+    one keypoint with several candidates. With `edges`, (E, 2) indices, best first, and perhaps
+    their `rank`, they are keypoints. cv2.RANSAC, cv2.USAC_MAGSAC and all other methods are "auto"
+    of this package, cv2.LMEDS with a threshold that is chosen by the noise. The threshold is in
+    pixels, 1 by default, and the limit of the iterations is 10,000 by default.
 
-    Returns
-    -------
-    E : (3, 3) float64 ndarray or None
-        With Frobenius norm one.
-    mask : (N, 1) uint8 ndarray or None
-        One for every row that agrees; None for fewer than five rows.
+    Returns E (3, 3) with Frobenius norm one, or None, and a mask (N, 1), uint8, with one for every
+    row that agrees; None for fewer than five rows.
     """
     rows = correspondences(points1, points2, edges, rank, _POINTS)
     form = _form(args, kwargs)
@@ -258,16 +249,9 @@ def solvePnPRansac(  # noqa: N802
     default), reprojectionError the threshold in pixels (8 by default), confidence is 0.99 by
     default. A guess and the solver (`flags`) are not used.
 
-    Returns
-    -------
-    retval : bool
-        Whether there is a pose.
-    cameraMatrix : (3, 3) float64 ndarray
-        In the form with `params` only, as given.
-    rvec, tvec : (3, 1) float64 ndarray
-        Rotation vector and translation from the world to the camera; zero where there is none.
-    inliers : (M, 1) int32 ndarray or None
-        Numbers of the rows that agree.
+    Returns whether there is a pose, in the form with `params` the camera matrix as given, rvec and
+    tvec (3, 1) from the world to the camera, zero where there is none, and the numbers (M, 1),
+    int32, of the rows that agree, or None.
     """
     usac = _has_params(args, kwargs)
     given = bound(_PNP_USAC if usac else _PNP, args, kwargs)

@@ -91,24 +91,16 @@ class _CameraPose:
 def estimate_relative_pose(given: Any) -> tuple[Any, Info]:
     """Estimate the relative pose of two cameras as ``poselib.estimate_relative_pose`` does.
 
-    Parameters
-    ----------
-    points2D_1, points2D_2 : (N, 2) array_like
-        Matched pixels.
-    camera1, camera2 : dict or poselib.Camera
-        The cameras; ``camera1_dict`` and ``camera2_dict`` are other names of them.
-    ransac_opt : dict
-        Of it max_epipolar_error in pixels, max_iterations, min_iterations, success_prob,
-        dyn_num_trials_mult and seed are used; bundle_opt and initial_pose are not. Or the nested
-        options of PoseLib 3.0, also as `opt`: ``{"max_error": ..., "ransac": {...}}``.
+    `points2D_1` and `points2D_2`, (N, 2), are matched pixels; a camera is a dict or a
+    poselib.Camera (``camera1_dict`` and ``camera2_dict`` are other names). Of `ransac_opt`,
+    max_epipolar_error in pixels, max_iterations, min_iterations, success_prob, dyn_num_trials_mult
+    and seed are used; bundle_opt and initial_pose are not. It may be the nested options of PoseLib
+    3.0, also as `opt`: ``{"max_error": ..., "ransac": {...}}``.
 
-    Returns
-    -------
-    pose : poselib.CameraPose
-        Maps coordinates of camera 1 to those of camera 2; the identity where no pose was found.
-    info : dict
-        refinements, iterations, num_inliers, inlier_ratio, model_score, inliers: a list with one
-        bool for each row. ``info.estimate`` is the `Estimate`.
+    Returns a poselib.CameraPose, which maps coordinates of camera 1 to those of camera 2 and is the
+    identity where no pose was found, and a dict with refinements, iterations, num_inliers,
+    inlier_ratio, model_score and inliers, a list with one bool for each row. Its attribute
+    ``estimate`` is the `Estimate`.
     """
     rows, options = _two_views(given), _options(given, _EPIPOLAR)[0]
     first = given.camera1 if given.camera1_dict is None else given.camera1_dict

@@ -74,21 +74,12 @@ def __getattr__(name: str) -> Any:
 def estimate_essential_matrix(given: Any) -> Info | None:
     """Estimate the essential matrix of two cameras as ``pycolmap.estimate_essential_matrix`` does.
 
-    Parameters
-    ----------
-    points2D1, points2D2 : (N, 2) array_like
-        Matched pixels.
-    camera1, camera2 : pycolmap.Camera or dict
-        The cameras.
-    estimation_options : pycolmap.RANSACOptions or dict
-        Of it max_error in pixels, min_num_trials, max_num_trials, confidence,
-        dyn_num_trials_multiplier, random_seed (-1 is 0) and num_threads are used.
-
-    Returns
-    -------
-    dict or None
-        E (3, 3), cam2_from_cam1 (pycolmap.Rigid3d with a translation of length one), num_inliers
-        and inlier_mask (N,), of the rows. ``.estimate`` is the `Estimate`.
+    `points2D1` and `points2D2`, (N, 2), are matched pixels; a camera is a pycolmap.Camera or a
+    dict. Of the options, a pycolmap.RANSACOptions or a dict, max_error in pixels, min_num_trials,
+    max_num_trials, confidence, dyn_num_trials_multiplier, random_seed (-1 is 0) and num_threads are
+    used. The dict has E (3, 3), cam2_from_cam1 (pycolmap.Rigid3d with a translation of length one),
+    num_inliers and inlier_mask (N,), of the rows; None is returned where nothing was found.
+    ``.estimate`` is the `Estimate`.
     """
     solved = _relative_pose(_two_views(given), given, "estimation_options")
     pose = solved.estimate.pose

@@ -1,9 +1,8 @@
 """Pages of photographs, lines, dots and text, as image files and as matplotlib figures.
 
-A `Page` says where what is drawn, in pixels of a screen. `write_page` writes it with Pillow, or as
-vector graphics with matplotlib, which takes longer to import than a picture takes to draw;
-`as_figure` returns it as a matplotlib figure. Photographs are brought to the size at which they are
-drawn before anything else is done with them (`screen_image`).
+A `Page` is a layout in pixels of a screen. `write_page` draws it with Pillow, or as vector graphics
+with matplotlib, which takes longer to import than Pillow takes to draw; `as_figure` returns a
+matplotlib figure. Photographs are first reduced to the size at which they are drawn.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 
     from manymatch._validate import FloatArray
 
-# Pixels so far outside that nothing of them is seen, and that can still be calculated with.
+# Coordinates are clipped to this: far outside every image, and harmless to calculate with.
 _FAR = 1e9
 # Two pixels are one point, the unit of matplotlib's lines and letters.
 _DPI = 144
-# Lines and dots are drawn so many times larger and averaged, since Pillow's have hard edges.
+# Lines and dots are drawn this many times larger and averaged, since Pillow's have hard edges.
 _FINER = 3
 # Samples of a photograph along either axis of a pixel that is drawn, at least.
 _SAMPLES = 3
@@ -71,10 +70,7 @@ class Lines:
 
 @dataclasses.dataclass(frozen=True)
 class Dots:
-    """Discs around centres (N, 2), outlined, with a short text each or none.
-
-    Fills are RGBA as the colours of `Lines`.
-    """
+    """Discs around centres (N, 2), with outline and a short text each or none; fills are RGBA."""
 
     centres: FloatArray
     radius: float
@@ -125,10 +121,7 @@ class Page:
 
 
 def require_matplotlib() -> tuple[type[Figure], type[FigureCanvasAgg]]:
-    """Import what makes figures, or say how to get it.
-
-    Not pyplot, which would choose a display and keep figures alive.
-    """
+    """Import the classes of figures; not pyplot, which chooses a display and keeps figures."""
     figure = require("matplotlib.figure", "Drawing", "viz")
     canvas = require("matplotlib.backends.backend_agg", "Drawing", "viz")
     return figure.Figure, canvas.FigureCanvasAgg
@@ -142,7 +135,7 @@ def drawable(points: FloatArray) -> FloatArray:
 def picture_path(path: object, name: str = "path") -> Path:
     """Return the path of a picture, which errors call `name`, if it can be written."""
     target = output_file(path, name)
-    form, known = _form(target), (*_RASTER, *_VECTOR)
+    form, known = target.suffix[1:].lower() or "png", (*_RASTER, *_VECTOR)
     if form not in known:
         raise refusal(name, f"a picture whose name ends in one of {', '.join(known)}", str(target))
     if form in _VECTOR:
@@ -150,15 +143,11 @@ def picture_path(path: object, name: str = "path") -> Path:
     return target
 
 
-def _form(path: Path) -> str:
-    return path.suffix[1:].lower() or "png"
-
-
 def screen_image(image: Any, size: tuple[int, int], name: str) -> NDArray[np.uint8]:
     """Return a photograph, as `manymatch.io.load_image` takes it, in the size at which it is drawn.
 
-    Of an array that is much larger only every so many-th row and column is looked at, so that the
-    rest is neither copied nor converted.
+    Of a much larger array, rows and columns are skipped, so that they are neither copied nor
+    converted.
     """
     array = image if isinstance(image, np.ndarray) else load_image(image, name)
     steps = [max(1, n // (_SAMPLES * m)) for n, m in zip(array.shape, size[::-1], strict=False)]
@@ -179,10 +168,7 @@ def rgba(colours: Sequence[str] | str, opacity: float = 1.0) -> NDArray[np.uint8
 
 @functools.cache
 def _font_file(*, bold: bool) -> Path | None:
-    """Return the font that matplotlib brings, so that both ways of drawing have the same letters.
-
-    None where it is not installed.
-    """
+    """Return matplotlib's font, so that both ways of drawing agree; None if not installed."""
     package = importlib.util.find_spec("matplotlib")
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     for folder in (package and package.submodule_search_locations) or ():
@@ -234,7 +220,7 @@ def wrapped(
 
 def write_page(page: Page, path: Path) -> Path:
     """Write a page; the ending of the path decides the format, and folders are made."""
-    form = _form(path)
+    form = path.suffix[1:].lower() or "png"
     path.parent.mkdir(parents=True, exist_ok=True)
     if form in _RASTER:
         image, form = as_image(page), _RASTER[form]
@@ -272,7 +258,7 @@ def as_image(page: Page) -> Any:
 def _draw_mark(pen: Any, mark: Lines | Dots) -> None:
     """Draw lines or dots with Pillow on a panel that is `_FINER` times enlarged."""
     if isinstance(mark, Lines):
-        ends, colours = mark.ends, _each(mark.colours, len(mark.ends))
+        ends, colours = mark.ends, np.broadcast_to(mark.colours, (len(mark.ends), 4))
         if mark.dashed:
             ends, colours = _dashes(ends, colours, 4.5 * mark.width)
         width = max(1, round(mark.width * _FINER))
@@ -282,7 +268,7 @@ def _draw_mark(pen: Any, mark: Lines | Dots) -> None:
     else:
         radius = mark.radius * _FINER
         centres = (mark.centres * _FINER).tolist()
-        fills = _each(mark.fill, len(centres)).tolist()
+        fills = np.broadcast_to(mark.fill, (len(centres), 4)).tolist()
         labels = mark.labels or [""] * len(centres)
         font = _font(mark.label_size * _FINER, bold=True) if mark.labels else None
         for (x, y), fill, label in zip(centres, fills, labels, strict=True):
@@ -290,10 +276,6 @@ def _draw_mark(pen: Any, mark: Lines | Dots) -> None:
             pen.ellipse(box, fill=tuple(fill), outline=mark.outline, width=_FINER)
             if label:
                 pen.text((x, y), label, fill=INK, font=font, anchor="mm")
-
-
-def _each(colours: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
-    return np.broadcast_to(colours, (number, 4))
 
 
 def _dashes(
@@ -339,15 +321,9 @@ def as_figure(page: Page) -> Figure:
             _add_mark(axes, mark, order, font)
         axes.set(xlim=(0, width), ylim=(height, 0))
     for text in page.texts:
-        figure.text(
-            text.x / wide,
-            1.0 - text.y / high,
-            text.text,
-            color=text.colour,
-            font=font(text.size, bold=text.bold),
-            va="baseline",
-            parse_math=False,
-        )
+        place = text.x / wide, 1.0 - text.y / high
+        style: dict[str, Any] = {"color": text.colour, "va": "baseline", "parse_math": False}
+        figure.text(*place, text.text, font=font(text.size, bold=text.bold), **style)
     return figure
 
 
@@ -356,35 +332,31 @@ def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
     from matplotlib.collections import LineCollection
 
     if isinstance(mark, Lines):
-        style = (0, (4.5, 4.5)) if mark.dashed else "solid"
         lines = LineCollection(
             list(mark.ends),
-            colors=_each(mark.colours, len(mark.ends)) / 255.0,
+            colors=np.broadcast_to(mark.colours, (len(mark.ends), 4)) / 255.0,
             linewidths=mark.width / 2,
-            linestyles=style,
+            linestyles=(0, (4.5, 4.5)) if mark.dashed else "solid",
             zorder=order,
         )
         axes.add_collection(lines, autolim=False)
         return
-    axes.scatter(
-        mark.centres[:, 0],
-        mark.centres[:, 1],
-        s=mark.radius**2,
-        c=_each(mark.fill, len(mark.centres)) / 255.0,
-        edgecolors=mark.outline or "none",
-        linewidths=0.5,
-        zorder=order,
-    )
-    for (x, y), label in zip(mark.centres.tolist(), mark.labels, strict=False):
-        axes.text(
-            *(x, y, label),
-            color=INK,
-            font=font(mark.label_size, bold=True),
-            ha="center",
-            va="center_baseline",
-            zorder=order,
-            clip_on=True,
-        )
+    fills = np.broadcast_to(mark.fill, (len(mark.centres), 4)) / 255.0
+    style: dict[str, Any] = {
+        "edgecolors": mark.outline or "none",
+        "linewidths": 0.5,
+        "zorder": order,
+    }
+    x, y = mark.centres.T
+    axes.scatter(x, y, s=mark.radius**2, c=fills, **style)
+    place: dict[str, Any] = {
+        "ha": "center",
+        "va": "center_baseline",
+        "zorder": order,
+        "clip_on": True,
+    }
+    for centre, label in zip(mark.centres.tolist(), mark.labels, strict=False):
+        axes.text(*centre, label, color=INK, font=font(mark.label_size, bold=True), **place)
 
 
 @functools.cache

@@ -28,7 +28,7 @@ SOURCE_COLOURS = ("#4fc3ff", "#ffb14a", "#7ee081", "#ff7ec4", "#c58bff", "#f4f06
 # States of a candidate, in the order in which they are drawn.
 REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 
-# Chords miss an epipolar line by at most so much, in pixels of an image no larger than a screen.
+# Largest distance of chords from an epipolar line, in pixels of an image of a screen's size.
 _LINE_TOLERANCE_PX, _SCREEN_PX = 0.25, 1600
 _MOST_SEGMENTS = 64
 # Fisheye images end near 90 degrees, where the normalised plane does not.
@@ -108,10 +108,9 @@ def epipolar_lines(
 ) -> list[list[float]]:
     """Return the epipolar lines of points (N, 2) in the other image, as polylines in pixels.
 
-    The points are pixels of the source camera; `essential` (3, 3) maps its normalised points to
-    lines of the target camera, whose image has a width and height of `size`. Lines are bent by
-    distortion and reach a little beyond the image: ``[x, y, x, y, ...]``, empty for a line that
-    does not come near it.
+    `essential` (3, 3) maps normalised points of the source camera to lines of the target camera,
+    whose image has the width and height `size`. Lines are bent by distortion and reach a little
+    beyond the image: ``[x, y, x, y, ...]``, empty for a line that does not come near it.
     """
     radius = _view_radius(target, size)
     x = source.unproject(points)
@@ -175,11 +174,10 @@ def payload(
 ) -> dict[str, Any]:
     """Return what the page's script draws, of plain lists and numbers only.
 
-    The estimates are those of `each_pose`; what belongs to the first one is at the top level, the
-    rest in ``alternatives``. Keypoints without any candidate or match are left out; ``ids`` are the
-    numbers the others have in the graph, and all indices count the keypoints that are left. Of more
-    than `most` candidates or matches that many are shown, the chosen and the best ones of the
-    candidates.
+    The estimates are those of `each_pose`; the first one is at the top level, the others in
+    ``alternatives``. Keypoints without candidate or match are left out, and all indices count the
+    remaining ones, whose numbers in the graph are ``ids``. At most `most` candidates or matches are
+    shown: the chosen and the best ones.
     """
     states = [edge_states(graph, estimate) for estimate in estimates]
     shown = shown_edges(np.max(states, axis=0), most)

@@ -48,21 +48,11 @@ _NOTE = (
 def pca_colours(
     map0: ArrayLike, map1: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Turn two maps into colours by one PCA fitted to both.
+    """Turn two maps (D, rows, columns) into colours (rows, columns, 3) by one PCA fitted to both.
 
     Descriptors are scaled to length one, their first three principal components become red, green
-    and blue, and each is stretched from its 1st to its 99th percentile over both images. A
-    component's sign is such that its largest weight is positive.
-
-    Parameters
-    ----------
-    map0, map1 : (D, rows, columns) array_like
-        Sizes may differ, D may not.
-
-    Returns
-    -------
-    two (rows, columns, 3) float64 ndarrays
-        In [0, 1]; a component that does not vary is 0.5.
+    and blue, and each is stretched to [0, 1] from its 1st to its 99th percentile over both images.
+    A component's sign is such that its largest weight is positive; one that does not vary is 0.5.
     """
     arrays = [np.asarray(values, dtype=np.float64) for values in (map0, map1)]
     for name, array in zip(("map0", "map1"), arrays, strict=True):
@@ -104,27 +94,16 @@ def plot_pca(
     Parameters
     ----------
     image0, image1 : arrays, paths or PIL images
-        As `manymatch.io.load_image` takes them; the upper and the lower row. They are drawn at the
-        size of a screen, however large they are.
+        As `manymatch.io.load_image` takes them; the upper and the lower row.
     maps0, maps1 : sequences of FeatureMap
         One for each column, such as layers or ranks of debiasing, in pixels of the images.
     path : path, optional
-        Where to write the picture; the ending decides the format (.png, .jpg, .webp, .tif, .pdf,
-        .svg, .eps).
+        Where to write the picture; the ending decides the format, as in `plot_candidates`. Without
+        it a matplotlib figure is returned, which notebooks show.
     titles : sequence of str, optional
         Headings of the columns.
     opacity : float
         Of the colours, in [0, 1].
-
-    Returns
-    -------
-    matplotlib.figure.Figure or Path
-        The figure, which notebooks show, or with a path the path.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If Pillow is missing, or matplotlib for a figure or vector graphics.
     """
     target = None if path is None else picture_path(path)
     count = len(maps0)

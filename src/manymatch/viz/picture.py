@@ -75,10 +75,9 @@ def plot_candidates(
     """Draw the candidates of a pair and, below, the matches that an estimate chose among them.
 
     The upper half shows all candidates of a few keypoints with their ranks and which one was
-    chosen. These are keypoints whose match is not of rank one, if there are such: first those
-    whose match is far from their best candidate. The lower half shows all matches, both ends in
-    the same colour, and lines for as many of them as can be followed. Matches of several sources
-    have the colours of these.
+    chosen: first keypoints whose match is far from their best candidate. The lower half shows all
+    matches, both ends in the same colour, and lines for as many of them as can be followed.
+    Matches of several sources have the colours of these.
 
     Parameters
     ----------
@@ -88,10 +87,9 @@ def plot_candidates(
         Width and height of the images in pixels. They are drawn at the same height.
     path : path, optional
         Where to write the picture; the ending decides the format (.png, .jpg, .webp, .tif, .pdf,
-        .svg, .eps).
+        .svg, .eps). Without it a matplotlib figure is returned, which notebooks show.
     images : pair of images or None
-        The photographs as `manymatch.io.load_image` takes them; without them the keypoints are
-        drawn on a plain panel. They are drawn at the size of a screen, however large they are.
+        The photographs as `manymatch.io.load_image` takes them; None gives a plain panel.
     estimate : Estimate, optional
         Adds the lower half.
     is_true : (E,) bool, optional
@@ -102,11 +100,6 @@ def plot_candidates(
         Heading of the picture.
     confidence : Confidence, optional
         Adds the verdict on the estimate below the heading.
-
-    Returns
-    -------
-    matplotlib.figure.Figure or Path
-        The figure, which notebooks show, or with a path the path.
 
     Raises
     ------
@@ -189,7 +182,7 @@ def _draw_kept(pair: _Pair, states: NDArray[np.int64] | None, most: int) -> None
 def _telling(
     graph: AssociationGraph, states: NDArray[np.int64] | None, most: int
 ) -> tuple[IndexArray, str]:
-    """Return up to so many keypoints of image 0 that show what resolving did, and what they are."""
+    """Return at most `most` keypoints of image 0 to draw, and the sentence that says which."""
     every = np.unique(graph.edges[:, 0])
     if len(every) == 0:
         return every, ""
@@ -211,13 +204,11 @@ def _telling(
         if len(beyond) == most:
             of = f"the {count(most, 'keypoint')}"
         return shown, f"Drawn with their ranks for {of} whose match is beyond rank one."
-    rest = np.setdiff1d(every, shown)
-    more = _spread(graph.points0, rest, most - len(shown))
+    more = _spread(graph.points0, np.setdiff1d(every, shown), most - len(shown))
     if len(shown) == 0:
         return more, f"Drawn with their ranks for {count(len(more), 'keypoint')}."
-    said = f"Drawn with their ranks for the {count(len(shown), 'keypoint')} whose match is"
-    said += " beyond rank one"
-    said += f" and {count(len(more), 'other')}." if len(more) else "."
+    said = f"Drawn with their ranks for the {count(len(shown), 'keypoint')} whose match is beyond"
+    said += f" rank one and {count(len(more), 'other')}." if len(more) else " rank one."
     return np.concatenate([shown, more]), said
 
 
@@ -285,12 +276,7 @@ def _spread(points: FloatArray, among: IndexArray, number: int) -> IndexArray:
 class _Pair:
     """A page that is filled from top to bottom: lines of text, and panels that show both images.
 
-    Attributes
-    ----------
-    graph : AssociationGraph
-        What is drawn.
-    points : pair of (N, 2) arrays
-        Keypoints of either image in pixels of a panel.
+    `points` are the keypoints of either image in pixels of a panel.
     """
 
     def __init__(
