@@ -293,7 +293,7 @@ def test_the_default_says_why(monkeypatch):
         ("a = " + "{a = " * 5000, "recursion"),
         ("[" + ".".join(["a"] * 5000) + "]", "sections"),
         ("a = 1\n" + "#" * 60_000, "longer than"),
-        ("\ud800".encode("utf-8", "surrogatepass"), "no UTF-8 text"),
+        ("\ud800".encode("utf-8", "surrogatepass"), "utf-8"),
     ],
 )
 def test_a_file_of_the_wrong_shape_is_one_sentence(tmp_path, text, says):

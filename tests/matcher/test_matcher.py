@@ -270,16 +270,6 @@ def test_a_failure_leaves_the_earlier_result_as_it_was(result, tmp_path, monkeyp
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_what_a_killed_run_left_goes(result, tmp_path):
-    left = tmp_path / f".{'0a' * 16}.tmp"
-    (left / "x").mkdir(parents=True)
-    (left / "x" / "a.jpg.txt").write_text("half")
-    (tmp_path / ".mine.tmp").mkdir()
-    result.save(tmp_path, (), picture=False, report=False)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {".mine.tmp", "result.json", "config.toml"}
-
-
 def test_pictures_are_files_without_matplotlib_and_figures_with_it(result, tmp_path, monkeypatch):
     figure = result.plot()
     said = " ".join(text.get_text() for text in figure.texts)

@@ -96,8 +96,8 @@ def run(
 ) -> None:
     """Find the relative pose of two images and their one-to-one matches.
 
-    Exit codes: 0 with a pose, 1 if there is none or the images do not match, 2 if the input is bad
-    or the result cannot be written (it is printed all the same).
+    Exit codes: 0 with a pose, 1 without one, 2 if the input is bad or the result cannot be written
+    (it is printed all the same).
     """
     names = image_names(image0, image1, images)
     chosen = check_formats(flags.split_list(formats), names, "names of images")
@@ -129,8 +129,7 @@ def run(
             print_plain(f"They replace the result of {' and '.join(earlier)}.")
 
     deliver(write, show, result.to_dict() if as_json else None)
-    solved = result.success and result.confidence.verdict != "no match"
-    raise typer.Exit(OK if solved else UNSOLVED)
+    raise typer.Exit(OK if result.success else UNSOLVED)
 
 
 def pair_folder(image0: Path, image1: Path) -> Path:

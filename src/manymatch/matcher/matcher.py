@@ -53,28 +53,17 @@ class Source:
         if self.matcher is not None:
             _ = self.matcher.network
 
-    def graph(
-        self, features0: Features, features1: Features, **association: Any
-    ) -> AssociationGraph:
-        """Return all candidates; the association has `k` and `operator`."""
-        if self.matcher is not None:
-            with self._turn:
-                return matcher_graph(self.matcher, features0, features1)
-        arguments = association_arguments(features0, features1)
-        return candidates(**arguments, **association, max_edges=None, gms=False, keep=None).graph
-
     def candidates(
         self, features0: Features, features1: Features, association: Association
     ) -> Candidates:
         """Return the candidates that an association keeps."""
         if self.matcher is None:
-            arguments = association_arguments(features0, features1)
             fields = {name: v for name, v in association.to_dict().items() if name != "matcher"}
-            return candidates(**arguments, **fields)
-        return association.cut(
-            self.graph(features0, features1),
-            *(features0.size, features1.size, features0.working_size, features1.working_size),
-        )
+            return candidates(**association_arguments(features0, features1), **fields)
+        with self._turn:
+            graph = matcher_graph(self.matcher, features0, features1)
+        sizes = (features0.size, features1.size, features0.working_size, features1.working_size)
+        return association.cut(graph, *sizes)
 
 
 class Stopwatch:
@@ -103,7 +92,8 @@ class Matcher:
         "classic" (SIFT, no torch), "embedded" (general-purpose features whose weights come with a
         package), "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open", "fused" and
         "best" (several sources of candidates); a .toml file; or a configuration. By default
-        "embedded" where torch is installed, else "classic".
+        "fused" or, with settings of one source such as a detector, "embedded"; "classic" where
+        their packages are not installed.
     sources : list, optional
         Instead of a preset: several sources of candidates in one graph, such as
         ``["classic", "embedded"]``; also dicts of settings and functions, see `MatcherConfig.of`.
@@ -121,7 +111,7 @@ class Matcher:
     Raises
     ------
     ValueError
-        If a setting is unknown or out of its range, or the device is not there.
+        If a setting is unknown or out of its range, or there is no such device.
 
     Examples
     --------
@@ -182,11 +172,10 @@ class Matcher:
     ) -> list[tuple[Features, ...]]:
         """Compute the features of every source for some images, as `match_features` takes them.
 
-        What sources have in common is computed once. `longest` is another working size of each
-        image, as in `match`.
+        Sources with equal settings share detections and passes of a network. `longest` is another
+        working size for each image, as in `match`.
         """
-        extractors = [source.extractor for source in self.sources]
-        return extract_all(extractors, images, longest=longest)
+        return extract_all([source.extractor for source in self.sources], images, longest=longest)
 
     def candidates(
         self,
@@ -196,16 +185,12 @@ class Matcher:
     ) -> tuple[Candidates, dict[str, dict[str, int]]]:
         """Return the candidates of all sources in one graph, and the counts of each source.
 
-        Features are those of every source. The associations are by default those of the
-        configuration, for its method.
+        Features and associations have one entry per source; by default the associations are those
+        of the configuration.
         """
         wanted = self.config.for_method() if associations is None else associations
-        parts = [
-            source.candidates(first, second, association)
-            for source, first, second, association in zip(
-                self.sources, features0, features1, wanted, strict=True
-            )
-        ]
+        each = zip(self.sources, features0, features1, wanted, strict=True)
+        parts = [source.candidates(first, second, how) for source, first, second, how in each]
         if len(parts) == 1:
             return parts[0], {}
         names = [source.config.name for source in self.sources]
@@ -239,11 +224,11 @@ class Matcher:
             ``"fx,fy,cx,cy"``, a COLMAP model or ``cameras.txt``. By default, and with "unknown",
             the focal length is found together with the pose; by default one of EXIF is its prior.
         longest0, longest1 : int, optional
-            Another working size (length of the longer edge) for one of the images, 0 for its own;
-            small thermal frames do better as they are.
+            Another working size (length of the longer edge) for one of the images, 0 for its own
+            size, at which small thermal frames do better.
         shared_focal : bool, optional
-            Whether the two images have one focal length, where both are unknown; by default if
-            they have the same size and the same prior.
+            Whether both images have the same unknown focal length; by default if they have the
+            same size and prior.
         with_rank_one : bool
             Also match with rank-one edges and plain consensus.
         options : Options, optional
@@ -301,9 +286,9 @@ class Matcher:
         with_rank_one: bool = False,
         options: Options | None = None,
     ) -> MatchResult:
-        """Match two images whose features are there already; see `match` and `extract`.
+        """Match two images by their features, a sequence with those of each source.
 
-        With several sources, the features are a sequence with those of each source.
+        See `match` and `extract`.
         """
         config = self.config
         kinds0 = self._checked(features0, "features0")
@@ -398,7 +383,7 @@ def match(
 
 
 def association_arguments(features0: Features, features1: Features) -> dict[str, Any]:
-    """Arguments of `candidates` that say what is to be associated."""
+    """Return keypoints, descriptors and sizes as arguments of `candidates`."""
     arguments: dict[str, Any] = {}
     several = features0.owners is not None or features1.owners is not None
     for side, features in enumerate((features0, features1)):

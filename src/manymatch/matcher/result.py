@@ -226,28 +226,15 @@ class MatchResult(PairResult):
     def plot(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> Any:
         """Draw the candidates that were kept and those that were chosen.
 
-        Parameters
-        ----------
-        path : path, optional
-            File to write; its ending decides the format.
-        **settings
-            Further arguments of `manymatch.viz.plot_candidates`.
-
-        Returns
-        -------
-        matplotlib.figure.Figure or Path
-            The figure, which notebooks show, or with a path the path.
+        The ending of `path` decides the format; without a path the matplotlib figure is returned,
+        which notebooks show. Further arguments are those of `manymatch.viz.plot_candidates`.
         """
         from manymatch.viz import plot_candidates
 
-        own = settings.get("estimate", self.estimate) is self.estimate
-        settings = {
-            "title": f"{self.names[0]} - {self.names[1]}",
-            "images": self.images or (None, None),
-            "estimate": self.estimate,
-            "confidence": self.confidence if own else None,
-            **settings,
-        }
+        settings.setdefault("title", f"{self.names[0]} - {self.names[1]}")
+        settings.setdefault("images", self.images or (None, None))
+        if settings.setdefault("estimate", self.estimate) is self.estimate:
+            settings.setdefault("confidence", self.confidence)
         graph = settings.pop("graph", self.graph)
         return plot_candidates(graph, self.size0, self.size1, path, **settings)
 

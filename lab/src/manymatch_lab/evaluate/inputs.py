@@ -295,7 +295,8 @@ class ImageGraphs(GraphReader):
                 *(kept["edges"], kept["similarity"], kept["rank"]),
                 prior=kept.get("prior"),
             )
-        graph = source.graph(features0, features1, **how)
+        whole = Association(**how, max_edges=None, gms=False, keep=None)
+        graph = source.candidates(features0, features1, whole).graph
         names = ["edges", "similarity", "rank"]
         if source.matcher is not None:
             names += ["prior", "points0", "points1"][: 3 if source.config.takes_images else 1]
