@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pycolmap
 
-from manymatch.batch.batch import run_batch
-from manymatch_lab.datasets import exhaustive_pairs
+import manymatch
 
 photos = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "photos")
 
 with tempfile.TemporaryDirectory() as folder:  # or a folder of your own; a killed batch resumes
-    pairs = exhaustive_pairs(photos)  # or read_pairs(list_of_pairs, photos)
-    summary = run_batch("classic", pairs, folder, formats=["colmap-db"])
+    # All pairs of a folder; or a list of pairs, and the folder of its images.
+    summary = manymatch.run_batch(photos, None, folder, "classic", formats=["colmap-db"])
     verdicts = ", ".join(f"{count} {name}" for name, count in summary.counts.items() if count)
     print(f"{summary.total} pairs: {verdicts}")
 

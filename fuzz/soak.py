@@ -87,7 +87,7 @@ def main() -> int:
         names = make_images(Path(folder), 12)
         pairs = Path(folder, "pairs.txt")
         pairs.write_text("".join(f"{a} {b}\n" for a, b in itertools.pairwise(names)))
-        run_batch(CONFIG, read_pairs(pairs, Path(folder)), Path(folder, "quiet"))
+        run_batch(read_pairs(pairs, Path(folder)), None, Path(folder, "quiet"), CONFIG)
         quiet = rows(Path(folder, "quiet"))
         expected = [estimates(seed, 1) for seed in range(SCENES)]
         memory: list[float] = []

@@ -18,10 +18,8 @@ import numpy as np
 import manymatch
 import manymatch_lab.evaluate
 from manymatch import compat, io
-from manymatch.batch.journal import NAME, read_journal
+from manymatch.batch.parts import RUN, read_run
 from manymatch.features.tensors import load_state
-from manymatch.io.match_log import PackedMatches, pack_matches, unpack_matches
-from manymatch.io.match_parquet import KEYPOINTS_PARQUET, ParquetMatchWriter
 from manymatch.io.pairs import read_pairs
 from manymatch.io.unpickle import unpickle
 from manymatch_lab.datasets.loading import read_index
@@ -187,34 +185,12 @@ def _written(name0: Any, name1: Any, **parts: Any) -> object:
     return pair
 
 
-def _packed(data: bytes) -> object:
-    """Read the matches of a pair of which a part, by the first byte, is the other bytes."""
-    sound = pack_matches(io.PairMatches(*np.zeros((2, 3, 2)), np.array([[0, 1]])))
-    parts = [sound.own, *(part for _, part in sound.parts)]
-    if data:
-        parts[data[0] % len(parts)] = data[1:]
-    return unpack_matches(PackedMatches(parts[0], tuple((b"", part) for part in parts[1:])))
-
-
-def _read_parquet(path: Path) -> object:
-    """Read all pairs; the keypoints are in a sound file beside it."""
-    sound = path.parent / "sound"
-    sound.mkdir()
-    with ParquetMatchWriter(sound) as writer:
-        pair = io.PairMatches(*np.zeros((2, 3, 2)), np.array([[0, 1]]))
-        writer.add(0, "a.jpg", "b.jpg", pack_matches(pair))
-    (sound / KEYPOINTS_PARQUET).rename(path.with_name(KEYPOINTS_PARQUET))
-    with manymatch.read_matches(path) as store:
-        return list(store.items())
-
-
 _PAIR = ("graph", "camera0", "camera1", "method", "options")
 READERS: dict[str, Target] = {
     "load_graph_npz": _file("a.npz", io.load_graph),
     "read_associations_csv": _file("a.csv", io.read_associations_csv),
     "read_matches_npz": _file("a.npz", io.read_matches_npz),
-    "packed_matches": _packed,
-    "read_matches_parquet": _file("matches.parquet", _read_parquet),
+    "read_matches": _file(RUN, lambda path: manymatch.read_matches(path.parent)),
     "read_superglue": _file("a.npz", io.read_superglue),
     "read_hloc": _file("a.h5", lambda path: io.read_hloc(path, path, "a.jpg", "b.jpg")),
     "read_colmap_database": _file(
@@ -230,7 +206,7 @@ READERS: dict[str, Target] = {
     "exif_focal": _file("a.jpg", io.exif_focal),
     "config_toml": _file("a.toml", manymatch.MatcherConfig.load),
     "set_toml": _file("a.toml", read_set_file),
-    "read_journal": _file(NAME, lambda path: read_journal(path.parent)),
+    "read_run": _file(RUN, lambda path: read_run(path.parent)),
     "weights_safetensors": _file("a.safetensors", load_state),
     "weights_pth": _file("a.pth", load_state),
     "pickle": unpickle,

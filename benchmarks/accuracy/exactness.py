@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from benchmarks.accuracy.synthetic_graphs import RatioSource
 from manymatch.associate.candidates import Association
-from manymatch.batch.runner import num_pairs
+from manymatch.batch.parts import num_pairs
 from manymatch_lab.evaluate.inputs import SyntheticGraphs, open_graphs
 from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import auc_by_seed, paired_difference

@@ -21,7 +21,7 @@ from tests.support.data_folder import data_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from manymatch.batch.runner import RunProgress
+    from manymatch.batch.parts import RunProgress
     from manymatch_lab.evaluate.inputs import GraphReader
     from manymatch_lab.evaluate.run import RunConfig, RunResult
 

@@ -5,8 +5,8 @@
 All pairs of a folder of images are matched by one worker with one thread, after a run that filled
 the cache of features. Times are CPU seconds, which other programs on the machine change little; in
 particular, waiting for the disk does not count. "Runner" is all of `run_batch` but
-`Matcher.match_features`, that is, start, images, cameras, cached features, rows, the log of
-matches, the journal, tables and files. Beside it stands the bare loop of `match_features` over the
+`Matcher.match_features`, that is, start, images, cameras, cached features, rows, parts, tables and
+files. Beside it stands the bare loop of `match_features` over the
 same pairs in the same process. The folder is by default one of the posed pairs, below
 MANYMATCH_DATA.
 """
@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch.batch import batch, match_store, views, work
+from manymatch.batch import batch, views, work
 from manymatch.batch.batch import run_batch
-from manymatch.batch.journal import Journal
+from manymatch.batch.parts import Run
 from manymatch.batch.shards import local_order
 from manymatch.batch.views import Views
 from manymatch.features.feature_cache import FeatureCache
+from manymatch.io.pairs import exhaustive_pairs
 from manymatch.matcher import matcher as matching
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch_lab.datasets import exhaustive_pairs
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
@@ -52,10 +52,9 @@ STAGES: dict[str, tuple[Any, str]] = {
     "- reading the cache": (FeatureCache, "read"),
     "- cameras and EXIF": (views, "resolve_camera"),
     "row": (work, "result_row"),
-    "matches as bytes": (work, "pack_matches"),
-    "log and journal": (match_store.BatchJournal, "append"),
-    "- journal": (Journal, "append"),
-    "tables": (batch, "finish"),
+    "columns of the matches": (work, "match_columns"),
+    "parts": (Run, "write"),
+    "tables": (batch, "write_tables"),
     "files of matches": (batch, "write_outputs"),
 }
 
@@ -136,16 +135,15 @@ def main() -> None:
         quick = MatcherConfig.of(config, min_iterations=1, max_iterations=1)
         how: dict[str, Any] = {"workers": 1, "cache": cache, "cameras": arguments.cameras}
         # Packages that only the files need are imported here as well.
-        run_batch(quick, pairs, Path(place) / "fill", formats=arguments.format, **how)
+        run_batch(pairs, None, Path(place) / "fill", quick, formats=arguments.format, **how)
         order = local_order(pairs).tolist()
         bare = bare_loop(config, pairs, how, order)
         clock = Clock()
         start = time.process_time()
         with clock.watching():
-            run_batch(config, pairs, Path(place) / "out", formats=arguments.format, **how)
+            run_batch(pairs, None, Path(place) / "out", config, formats=arguments.format, **how)
         total = time.process_time() - start
-        log = Path(place) / "out" / match_store.LOG
-        size = log.stat().st_size if log.is_file() else 0
+        size = sum(path.stat().st_size for path in (Path(place) / "out" / "parts").iterdir())
     show(clock, total, bare, len(pairs), size)
 
 
@@ -154,7 +152,7 @@ def show(clock: Clock, total: float, bare: float, count: int, size: int) -> None
     within = clock.seconds["match_features"]
     images = clock.calls["images and features of them"]
     runner = total - within
-    print(f"{count} pairs of {images} images, log {size / count / 1000:.1f} kB a pair\n")
+    print(f"{count} pairs of {images} images, parts {size / count / 1000:.1f} kB a pair\n")
     print(
         "| stage | calls | ms a call | ms a pair | % of match_features | % of the estimator |\n"
         "|:--|--:|--:|--:|--:|--:|"

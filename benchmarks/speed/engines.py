@@ -7,8 +7,7 @@ The first command runs one batch, all pairs of some images, in turn by two threa
 by two processes with a shard each, and by a Ray cluster of two nodes with one CPU each that is
 running already. Pairs per second, and per second of CPU time of all processes, which other work on
 the machine disturbs less, count from the first pair that is finished to the last, the best of
-several runs; the seconds until the first one are told apart. Then it runs many pairs with a
-stand-in that answers at once, for what the driver of a cluster can take. Needs Linux.
+several runs; the seconds until the first one are told apart. Needs Linux.
 
 The second measures, in a process of one thread for each preset, the CPU seconds for the features of
 an image and for a pair whose features are there: of parts of the two photographs, and of a part and
@@ -35,17 +34,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch.batch import batch
 from manymatch.batch.batch import run_batch
+from manymatch.batch.views import Views
 from manymatch.batch.work import PairWork
 from manymatch.io.pairs import Pair
 from manymatch.matcher.config import MatcherConfig
-from manymatch_lab.datasets import exhaustive_pairs
+from manymatch.matcher.matcher import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from manymatch.batch.runner import RunProgress
+    from manymatch.batch.parts import RunProgress
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "src/manymatch/demo_photos"
 PAIRS, IMAGES = 1_000_000, 20_000
@@ -100,9 +99,7 @@ def measure(images: str, out: str, settings: dict[str, Any]) -> dict[str, float]
         if now.finished and (not times or now.seconds_left == 0):
             times.append((time.time(), now.finished, cpu_seconds(root)))
 
-    run_batch(
-        "classic", exhaustive_pairs(images), out, formats=["npz"], progress=report, **settings
-    )
+    run_batch(images, None, out, "classic", formats=["npz"], progress=report, **settings)
     first, last = times
     return {
         "begin": first[0],
@@ -110,38 +107,6 @@ def measure(images: str, out: str, settings: dict[str, Any]) -> dict[str, float]
         "pairs": last[1] - first[1],
         "cpu": last[2] - first[2],
     }
-
-
-class StandIn(PairWork):
-    """Matches the first pair that it gets, and has that result for all others."""
-
-    def match(self, index: int, pair: Any, *given: Any) -> dict[str, Any]:
-        known = vars(self).setdefault("known", {})
-        if not known:
-            known.update(super().match(index, pair, *given))
-        return {**known, "index": index, "name0": pair.name0, "name1": pair.name1}
-
-
-def measure_driver(images: str, address: str) -> dict[str, float]:
-    """Run many pairs that take no time; pairs and MB that the driver writes a second."""
-    batch.PairWork = StandIn  # type: ignore[misc]
-    pairs = list(exhaustive_pairs(images)) * 100
-    times: list[tuple[float, int]] = []
-    with tempfile.TemporaryDirectory() as out:
-        run_batch(
-            "classic",
-            pairs,
-            out,
-            formats=["parquet"],
-            engine="ray",
-            address=address,
-            progress=lambda now: times.append((time.time(), now.finished)),
-        )
-        size = (Path(out) / "matches.log").stat().st_size / 1e6
-    # Blocks become longer at the beginning.
-    middle = next(place for place, (_, finished) in enumerate(times) if finished > len(pairs) // 4)
-    speed = (times[-1][1] - times[middle][1]) / (times[-1][0] - times[middle][0])
-    return {"pairs": speed, "mb": speed * size / len(pairs)}
 
 
 def in_processes(function: str, calls: list[Any], **environment: str) -> list[dict[str, float]]:
@@ -201,7 +166,6 @@ def compare(count: int, repeats: int) -> None:
         found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in engines}
         for _, (name, runs) in itertools.product(range(repeats), engines.items()):
             found[name].append(together(Path(folder), runs))
-        (driver,) = in_processes("measure_driver", [(folder, address)])
     print(f"{count * (count - 1) // 2} pairs of {count} images, load {os.getloadavg()[0]:.1f}\n")
     print(
         "| engine | pairs per second | ratio | pairs per CPU second | ratio | seconds until the "
@@ -215,7 +179,6 @@ def compare(count: int, repeats: int) -> None:
         start = min(value[2] for value in values)
         both = f"{speed:.2f} | {ratio:.2f} | {per_cpu:.2f} | {cpu_ratio:.2f}"
         print(f"| {name} | {both} | {start:.1f} |")
-    print(f"\nThe driver takes {driver['pairs']:.0f} pairs ({driver['mb']:.1f} MB) a second.")
 
 
 def cost(images: str, preset: str) -> dict[str, float]:
@@ -231,29 +194,31 @@ def cost(images: str, preset: str) -> dict[str, float]:
     work = PairWork(MatcherConfig.of(preset), device="cpu", threads=1, keep_matches=True)
     work.load()
     found: dict[str, list[float]] = {"image": [], "pair": [], "unrelated": []}
+    kept = Views(Matcher(work.config, device="cpu"), 10**12)
     views = {}
     # The first one warms up.
     for path in [even[0], *even, *odd, *mirrored]:
         start = time.process_time()
-        views[path] = work.extract(path, 0)
+        views[path] = kept.compute(path, 0)
         found["image"].append(time.process_time() - start)
+    # Features come from here, also those of the batch below.
+    Views.compute = lambda _, path, *__: views[path]  # type: ignore[method-assign, assignment]
     for name, chosen in pairs.items():
         for index, pair in enumerate(chosen):
             start = time.process_time()
-            work.match(index, pair, views[pair.path0], views[pair.path1])
+            work(index, pair)
             found[name].append(time.process_time() - start)
     del found["image"][0]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     both = pairs["pair"] + pairs["unrelated"]
     with tempfile.TemporaryDirectory() as out:
-        run_batch(preset, both, out, formats=["parquet"], device="cpu", workers=1)
-        size = {path.name: path.stat().st_size / 1000 / len(both) for path in Path(out).iterdir()}
+        run_batch(both, None, out, preset, formats=["parquet"], device="cpu", workers=1)
+        size = sum(path.stat().st_size for path in (Path(out) / "parts").iterdir())
     return {
         **{name: float(np.mean(values)) for name, values in found.items()},
         "image_mb": float(np.mean([view.nbytes for view in views.values()])) / 1e6,
         "peak_mb": peak,
-        "kept_kb": size["journal.jsonl"] + size["matches.log"],
-        "parquet_kb": size["matches.parquet"] + size["keypoints.parquet"],
+        "kept_kb": size / 1000 / len(both),
     }
 
 
@@ -268,14 +233,13 @@ def plan(presets: list[str], count: int) -> None:
     print(f"load {os.getloadavg()[0]:.1f}\n")
     print(
         "| preset | s an image | s a pair | s without anything in common | MB of features an image "
-        "| MB of a process | KB kept a pair | KB of Parquet a pair |"
+        "| MB of a process | KB kept a pair |"
     )
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for preset, one in costs.items():
         print(
             f"| `{preset}` | {one['image']:.2f} | {one['pair']:.2f} | {one['unrelated']:.2f} | "
-            f"{one['image_mb']:.1f} | {one['peak_mb']:.0f} | {one['kept_kb']:.0f} | "
-            f"{one['parquet_kb']:.0f} |"
+            f"{one['image_mb']:.1f} | {one['peak_mb']:.0f} | {one['kept_kb']:.0f} |"
         )
     print(
         f"\n| preset | core hours | {' | '.join(f'{cores} cores' for cores in CORES)} | GB kept |"

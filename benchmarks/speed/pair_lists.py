@@ -31,7 +31,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 
 if TYPE_CHECKING:
-    from manymatch.batch.runner import RunProgress
+    from manymatch.batch.parts import RunProgress
 
 SHARDS, IMAGES, LISTED = 16, 20_000, 1_000_000
 
@@ -91,7 +91,7 @@ def stand_in(pairs: int, formats: list[str]) -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         run_batch(
-            config, listed, folder, workers=1, limit=pairs, formats=formats, progress=progress
+            listed, None, folder, config, workers=1, limit=pairs, formats=formats, progress=progress
         )
     seconds, cpu = time.monotonic() - start, time.process_time() - cpu
     return (

@@ -11,8 +11,9 @@ Keypoints and descriptors of your own::
     found = manymatch.candidates(points0, points1, desc0, desc1, size0, size1)
     estimate = manymatch.estimate_relative_pose(found, K0, K1, seed=1)
 
-Thousands of pairs, by ``manymatch batch --format parquet``::
+Thousands of pairs, as ``manymatch batch`` does it::
 
+    manymatch.run_batch("pairs.txt", "images", "out/batch", formats=["parquet"])
     store = manymatch.read_matches("out/batch")
     store[17], store.by_names("a.jpg", "b.jpg")     # while it runs or afterwards
 
@@ -58,7 +59,8 @@ if TYPE_CHECKING:
     import os
 
     from manymatch import compat, features, io, viz
-    from manymatch.batch.match_store import read_matches
+    from manymatch.batch.batch import run_batch
+    from manymatch.batch.outputs import read_matches
     from manymatch.matcher.align import Alignment, align
     from manymatch.matcher.config import MatcherConfig, SourceConfig
     from manymatch.matcher.matcher import Matcher, match
@@ -111,6 +113,7 @@ __all__ = [
     "pose_auc",
     "pose_error_deg",
     "read_matches",
+    "run_batch",
     "score_pose",
     "viz",
 ]
@@ -127,7 +130,8 @@ _LAZY = {
     "MatcherConfig": "matcher.config",
     "SourceConfig": "matcher.config",
     "match": "matcher.matcher",
-    "read_matches": "batch.match_store",
+    "read_matches": "batch.outputs",
+    "run_batch": "batch.batch",
     "viz": "viz",
 }
 

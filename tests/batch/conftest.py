@@ -3,7 +3,7 @@
 import pytest
 
 from manymatch.batch.batch import run_batch
-from manymatch_lab.datasets import exhaustive_pairs
+from manymatch.io.pairs import exhaustive_pairs
 from tests.support.small_batch import CONFIG
 from tests.support.synthetic_images import make_images
 
@@ -25,5 +25,5 @@ def pairs(images):
 def done(pairs, tmp_path_factory):
     """A run from beginning to end, in one thread: its folder and its summary."""
     folder = tmp_path_factory.mktemp("done")
-    summary = run_batch(CONFIG, pairs, folder, workers=1, formats=["npz"])
+    summary = run_batch(pairs, None, folder, CONFIG, workers=1, formats=["npz"])
     return folder, summary

@@ -7,18 +7,19 @@ import os
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
-from manymatch import pose_auc
+from manymatch import pose_auc, read_matches
 from manymatch.batch.batch import run_batch
-from manymatch.batch.rows import COLUMNS, VERDICTS
 from manymatch.batch.tables import csv_text
+from manymatch.batch.work import COLUMNS, VERDICTS
 from manymatch.geometry.camera import Camera
 from manymatch.io import read_matches_npz
+from manymatch.io.pairs import Pair, read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch_lab.datasets import Pair, read_pairs
-from tests.support.small_batch import CONFIG, FOCAL, K, rows
+from tests.support.small_batch import CONFIG, FOCAL, K, content, rows
 from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.synthetic_images import make_images
 
@@ -28,7 +29,7 @@ pytest.importorskip("cv2")
 
 def test_every_pair_is_a_row(done, pairs):
     folder, summary = done
-    table = rows(folder, timing=True)
+    table = rows(folder)
     assert [(row["name0"], row["name1"]) for row in table] == [(p.name0, p.name1) for p in pairs]
     assert [row["index"] for row in table] == [str(i) for i in range(len(pairs))]
     assert list(table[0]) == list(COLUMNS)
@@ -66,7 +67,7 @@ def test_rows_have_the_probabilities_of_the_poses(pairs, monkeypatch, tmp_path):
         estimate = dataclasses.replace(estimate, noise_px=0.25)
         return dataclasses.replace(result, estimate=estimate)
 
-    run_batch(CONFIG, pairs, tmp_path / "one", limit=1, workers=1)
+    run_batch(pairs, None, tmp_path / "one", CONFIG, limit=1, workers=1)
     [alone] = rows(tmp_path / "one")
     result = Matcher(CONFIG).match(pairs[0].path0, pairs[0].path1)
     assert alone["verdict"] in VERDICTS
@@ -74,7 +75,7 @@ def test_rows_have_the_probabilities_of_the_poses(pairs, monkeypatch, tmp_path):
     assert int(alone["alternatives"]) == len(result.estimate.alternatives)
     assert float(alone["threshold_px"]) == result.estimate.threshold_px
     monkeypatch.setattr(Matcher, "match_features", several)
-    run_batch(CONFIG, pairs, tmp_path / "two", limit=1, workers=1, formats=["npz"])
+    run_batch(pairs, None, tmp_path / "two", CONFIG, limit=1, workers=1, formats=["npz"])
     [row] = rows(tmp_path / "two")
     assert (row["alternatives"], row["second_probability"]) == ("2", "0.3")
     assert row["noise_px"] == "0.25"
@@ -86,7 +87,7 @@ def test_parquet_holds_the_same(done):
     folder, summary = done
     table = parquet.read_table(folder / "pairs.parquet")
     assert table.column_names == list(COLUMNS)
-    for row, other in zip(table.to_pylist(), rows(folder, timing=True), strict=True):
+    for row, other in zip(table.to_pylist(), rows(folder), strict=True):
         for name, kind in COLUMNS.items():
             text = other[name]
             if text == "":
@@ -103,22 +104,24 @@ def test_parquet_holds_the_same(done):
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_do_not_matter(done, pairs, tmp_path, workers):
-    run_batch(CONFIG, pairs, tmp_path, workers=workers)
+    run_batch(pairs, None, tmp_path, CONFIG, workers=workers)
     assert rows(tmp_path) == rows(done[0])
 
 
-def test_a_batch_in_parts_is_the_same(done, pairs, tmp_path):
+def test_limits_one_after_another_give_the_same_table(done, pairs, tmp_path):
     seen = []
     for limit in (1, 4, 11, None, None):
-        summary = run_batch(CONFIG, pairs, tmp_path, workers=2, limit=limit, progress=seen.append)
+        summary = run_batch(
+            pairs, None, tmp_path, CONFIG, workers=2, limit=limit, progress=seen.append
+        )
         assert summary.finished == summary.total == (limit or len(pairs))
     assert summary.computed == 0
     assert rows(tmp_path) == rows(done[0])
-    journal = (tmp_path / "journal.jsonl").read_text().splitlines()
-    assert sorted(json.loads(line)["index"] for line in journal[1:]) == list(range(len(pairs)))
-    assert [p.finished for p in seen if p.seconds_left is None] == [0, 1, 4, 11]
+    assert json.loads((tmp_path / "run.json").read_text())["ends"] == [1, 4, 11, len(pairs)]
+    assert [p.finished for p in seen if p.seconds_left is None] == [0, 1, 4, 11, len(pairs)]
     assert all(p.seconds_left >= 0 for p in seen if p.seconds_left is not None)
-    assert seen[-1].finished == len(pairs)
+    # A limit within what is done needs no more work.
+    assert run_batch(pairs, None, tmp_path, CONFIG, limit=7).finished == 7
 
 
 def test_a_bad_pair_is_a_row(tmp_path):
@@ -136,7 +139,7 @@ def test_a_bad_pair_is_a_row(tmp_path):
         "1 0 0 1 0 1 0 0 0 0 1 0 0 0 0 1\n"
     )
     pairs = read_pairs(tmp_path / "list.txt", folder)
-    summary = run_batch(CONFIG, pairs, tmp_path / "out", workers=2, with_rank_one=True)
+    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, workers=2, with_rank_one=True)
     table = rows(tmp_path / "out")
     assert [row["verdict"] == "error" for row in table] == [1, 1, 1, 0, 0, 0, 1]
     assert summary.counts["error"] == 4
@@ -170,7 +173,7 @@ def test_long_names_do_not_end_a_batch(pairs, tmp_path, letter):
         dataclasses.replace(pairs[1], name1=missing.name, path1=missing),
         pairs[2],
     ]
-    summary = run_batch(CONFIG, batch, tmp_path / "out", workers=1, formats=["npz"])
+    summary = run_batch(batch, None, tmp_path / "out", CONFIG, workers=1, formats=["npz"])
     assert summary.finished == 3
     assert summary.counts["error"] == 1
     assert "File name too long" in rows(tmp_path / "out")[1]["error"]
@@ -193,77 +196,66 @@ def test_an_output_that_cannot_be_written_ends_the_batch(pairs, done, tmp_path, 
     """Every pair would fail; the same call goes on when there is room."""
     with monkeypatch.context() as patch:
         patch.setattr("manymatch.io.files.os.fsync", failing(errno.ENOSPC, 0))
-        run_batch(CONFIG, pairs, tmp_path, limit=2, workers=1, formats=["npz"])
+        run_batch(pairs, None, tmp_path, CONFIG, limit=2, workers=1, formats=["npz"])
         patch.setattr("manymatch.io.matches.np.savez_compressed", failing(errno.ENOSPC, 1))
         with pytest.raises(OSError, match="No space left"):
-            run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
-    run_batch(CONFIG, pairs, tmp_path, workers=2, formats=["npz"])
+            run_batch(pairs, None, tmp_path, CONFIG, workers=1, formats=["npz"])
+    run_batch(pairs, None, tmp_path, CONFIG, workers=2, formats=["npz"])
     assert rows(tmp_path) == rows(done[0])
 
 
 @pytest.mark.parametrize("fault", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
-def test_a_fault_of_the_machine_is_tried_again(pairs, done, tmp_path, monkeypatch, fault):
-    """It says nothing about the pair, so that the same call repairs the row."""
+@pytest.mark.parametrize("times", [1, 1000])
+def test_fault_of_the_machine_is_no_row(pairs, done, tmp_path, monkeypatch, fault, times):
+    """Its block is done again when all others are done; the next call repairs what is left."""
     from manymatch.io.image import open_regular
 
-    left = [1]
+    left = [times]
 
     def opened(path, **how):
-        if left[0]:
+        if left[0] and path == pairs[0].path0:
             left[0] -= 1
             raise fault
         return open_regular(path, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr("manymatch.io.image.open_regular", opened)
-        first = run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
-    assert first.counts["error"] == 1
-    again = run_batch(CONFIG, pairs, tmp_path, workers=1, formats=["npz"])
-    assert (again.computed, again.counts["error"]) == (1, 0)
-    assert rows(tmp_path) == rows(done[0])
+        if times == 1:
+            first = run_batch(pairs, None, tmp_path, CONFIG, workers=1, formats=["npz"])
+            assert (first.finished, first.counts["error"]) == (len(pairs), 0)
+        else:
+            with pytest.raises(ValueError, match=r"view000\.png"):
+                run_batch(pairs, None, tmp_path, CONFIG, workers=1, formats=["npz"])
+            # The tables have the others.
+            assert len(rows(tmp_path)) == len(pairs) - 6
+    run_batch(pairs, None, tmp_path, CONFIG, workers=1, formats=["npz"])
+    assert content(tmp_path) == content(done[0])
 
 
-DAMAGE = {
-    "missing": lambda row: row.pop("verdict"),
-    "no names": lambda row: row.pop("name0"),
-    "another name": lambda row: row.update(name1="other"),
-    "no pair": lambda row: row.update(index=999),
-    "no number": lambda row: row.update(inliers="12"),
-    "negative": lambda row: row.update(matches=-3),
-    "nested": lambda row: row.update(hcm=[[1.0]]),
-    "infinite": lambda row: row.update(hcm=float("inf")),
-    "too large": lambda row: row.update(candidates=2**63),
-    "half a letter": lambda row: row.update(reason="\ud800"),
-    "no truth value": lambda row: row.update(success=1),
-    "no such verdict": lambda row: row.update(verdict="splendid"),
-    "an error with a pose": lambda row: row.update(verdict="error", error="x", success=True),
-    "an unknown column": lambda row: row.update(colour="red"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_row_is_done_again(done, pairs, tmp_path, damage):
-    folder = tmp_path / "copy"
-    shutil.copytree(done[0], folder)
-    path = folder / "journal.jsonl"
-    lines = path.read_text().splitlines()
-    row = json.loads(lines[4])
-    index = row["index"]
-    damage(row)
-    lines[4] = json.dumps(row)
-    path.write_text("\n".join([*lines, ""]))
-    summary = run_batch(CONFIG, pairs, folder, workers=1, formats=["npz"])
-    assert summary.computed == 1
-    assert any("(number 5) was damaged" in note for note in summary.notes)
-    assert (folder / "journal.damaged").read_text() == lines[4] + "\n"
-    assert rows(folder) == rows(done[0])
-    assert rows(folder)[index]["index"] == str(index)
+def test_every_flipped_bit_of_a_part_is_noticed(done, pairs, tmp_path):
+    """60 flips, spread over parts with rows and matches: none reaches a table or a file."""
+    whole, copy = content(done[0]), tmp_path / "copy"
+    shutil.copytree(done[0], copy)
+    for flip, share in enumerate(np.linspace(0, 1, 60)):
+        path = copy / "parts" / f"{flip % 20:06d}.parquet"
+        damaged = bytearray(path.read_bytes())
+        damaged[int(share * (len(damaged) - 1))] ^= 1 << flip % 8
+        path.write_bytes(damaged)
+        if flip % 20 == 19:
+            with pytest.raises(ValueError, match="its checksum does not fit its content"):
+                read_matches(copy)
+            summary = run_batch(pairs, None, copy, CONFIG, formats=["npz"])
+            assert summary.finished == len(pairs)
+            assert sum("is done again" in note for note in summary.notes) == 20
+            for aside in (copy / "parts").glob("*.damaged"):
+                aside.unlink()
+            assert content(copy) == whole
 
 
 def test_names_reach_spreadsheets_as_text(pairs, tmp_path):
     names = ["=1+1", "+1", "-1", "@a", "\ta", "'quoted", "plain=1"]
     batch = [named(pair, name0=name) for pair, name in zip(pairs, names, strict=False)]
-    run_batch(CONFIG, batch, tmp_path, workers=1)
+    run_batch(batch, None, tmp_path, CONFIG, workers=1)
     cells = [row["name0"] for row in rows(tmp_path)]
     assert cells == [*(f"'{name}" for name in names[:-1]), names[-1]]
     assert [csv_text(cell) for cell in cells] == names
@@ -278,7 +270,7 @@ def test_a_cache_that_cannot_be_written_does_not_end_a_batch(pairs, done, tmp_pa
         "manymatch.features.feature_cache.write_whole", failing(errno.EROFS, 1_000_000)
     )
     with pytest.warns(UserWarning, match="Read-only file system") as warned:
-        run_batch(CONFIG, pairs, tmp_path / "out", workers=1, cache=tmp_path / "cache")
+        run_batch(pairs, None, tmp_path / "out", CONFIG, workers=1, cache=tmp_path / "cache")
     assert len([w for w in warned if "cannot be written to" in str(w.message)]) == 1
     assert rows(tmp_path / "out") == rows(done[0])
 
@@ -291,12 +283,12 @@ def test_errors_can_be_tried_again(tmp_path):
     content = pairs[0].path1.read_bytes()
     pairs[0].path1.unlink()
     out = tmp_path / "out"
-    assert run_batch(CONFIG, pairs, out).counts["error"] == 1
+    assert run_batch(pairs, None, out, CONFIG).counts["error"] == 1
     pairs[0].path1.write_bytes(content)
-    assert run_batch(CONFIG, pairs, out).computed == 0
-    summary = run_batch(CONFIG, pairs, out, retry_errors=True)
+    assert run_batch(pairs, None, out, CONFIG).computed == 0
+    summary = run_batch(pairs, None, out, CONFIG, retry_errors=True)
     assert (summary.computed, summary.counts["error"]) == (1, 0)
-    run_batch(CONFIG, pairs, tmp_path / "fresh")
+    run_batch(pairs, None, tmp_path / "fresh", CONFIG)
     assert rows(out) == rows(tmp_path / "fresh")
 
 
@@ -307,7 +299,7 @@ def test_known_poses_are_compared(images, tmp_path):
         f"view001.png view003.png 0 0 {K} {K} {T}\n"
     )
     pairs = read_pairs(tmp_path / "list.txt", images)
-    summary = run_batch(CONFIG, pairs, tmp_path / "out", with_rank_one=True)
+    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, with_rank_one=True)
     table = rows(tmp_path / "out")
     assert [row["camera0_source"] for row in table] == ["given", "found", "given"]
     errors = [float(table[i]["pose_error_deg"]) for i in (0, 2)]
@@ -331,55 +323,55 @@ def test_known_poses_are_compared(images, tmp_path):
         ({"config": MatcherConfig.of(CONFIG, method="cm")}, r'method was "auto" and is "cm" now'),
         ({"config": MatcherConfig.of(CONFIG, disable=["ranks"])}, r'disable was \[\] and is \["ra'),
         ({"pairs": slice(0, 5)}, "pair_count was 21 and is 5 now"),
-        ({"pairs": slice(None, None, -1)}, "the pair list was another one"),
+        ({"pairs": slice(None, None, -1)}, "the folder holds results for a different pair list"),
         ({"with_rank_one": True}, "with_rank_one was false and is true now"),
         ({"formats": []}, "matches was true and is false now"),
         ({"cameras": "130,130,59.5,44.5"}, "cameras was null"),
     ],
 )
 def test_another_batch_is_refused(done, pairs, change, says):
-    before = (done[0] / "journal.jsonl").read_bytes()
+    before = (done[0] / "run.json").read_bytes()
     chosen = pairs[change.pop("pairs", slice(None))]
     config = change.pop("config", CONFIG)
     with pytest.raises(ValueError, match=says):
-        run_batch(config, chosen, done[0], **{"formats": ["npz"], **change})
-    assert (done[0] / "journal.jsonl").read_bytes() == before
+        run_batch(chosen, None, done[0], config, **{"formats": ["npz"], **change})
+    assert (done[0] / "run.json").read_bytes() == before
 
 
 def test_an_automatic_threshold_is_part_of_the_header(pairs, tmp_path):
     config = MatcherConfig.of(CONFIG, threshold_px="auto")
-    summary = run_batch(config, pairs, tmp_path, limit=2, with_rank_one=True)
+    summary = run_batch(pairs, None, tmp_path, config, limit=2, with_rank_one=True)
     assert summary.with_pose
-    assert run_batch(config, pairs, tmp_path, limit=2, with_rank_one=True).computed == 0
+    assert run_batch(pairs, None, tmp_path, config, limit=2, with_rank_one=True).computed == 0
     record = json.loads((tmp_path / "summary.json").read_text())
     assert record["config"]["estimation"]["threshold_px"] == "auto"
     # What was used is a number, and that of the pair.
     assert all(0.01 < float(row["threshold_px"]) < 100 for row in rows(tmp_path))
     fixed = MatcherConfig.of(CONFIG, threshold_px=2.0)
     with pytest.raises(ValueError, match=r'threshold_px was "auto" and is 2\.0 now'):
-        run_batch(fixed, pairs, tmp_path, limit=2, with_rank_one=True)
+        run_batch(pairs, None, tmp_path, fixed, limit=2, with_rank_one=True)
 
 
 def test_the_same_names_elsewhere_are_refused(done, pairs, tmp_path):
     moved = [Pair(p.name0, p.name1, tmp_path / p.name0, tmp_path / p.name1) for p in pairs]
-    with pytest.raises(ValueError, match="the image folder was another one"):
-        run_batch(CONFIG, moved, done[0], formats=["npz"])
+    with pytest.raises(ValueError, match="results for a different image folder"):
+        run_batch(moved, None, done[0], CONFIG, formats=["npz"])
 
 
 def test_threads_and_labels_are_no_other_batch(done, pairs):
     import dataclasses
 
     config = dataclasses.replace(MatcherConfig.of(CONFIG, threads=2), preset="mine")
-    assert run_batch(config, pairs, done[0], formats=["npz"]).computed == 0
+    assert run_batch(pairs, None, done[0], config, formats=["npz"]).computed == 0
 
 
 def test_what_the_method_wants_may_be_said(done, pairs):
     config = MatcherConfig.of(CONFIG, method="auto", gms=False, keep=None)
-    assert run_batch(config, pairs, done[0], formats=["npz"]).computed == 0
+    assert run_batch(pairs, None, done[0], config, formats=["npz"]).computed == 0
 
 
 def test_cameras_for_all(pairs, tmp_path):
-    run_batch(CONFIG, pairs, tmp_path, limit=2, cameras="130,130,59.5,44.5")
+    run_batch(pairs, None, tmp_path, CONFIG, limit=2, cameras="130,130,59.5,44.5")
     for row in rows(tmp_path):
         assert (row["camera0_source"], row["focal1_px"]) == ("given", "130.0")
 
@@ -387,7 +379,7 @@ def test_cameras_for_all(pairs, tmp_path):
 def test_a_camera_that_does_not_fit_is_a_row(pairs, tmp_path):
     camera = Camera("PINHOLE", 640, 480, [500, 500, 320, 240])
     with_own = Pair("a", "b", pairs[0].path0, pairs[0].path1, *[Camera.from_matrix(_matrix())] * 2)
-    run_batch(CONFIG, [*pairs[:1], with_own], tmp_path, cameras=camera)
+    run_batch([*pairs[:1], with_own], None, tmp_path, CONFIG, cameras=camera)
     table = rows(tmp_path)
     assert "640" in table[0]["error"]
     assert table[1]["error"] == ""
@@ -397,12 +389,10 @@ def _matrix():
     return [[FOCAL, 0, 59.5], [0, FOCAL, 44.5], [0, 0, 1]]
 
 
-def test_without_pyarrow_there_is_csv(pairs, tmp_path, monkeypatch):
+def test_pyarrow_is_needed(pairs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    summary = run_batch(CONFIG, pairs, tmp_path, limit=1)
-    assert summary.files == (tmp_path / "pairs.csv",)
-    assert "manymatch[tables]" in summary.notes[0]
-    assert not (tmp_path / "pairs.parquet").exists()
+    with pytest.raises(ModuleNotFoundError, match=r"a batch needs pyarrow: .*manymatch\[images\]"):
+        run_batch(pairs, None, tmp_path, CONFIG, limit=1)
 
 
 @pytest.mark.parametrize(
@@ -419,5 +409,5 @@ def test_without_pyarrow_there_is_csv(pairs, tmp_path, monkeypatch):
 def test_bad_arguments(pairs, tmp_path, change):
     chosen = change.pop("pairs", pairs)
     with pytest.raises(ValueError, match=r"^(pairs|workers|limit|memory_mb|formats) must be"):
-        run_batch(CONFIG, chosen, tmp_path / "out", **change)
+        run_batch(chosen, None, tmp_path / "out", CONFIG, **change)
     assert not (tmp_path / "out").exists()

@@ -1,8 +1,9 @@
 """One focal length for each camera of a run: groups, combination, two passes, resuming."""
 
 import dataclasses
-import json
 import math
+import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -21,10 +22,9 @@ from manymatch.batch.focals import (
     is_shared,
     shared_focals,
 )
-from manymatch.batch.merge import merge_batch
-from manymatch.batch.runner import RunInterrupted
-from manymatch_lab.datasets import exhaustive_pairs
-from tests.support.small_batch import CONFIG, rows
+from manymatch.batch.parts import RunInterrupted
+from manymatch.io.pairs import exhaustive_pairs
+from tests.support.small_batch import CONFIG, content, rows
 from tests.support.synthetic_images import make_images
 
 WIDE, UPRIGHT = Camera.unknown(640, 480), Camera.unknown(480, 640)
@@ -223,7 +223,7 @@ def determined(monkeypatch):
         )
 
     monkeypatch.setattr(matcher_module, "estimate_relative_pose", estimate)
-    monkeypatch.setattr("manymatch.batch.rows.trusted", lambda *_: True)
+    monkeypatch.setattr("manymatch.batch.work.trusted", lambda *_: True)
 
 
 def focals(folder):
@@ -232,11 +232,11 @@ def focals(folder):
 
 @pytest.mark.usefixtures("determined")
 def test_pairs_of_a_batch_share_focal_lengths(listed, tmp_path):
-    run_batch(CONFIG, listed, tmp_path / "pair", workers=1)
+    run_batch(listed, None, tmp_path / "pair", CONFIG, workers=1)
     alone = focals(tmp_path / "pair")
     assert len(set(alone)) > 2
     for per, number in (("image", 8), ("folder", 2), ("all", 1)):
-        run_batch(CONFIG, listed, tmp_path / per, workers=1, camera_per=per)
+        run_batch(listed, None, tmp_path / per, CONFIG, workers=1, camera_per=per)
         found = rows(tmp_path / per)
         by_group = {}
         for one in found:
@@ -253,86 +253,72 @@ def test_pairs_of_a_batch_share_focal_lengths(listed, tmp_path):
 @pytest.mark.usefixtures("determined")
 def test_a_shared_batch_is_the_same_however_it_is_run(listed, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    summary = run_batch(CONFIG, listed, whole, workers=1, camera_per="folder", formats=["npz"])
+    summary = run_batch(
+        listed, None, whole, CONFIG, workers=1, camera_per="folder", formats=["npz"]
+    )
     assert summary.computed == len(listed)
-    run_batch(CONFIG, listed, parts, workers=2, camera_per="folder", limit=2, formats=["npz"])
+    run_batch(listed, None, parts, CONFIG, workers=2, camera_per="folder", limit=2, formats=["npz"])
     few = focals(parts)
-    run_batch(CONFIG, listed, parts, workers=3, camera_per="folder", formats=["npz"])
+    run_batch(listed, None, parts, CONFIG, workers=3, camera_per="folder", formats=["npz"])
     assert rows(parts) == rows(whole)
     # More pairs say something else, and the first ones were done again.
     assert focals(parts)[:2] != few
-    again = run_batch(CONFIG, listed, whole, camera_per="folder", formats=["npz"])
+    again = run_batch(listed, None, whole, CONFIG, camera_per="folder", formats=["npz"])
     assert again.computed == 0
     with pytest.raises(ValueError, match='camera_per was "folder" and is "all" now'):
-        run_batch(CONFIG, listed, whole, camera_per="all", formats=["npz"])
+        run_batch(listed, None, whole, CONFIG, camera_per="all", formats=["npz"])
     with pytest.raises(ValueError, match=r"^camera_per must be one of 'pair', .*, got 'each'"):
-        run_batch(CONFIG, listed, whole, camera_per="each")
+        run_batch(listed, None, whole, CONFIG, camera_per="each")
 
 
 @pytest.mark.usefixtures("determined")
 def test_shards_share_focal_lengths(listed, tmp_path):
     """They are run and joined twice, as all pairs decide about focal lengths."""
-    whole, out = tmp_path / "whole", tmp_path / "out"
+    whole, joined = tmp_path / "whole", tmp_path / "joined"
     how = {"camera_per": "folder", "formats": ["npz"]}
-    run_batch(CONFIG, listed, whole, workers=1, **how)
+    run_batch(listed, None, whole, CONFIG, workers=1, **how)
     for repeated in (False, True):
         for number in (2, 1, 3):
-            summary = run_batch(CONFIG, listed, out, shard=f"{number}/3", **how)
-            assert summary.computed > 0
-            told = any("when all shards are joined" in note for note in summary.notes)
+            out = tmp_path / f"{number}"
+            if repeated:
+                shutil.copytree(joined, out, dirs_exist_ok=True)
+            summary = run_batch(listed, None, out, CONFIG, shard=f"{number}/3", **how)
+            assert summary.computed == 4
+            told = any(note.startswith("All pairs decide about") for note in summary.notes)
             assert told is not repeated
-        if not repeated:
-            some = merge_batch(out, [out / "shards" / "2-of-3"])
-            assert "8 of 12 pairs are not finished yet." in some.notes
-        summary = merge_batch(out, formats=["npz"])
-        assert summary.finished == len(listed)
-        stale = "12 of 12 pairs are to be matched with the focal lengths" in str(summary.notes)
-        assert stale is not repeated
-        assert (rows(out) == rows(whole)) is repeated
-    assert merge_batch(out, formats=["npz"]).computed == 0
-    for path in (whole / "matches").iterdir():
-        assert path.read_bytes() == (out / "matches" / path.name).read_bytes()
-    # A folder that is joined from the beginning is the same, and needs no more work.
-    again = tmp_path / "again"
-    merge_batch(again, sorted((out / "shards").iterdir()))
-    assert rows(again) == rows(whole)
-    assert run_batch(CONFIG, listed, again, **how).computed == 0
+        for number in (1, 2, 3):
+            shutil.copytree(tmp_path / f"{number}", joined, dirs_exist_ok=True)
+    assert run_batch(listed, None, joined, CONFIG, **how).computed == 0
+    assert content(joined) == content(whole)
 
 
 @pytest.mark.usefixtures("determined")
-def test_the_second_pass_of_joined_shards_can_be_done_by_one_machine(listed, tmp_path):
-    how = {"camera_per": "all"}
-    run_batch(CONFIG, listed, tmp_path / "whole", workers=1, **how)
+def test_second_pass_of_joined_shards_can_be_done_by_one_machine(listed, tmp_path):
+    run_batch(listed, None, tmp_path / "whole", CONFIG, workers=1, camera_per="all")
     for number in (1, 2):
-        run_batch(CONFIG, listed, tmp_path / "out", shard=f"{number}/2", **how)
-    merge_batch(tmp_path / "out")
-    assert run_batch(CONFIG, listed, tmp_path / "out", **how).computed == len(listed)
-    assert rows(tmp_path / "out") == rows(tmp_path / "whole")
-    assert merge_batch(tmp_path / "out").computed == 0
-    assert rows(tmp_path / "out") == rows(tmp_path / "whole")
+        out = tmp_path / f"{number}"
+        run_batch(listed, None, out, CONFIG, shard=f"{number}/2", camera_per="all")
+        shutil.copytree(out / "parts", tmp_path / "out" / "parts", dirs_exist_ok=True)
+    summary = run_batch(listed, None, tmp_path / "out", CONFIG, camera_per="all")
+    assert summary.computed == len(listed)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("determined")
-def test_a_second_pass_that_was_interrupted_is_continued(listed, tmp_path, monkeypatch):
-    run_batch(CONFIG, listed, tmp_path / "whole", workers=1, camera_per="all")
-    plain, calls = FirstPass.camera, []
+def test_interrupted_second_pass_is_continued(listed, tmp_path):
+    run_batch(listed, None, tmp_path / "whole", CONFIG, workers=1, camera_per="all")
 
-    def stop(self, index, side, camera):
-        calls.append(index)
-        if len(calls) > 4:
-            raise KeyboardInterrupt
-        return plain(self, index, side, camera)
+    def stop(progress):
+        if progress.label and progress.finished == 4:
+            signal.raise_signal(signal.SIGINT)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(FirstPass, "camera", stop)
-        with pytest.raises((RunInterrupted, KeyboardInterrupt)):
-            run_batch(CONFIG, listed, tmp_path / "parts", workers=1, camera_per="all")
-    journal = (tmp_path / "parts" / "journal.jsonl").read_text().splitlines()
-    assert len(listed) < len(journal) - 1 < 2 * len(listed)
-    assert any("own_focal0_px" in json.loads(line) for line in journal[1:])
-    summary = run_batch(CONFIG, listed, tmp_path / "parts", workers=1, camera_per="all")
+    with pytest.raises(RunInterrupted):
+        run_batch(
+            listed, None, tmp_path / "parts", CONFIG, workers=1, camera_per="all", progress=stop
+        )
+    summary = run_batch(listed, None, tmp_path / "parts", CONFIG, workers=1, camera_per="all")
     assert 0 < summary.computed < len(listed)
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("determined")
@@ -340,7 +326,7 @@ def test_a_database_has_one_camera_for_each_image_or_group(listed, tmp_path):
     pycolmap = pytest.importorskip("pycolmap")
     for per, number in (("pair", 8), ("image", 8), ("folder", 2), ("all", 1)):
         out = tmp_path / per
-        run_batch(CONFIG, listed, out, workers=1, camera_per=per, formats=["colmap-db"])
+        run_batch(listed, None, out, CONFIG, workers=1, camera_per=per, formats=["colmap-db"])
         database = pycolmap.Database.open(str(out / "database.db"))
         cameras = database.read_all_cameras()
         assert len(cameras) == number

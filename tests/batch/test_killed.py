@@ -1,8 +1,10 @@
-"""A batch that is killed or interrupted at any moment goes on without loss or repetition."""
+"""A batch that is killed, interrupted, run twice at once or in shards has the bytes of one run."""
 
 import itertools
+import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import numpy as np
@@ -10,12 +12,11 @@ import pytest
 
 from manymatch import read_matches
 from manymatch.batch.batch import run_batch
-from manymatch.batch.merge import merge_batch
-from manymatch.batch.runner import RunInterrupted
+from manymatch.batch.parts import RunInterrupted
 from manymatch.matcher.config import MatcherConfig
-from manymatch_lab.datasets import read_pairs
-from tests.support.importers import database_content
-from tests.support.small_batch import HANGS_S, finished, rows, running, wait_for
+from tests.support.leftovers import no_leftovers
+from tests.support.pair_matches import same
+from tests.support.small_batch import HANGS_S, content, finished, rows, running, wait_for
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
@@ -29,8 +30,7 @@ SETTINGS = ["--preset", "classic", "--max-keypoints", "100", "--set", "longest=1
 SETTINGS += ["--set", "max_iterations=1000", "--workers", "2"]
 FORMATS = ["parquet", "npz", "h5", "colmap", "colmap-db"]
 WITH_MATCHES = [*SETTINGS, "--format", ",".join(FORMATS)]
-IMAGES = 30
-PAIRS = 29
+IMAGES, PAIRS, BLOCK, BLOCKS = 30, 29, 2, 15
 
 
 @pytest.fixture(scope="module")
@@ -42,96 +42,142 @@ def pair_list(tmp_path_factory):
     return path
 
 
-def in_one_go(pair_list, out):
+def in_one_go(pair_list, out, **settings):
     """Run what the command runs, without interruption, or to its end."""
-    return run_batch(CONFIG, read_pairs(pair_list, pair_list.parent), out, formats=FORMATS)
+    settings = {"formats": FORMATS, "block": BLOCK, **settings}
+    return run_batch(pair_list, None, out, CONFIG, **settings)
 
 
 @pytest.fixture(scope="module")
 def whole(pair_list, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     assert in_one_go(pair_list, folder).computed == PAIRS
+    assert finished(folder) == list(range(BLOCKS))
     return folder
 
 
-def content(path):
-    """All arrays of an .h5 file, by name."""
-    found = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: found.update({name: item[()].tolist()})
-            if isinstance(item, h5py.Dataset)
-            else None
-        )
-    assert found
-    return found
+def assert_same_bytes(folder, whole):
+    found, expected = content(folder), content(whole)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        assert found[name] == expected[name], name
+    assert no_leftovers(folder)
 
 
-def test_killed_again_and_again(pair_list, whole, tmp_path):
-    rng = np.random.default_rng(1)
-    kept = []
-    # How many pairs are finished when it is killed; the last time by whatever moment it is then.
-    for count in (1, *sorted(rng.integers(2, PAIRS // 2, 2)), 0):
-        with running(pair_list, "--out", tmp_path, *WITH_MATCHES) as process:
-            wait_for(process, tmp_path, count)
-            time.sleep(rng.uniform(0.0, 0.05))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        now = finished(tmp_path)
-        assert now[: len(kept)] == kept
-        assert len(set(now)) == len(now) >= count
-        kept = now
-    assert len(kept) < PAIRS
-    assert not (tmp_path / "pairs.csv").exists()
-    summary = in_one_go(pair_list, tmp_path)
-    assert summary.computed == PAIRS - len(kept)
-    assert finished(tmp_path)[: len(kept)] == kept
-    assert sorted(finished(tmp_path)) == list(range(PAIRS))
-    assert rows(tmp_path) == rows(whole)
-    names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
-    assert sorted(names) == sorted(path.name for path in whole.rglob("*") if path.is_file())
-    for folder in ("matches", "colmap"):
-        for path in (whole / folder).iterdir():
-            assert path.read_bytes() == (tmp_path / folder / path.name).read_bytes()
-    for name in ("matches.parquet", "keypoints.parquet"):
-        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
-    for name in ("features.h5", "matches.h5"):
-        assert content(tmp_path / name) == content(whole / name)
-    database = database_content(tmp_path / "database.db")
-    assert len(database) == IMAGES + PAIRS
-    assert database == database_content(whole / "database.db")
-
-
-def test_a_killed_shard(pair_list, whole, tmp_path):
-    """It is joined as it is, goes on with the same command, and is joined again."""
-    arguments = (pair_list, "--out", tmp_path, *WITH_MATCHES)
-    with running(*arguments, "--shard", "2/2") as process:
-        wait_for(process, tmp_path / "shards" / "2-of-2", 3)
+def killed(pair_list, out, count, delay=0.0):
+    """Run the command until this number of blocks is there, and kill it a moment later."""
+    with running(pair_list, "--out", out, "--block", BLOCK, *WITH_MATCHES) as process:
+        wait_for(process, out, count)
+        time.sleep(delay)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert 3 <= merge_batch(tmp_path).finished < PAIRS // 2
-    for shard in ("1/2", "2/2"):
-        with running(*arguments, "--shard", shard) as process:
-            assert process.wait(timeout=HANGS_S) == 0
-    assert merge_batch(tmp_path, formats=FORMATS).finished == PAIRS
-    assert rows(tmp_path) == rows(whole)
-    assert database_content(tmp_path / "database.db") == database_content(whole / "database.db")
+    return finished(out)
+
+
+def remove_temporary(folder):
+    """Remove files of killed processes, which the next run removes when they are an hour old."""
+    for path in folder.rglob(".*.tmp"):
+        path.unlink()
+
+
+def check_kills(pair_list, whole, out, counts):
+    rng = np.random.default_rng(1)
+    kept = []
+    for count in counts:
+        now = killed(pair_list, out, count, rng.uniform(0.0, 0.05))
+        assert set(now) >= set(kept)
+        assert len(now) >= min(count, BLOCKS)
+        kept = now
+    before = {block: (out / "parts" / f"{block:06d}.parquet").stat().st_mtime_ns for block in kept}
+    summary = in_one_go(pair_list, out)
+    assert summary.computed <= PAIRS - BLOCK * (len(kept) - 1)
+    # Finished parts are not computed again.
+    for block, when in before.items():
+        assert (out / "parts" / f"{block:06d}.parquet").stat().st_mtime_ns == when
+    remove_temporary(out)
+    assert_same_bytes(out, whole)
+
+
+def test_killed_and_resumed_gives_the_same_bytes(pair_list, whole, tmp_path):
+    check_kills(pair_list, whole, tmp_path, (0, 1, 6, 0))
+
+
+@pytest.mark.nightly
+def test_killed_at_many_moments(pair_list, whole, tmp_path):
+    """Twenty kills: while it starts, in the middle of blocks, and while it writes the files."""
+    for repeat in range(4):
+        counts = np.random.default_rng(repeat).integers(0, BLOCKS + 1, 5)
+        check_kills(pair_list, whole, tmp_path / str(repeat), sorted(counts.tolist()))
+
+
+def test_two_processes_in_one_folder_do_no_harm(pair_list, whole, tmp_path):
+    arguments = (pair_list, "--out", tmp_path, "--block", BLOCK, *WITH_MATCHES)
+    with running(*arguments) as first, running(*arguments) as second:
+        for process in (first, second):
+            assert process.wait(timeout=HANGS_S) == 0, process.stderr.read()
+    assert_same_bytes(tmp_path, whole)
+
+
+def test_shards_are_joined_by_copying(pair_list, whole, tmp_path):
+    """Machines that never talk: each has a folder of its own, one of them is killed once."""
+    joined = tmp_path / "joined"
+    for number in (2, 3, 1):
+        out = tmp_path / str(number)
+        if number == 3:
+            with running(
+                pair_list, "--out", out, "--block", BLOCK, "--shard", "3/3", *WITH_MATCHES
+            ) as process:
+                wait_for(process, out, 2)
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            remove_temporary(out)
+        summary = in_one_go(pair_list, out, shard=f"{number}/3")
+        assert finished(out) == list(range(number - 1, BLOCKS, 3))
+        assert summary.finished == summary.total == (10 if number < 3 else 9)
+        assert any("when the parts of all shards are in one folder" in n for n in summary.notes)
+        assert not (out / "database.db").exists()
+        shutil.copytree(out, joined, dirs_exist_ok=True)
+    summary = in_one_go(pair_list, joined)
+    assert (summary.computed, summary.finished) == (0, PAIRS)
+    assert_same_bytes(joined, whole)
+
+
+def test_shards_in_one_folder_need_no_joining(pair_list, whole, tmp_path):
+    for number in (1, 2):
+        in_one_go(pair_list, tmp_path, shard=f"{number}/2")
+    assert_same_bytes(tmp_path, whole)
+
+
+def test_matches_are_read_while_it_runs(pair_list, whole, tmp_path):
+    with read_matches(whole) as expected:
+        seen = []
+
+        def look(progress):
+            if progress.finished:
+                with read_matches(tmp_path) as store:
+                    seen.append(len(store))
+                    index = next(iter(store))
+                    same(store[index], expected[index])
+
+        in_one_go(pair_list, tmp_path, progress=look, workers=1)
+    assert seen[0] == BLOCK
+    assert seen[-1] == PAIRS
+    assert seen == sorted(seen)
 
 
 def test_ctrl_c_keeps_what_is_finished(pair_list, whole, tmp_path):
-    with running(pair_list, "--out", tmp_path, *WITH_MATCHES) as process:
-        wait_for(process, tmp_path, 5)
+    with running(pair_list, "--out", tmp_path, "--block", BLOCK, *WITH_MATCHES) as process:
+        wait_for(process, tmp_path, 3)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=HANGS_S)
-    count = len(finished(tmp_path))
-    assert 5 <= count < PAIRS
+    count = len(rows(tmp_path))
+    assert BLOCK * 3 <= count < PAIRS
     assert process.returncode == 130
     assert f"{count} of {PAIRS} pairs finished; the same command continues" in errors
     assert "Traceback" not in errors
     assert f"{count} of {PAIRS} pairs in" in output
-    assert len(rows(tmp_path)) == count
     assert in_one_go(pair_list, tmp_path).computed == PAIRS - count
-    assert rows(tmp_path) == rows(whole)
+    assert_same_bytes(tmp_path, whole)
 
 
 def test_ctrl_c_does_not_wait_for_an_endless_pair(pair_list, tmp_path):
@@ -146,8 +192,7 @@ def test_ctrl_c_does_not_wait_for_an_endless_pair(pair_list, tmp_path):
     )
     endless = ["--set", "min_iterations=2147483647", "--set", "max_iterations=2147483647"]
     out = tmp_path / "out"
-    arguments = [tmp_path / "list.txt", "--out", out, *SETTINGS, *endless]
-    with running(*arguments) as process:
+    with running(tmp_path / "list.txt", "--out", out, *SETTINGS, *endless) as process:
         wait_for(process, out, 2)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
@@ -159,8 +204,7 @@ def test_ctrl_c_does_not_wait_for_an_endless_pair(pair_list, tmp_path):
     assert [row["verdict"] for row in rows(out)] == ["failed", "failed"]
 
 
-def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
-    pairs = read_pairs(pair_list, pair_list.parent)
+def test_library_raises_with_a_summary(pair_list, whole, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     pressed = []
 
@@ -169,23 +213,22 @@ def test_the_library_raises_with_a_summary(pair_list, whole, tmp_path):
             pressed.append(progress.finished)
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt) as caught:
-        run_batch(CONFIG, pairs, tmp_path, workers=1, formats=FORMATS, progress=press)
+    with pytest.raises(RunInterrupted) as caught:
+        in_one_go(pair_list, tmp_path, workers=1, progress=press)
+    summary = caught.value.result
     assert not (tmp_path / "matches.h5").exists()
     with read_matches(tmp_path) as store:
-        assert len(store) == caught.value.result.finished
-    assert isinstance(caught.value, RunInterrupted)
-    summary = caught.value.result
+        assert len(store) == summary.finished
     assert summary.interrupted
     assert pressed[0] <= summary.finished == len(rows(tmp_path)) < PAIRS
     assert signal.getsignal(signal.SIGINT) is before
+    assert not [t for t in threading.enumerate() if t.name.startswith("manymatch") and t.is_alive()]
     in_one_go(pair_list, tmp_path)
-    assert rows(tmp_path) == rows(whole)
+    assert_same_bytes(tmp_path, whole)
 
 
-def test_a_second_ctrl_c_is_as_usual(pair_list, tmp_path):
+def test_second_ctrl_c_is_as_usual(pair_list, tmp_path):
     """Whoever presses twice does not want to wait, and loses nothing but the tables."""
-    pairs = read_pairs(pair_list, pair_list.parent)
 
     def press(progress):
         if progress.finished >= 3:
@@ -193,7 +236,7 @@ def test_a_second_ctrl_c_is_as_usual(pair_list, tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        run_batch(CONFIG, pairs, tmp_path, workers=2, progress=press)
+        in_one_go(pair_list, tmp_path, workers=2, progress=press)
     assert not isinstance(caught.value, RunInterrupted)
-    assert 3 <= len(finished(tmp_path)) < PAIRS
+    assert 2 <= len(finished(tmp_path)) < BLOCKS
     assert not (tmp_path / "pairs.csv").exists()

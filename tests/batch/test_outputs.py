@@ -1,31 +1,34 @@
 """Matches of a batch: one file per pair, and the files of hloc and COLMAP made of them."""
 
 import dataclasses
+import json
 import os
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from manymatch import Camera
+from manymatch import Camera, read_matches
 from manymatch.batch import outputs
-from manymatch.batch.append_log import AppendLog
 from manymatch.batch.batch import run_batch
-from manymatch.batch.match_store import LOG
 from manymatch.batch.outputs import checked_formats
-from manymatch.batch.rows import VERDICTS
+from manymatch.batch.parts import Run, cut, open_run
+from manymatch.batch.work import VERDICTS
 from manymatch.io import load_graph, read_hloc, read_matches_npz
+from manymatch.io.pairs import Pair, exhaustive_pairs
 from manymatch.matcher.matcher import Matcher
-from manymatch_lab.datasets import Pair, exhaustive_pairs
+from tests.support.pair_matches import same
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.synthetic_images import HEIGHT, WIDTH, make_images
 
 pytest.importorskip("cv2")
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def test_matches_are_written(done, pairs, tmp_path):
-    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
+    run_batch(pairs, None, tmp_path, CONFIG, limit=3, formats=["npz"])
     files = sorted((tmp_path / "matches").iterdir())
     assert files[0].name == "000000_view000.png_view001.png.npz"
     for path, row in zip(files, rows(tmp_path), strict=True):
@@ -38,7 +41,7 @@ def test_matches_are_written(done, pairs, tmp_path):
 
 def test_strange_names_make_plain_files(images, tmp_path):
     pair = Pair("../a b/\u00e4?" + "x" * 300, "c", images / "view000.png", images / "view001.png")
-    run_batch(CONFIG, [pair], tmp_path, formats=["npz"])
+    run_batch([pair], None, tmp_path, CONFIG, formats=["npz"])
     (path,) = (tmp_path / "matches").iterdir()
     assert path.parent == tmp_path / "matches"
     assert path.name.startswith("000000_")
@@ -49,7 +52,7 @@ def test_names_that_are_no_text(images, tmp_path):
     content = (images / "view000.png").read_bytes()
     for name in (b"\xff.png", b"\xfe.png"):
         (tmp_path / os.fsdecode(name)).write_bytes(content)
-    summary = run_batch(CONFIG, exhaustive_pairs(tmp_path), tmp_path / "out", formats=["npz"])
+    summary = run_batch(exhaustive_pairs(tmp_path), None, tmp_path / "out", CONFIG, formats=["npz"])
     assert len(summary.files) == 2
     assert summary.counts["error"] == 0
     assert rows(tmp_path / "out")[0]["name0"] == "\\udcfe.png"
@@ -60,32 +63,30 @@ def full(*_, **__):
 
 
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_full_disk_ends_the_run(pairs, tmp_path, monkeypatch, at):
-    """What was finished before stays, and goes on to be counted."""
-    plain, calls = AppendLog.append, []
+def test_full_disk_ends_the_run(pairs, tmp_path, monkeypatch, at):
+    """Parts that were written before stay."""
+    plain = Run.write
 
-    def append(log, parts):
-        if log.path.name == LOG:
-            calls.append(1)
-            if len(calls) > at:
-                full()
-        return plain(log, parts)
+    def write(run, block, found):
+        if block >= at:
+            full()
+        plain(run, block, found)
 
-    monkeypatch.setattr(AppendLog, "append", append)
+    monkeypatch.setattr(Run, "write", write)
     with pytest.raises(OSError, match="No space left"):
-        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], workers=1)
+        run_batch(pairs, None, tmp_path, CONFIG, formats=["npz"], workers=1)
     monkeypatch.undo()
-    again = run_batch(CONFIG, pairs, tmp_path, formats=["npz"])
-    assert again.computed < len(pairs) if at else again.computed == len(pairs)
+    again = run_batch(pairs, None, tmp_path, CONFIG, formats=["npz"])
+    assert again.computed == len(pairs) - at
     assert len(list((tmp_path / "matches").iterdir())) == len(pairs)
 
 
 def test_files_that_cannot_be_written_can_be_made_later(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr("manymatch.io.matches.PairMatches.write_npz", full)
     with pytest.raises(OSError, match="No space left"):
-        run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=3)
+        run_batch(pairs, None, tmp_path, CONFIG, formats=["npz"], limit=3)
     monkeypatch.undo()
-    assert run_batch(CONFIG, pairs, tmp_path, formats=["npz"], limit=3).computed == 0
+    assert run_batch(pairs, None, tmp_path, CONFIG, formats=["npz"], limit=3).computed == 0
     assert len(list((tmp_path / "matches").iterdir())) == 3
 
 
@@ -102,7 +103,7 @@ def colmap_pairs(path):
 
 def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
     h5py = pytest.importorskip("h5py")
-    summary = run_batch(CONFIG, pairs, tmp_path, formats=["h5", "colmap", "npz"], workers=2)
+    summary = run_batch(pairs, None, tmp_path, CONFIG, formats=["h5", "colmap", "npz"], workers=2)
     features, matches = tmp_path / "features.h5", tmp_path / "matches.h5"
     assert summary.files[-3:] == (features, matches, tmp_path / "colmap" / "matches.txt")
     text = colmap_pairs(summary.files[-1])
@@ -124,15 +125,15 @@ def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
 
 
 def test_a_batch_in_parts_has_every_pair_once(pairs, tmp_path):
-    """Whatever was written before: the files hold what the journal has, each pair once."""
+    """Files that are there, whole or not, are replaced by files of all parts."""
     pytest.importorskip("h5py")
     how = {"formats": ["h5", "colmap"]}
-    run_batch(CONFIG, pairs, tmp_path, limit=2, **how)
+    run_batch(pairs, None, tmp_path, CONFIG, limit=2, **how)
     assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 2
     for name in ("matches.h5", "colmap/matches.txt"):
         (tmp_path / name).write_bytes(b"half")
-    run_batch(CONFIG, pairs, tmp_path, limit=5, **how)
-    again = run_batch(CONFIG, pairs, tmp_path, limit=5, **how)
+    run_batch(pairs, None, tmp_path, CONFIG, limit=5, **how)
+    again = run_batch(pairs, None, tmp_path, CONFIG, limit=5, **how)
     assert again.computed == 0
     text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
     assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:5]]
@@ -141,12 +142,9 @@ def test_a_batch_in_parts_has_every_pair_once(pairs, tmp_path):
         assert found.num_edges == len(text[pair.name0, pair.name1])
 
 
-def test_names_with_folders_and_what_a_killed_run_left_over(pairs, tmp_path):
+def test_names_with_folders(pairs, tmp_path):
     named = [dataclasses.replace(pairs[0], name0="deep/a", name1="b")]
-    left_over = tmp_path / "colmap" / "deep" / f".{'0a' * 16}.tmp"
-    left_over.parent.mkdir(parents=True)
-    left_over.write_bytes(b"half")
-    run_batch(CONFIG, named, tmp_path, formats=["colmap"])
+    run_batch(named, None, tmp_path, CONFIG, formats=["colmap"])
     found = [str(p.relative_to(tmp_path / "colmap")) for p in (tmp_path / "colmap").rglob("*.*")]
     assert sorted(found) == ["b.txt", "deep/a.txt", "matches.txt"]
 
@@ -155,7 +153,7 @@ def test_pairs_that_could_not_be_tried_are_left_out(tmp_path):
     make_images(tmp_path / "views", 3)
     pairs = exhaustive_pairs(tmp_path / "views")
     (tmp_path / "views" / "view002.png").write_bytes(b"no image")
-    summary = run_batch(CONFIG, pairs, tmp_path / "out", formats=["colmap"])
+    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, formats=["colmap"])
     assert summary.counts["error"] == 2
     text = colmap_pairs(tmp_path / "out" / "colmap" / "matches.txt")
     assert list(text) == [("view000.png", "view001.png")]
@@ -182,7 +180,7 @@ def renamed(pair, name):
 def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, says):
     chosen = change(pairs)
     with pytest.raises(ValueError, match=f"^pairs must .*{says}"):
-        run_batch(CONFIG, chosen, tmp_path / "out", formats=["npz", "colmap"])
+        run_batch(chosen, None, tmp_path / "out", CONFIG, formats=["npz", "colmap"])
     assert not (tmp_path / "out").exists()
     assert checked_formats(["npz"], chosen) == ("npz",)
 
@@ -212,7 +210,7 @@ def test_pairs_that_a_database_cannot_hold_are_refused(pairs, tmp_path, change, 
     for name in ("h5py", "pycolmap"):
         pytest.importorskip(name)
     with pytest.raises(ValueError, match=says):
-        run_batch(CONFIG, change(pairs), tmp_path / "out", formats=["h5", "colmap-db"])
+        run_batch(change(pairs), None, tmp_path / "out", CONFIG, formats=["h5", "colmap-db"])
     assert not (tmp_path / "out").exists()
 
 
@@ -226,7 +224,7 @@ def test_a_mirrored_photograph_is_refused_before_work(tmp_path):
     pairs = exhaustive_pairs(tmp_path / "views")
     says = r"^image 'view001.png' must not be stored mirrored \(EXIF orientation 2\) where 'view000"
     with pytest.raises(ValueError, match=says):
-        run_batch(CONFIG, pairs, tmp_path / "out", formats=["colmap-db"])
+        run_batch(pairs, None, tmp_path / "out", CONFIG, formats=["colmap-db"])
     assert not (tmp_path / "out").exists()
 
 
@@ -240,7 +238,7 @@ def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
         path1=pairs[0].path0,
     )
     summary = run_batch(
-        CONFIG, [pairs[0], back, pairs[1], pairs[0]], tmp_path, formats=["colmap", "npz"]
+        [pairs[0], back, pairs[1], pairs[0]], None, tmp_path, CONFIG, formats=["colmap", "npz"]
     )
     assert summary.computed == 4
     text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
@@ -283,7 +281,7 @@ def test_a_pose_whose_matches_may_be_wrong_is_not_given_to_mappers(
 
     monkeypatch.setattr(Matcher, "match_features", judged)
     out = tmp_path / "batch"
-    summary = run_batch(CONFIG, [pair], out, formats=["colmap-db"])
+    summary = run_batch([pair], None, out, CONFIG, formats=["colmap-db"])
     assert summary.counts == {name: int(name == verdict) for name in VERDICTS}
     assert rows(out)[0]["trusted"] == str(trusted).lower()
     result = Matcher(CONFIG).match(pair.path0, pair.path1)
@@ -299,7 +297,62 @@ def test_a_pose_whose_matches_may_be_wrong_is_not_given_to_mappers(
 
 
 def test_other_formats_can_be_asked_for_later(pairs, tmp_path):
-    run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["npz"])
-    summary = run_batch(CONFIG, pairs, tmp_path, limit=3, formats=["colmap"])
+    run_batch(pairs, None, tmp_path, CONFIG, limit=3, formats=["npz"])
+    summary = run_batch(pairs, None, tmp_path, CONFIG, limit=3, formats=["colmap"])
     assert summary.computed == 0
     assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 3
+
+
+def test_matches_are_read_by_pair(done, pairs):
+    with read_matches(done[0]) as store:
+        assert list(store) == list(range(len(pairs)))
+        assert 3 in store
+        assert 99 not in store
+        for index, name0, name1, found in store.items():
+            path = outputs.matches_path(done[0], index, name0, name1)
+            expected = read_matches_npz(path)
+            same(found, expected)
+        same(store.by_names("view001.png", "view003.png"), store[7])
+        for missing in (lambda: store[99], lambda: store.by_names("view003.png", "view001.png")):
+            with pytest.raises(KeyError):
+                missing()
+
+
+def test_parts_are_plain_tables(done, pairs):
+    """Any tool that reads Parquet finds the rows and the matches."""
+    table = parquet.read_table(done[0] / "parts")
+    assert len(table) == len(pairs)
+    with read_matches(done[0]) as store:
+        for row in table.to_pylist():
+            found = store[row["index"]]
+            assert row["matches0"] == found.matches[:, 0].tolist()
+            assert row["y1"] == found.keypoints1[:, 1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"matches": False}, "its batch did not keep the matches, which --format does"),
+        ({"format": 5}, "it has format 5, and this version reads 6"),
+        ({"parts": 3}, "'parts' must be a text"),
+        ({"provenance": None}, "'provenance' must be a dict"),
+    ],
+)
+def test_folders_without_matches_are_refused(done, tmp_path, change, says):
+    known = json.loads((done[0] / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(known | change))
+    with pytest.raises(ValueError, match=says):
+        read_matches(tmp_path)
+    with pytest.raises(ValueError, match="path must be the folder of a batch that keeps"):
+        read_matches(tmp_path / "nowhere")
+
+
+def test_part_that_expands_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    schema = pyarrow.schema({"index": "int64", "x0": pyarrow.list_(pyarrow.float64())})
+    run = open_run(tmp_path, {}, cut([0], 1), schema=schema)
+    run.write(0, [{"index": 0, "x0": np.zeros(1_000_000)}])
+    assert run.path(0).stat().st_size < 5000
+    assert len(run.read(0)["x0"][0]) == 1_000_000
+    monkeypatch.setenv("MANYMATCH_MAX_ARRAY_MB", "7")
+    with pytest.raises(ValueError, match="MANYMATCH_MAX_ARRAY_MB"):
+        run.read(0)

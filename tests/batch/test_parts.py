@@ -1,5 +1,6 @@
 """Runs made of parts: what exists is finished, what is damaged is done again."""
 
+import errno
 import os
 import signal
 import threading
@@ -67,11 +68,11 @@ def test_parts_are_the_same_bytes_whoever_computes_them(tmp_path):
         ({"pair_list_hash": "1" * 64}, "the folder holds results for a different pair list"),
         (
             {"config": {"power": 3, "names": ["a"]}},
-            "the folder holds results with config.power 2, and config.power is 3 now",
+            r"the folder holds results of other settings \(config.power was 2 and is 3 now\)",
         ),
         (
             {"config": {"power": 2, "names": []}},
-            r"config.names \[\"a\"\], and config.names is \[\]",
+            r"config.names was \[\"a\"\] and is \[\] now",
         ),
     ],
 )
@@ -148,8 +149,20 @@ def test_block_without_enough_memory_is_tried_again_at_the_end(tmp_path):
 
     assert run_blocks(run, run.missing(), fail_once).computed == 10
     assert tried == [0, 1, 2, 0]
-    with pytest.raises(MemoryError):
-        run_blocks(run, [0], lambda _: (_ for _ in ()).throw(MemoryError))
+
+
+def test_block_that_fails_twice_is_raised_after_all_others_are_done(tmp_path):
+    run, do_block = squares(tmp_path)
+
+    def fail(block):
+        if block == 0:
+            raise OSError(errno.EIO, "Input/output error")
+        return do_block(block)
+
+    outcome = run_blocks(run, run.missing(), fail)
+    assert (outcome.computed, run.missing()) == (6, [0])
+    with pytest.raises(OSError, match="Input/output error"):
+        deliver("so far", outcome, 6, 10)
 
 
 def test_error_ends_the_run_and_finished_blocks_stay(tmp_path):

@@ -10,8 +10,8 @@ from manymatch import Camera
 from manymatch.batch.batch import run_batch
 from manymatch.io import read_matches_npz
 from manymatch.io.image import orientation_axes
+from manymatch.io.pairs import read_pairs
 from manymatch.matcher.config import MatcherConfig
-from manymatch_lab.datasets import read_pairs
 from tests.support.importers import database_content, hloc_keypoints, hloc_matches, mapped
 from tests.support.synthetic_views import photographs_of_a_scene
 
@@ -46,7 +46,7 @@ def batch(tmp_path_factory):
     (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
     listed = read_pairs(folder / "pairs.txt", folder / "images")
     formats = ["npz", "h5", "colmap-db"]
-    summary = run_batch(CONFIG, listed, folder / "out", formats=formats)
+    summary = run_batch(listed, None, folder / "out", CONFIG, formats=formats)
     assert summary.with_pose == len(pairs), summary.counts
     assert summary.files[-3:] == tuple(
         folder / "out" / name for name in ("features.h5", "matches.h5", "database.db")
@@ -134,7 +134,7 @@ def test_the_database_has_what_the_batch_found(batch):
 def test_one_camera_for_all_is_one_camera(batch, tmp_path):
     listed = read_pairs(batch / "pairs.txt", batch / "images")[:4]
     camera = Camera("SIMPLE_PINHOLE", *SIZE, [FOCAL, 159.5, 119.5])
-    run_batch(CONFIG, listed, tmp_path, formats=["colmap-db"], cameras=camera)
+    run_batch(listed, None, tmp_path, CONFIG, formats=["colmap-db"], cameras=camera)
     with pycolmap.Database.open(tmp_path / "database.db") as database:
         # Landscape and upside down are one; upright photographs are stored as landscape.
         sizes = {(c.width, c.height) for c in database.read_all_cameras()}

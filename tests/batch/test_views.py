@@ -1,5 +1,6 @@
 """Features of many images: computed once, kept within a budget, turned back to their frame."""
 
+import shutil
 import threading
 import weakref
 
@@ -12,9 +13,9 @@ from manymatch.features.extractor import Extractor
 from manymatch.features.resize import turned_back
 from manymatch.geometry.camera import Camera
 from manymatch.io import load_graph, load_image
+from manymatch.io.pairs import Pair, exhaustive_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch_lab.datasets import Pair, exhaustive_pairs
 from manymatch_lab.evaluate import rotation_error_deg
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_images import make_images, texture
@@ -28,16 +29,16 @@ def test_each_image_is_read_once(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Extractor, "_extract", lambda self, *given: calls.append(1) or original(self, *given)
     )
-    run_batch(CONFIG, pairs, tmp_path, workers=3)
+    run_batch(pairs, None, tmp_path, CONFIG, workers=3)
     assert len(calls) == 7
 
 
 def test_features_are_found_again_on_disk(done, pairs, tmp_path, monkeypatch):
     pytest.importorskip("h5py")
     for _ in range(2):
-        run_batch(CONFIG, pairs, tmp_path / "out", limit=3, cache=tmp_path / "cache")
+        run_batch(pairs, None, tmp_path / "out", CONFIG, limit=3, cache=tmp_path / "cache")
         assert rows(tmp_path / "out") == rows(done[0])[:3]
-        (tmp_path / "out" / "journal.jsonl").unlink()
+        shutil.rmtree(tmp_path / "out")
         monkeypatch.setattr(Extractor, "_detect", None)
 
 
@@ -60,7 +61,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(Extractor, "_extract", extract)
     pairs = exhaustive_pairs(tmp_path / "views")
     assert len(pairs) == 28
-    run_batch(CONFIG, pairs, tmp_path / "out", workers=2, memory_mb=0)
+    run_batch(pairs, None, tmp_path / "out", CONFIG, workers=2, memory_mb=0)
     # Two images a worker, and one that is just being replaced.
     assert most[0] <= 6
     assert not alive
@@ -104,7 +105,7 @@ def test_quarter_turns_change_the_features_not_the_frame(tmp_path):
     found = []
     for turns in (0, 1):
         pair = Pair("a", "b", *paths, camera0, camera1, rot1=turns)
-        run_batch(config, [pair], tmp_path / f"out{turns}", formats=["npz"])
+        run_batch([pair], None, tmp_path / f"out{turns}", config, formats=["npz"])
         (path,) = (tmp_path / f"out{turns}" / "matches").iterdir()
         found.append(load_graph(path))
         (row,) = rows(tmp_path / f"out{turns}")

@@ -116,8 +116,6 @@ TRIES = {
     "batch a.jpg": "got 'a.jpg'",
     "batch lists.txt": "did you mean 'list.txt'",
     "batch list.txt --images nowhere": "'nowhere'",
-    "batch-merge nowhere": "out must have shards below it",
-    "batch-merge . nowhere": "shards must be an existing folder, got 'nowhere'",
     "solve a.jpg b.jpg": "two images are matched by: manymatch match IMAGE0 IMAGE1",
     "solve lust.txt": "(there is no such file), did you mean 'list.txt'",
     "solve list.txt": "--camera0 must be given for a relative pose",

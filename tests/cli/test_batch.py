@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch.batch.batch import BatchSummary, run_batch
-from manymatch.batch.rows import VERDICTS
-from manymatch.batch.runner import RunProgress
+from manymatch.batch.parts import RunProgress
 from manymatch.batch.tables import count_reasons, reasons_sentence
+from manymatch.batch.work import VERDICTS
 from manymatch.cli import batch, console
 from manymatch.cli.console import counts_text
 from manymatch_lab.datasets import exhaustive_pairs
@@ -34,7 +34,7 @@ def test_over_a_folder(images, tmp_path):
     assert result.exit_code == 0, result.output
     assert "5 of 5 pairs" in result.stdout
     assert "5/5 pairs" in result.stderr
-    run_batch(CONFIG, exhaustive_pairs(images), tmp_path / "library", limit=5)
+    run_batch(exhaustive_pairs(images), None, tmp_path / "library", CONFIG, limit=5)
     assert rows(tmp_path) == rows(tmp_path / "library")
     again = run("batch", images, "--out", tmp_path, *FLAGS, "--limit", 6, "--json")
     record = json.loads(again.stdout)
@@ -45,22 +45,18 @@ def test_over_a_folder(images, tmp_path):
 
 
 def test_shards(images, tmp_path):
+    command = ("batch", images, "--out", tmp_path, *FLAGS, "--format", "colmap")
     for shard in ("2/2", "1/2"):
-        result = run(
-            "batch", images, "--out", tmp_path, *FLAGS, "--shard", shard, "--format", "npz"
-        )
+        assert not (tmp_path / "colmap").exists()
+        result = run(*command, "--shard", shard)
         assert result.exit_code == 0, result.output
         assert "3 of 3 pairs" in result.stdout
-    part = run("batch-merge", tmp_path / "part", tmp_path / "shards" / "1-of-2")
-    assert part.exit_code == 1
-    assert "3 of 6 pairs are not finished yet." in part.stdout
-    result = run("batch-merge", tmp_path, "--format", "colmap")
+    result = run(*command, "--block", 1)
     assert result.exit_code == 0, result.output
     assert "6 of 6 pairs" in result.stdout
     assert (tmp_path / "colmap" / "matches.txt").exists()
-    assert "shard must be a text such as" in one_sentence(
-        run("batch", images, "--out", tmp_path, "--shard", "3/2")
-    )
+    refused = one_sentence(run(*command, "--block", 2, "--json"))
+    assert "the folder holds results of other settings (block was 1 and is 2 now)" in refused
 
 
 def test_with_a_list(images, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from manymatch.batch.runner import RunInterrupted, RunProgress
+from manymatch.batch.parts import RunInterrupted, RunProgress
 from manymatch.cli.console import Tracker, clean_exit
 
 

@@ -215,37 +215,6 @@ def cache_entry(path):
     path.write_bytes(entry.read_bytes())
 
 
-def runs_of_zeros(path):
-    """Write a million keypoints a hundred times over, which Parquet packs into nothing."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from manymatch.io import PairMatches
-    from manymatch.io.match_log import pack_matches
-    from manymatch.io.match_parquet import ParquetMatchWriter
-
-    place = path.with_suffix(".d")
-    place.mkdir()
-    pair = PairMatches(np.zeros((1, 2)), np.zeros((1, 2)), [[0, 0]])
-    with ParquetMatchWriter(place) as writer:
-        writer.add(0, "a", "b", pack_matches(pair))
-    keypoints = place / "keypoints.parquet"
-    table = parquet.read_table(keypoints)
-    column = pa.array([np.zeros(1_000_000)], table.schema.field("x").type)
-    row = pa.table([table["id"], table["image"], column, column], schema=table.schema)
-    with parquet.ParquetWriter(path, table.schema) as writer:
-        writer.write_table(pa.concat_tables([row] * 100), row_group_size=100)
-    keypoints.unlink()
-
-
-def read_parquet(path):
-    from manymatch.io.match_parquet import ParquetMatches
-
-    path.rename(path.with_suffix(".d") / "keypoints.parquet")
-    with ParquetMatches(path.with_suffix(".d") / "matches.parquet") as store:
-        return store[0]
-
-
 def read_cache(path):
     if FeatureCache(path.with_suffix(".cache")).read({}) is None:
         raise ValueError("it is computed again")
@@ -318,7 +287,6 @@ HOSTILE = [
     Case("hloc, zeros, gzip", packed_dataset, read_features, 30, refused=True),
     Case("cache, dataset never written", cache_entry, read_cache, 30, refused=True),
     # Most of it is pyarrow itself.
-    Case("Parquet, runs of zeros", runs_of_zeros, read_parquet, 120, refused=True),
     Case(
         "npz, zeros",
         matches_archive(((50_000_000, 2), "<f4", (bytes(1_000_000) for _ in range(400)))),

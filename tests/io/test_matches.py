@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from manymatch import Options, RelativePose
 from manymatch.io import (
     AlternativePose,
-    PairMatches,
     load_graph,
     read_matches_npz,
     read_pose_json,
     write_matches_npz,
     write_pose_json,
 )
-from manymatch.io.match_log import pack_matches, unpack_matches
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -341,15 +339,3 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_pose_json(path, None)
     assert read_pose_json(path) == POSE
     assert no_leftovers(tmp_path)
-
-
-def test_sources_of_packed_matches():
-    """A batch keeps the matches of a pair as bytes until files are written."""
-    more = {"inliers": [[3, 1], [3, 2]], "inlier_source": [1, 0], **SOURCES}
-    for further in ({}, more):
-        packed = pack_matches(PairMatches(P0, P1, MATCHES, SCORES, **further))
-        pair = unpack_matches(packed)
-        assert pair.source_names == further.get("source_names", ())
-        for name in ("source", "inlier_source"):
-            value = getattr(pair, name)
-            assert (None if value is None else value.tolist()) == further.get(name)

@@ -411,22 +411,22 @@ def test_a_source_without_keypoints_in_a_batch(photos, tmp_path):
         with pytest.raises(
             ValueError, match=r"formats must be parquet or npz where a source .*\(own\)"
         ):
-            run_batch(config, pairs, tmp_path / "refused", formats=["npz", form])
+            run_batch(pairs, None, tmp_path / "refused", config, formats=["npz", form])
     assert not (tmp_path / "refused").exists()
-    summary = run_batch(config, pairs, tmp_path / "out", formats=["npz"], workers=2)
+    summary = run_batch(pairs, None, tmp_path / "out", config, formats=["npz"], workers=2)
     assert summary.finished == 3
     assert not summary.reasons
     header = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert list(header["config"]["sources"]) == ["sift", "own"]
     other = dataclasses.replace(config, sources=config.sources[:1])
     with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
-        run_batch(other, pairs, tmp_path / "out", formats=["npz"])
+        run_batch(pairs, None, tmp_path / "out", other, formats=["npz"])
 
 
 def test_keypoints_of_an_image_are_the_same_in_all_pairs(photos, tmp_path):
     h5py = pytest.importorskip("h5py")
     pairs = exhaustive_pairs(photos[0].parent)
-    run_batch(MatcherConfig.of(sources=TWO), pairs, tmp_path / "out", formats=["npz", "h5"])
+    run_batch(pairs, None, tmp_path / "out", MatcherConfig.of(sources=TWO), formats=["npz", "h5"])
     kinds = Matcher(sources=TWO).extract(photos)
     with h5py.File(tmp_path / "out" / "features.h5") as file:
         for photo, features in zip(photos, kinds, strict=True):

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import json
 import subprocess
 import sys
 import time
@@ -20,19 +19,20 @@ FOCAL = 130.0
 #: Intrinsics of the images, as a list of pairs has them.
 K = f"{FOCAL} 0 {(WIDTH - 1) / 2} 0 {FOCAL} {(HEIGHT - 1) / 2} 0 0 1"
 
-# Columns that differ between two runs of the same batch.
-TIMING_COLUMNS = ("seconds", "estimate_seconds")
 
-
-def rows(folder, timing=False):
-    """Read the table of a batch, by default without the columns that no two runs have alike."""
+def rows(folder):
+    """Read the table of a batch."""
     with (folder / "pairs.csv").open(newline="") as file:
-        found = list(csv.DictReader(file))
-    if not timing:
-        for row in found:
-            for name in TIMING_COLUMNS:
-                del row[name]
-    return found
+        return list(csv.DictReader(file))
+
+
+def content(folder):
+    """Return the bytes of all files of a batch by name, but for times and the summary."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.parent.name != "times" and path.name != "summary.json"
+    }
 
 
 # Only keeps a broken program from hanging here for hours.
@@ -58,14 +58,12 @@ def running(*arguments, **settings):
 
 
 def finished(folder):
-    """Indices in the journal so far; the last line may be torn."""
-    path = folder / "journal.jsonl"
-    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
-    return [json.loads(line)["index"] for line in lines]
+    """Numbers of the blocks that have a part."""
+    return sorted(int(path.stem) for path in (folder / "parts").glob("*.parquet"))
 
 
 def wait_for(process, folder, count):
-    """Wait until this many pairs are finished, or the whole batch."""
+    """Wait until this number of blocks is finished, or everything is."""
     deadline = time.monotonic() + HANGS_S
     while len(finished(folder)) < count and process.poll() is None:
         assert time.monotonic() < deadline

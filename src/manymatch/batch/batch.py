@@ -8,39 +8,57 @@ import functools
 import hashlib
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import manymatch
 from manymatch._validate import choice, count, integer, refusal
 from manymatch.batch import CAMERA_PER, CameraPer
-from manymatch.batch.focals import FirstPass
-from manymatch.batch.journal import NAME, check_folder, stream_journal
-from manymatch.batch.match_store import BatchJournal
-from manymatch.batch.outputs import ANY_PAIRS, checked_formats, write_outputs
+from manymatch.batch.focals import FOCAL_COLUMNS, shared_focals
+from manymatch.batch.outputs import (
+    ANY_PAIRS,
+    MatchStore,
+    checked_formats,
+    columns,
+    rows_in_order,
+    schema,
+    write_outputs,
+)
+from manymatch.batch.parts import (
+    Outcome,
+    Run,
+    deliver,
+    num_pairs,
+    num_workers,
+    open_run,
+    run_blocks,
+)
 from manymatch.batch.ray_engine import ray_cluster
-from manymatch.batch.rows import AGAIN, ERROR, VERDICTS, check_row, columns
-from manymatch.batch.runner import Run, num_pairs, num_workers
-from manymatch.batch.shards import Shard, local_order
+from manymatch.batch.shards import cutting, pair_blocks, shard_of
 from manymatch.batch.tables import Reason, count_reasons, write_json, write_tables
-from manymatch.batch.work import PairWork
+from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
 from manymatch.geometry.pose import pose_auc
-from manymatch.io.files import output_folder
-from manymatch.io.pairs import Pair, PairList, numbered, posed
+from manymatch.io.files import as_path, output_folder
+from manymatch.io.pairs import Pair, PairList, exhaustive_pairs, numbered, posed, read_pairs
 from manymatch.io.remote import masked
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.result import provenance_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from manymatch.batch.journal import Journal
-    from manymatch.batch.runner import RunProgress
+    from manymatch._validate import IndexArray
+    from manymatch.batch.parts import RunProgress
+    from manymatch.batch.ray_engine import RayCluster
 
 AUC_THRESHOLDS = (5, 10, 20)
-#: The only journal of a batch.
-JOURNAL = "pairs"
+# How often blocks are done again whose parts turn out to be damaged.
+_REPAIRS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +116,10 @@ class BatchSummary:
 
 
 def run_batch(
-    config: MatcherConfig | str | None,
-    pairs: Iterable[Pair],
-    out_folder: object,
+    pairs: object,
+    images: object = None,
+    out: object = "out/batch",
+    config: MatcherConfig | str | None = None,
     *,
     workers: int = 0,
     device: str = "auto",
@@ -112,6 +131,7 @@ def run_batch(
     formats: Iterable[str] = (),
     limit: int | None = None,
     shard: str | None = None,
+    block: int | None = None,
     retry_errors: bool = False,
     memory_mb: int = 512,
     engine: str = "local",
@@ -120,22 +140,26 @@ def run_batch(
 ) -> BatchSummary:
     """Match many pairs, or continue a batch that was interrupted.
 
-    The folder gets ``journal.jsonl``, to which every pair is added as it is finished, and at the
-    end, or at Ctrl-C, ``pairs.csv``, ``pairs.parquet`` (where pyarrow is installed) and
-    ``summary.json``. Rows are in the order of the pairs and do not depend on `workers` or on
-    interruptions, apart from the columns of seconds. A run that was killed at any moment continues
-    when it is called again with the same arguments: finished pairs are neither lost nor repeated.
+    The pairs are cut into blocks. The folder gets ``run.json``, which says what is computed, and
+    ``parts/000123.parquet`` as each block is finished. Parts that exist are finished; the same call
+    does the missing ones. At the end, or at Ctrl-C, ``pairs.csv``, ``pairs.parquet`` and
+    ``summary.json`` are written from the parts. Rows are in the order of the pairs. Parts and
+    tables are the same bytes however often a run was killed, with any number of workers.
 
     Parameters
     ----------
+    pairs : path, PairList or iterable of Pair
+        A list of pairs, as `read_pairs` reads it; a folder, for all pairs of its images; or pairs.
+    images : path, optional
+        Folder of the images of a list; by default that of the list.
+    out : path
+        Folder, made if it does not exist, or an address such as ``s3://bucket/run``. A folder with
+        results of another configuration or of other pairs is refused. Two processes may work in
+        one folder.
     config : MatcherConfig, preset or .toml file, optional
         As `Matcher` takes it. Every pair uses its seed.
-    pairs : iterable of Pair
-        See `manymatch_lab.datasets.read_pairs` and `exhaustive_pairs`.
-    out_folder : path
-        Made if it does not exist. One of another configuration or other pairs is refused.
     workers : int
-        Pairs worked on at the same time, 0 for one per core; with Ray one per CPU of the cluster.
+        Blocks worked on at the same time, 0 for one per core; with Ray one per CPU of the cluster.
     device, offline, cache
         As in `Matcher`.
     cameras : optional
@@ -146,234 +170,317 @@ def run_batch(
         Where focal lengths are unknown, which images have one: every pair finds its own; each image
         has one in all of its pairs; the images of one size in a folder have one; all images of one
         size have. But for "pair", focal lengths are first found pair by pair; then the pairs are
-        matched again with what all of them say together. A cache saves computing the features
-        twice.
+        matched again with the focal lengths of all pairs together. A cache saves computing the
+        features twice.
     with_rank_one : bool
         Also match the plain way, in further columns.
     formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db"}
-        Also keep keypoints and matches, in ``matches.log`` as pairs are finished, from which
-        `manymatch.read_matches` reads them at any time. When all pairs are finished, files are
-        made of it: ``matches.parquet`` with ``keypoints.parquet``;
+        Also keep keypoints and matches in the parts, from which `manymatch.read_matches` reads them
+        at any time ("parquet" is only that). When all pairs are finished, files are made of them:
         ``matches/<index>_<name0>_<name1>.npz`` for each pair; hloc's ``features.h5`` and
         ``matches.h5``; COLMAP's ``colmap/matches.txt`` with one text of keypoints per image; and
-        ``database.db`` for COLMAP's mappers. Others of them can be asked for later; of two images
-        that are paired twice, those of hloc and COLMAP have the first pair.
+        ``database.db`` for COLMAP's mappers. Other formats can be asked for later. Where two images
+        are paired twice, files of hloc and COLMAP have the first pair.
     limit : int, optional
         Only the first pairs; a later run without it continues with the others.
     shard : str, optional
-        "3/16" works on the third of sixteen parts of the pairs, in ``out_folder/shards/03-of-16``,
-        for several machines; the parts have images in common. `merge_batch` joins them, and then
-        writes the files of the matches, which a shard keeps if `formats` has any. With another
-        `camera_per` than "pair", the shards are run and joined twice: what all pairs say of focal
-        lengths is known after the first time.
+        "3/16" does every sixteenth block, from the third on, for several machines. Shards are
+        joined by copying their folders into one; the same call without `shard` then writes the
+        tables and files. With another `camera_per` than "pair", shards are run and joined twice,
+        as all pairs decide about focal lengths.
+    block : int, optional
+        Pairs of a block. By default at most 32, or 8 where networks run, and fewer where there are
+        few pairs. What a killed run loses is one block per worker.
     retry_errors : bool
-        Try pairs again that an earlier run could not even try, as when a file was missing. Those
-        that failed for lack of memory or by a fault of the system are always tried again.
+        Do blocks again that have pairs which could not be tried, as when a file was missing.
     memory_mb : int
-        Features kept in memory for further pairs, in MB; with Ray on each node.
+        Features kept in memory for further pairs, in MB; with Ray in each worker.
     engine : {"local", "ray"}
         "local" has threads of this process. "ray" has processes on the machines of a Ray cluster,
-        with the same results; the machines find the images, and a cache, under the same paths.
+        with the same results; the machines find the images, a cache and `out` under the same paths
+        or addresses.
     address : str, optional
         Of the Ray cluster: "auto" for the one that this machine belongs to, or "host:port" of its
         head node. By default Ray is started on this machine and stopped at the end.
     progress : callable, optional
-        Called with a `RunProgress` at the start and after every few pairs.
+        Called with a `RunProgress` at the start and after every block.
 
     Raises
     ------
     ValueError
-        If an argument is wrong, the folder belongs to another batch or another run is using it.
-        A pair that cannot be matched is no error but a row that says why. A damaged line of the
-        journal is moved to ``journal.damaged``, its pair is done again, and so is one whose
-        matches are damaged; a note says so.
-    OSError
-        If files cannot be written; the finished pairs stay.
+        If an argument is wrong or the folder holds results of another batch. A pair that cannot be
+        matched is a row that says why. A damaged part is kept as ``000123.damaged``, its block is
+        done again, and a note says so.
+    OSError, MemoryError
+        If files cannot be written, or a block failed twice by a fault of the machine; the finished
+        parts stay.
     RunInterrupted
-        At Ctrl-C, when everything finished has been written, with the `BatchSummary`.
+        At Ctrl-C, when the tables have been written, with the `BatchSummary`.
 
     Examples
     --------
-    >>> pairs = read_pairs("pairs.txt", "images")                    # doctest: +SKIP
-    >>> run_batch("classic", pairs, "out/batch").counts              # doctest: +SKIP
+    >>> manymatch.run_batch("pairs.txt", "images", "out/batch", "classic").counts  # doctest: +SKIP
     {'solved': 31, 'likely': 6, 'uncertain': 2, ..., 'failed': 1, 'error': 0}
     """
     start = time.monotonic()
-    listed = _checked_pairs(pairs)
+    listed = as_pairs(pairs, images)
     settings = MatcherConfig.of(config)
     parallel = num_workers(workers)
     memory = integer(memory_mb, "memory_mb", 0)
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
     _check_keypoints(settings, chosen)
-    matches = bool(chosen)
     choice(camera_per, "camera_per", CAMERA_PER)
-    cluster = ray_cluster(engine, address, workers, memory)
-    header = _header(
-        settings,
-        listed,
-        device if cluster is None else "cpu",
-        cameras,
-        camera_per,
-        with_rank_one=with_rank_one,
-        matches=matches,
-    )
-    folder = output_folder(out_folder, "out")
+    number, shards = shard_of(shard)
+    folder = output_folder(out, "out")
     check_camera(cameras, "cameras")
-    only = None
-    joined, whole = folder, dict(header)
-    if shard is not None:
-        part = Shard.of(shard)
-        folder, header["shard"] = part.folder(folder), str(part)
-        only = part.indices(listed[:total])
-    check = functools.partial(check_row, pairs=listed, total=len(listed))
+    cluster = ray_cluster(engine, address, workers)
     with contextlib.ExitStack() as stack:
         if cluster is not None:
             stack.callback(cluster.close)
-            if settings.needs_torch:
-                device = header["device"] = cluster.device(device)
-        journal = stack.enter_context(BatchJournal(folder, header, check))
-        run = Run(
-            {JOURNAL: journal},
+            device = cluster.device(device) if settings.needs_torch else "cpu"
+        size, ends = cutting(folder, listed, total, block, network=settings.needs_torch)
+        header = {
+            **_header(settings, listed, device, cameras),
+            "camera_per": camera_per,
+            "with_rank_one": with_rank_one,
+            "matches": bool(chosen),
+            "block": size,
+        }
+        batch = _Batch(
+            folder,
+            header,
+            listed,
             total,
-            **counted(),
-            only=only,
-            repeat=lambda row: AGAIN in row or (retry_errors and row["verdict"] == ERROR),
+            pair_blocks(listed, ends, size),
+            {"ends": ends, "provenance": provenance_of(settings)},
+            PairWork(
+                settings,
+                device,
+                offline,
+                cache,
+                cameras,
+                camera_per,
+                with_rank_one=with_rank_one,
+                keep_matches=bool(chosen),
+                memory_mb=memory,
+                threads=None if parallel == 1 and cluster is None else 1,
+            ),
+            parallel,
+            cluster,
+            (number, shards),
+            progress,
+        )
+        return batch.execute(chosen, start, retry_errors=retry_errors)
+
+
+@dataclasses.dataclass
+class _Batch:
+    """One call of `run_batch`, with everything checked."""
+
+    folder: Path
+    header: dict[str, Any]
+    pairs: Sequence[Pair]
+    total: int
+    blocks: list[IndexArray]
+    more: dict[str, Any]
+    work: PairWork
+    workers: int
+    cluster: RayCluster | None
+    shard: tuple[int, int]
+    progress: Callable[[RunProgress], object] | None
+    computed: int = 0
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
+        """Do the missing blocks, of the second pass as well, then write tables and files."""
+        first = self._open("parts")
+        again = self._with_errors(first) if retry_errors else []
+        for _ in range(_REPAIRS):
+            run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), again)
+            again = []
+            if self.header["camera_per"] != "pair" and not outcome.interrupted:
+                if self._missing(first, own=False):
+                    self.notes.append(
+                        "All pairs decide about focal lengths that pairs share: when the parts of "
+                        "all shards are in one folder, the same command matches the pairs again."
+                    )
+                else:
+                    run, outcome = self._second_pass(first)
+            tally = _Tally(self, self._own(run))
+            table = columns(self.header["with_rank_one"])
+            files = write_tables(
+                self.folder, table, functools.partial(tally.rows, run, table), self.header
+            )
+            self.notes += [*run.notes, *(first.notes if run is not first else ())]
+            damaged = bool(run.notes or first.notes)
+            run.notes, first.notes = [], []
+            if outcome.interrupted or outcome.error is not None or not damaged:
+                break
+        if not outcome.interrupted and not self._missing(run, own=False):
+            store = MatchStore(run, self.more["provenance"]) if formats else None
+            if store is not None:
+                said = run.rows(("index", *FOCAL_COLUMNS))
+                per = self.header["camera_per"]
+                files += write_outputs(store, said, self.folder, formats, per)
+        elif formats and self.shard[1] > 1 and not outcome.interrupted:
+            self.notes.append(
+                "Files of the matches are written when the parts of all shards are in one folder, "
+                "by the same command without --shard."
+            )
+        summary = tally.summary(self, outcome, files, start)
+        write_json(self.folder / "summary.json", {**summary.to_dict(), **self.header})
+        result: BatchSummary = deliver(summary, outcome, summary.finished, summary.total)
+        return result
+
+    def _open(self, name: str) -> Run:
+        kept = {"with_rank_one": self.header["with_rank_one"], "matches": self.header["matches"]}
+        more = {"parts": name, **self.more}
+        return open_run(
+            self.folder, self.header, self.blocks, schema=schema(**kept), more=more, name=name
         )
 
-        work = PairWork(
-            settings,
-            device,
-            offline,
-            cache,
-            cameras,
-            camera_per,
-            with_rank_one=with_rank_one,
-            keep_matches=matches,
-            memory_mb=memory,
-            threads=None if parallel == 1 and cluster is None else 1,
+    def _own(self, run: Run) -> list[int]:
+        """List the blocks of this shard that have wanted pairs."""
+        number, shards = self.shard
+        blocks = range(number, len(run.blocks or ()), shards)
+        return [block for block in blocks if (self.blocks[block] < self.total).any()]
+
+    def _missing(self, run: Run, *, own: bool) -> list[int]:
+        wanted = self._own(run) if own else range(len(self.blocks))
+        there = set(run.finished())
+        return [
+            block
+            for block in wanted
+            if block not in there and (self.blocks[block] < self.total).any()
+        ]
+
+    def _with_errors(self, run: Run) -> list[int]:
+        """List the finished blocks of this shard that have rows with errors."""
+        found = []
+        for block in sorted(set(self._own(run)).intersection(run.finished())):
+            table = run.table(block, ("verdict",))
+            if table is not None and ERROR in table["verdict"].to_pylist():
+                found.append(block)
+        return found
+
+    def _do(self, do_block: BlockWork, again: Sequence[int] = (), label: str = "") -> Outcome:
+        run = do_block.run
+        blocks = sorted({*self._missing(run, own=True), *again})
+        earlier = run.size(self._own(run)) - run.size(blocks)
+        executor, workers = None, self.workers
+        if blocks and self.cluster is not None:
+            executor, workers = self.cluster.executor(do_block)
+        elif blocks:
+            # A missing package or missing weights concern all pairs.
+            self.work.load()
+        outcome = run_blocks(
+            run,
+            blocks,
+            do_block,
+            workers=workers,
+            executor=executor,
+            progress=self.progress,
+            earlier=earlier,
+            label=label,
+        )
+        self.computed = max(self.computed, outcome.computed)
+        return outcome
+
+    def _second_pass(self, first: Run) -> tuple[Run, Outcome]:
+        """Match pairs again with the focal lengths that all of them decide.
+
+        The parts are in a folder of their own, which the focal lengths name.
+        """
+        names = ("index", *FOCAL_COLUMNS)
+        said = (row for row in first.rows(names) if row["index"] < self.total)
+        found = {name: focal for name, focal in shared_focals(said).items() if focal.reliable}
+        told = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
+        run = self._open(f"parts-{_hash(told)[:12]}")
+        do_block = BlockWork(run, self.work, self.pairs, first, found)
+        return run, self._do(do_block, label="with shared focal lengths")
+
+
+class _Tally:
+    """Counts the rows of this run's pairs as they go into the tables."""
+
+    def __init__(self, batch: _Batch, blocks: Sequence[int]) -> None:
+        indices = np.concatenate([np.zeros(0, np.int64), *(batch.blocks[b] for b in blocks)])
+        self._wanted = np.zeros(len(batch.pairs), dtype=bool)
+        self._wanted[indices[indices < batch.total]] = True
+        self._verdicts = Counter[str](dict.fromkeys(VERDICTS, 0))
+        self._errors: dict[str, list[float]] = {
+            "pose_error_deg": [],
+            "rank_one_pose_error_deg": [],
+        }
+        self._sentences: list[str] = []
+        self._with_pose = self._found = self._undetermined = 0
+
+    def rows(self, run: Run, names: Mapping[str, type]) -> Iterator[dict[str, Any]]:
+        for row in rows_in_order(run, list(names)):
+            if self._wanted[row["index"]]:
+                self._count(row)
+            yield row
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        self._verdicts[row["verdict"]] += 1
+        self._with_pose += row["success"]
+        if row["verdict"] == ERROR:
+            self._sentences.append(row["error"])
+        if "found" in (row["camera0_source"], row["camera1_source"]):
+            self._found += 1
+            self._undetermined += row["focal_determined"] is False
+        for name, values in self._errors.items():
+            if row.get(name) is not None:
+                values.append(row[name])
+
+    def summary(
+        self, batch: _Batch, outcome: Outcome, files: Sequence[Path], start: float
+    ) -> BatchSummary:
+        finished, notes = self._verdicts.total(), list(batch.notes)
+        if self._found:
+            notes.append(
+                f"In {self._found:,} of {count(finished, 'pair')} a focal length was unknown and "
+                f"is found from the images, which do not determine it in {self._undetermined:,}; "
+                "cameras can be given."
+            )
+        auc, rank_one_auc = (
+            tuple(pose_auc(values, AUC_THRESHOLDS).tolist()) if values else None
+            for values in self._errors.values()
+        )
+        return BatchSummary(
+            folder=batch.folder,
+            total=int(self._wanted.sum()),
+            finished=finished,
+            computed=min(batch.computed, finished),
+            with_pose=self._with_pose,
+            counts=dict(self._verdicts),
+            auc=auc,
+            rank_one_auc=rank_one_auc,
+            seconds=time.monotonic() - start,
+            files=tuple(files),
+            notes=tuple(notes),
+            reasons=tuple(count_reasons(self._sentences)),
+            interrupted=outcome.interrupted,
         )
 
-        def execute(run: Run, first: FirstPass | None = None) -> None:
-            order = functools.partial(local_order, listed)
-            if run.missing.size and cluster is not None:
-                there = cluster.engine(work, listed, JOURNAL, first)
-                run.execute(there, order=order, progress=progress)
-            elif run.missing.size:
-                # A missing package or missing weights concern all pairs.
-                work.load()
-                run.execute(
-                    lambda index, _: {JOURNAL: work(index, listed[index], first)},
-                    workers=parallel,
-                    order=order,
-                    progress=progress,
-                )
 
-        execute(run)
-        computed, remarks = run.computed, []
-        if camera_per != "pair" and not run.interrupted:
-            # All pairs decide about focal lengths; those of other shards are where they are joined.
-            rows = journal.records() if shard is None else joined_rows(joined, whole)
-            first = FirstPass.of((row["index"], row) for row in rows if row["index"] < total)
-            if len(first.rows) == total:
-                run = Run(
-                    {JOURNAL: journal},
-                    total,
-                    **counted(),
-                    only=only,
-                    repeat=first.is_stale,
-                    label="with shared focal lengths",
-                )
-                execute(run, first)
-                computed = max(computed, run.computed)
-            else:
-                remarks.append(
-                    "All pairs decide about focal lengths that pairs share: when all shards are "
-                    "joined by batch-merge, the same command matches those of this one with them."
-                )
-        files = []
-        if not run.interrupted and shard is None:
-            files = write_outputs(journal, chosen, camera_per)
-        table = columns(with_rank_one)
-        return run.deliver(
-            finish(journal, run, computed, total, table, header, files, start, remarks)
-        )
-
-
-def joined_rows(folder: Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Go through the rows of the folder where shards of a batch are joined, if they are."""
-    if (folder / NAME).exists():
-        check_folder(folder, header)
-        for row in stream_journal(folder)[1]:
-            with contextlib.suppress(ValueError):
-                check_row(row, None, header["pair_count"])
-                yield row
-
-
-def counted() -> dict[str, Any]:
-    """Return how a `Run` of a batch counts its pairs: by their verdicts."""
-    return {"category": lambda row: str(row["verdict"]), "categories": VERDICTS}
-
-
-def finish(
-    journal: Journal,
-    run: Run,
-    computed: int,
-    total: int,
-    table: dict[str, type],
-    header: dict[str, Any],
-    outputs: list[Path],
-    start: float,
-    remarks: Sequence[str] = (),
-) -> BatchSummary:
-    """Write the tables, all rows of the journal in the order of the pairs."""
-    files, notes = write_tables(journal.folder, table, journal.records, header)
-    notes += [*journal.notes, *remarks]
-    errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
-    with_pose = found = undetermined = 0
-    wanted = (row for row in journal.records() if row["index"] < total)
-    reasons = count_reasons(row["error"] for row in wanted if row["verdict"] == ERROR)
-    for row in journal.records():
-        if row["index"] < total:
-            with_pose += row["success"]
-            if "found" in (row.get("camera0_source"), row.get("camera1_source")):
-                found += 1
-                undetermined += not row.get("focal_determined", True)
-            for name in errors.keys() & row.keys():
-                errors[name].append(row[name])
-    if found:
-        notes.append(
-            f"In {found:,} of {count(run.finished, 'pair')} a focal length was unknown and is "
-            f"found from the images, which do not determine it in {undetermined:,}; cameras can be "
-            "given."
-        )
-    auc, rank_one_auc = (
-        tuple(pose_auc(found, AUC_THRESHOLDS).tolist()) if found else None
-        for found in errors.values()
-    )
-    summary = BatchSummary(
-        folder=journal.folder,
-        total=run.total,
-        finished=run.finished,
-        computed=computed,
-        with_pose=with_pose,
-        counts=run.counts,
-        auc=auc,
-        rank_one_auc=rank_one_auc,
-        seconds=time.monotonic() - start,
-        files=(*files, *outputs),
-        notes=tuple(notes),
-        reasons=tuple(reasons),
-        interrupted=run.interrupted,
-    )
-    write_json(journal.folder / "summary.json", {**summary.to_dict(), **header})
-    return summary
-
-
-def _checked_pairs(pairs: Iterable[Pair]) -> Sequence[Pair]:
-    """Return pairs as a sequence with at least one."""
-    listed = pairs if isinstance(pairs, PairList) else list(pairs)
-    for pair in () if isinstance(listed, PairList) else listed:
+def as_pairs(pairs: object, images: object = None) -> Sequence[Pair]:
+    """Return the pairs of a list, all pairs of a folder, or given pairs as a sequence."""
+    if isinstance(pairs, str) or hasattr(pairs, "__fspath__"):
+        place = as_path(pairs, "pairs")
+        if not place.is_dir():
+            return read_pairs(place, place.parent if images is None else images)
+        if images is not None:
+            raise ValueError(
+                "--images must be left out where all pairs of a folder are matched, got "
+                f"{str(images)!r}"
+            )
+        return exhaustive_pairs(place)
+    if isinstance(pairs, PairList):
+        return pairs
+    listed: list[Any] = list(pairs)  # type: ignore[call-overload]
+    for pair in listed:
         if not isinstance(pair, Pair):
             raise refusal("pairs", "Pair objects", pair)
     if not listed:
@@ -398,10 +505,6 @@ def _header(
     pairs: Sequence[Pair],
     device: str,
     cameras: object,
-    camera_per: CameraPer,
-    *,
-    with_rank_one: bool,
-    matches: bool,
 ) -> dict[str, Any]:
     """Everything that decides the rows; a folder in which any of it differs is refused."""
     whole = config.to_dict()
@@ -422,9 +525,6 @@ def _header(
         **pairs_identity(pairs, device, network=config.needs_torch),
         "image_folder_hash": _hash(str(image.path.absolute()) for image in numbered(pairs)[0]),
         "cameras": None if cameras is None else masked(str(cameras)),
-        "camera_per": camera_per,
-        "with_rank_one": with_rank_one,
-        "matches": matches,
     }
 
 

@@ -1,46 +1,284 @@
-"""Files of the matches of a batch, made of its log when all pairs are finished.
-
-One writer makes each of them, whole or not at all, of the pairs that the journal has then. A batch
-that was killed therefore neither loses nor doubles a pair there.
-"""
+"""What is made of the parts of a batch: tables, matches by pair, files for hloc and COLMAP."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import re
+import tempfile
+from collections import OrderedDict, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import require
-from manymatch.batch.focals import SharedFocal, shared_focals
-from manymatch.batch.journal import remove_left_overs
-from manymatch.batch.rows import ERROR, plain_text
+from manymatch._validate import count, refusal, require
+from manymatch.batch.focals import shared_focals
+from manymatch.batch.parts import FORMAT, RUN, Run, read_run
+from manymatch.batch.tables import arrow_type
+from manymatch.batch.work import COLUMNS, ERROR, RANK_ONE_COLUMNS, plain_text
 from manymatch.geometry.camera import Camera
+from manymatch.geometry.pose import RelativePose
 from manymatch.io.colmap_matches import check_mirrored
-from manymatch.io.files import make_folder, name_end
+from manymatch.io.files import as_path, make_folder, name_end
 from manymatch.io.image import stored_orientation
-from manymatch.io.match_parquet import ParquetMatchWriter
-from manymatch.io.matches import ImageRecord
+from manymatch.io.matches import AlternativePose, ImageRecord, PairMatches
 from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.result import FORMATS, WRITERS, check_formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from typing import Self
 
     from manymatch._validate import IndexArray
     from manymatch.batch import CameraPer
-    from manymatch.batch.match_store import BatchJournal
-    from manymatch.io.matches import PairMatches
+    from manymatch.batch.focals import SharedFocal
     from manymatch.io.pairs import Pair, PairImage
 
-#: Formats of the files of a batch; the first two take any pairs.
+#: Formats of the matches of a batch; the first two take any pairs.
 BATCH_FORMATS = ("parquet", *FORMATS)
 ANY_PAIRS = frozenset(BATCH_FORMATS[:2])
 # Of either image in the name of a pair's file, which the system limits in bytes, not letters.
 _NAME_BYTES = 80
+# Rows that become Python objects at once, and rows that are sorted at once.
+_CHUNK, _BUCKET = 1024, 50_000
+# Parts with matches that a reader holds.
+_HELD = 32
+
+
+def schema(*, with_rank_one: bool, matches: bool) -> Any:
+    """Columns of the parts of a batch."""
+    arrow = require("pyarrow", "a batch", "images")
+    fields = {name: arrow_type(name, kind) for name, kind in columns(with_rank_one).items()}
+    if matches:
+        ints, doubles = arrow.list_(arrow.int32()), arrow.list_(arrow.float64())
+        both = {"matches0": ints, "matches1": ints}
+        other = arrow.struct({"pose": doubles, "probability": "float64", **both})
+        fields |= {
+            **dict.fromkeys(("x0", "y0", "x1", "y1"), doubles),
+            **both,
+            "confidence": arrow.list_(arrow.float32()),
+            "source": ints,
+            "source_names": arrow.list_(arrow.string()),
+            "other_poses": arrow.list_(other),
+            "settings": "string",
+        }
+    return arrow.schema(fields)
+
+
+def columns(with_rank_one: bool) -> dict[str, type]:
+    """Columns of the tables of a batch, with the type of their values."""
+    return {**COLUMNS, **RANK_ONE_COLUMNS} if with_rank_one else dict(COLUMNS)
+
+
+# --------------------------------------------------------------------------------- tables
+
+
+def rows_in_order(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Go through the rows of all parts by index, in bounded memory.
+
+    Parts are in the order of the work. They are read once; rows wait in temporary files, one for a
+    stretch of the indices, where there are many.
+    """
+    arrow = require("pyarrow", "a batch", "images")
+    feather = require("pyarrow.feather", "a batch", "images")
+    with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
+        held: defaultdict[int, list[Any]] = defaultdict(list)
+        files: defaultdict[int, list[Path]] = defaultdict(list)
+        number = 0
+        for block in run.finished():
+            table = run.table(block, names)
+            if table is None:
+                continue
+            buckets = table["index"].to_numpy() // _BUCKET
+            for bucket in np.unique(buckets).tolist():
+                held[bucket].append(table.filter(arrow.array(buckets == bucket)))
+            number += len(table)
+            if number >= _BUCKET:
+                for bucket, tables in held.items():
+                    files[bucket].append(Path(place) / f"{bucket}-{len(files[bucket])}")
+                    feather.write_feather(arrow.concat_tables(tables), str(files[bucket][-1]))
+                held.clear()
+                number = 0
+        for bucket in sorted({*held, *files}):
+            stored = [feather.read_table(str(path)) for path in files[bucket]]
+            whole = arrow.concat_tables([*stored, *held.pop(bucket, [])]).sort_by("index")
+            for start in range(0, len(whole), _CHUNK):
+                yield from whole.slice(start, _CHUNK).to_pylist()
+
+
+# --------------------------------------------------------------------------------- matches
+
+
+class MatchStore:
+    """Matches of many pairs, each read when it is asked for.
+
+    ``store[17]`` are the matches of the pair with this index in its batch, a `PairMatches`, and
+    `by_names` those of two images. Iterating gives the indices, `items` all pairs one at a time.
+    A pair that has no matches, as it could not be tried or was not finished when the store was
+    opened, is a `KeyError`.
+    """
+
+    def __init__(self, run: Run, common: Mapping[str, Any]) -> None:
+        arrow = require("pyarrow", "a batch", "images")
+        self._run, self._common = run, common
+        self._parts: OrderedDict[int, Any] = OrderedDict()
+        empty = arrow.schema({"index": "int64", "name0": "string", "name1": "string"})
+        found, places = [empty.empty_table()], [np.zeros((0, 2), dtype=np.int64)]
+        for block in run.finished():
+            table = run.read(block, ("index", "name0", "name1", "verdict"))
+            tried = np.flatnonzero(np.array(table["verdict"].to_pylist()) != ERROR)
+            found.append(table.take(tried).select(empty.names))
+            places.append(np.column_stack([np.full(len(tried), block), tried]))
+        order = np.argsort(arrow.concat_tables(found)["index"].to_numpy(), kind="stable")
+        self._named = arrow.concat_tables(found).take(order).combine_chunks()
+        self._places = np.concatenate(places)[order]
+        self._indices = self._named["index"].to_numpy()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({count(len(self), 'pair')})"
+
+    @property
+    def indices(self) -> IndexArray:
+        """Indices of the pairs that have matches, in increasing order."""
+        return self._indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._indices.tolist())
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int | np.integer) and index in self._indices
+
+    def __getitem__(self, index: int) -> PairMatches:
+        return self.pair(index)[1]
+
+    def by_names(self, name0: str, name1: str) -> PairMatches:
+        """Return the matches of two images, in this order; of several such pairs the first."""
+        compute = require("pyarrow.compute", "a batch", "images")
+        first, second = (
+            compute.equal(self._named[column], name)
+            for column, name in (("name0", name0), ("name1", name1))
+        )
+        found = np.flatnonzero(compute.and_(first, second).to_numpy())
+        if not found.size:
+            raise KeyError((name0, name1))
+        return self[int(self._indices[found[0]])]
+
+    def items(self) -> Iterator[tuple[int, str, str, PairMatches]]:
+        """Go through index, names and matches of all pairs, one at a time."""
+        for index in self:
+            row, found = self.pair(index)
+            yield index, row["name0"], row["name1"], found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.clear()
+
+    def pair(self, index: int) -> tuple[dict[str, Any], PairMatches]:
+        """Return the row and the matches of a pair; its part may be damaged (`DamagedPart`)."""
+        place = int(np.searchsorted(self._indices, index))
+        if place == len(self) or self._indices[place] != index:
+            raise KeyError(index)
+        block, place = self._places[place].tolist()
+        if block not in self._parts:
+            self._parts[block] = self._run.read(block)
+            if len(self._parts) > _HELD:
+                self._parts.popitem(last=False)
+        self._parts.move_to_end(block)
+        (part,) = self._parts[block].slice(place, 1).to_batches()
+        return _unpacked(part, self._common)
+
+
+def _unpacked(part: Any, common: Mapping[str, Any]) -> tuple[dict[str, Any], PairMatches]:
+    """Return the row and the matches in a part of one row."""
+    named = {name: part.column(name)[0] for name in part.schema.names}
+    row = {name: named[name].as_py() for name in (*COLUMNS, "source_names") if name in named}
+
+    def array(name: str) -> Any:
+        values = named[name].values
+        return None if values is None else values.to_numpy(zero_copy_only=False)
+
+    def both(name0: str, name1: str, kind: type = np.float64) -> Any:
+        return np.column_stack([array(name0), array(name1)]).astype(kind)
+
+    pose = None
+    if row["success"]:
+        R = np.array([[row[f"R{i}{j}"] for j in range(3)] for i in range(3)])
+        pose = RelativePose(R, np.array([row[f"t{i}"] for i in range(3)]))
+    others = []
+    for other in named["other_poses"].as_py() or ():
+        matrix = np.array(other["pose"]).reshape(4, 4)
+        matches = np.column_stack([other["matches0"], other["matches1"]]).astype(np.int64)
+        found = RelativePose(matrix[:3, :3], matrix[:3, 3])
+        others.append(AlternativePose(found, other["probability"], matches))
+    confidence = array("confidence")
+    found = PairMatches(
+        both("x0", "y0"),
+        both("x1", "y1"),
+        both("matches0", "matches1", np.int64),
+        None if confidence is None else confidence.astype(np.float64),
+        pose,
+        config={**common, **json.loads(named["settings"].as_py())},
+        alternatives=tuple(others),
+        source=array("source"),
+        source_names=tuple(row.pop("source_names") or ()),
+    )
+    return {name: value for name, value in row.items() if value is not None}, found
+
+
+def read_matches(path: object) -> MatchStore:
+    """Open the matches of a batch, to read them pair by pair.
+
+    Parameters
+    ----------
+    path : path
+        The folder of a batch, or of a shard, that keeps its matches, which it does if any format
+        was asked for; it may still be running.
+
+    Returns
+    -------
+    MatchStore
+        ``store[index]`` and ``store.by_names(name0, name1)`` are `PairMatches`; ``store.items()``
+        goes through all pairs in bounded memory.
+
+    Raises
+    ------
+    ValueError
+        If there are no matches at this place, or they are damaged; the command that made the batch
+        does damaged parts again.
+
+    Examples
+    --------
+    >>> with read_matches("out/batch") as store:                      # doctest: +SKIP
+    ...     pair = store.by_names("a.jpg", "b.jpg")
+    ...     pair.keypoints0[pair.matches[:, 0]], pair.pose
+    """
+    folder = as_path(path)
+    known = read_run(folder) if folder.is_dir() else None
+    if known is None:
+        raise refusal("path", "the folder of a batch that keeps its matches", str(folder))
+    if known["format"] != FORMAT or known.get("matches") is not True:
+        why = "its batch did not keep the matches, which --format does"
+        if known["format"] != FORMAT:
+            why = f"it has format {known['format']}, and this version reads {FORMAT}"
+        raise ValueError(
+            f"path must be a batch that keeps its matches, got {str(folder)!r} ({why})"
+        )
+    for name, kind, want in (("parts", str, "a text"), ("provenance", dict, "a dict")):
+        if not isinstance(known.get(name), kind):
+            raise refusal(f"{RUN}: {name!r}", want, known.get(name))
+    columns = schema(with_rank_one=known.get("with_rank_one") is True, matches=True)
+    run = Run(folder, known, None, columns, known["parts"], str(known["digest"]))
+    return MatchStore(run, known["provenance"])
+
+
+# --------------------------------------------------------------------------------- formats
 
 
 def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
@@ -84,10 +322,7 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
 
 def check_batch_formats(formats: Iterable[str], names: Iterable[str] = ()) -> tuple[str, ...]:
     """Check in which formats matches of named images are written; return each once."""
-    chosen = check_formats(formats, names, "pairs", BATCH_FORMATS)
-    if "parquet" in chosen:
-        require("pyarrow", "a Parquet file of matches", "tables")
-    return chosen
+    return check_formats(formats, names, "pairs", BATCH_FORMATS)
 
 
 def _check_database(
@@ -132,47 +367,35 @@ def matches_path(folder: Path, index: int, name0: str, name1: str) -> Path:
 
 
 def write_outputs(
-    journal: BatchJournal, formats: Sequence[str], camera_per: CameraPer
+    store: MatchStore,
+    rows: Iterable[Mapping[str, Any]],
+    folder: Path,
+    formats: Sequence[str],
+    camera_per: CameraPer,
 ) -> list[Path]:
-    """Write the files of the matches of all finished pairs, and return the names of those of all.
+    """Write the matches of all pairs for other tools; return the files that hold several pairs.
 
-    The folder of the batch gets ``matches.parquet`` and
-    ``keypoints.parquet``; ``matches/`` with an .npz file for each pair; ``features.h5`` and
+    The folder of the batch gets ``matches/`` with an .npz file for each pair; ``features.h5`` and
     ``matches.h5`` for hloc; ``colmap/`` with ``matches.txt`` and one text of keypoints per image;
-    and ``database.db`` for COLMAP's mappers. Rows that are errors have no matches. An image has
-    one camera in all of its pairs; if its focal length was unknown, that of EXIF, or what these
-    pairs or those of its group say together.
+    and ``database.db`` for COLMAP's mappers. An image has one camera in all of its pairs; if its
+    focal length was unknown, that of EXIF, or that of `shared_focals` of all rows.
     """
+    focals = shared_focals(rows) if "colmap-db" in formats else {}
     files: list[Path] = []
-    folder, rows = journal.folder, journal.records
-    focals = shared_focals(rows()) if "colmap-db" in formats else {}
     with contextlib.ExitStack() as stack:
         writers = []
-        table = None
         for form in formats:
-            if form == "colmap":
-                make_folder(folder / "colmap")
-                remove_left_overs(folder, "colmap/**/")
-            if form in WRITERS:
-                writer = WRITERS[form](folder / "colmap" if form == "colmap" else folder)
-                writers.append(stack.enter_context(writer))
-                files += writer.files.values()
-            elif form == "parquet":
-                table = stack.enter_context(ParquetMatchWriter(folder))
-                files += table.files
-            else:
+            if form == "npz":
                 make_folder(folder / "matches")
-        for row in rows() if formats else ():
-            if row["verdict"] == ERROR:
-                continue
-            names = row["name0"], row["name1"]
-            if table is not None:
-                table.add(row["index"], *names, journal.packed(row))
-            if list(formats) == ["parquet"]:
-                continue
-            found = journal.matches(row)
+            elif form in WRITERS:
+                place = folder / "colmap" if form == "colmap" else folder
+                make_folder(place)
+                writers.append(stack.enter_context(WRITERS[form](place)))
+                files += writers[-1].files.values()
+        for index in store if writers or "npz" in formats else ():
+            row, found = store.pair(index)
             if "npz" in formats:
-                found.write_npz(matches_path(folder, row["index"], *names))
+                found.write_npz(matches_path(folder, index, row["name0"], row["name1"]))
             if writers:
                 images, found = _for_others(row, found, focals, camera_per)
                 for writer in writers:

@@ -45,10 +45,12 @@ from threadpoolctl import ThreadpoolController
 
 from manymatch._validate import integer, require
 from manymatch.io.files import (
+    limit,
     make_folder,
     open_regular,
     out_of_memory,
     read_text,
+    too_large,
     write_text,
     write_whole,
 )
@@ -82,6 +84,7 @@ _POLL_SECONDS = 0.2
 _MACHINE_FAULTS = frozenset(
     {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 )
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _thread = threading.local()
 
 
@@ -152,6 +155,12 @@ def machine_fault(error: BaseException | None) -> bool:
     return False
 
 
+def _may_pass(error: BaseException | None) -> bool:
+    """Tell whether a fault of the machine may be gone when the other blocks are done."""
+    full = isinstance(error, OSError) and error.errno in _NO_ROOM
+    return not full and machine_fault(error)
+
+
 def cut(order: Iterable[int], size: int) -> list[IndexArray]:
     """Cut an order of items into blocks of a size; the last one may be smaller."""
     items = np.fromiter(order, dtype=np.int64)
@@ -171,8 +180,8 @@ def stop_point() -> None:
 class Run:
     """The parts of a run; see the module. It can be sent to other processes.
 
-    `blocks` are the items of each block, None for a reader that does not know them. `notes` are
-    sentences about parts that were set aside.
+    `blocks` are the items of each block, None for a reader that does not know them. `digest` is of
+    the header, and every part has it. `notes` are sentences about parts that were set aside.
     """
 
     def __init__(
@@ -182,10 +191,11 @@ class Run:
         blocks: Sequence[IndexArray] | None,
         schema: Any = None,
         name: str = "parts",
+        digest: str | None = None,
     ) -> None:
         self.folder, self.header, self.blocks, self.schema = folder, header, blocks, schema
         self.parts, self.notes = folder / name, list[str]()
-        self._digest = hashlib.sha256(_json(header).encode()).hexdigest()
+        self.digest = digest or hashlib.sha256(_json(header).encode()).hexdigest()
 
     def path(self, block: int) -> Path:
         """Where the part of a block is, or will be."""
@@ -230,7 +240,7 @@ class Run:
         ) as writer:
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
             writer.add_key_value_metadata(
-                {"manymatch.run": self._digest, _CRC.decode(): _NO_CRC.decode()}
+                {"manymatch.run": self.digest, _CRC.decode(): _NO_CRC.decode()}
             )
         data = buffer.getvalue()
         place = data.rindex(_CRC) + len(_CRC) + _CRC_GAP
@@ -255,8 +265,12 @@ class Run:
             page_checksum_verification=True,
             read_dictionary=[f.name for f in self.schema or () if f.type == "binary"],
         )
-        if source.metadata.metadata[b"manymatch.run"].decode() != self._digest:
+        if source.metadata.metadata[b"manymatch.run"].decode() != self.digest:
             raise ValueError("it belongs to a run with other settings")
+        groups = (source.metadata.row_group(k) for k in range(source.num_row_groups))
+        values = sum(g.column(k).num_values for g in groups for k in range(g.num_columns))
+        if 8 * values > limit("array_mb") * 1_000_000:
+            raise too_large("it expands to more megabytes", "array_mb")
         wanted = None if columns is None else [*columns, *{"index"}.difference(columns)]
         table = source.read(wanted)
         indices = table["index"].to_numpy()
@@ -335,7 +349,7 @@ def open_run(
     """
     check_run(folder, header)
     run = Run(folder, header, blocks, schema, name)
-    wanted = {"format": FORMAT, **header, **(more or {})}
+    wanted = {"format": FORMAT, "digest": run.digest, **header, **(more or {})}
     if read_run(folder) != json.loads(_json(wanted)):
         make_folder(folder)
         write_text(folder / RUN, f"{_json(wanted, indent=2)}\n")
@@ -388,7 +402,7 @@ def difference(old: Any, new: Any, name: str) -> str | None:
         return None
     if name.endswith("_hash"):
         return f"results for a different {name.removesuffix('_hash').replace('_', ' ')}"
-    return f"results with {name} {json.dumps(old)}, and {name} is {json.dumps(new)} now"
+    return f"results of other settings ({name} was {json.dumps(old)} and is {json.dumps(new)} now)"
 
 
 def _other(folder: Path, differing: str) -> ValueError:
@@ -420,15 +434,17 @@ def _check_crc(data: bytes) -> None:
 
 @dataclasses.dataclass
 class Outcome:
-    """What `run_blocks` did: items finished, items in all, and whether Ctrl-C ended it.
+    """What `run_blocks` did: items it finished, by category as well, and how it ended.
 
-    `busy` says whether a block was still in work then.
+    `interrupted` says whether Ctrl-C ended it, `busy` whether a block was still in work then, and
+    `error` is the fault of a block that failed twice; `deliver` raises it.
     """
 
     computed: int = 0
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
     interrupted: bool = False
     busy: bool = False
+    error: BaseException | None = None
 
 
 def run_blocks(
@@ -453,7 +469,8 @@ def run_blocks(
     do_block : callable
         Computes a block and writes its part. Returns numbers of items by category, which progress
         shows. It is called by several threads, and calls `stop_point` between items. A lack of
-        memory puts the block off until all others are done; every other exception ends the run.
+        memory, or a fault on the way to a file, puts the block off until all others are done; every
+        other exception ends the run.
     workers : int
         Threads, or blocks that are given to `executor` at a time.
     executor : Executor, optional
@@ -487,16 +504,19 @@ def run_blocks(
         stack.enter_context(_interruptible(stop))
         stack.callback(_drain, run, pending, outcome, stop)
         while (waiting or pending) and not stop.is_set():
-            # A block that lacked memory is alone.
+            # A block that was put off, maybe for lack of memory, is alone.
             while waiting and len(pending) < (1 if waiting[0] in again else workers):
                 block = waiting.popleft()
                 pending[executor.submit(do_block, block)] = block
             for future in _ended(pending, _POLL_SECONDS):
                 block = pending[future]
-                if out_of_memory(future.exception()) and block not in again:
+                if _may_pass(future.exception()):
                     del pending[future]
-                    again.add(block)
-                    waiting.append(block)
+                    if block in again:
+                        outcome.error = future.exception()
+                    else:
+                        again.add(block)
+                        waiting.append(block)
                 else:
                     _take(run, pending, future, outcome)
                     report()
@@ -580,7 +600,9 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
 
 
 def deliver(result: Any, outcome: Outcome, finished: int, total: int) -> Any:
-    """Return a result; after Ctrl-C raise `RunInterrupted` with it instead."""
+    """Return a result; after Ctrl-C raise `RunInterrupted` with it, or the error of a block."""
+    if outcome.error is not None:
+        raise outcome.error
     if outcome.interrupted:
         raise RunInterrupted(finished, total, busy=outcome.busy, result=result)
     return result

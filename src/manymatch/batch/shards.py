@@ -1,14 +1,15 @@
-"""Which pairs are worked on together: the order of a run, and shards for several machines."""
+"""Which pairs are worked on together: the order of a run, its blocks, and shards."""
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._validate import refusal
+from manymatch._validate import integer, refusal
+from manymatch.batch.parts import cut, read_run
 from manymatch.io.pairs import numbered
 
 if TYPE_CHECKING:
@@ -20,61 +21,63 @@ if TYPE_CHECKING:
     from manymatch._validate import IndexArray
     from manymatch.io.pairs import Pair
 
-#: Folder of the shards below that of the batch.
-FOLDER = "shards"
-
-# Images of one tile of the order of work. Two tiles of the largest features, 8 MB an image, fit
-# into the default memory.
-_TILE = 30
-
-_TEXT = re.compile(r"(\d{1,6})/(\d{1,6})")
+# Pairs of a block at most, so that it takes less than about 20 s, and blocks at least where there
+# are fewer pairs, so that all workers are busy. Networks are slow without a GPU.
+_BLOCK, _BLOCK_OF_NETWORKS, _BLOCKS = 32, 8, 64
+_SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """One of `count` parts of the pairs of a batch; `number` begins at 1.
+def shard_of(text: object) -> tuple[int, int]:
+    """Read "3/16" as the number of the first block, from 0, and the number of shards.
 
     Examples
     --------
-    >>> Shard.of("3/16")
-    Shard(number=3, count=16)
+    >>> shard_of("3/16")
+    (2, 16)
     """
+    if text is None:
+        return 0, 1
+    found = _SHARD.fullmatch(text) if isinstance(text, str) else None
+    number, shards = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= shards:
+        raise refusal("shard", 'a text such as "3/16", from "1/16" to "16/16"', text)
+    return number - 1, shards
 
-    number: int
-    count: int
 
-    @classmethod
-    def of(cls, text: object) -> Shard:
-        """Read "3/16"."""
-        found = _TEXT.fullmatch(text) if isinstance(text, str) else None
-        number, of = (int(found[1]), int(found[2])) if found else (0, 0)
-        if not 1 <= number <= of:
-            raise refusal("shard", 'a text such as "3/16", from "1/16" to "16/16"', text)
-        return cls(number, of)
+def cutting(
+    folder: Path, pairs: Sequence[Pair], total: int, block: int | None, *, network: bool
+) -> tuple[int, list[int]]:
+    """Return the size of blocks, and where the stages of a batch end that were begun.
 
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
+    A run with a limit is a stage of its own, so that it does exactly the first pairs.
+    """
+    known = read_run(folder) or {}
+    most = _BLOCK_OF_NETWORKS if network else _BLOCK
+    size = max(1, min(most, len(pairs) // _BLOCKS))
+    if block is not None:
+        size = integer(block, "block", 1)
+    elif isinstance(known.get("block"), int):
+        size = known["block"]
+    ends = [end for end in known.get("ends", ()) if 0 < end <= len(pairs)]
+    return size, ends if ends and ends[-1] >= total else [*ends, total]
 
-    def folder(self, out: Path) -> Path:
-        """Where this shard of a batch is."""
-        width = len(str(self.count))
-        return out / FOLDER / f"{self.number:0{width}d}-of-{self.count}"
 
-    def indices(self, pairs: Sequence[Pair]) -> IndexArray:
-        """Return the pairs of this shard: about as many as any, with images in common."""
-        return np.array_split(local_order(pairs), self.count)[self.number - 1]
+def pair_blocks(pairs: Sequence[Pair], ends: Sequence[int], size: int) -> list[IndexArray]:
+    """Cut each stage of a batch into blocks."""
+    stages = itertools.pairwise([0, *ends])
+    return [one for a, b in stages for one in cut(a + local_order(pairs[a:b]), size)]
 
 
 def local_order(pairs: Sequence[Pair]) -> IndexArray:
     """Order pairs so that neighbours in it have images in common, for memory and for machines.
 
     Images are numbered by a breadth-first search of the graph whose edges are the pairs, and pairs
-    follow a Z-order curve over tiles of the two numbers of their images. Any stretch of it then
-    needs few images, be it a thousand pairs or a sixteenth of all, whether the pairs are all of a
-    folder, a sequence or the neighbours that a retrieval found, in whatever order they are listed.
+    follow a Z-order curve over the two numbers of their images. Any stretch of it then
+    needs few images, be it a thousand pairs or a sixteenth of all. This holds for all pairs of a
+    folder, for a sequence and for neighbours that a retrieval found, in any order of the list.
     """
     images, numbers = numbered(pairs)
-    place = _breadth_first(numbers, len(images)) // _TILE
+    place = _breadth_first(numbers, len(images))
     low, high = np.sort(place[numbers], axis=1).T
     return np.argsort(_spread(high) << np.uint64(1) | _spread(low), kind="stable")
 

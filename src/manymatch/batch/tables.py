@@ -1,100 +1,70 @@
-"""Tables of a run: CSV, and Parquet where pyarrow is installed."""
+"""Tables of a run as CSV and Parquet, and why pairs of it failed."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
-import io
-import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import count, require
-from manymatch.io.files import write_whole
+from manymatch.io.files import whole_file, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
-    from typing import BinaryIO
-
-    Rows = Callable[[], Iterator[dict[str, Any]]]
 
 # How a cell begins that a spreadsheet may run, and how one that was changed does.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
-# Rows that are held in memory at once.
+# Rows that become Python objects at once.
 _CHUNK = 1024
-# What differs between sentences that say the same about several pairs: names in quotes, numbers.
+# Names in quotes and numbers: sentences that differ only there say the same about several pairs.
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
 
 
 def write_tables(
-    folder: Path, columns: Mapping[str, type], rows: Rows, header: Mapping[str, Any]
-) -> tuple[list[Path], list[str]]:
-    """Write ``pairs.csv`` and, where pyarrow is installed, ``pairs.parquet``.
+    folder: Path,
+    columns: Mapping[str, type],
+    rows: Callable[[], Iterable[Mapping[str, Any]]],
+    header: Mapping[str, Any],
+) -> list[Path]:
+    """Write ``pairs.csv`` and ``pairs.parquet``, whose metadata are the header as JSON.
 
-    `columns` are names and types; any value may be missing in a row. `rows` gives the rows each
-    time it is called, and the header becomes metadata of the Parquet file. Returns the files, and
-    a sentence where one could not be written.
+    Unknown values are empty or null; numbers are not rounded. A spreadsheet takes a text that
+    begins with ``=``, ``+``, ``-``, ``@``, a tab or the end of a line for a formula, and names of
+    files come from anywhere. In the CSV file such a text gets a ``'`` in front, and so does one
+    that begins with it; `csv_text` removes it.
     """
-    files = [folder / "pairs.csv"]
-    write_csv(files[0], columns, rows)
-    try:
-        write_parquet(folder / "pairs.parquet", columns, rows, header)
-    except ModuleNotFoundError as error:
-        return files, [f"There is no Parquet table: {error}."]
-    return [*files, folder / "pairs.parquet"], []
+    arrow = require("pyarrow", "a Parquet table", "images")
+    parquet = require("pyarrow.parquet", "a Parquet table", "images")
+    fields = {name: arrow_type(name, kind) for name, kind in columns.items()}
+    described = arrow.schema(fields, metadata={"manymatch": json.dumps(header)})
+    files = [folder / "pairs.csv", folder / "pairs.parquet"]
+    with contextlib.ExitStack() as stack:
+        places = [stack.enter_context(whole_file(path)) for path in files]
+        text = stack.enter_context(places[0].open("x", encoding="utf-8", newline=""))
+        writer = csv.writer(text, lineterminator="\n")
+        table = stack.enter_context(parquet.ParquetWriter(str(places[1]), described))
+        writer.writerow(columns)
+        chunk: list[Mapping[str, Any]] = []
+        for row in rows():
+            writer.writerow([_cell(row.get(name)) for name in columns])
+            chunk.append(row)
+            if len(chunk) == _CHUNK:
+                table.write_table(arrow.Table.from_pylist(chunk, schema=described))
+                chunk = []
+        table.write_table(arrow.Table.from_pylist(chunk, schema=described))
+    return files
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a JSON document for people and machines."""
-    text = json.dumps(record, indent=2, allow_nan=False)
-    write_whole(path, lambda file: file.write(f"{text}\n".encode()))
+    write_text(path, f"{json.dumps(record, indent=2, allow_nan=False)}\n")
 
 
-def write_csv(path: Path, columns: Mapping[str, type], rows: Rows) -> None:
-    """Write rows as CSV with a header; what is unknown is empty, numbers are not rounded.
-
-    A spreadsheet takes a text that begins with ``=``, ``+``, ``-``, ``@``, a tab or the end of a
-    line for a formula, and names of files come from anywhere. Such a text gets a ``'`` in front,
-    and so does one that begins with it; `csv_text` takes it away.
-    """
-
-    def write(file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        for row in rows():
-            writer.writerow([_text(row.get(name)) for name in columns])
-        text.flush()
-        # The file belongs to the caller, who has yet to put it on disk.
-        text.detach()
-
-    write_whole(path, write)
-
-
-def write_parquet(
-    path: Path, columns: Mapping[str, type], rows: Rows, metadata: Mapping[str, Any]
-) -> None:
-    """Write rows as Parquet; what is unknown is null, and the metadata are JSON."""
-    pyarrow = require("pyarrow", "a Parquet table", "tables")
-    parquet = require("pyarrow.parquet", "a Parquet table", "tables")
-
-    kinds = {int: "int64", float: "float64", bool: "bool", str: "string"}
-    # Seeds may use all 64 bits.
-    fields = {name: "uint64" if name == "seed" else kinds[kind] for name, kind in columns.items()}
-    schema = pyarrow.schema(fields, metadata={"manymatch": json.dumps(metadata)})
-
-    def write(file: BinaryIO) -> None:
-        with parquet.ParquetWriter(file, schema) as writer:
-            left = rows()
-            while chunk := list(itertools.islice(left, _CHUNK)):
-                writer.write_table(pyarrow.Table.from_pylist(chunk, schema=schema))
-
-    write_whole(path, write)
-
-
-def _text(value: Any) -> str:
+def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -105,13 +75,13 @@ def _text(value: Any) -> str:
 
 
 def csv_text(cell: str) -> str:
-    """Return the text that a cell of `write_csv` stands for."""
+    """Return the text that a cell of ``pairs.csv`` stands for."""
     return cell.removeprefix("'")
 
 
 @dataclasses.dataclass(frozen=True)
 class Reason:
-    """Why pairs failed: what is said of the first, of how many, and whether of all in these words.
+    """Why pairs failed: the sentence of the first, their number, and whether all have this one.
 
     Sentences that differ only in names in quotes and in numbers are one reason.
     """
@@ -125,7 +95,7 @@ class Reason:
 
 
 def count_reasons(sentences: Iterable[str]) -> list[Reason]:
-    """Group what is said of pairs that failed, the most frequent reason first.
+    """Group the errors of pairs that failed, the most frequent reason first.
 
     Examples
     --------
@@ -156,3 +126,9 @@ def reasons_sentence(reasons: Sequence[Reason], failed: str, total: int, noun: s
     else:
         text = f"{begin}; {'; '.join(f'{count(r.count, noun)}: {r}' for r in reasons)}"
     return text if text.endswith(("?", ".")) else f"{text}."
+
+
+def arrow_type(name: str, kind: type) -> str:
+    """Return the type of a column in Parquet; seeds may use all 64 bits."""
+    kinds = {int: "int64", float: "float64", bool: "bool", str: "string"}
+    return "uint64" if name == "seed" else kinds[kind]

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Features of one image by every source, in its own pixels, and the camera it has by itself.
+    """Features of one image by every source, in its own pixels, and its camera.
 
-    `orientation` is the one of EXIF by which the image was turned.
-    There is no `camera` where the one that all images share does not fit this image, which matters
-    only for pairs that have no camera of their own.
+    `orientation` is the EXIF orientation that was undone. There is no `camera` where the one that
+    all images share does not fit this image; pairs with a camera of their own do not need it.
     """
 
     features: tuple[Features, ...]
@@ -54,20 +53,6 @@ class View:
         return sum(features.nbytes for features in self.features)
 
 
-class ViewError(ValueError):
-    """Why an image has no view, in a sentence; it can be pickled, unlike what caused it.
-
-    `again` says whether it was a fault of the machine, which may be gone the next time.
-    """
-
-    def __init__(self, sentence: str, again: bool = False) -> None:
-        super().__init__(sentence, again)
-        self.again = again
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 class Views:
     """Cache of views by file, which keeps the most recently used ones.
 
@@ -87,8 +72,8 @@ class Views:
     def get(self, path: Path, turns: int, longest: int | None = None) -> View:
         """Return the view of a file, features computed after some quarter turns.
 
-        Threads that want the same view wait for the one that came first. With `longest` the
-        image has another working size, as in `Matcher.match`.
+        Threads that want the same view wait for the first of them. With `longest` the image has
+        another working size, as in `Matcher.match`.
         """
         key = (path, turns, longest)
         with self._lock:

@@ -1,52 +1,93 @@
-"""The work on one pair of a batch: images or their features in, the row of the pair out."""
+"""The work on the pairs of a block: images in, rows out."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import time
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, get_args
 
-from manymatch.batch.focals import is_shared
-from manymatch.batch.rows import PACKED, error_row, machine_fault, result_row
-from manymatch.batch.runner import error_sentence
-from manymatch.batch.views import View, ViewError, Views
-from manymatch.io.match_log import pack_matches
+import numpy as np
+
+from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass, focal_row, is_shared
+from manymatch.batch.parts import error_sentence, machine_fault, stop_point
+from manymatch.batch.views import Views
+from manymatch.estimate.confidence import Verdict
+from manymatch.geometry.pose import (
+    FAILURE_DEG,
+    pose_error_deg,
+    rotation_error_deg,
+    translation_error_deg,
+)
+from manymatch.io.files import make_folder, write_text
+from manymatch.io.matches import to_json
 from manymatch.matcher.matcher import Matcher
-from manymatch.matcher.result import provenance_of
+from manymatch.matcher.result import trusted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from manymatch.batch import CameraPer
-    from manymatch.batch.focals import FirstPass
+    from manymatch.batch.focals import SharedFocal
+    from manymatch.batch.parts import Run
+    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.io.pairs import Pair
+    from manymatch.matcher.cameras import ResolvedCamera
     from manymatch.matcher.config import MatcherConfig
-    from manymatch.options import Options
+    from manymatch.matcher.result import MatchResult
+
+#: Verdict on a pair that could not be tried; the others are those of `Confidence`.
+ERROR = "error"
+#: All verdicts, best first.
+VERDICTS = (*get_args(Verdict), ERROR)
+
+_ROTATION = tuple(f"R{row}{column}" for row in range(3) for column in range(3))
+_TRANSLATION = ("t0", "t1", "t2")
+#: Columns of every table in their order, with the type of their values; any may be empty.
+COLUMNS: dict[str, type] = {
+    "index": int,
+    **dict.fromkeys(("name0", "name1"), str),
+    "success": bool,
+    **dict.fromkeys(("verdict", "reason", "failure", "error"), str),
+    **dict.fromkeys((*_ROTATION, *_TRANSLATION), float),
+    **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), int),
+    **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), float),
+    "matches_by_source": str,
+    "trusted": bool,
+    "alternatives": int,
+    **dict.fromkeys(("second_probability", "noise_px", "threshold_px"), float),
+    **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), float),
+    "iterations": int,
+    **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), float),
+    **dict.fromkeys(("camera0_source", "camera1_source"), str),
+    **dict.fromkeys(("focal0_px", "focal1_px"), float),
+    **FOCAL_COLUMNS,
+    "seed": int,
+}
+#: Columns that are added when rank-one matching runs beside it.
+RANK_ONE_COLUMNS: dict[str, type] = {
+    "rank_one_success": bool,
+    **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), int),
+    "rank_one_pose_error_deg": float,
+}
+#: Seconds of each pair; they are beside the parts, which are the same bytes in every run.
+TIMES = ("seconds", "estimate_seconds")
+# Entries of a configuration that belong to the pair; the others are the same for all pairs.
+_OWN_SETTINGS = ("cameras", "camera_priors", "shared_focal", "orientations")
+
+
+# --------------------------------------------------------------------------------- pairs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairWork:
-    """Matches pairs, and writes nothing.
+    """Matches pairs, and writes nothing. It can be sent to other processes.
 
-    It can be pickled: networks are loaded, and features kept, in the process that uses it. Threads
-    may share it after `load`. Called with the index of a pair and the pair, it returns the row of
-    the pair; with `keep_matches` its entry `PACKED` has the matches. A pair that cannot be matched
-    is a row that says why; only what concerns all pairs, such as a missing package, is raised.
-
-    Parameters
-    ----------
-    config, device, offline, cache
-        As `Matcher` takes them.
-    cameras, camera_per, with_rank_one
-        As in `run_batch`.
-    keep_matches : bool
-        Whether rows come with their matches.
-    memory_mb : int
-        Features kept in memory, in MB.
-    threads : int, optional
-        Of the estimator, in place of those of the configuration. They do not change results.
+    Networks are loaded, and features kept, in the process that uses it. Threads may share it after
+    `load`. The arguments are those of `run_batch`; `keep_matches` says whether rows come with their
+    matches, and `threads` replaces the estimator's, which do not change results.
     """
 
     config: MatcherConfig
@@ -71,112 +112,198 @@ class PairWork:
     def _views(self) -> Views:
         return Views(self._matcher, self.memory_mb * 1_000_000, self.cameras)
 
-    @functools.cached_property
-    def _common(self) -> dict[str, Any]:
-        return provenance_of(self.config)
-
-    @functools.cached_property
-    def _options(self) -> Options:
-        options = self.config.options
-        return options if self.threads is None else options.replace(threads=self.threads)
-
     def load(self) -> None:
         """Load what all pairs need; missing packages and weights are errors here."""
         self._matcher.load()
-        _ = self._views, self._options, self._common
+        _ = self._views
 
     def __call__(self, index: int, pair: Pair, first: FirstPass | None = None) -> dict[str, Any]:
-        """Match one pair of image files.
+        """Match one pair of image files; with a first pass this is the second.
 
-        With a first pass this is the second, with focal lengths of all pairs.
+        A pair that cannot be matched is a row that says why. Errors that concern other pairs as
+        well are raised: a missing package, faults of the machine.
         """
-        views = self._views
-        return self._row(
-            index,
-            pair,
-            lambda: (views.get(pair.path0, pair.rot0), views.get(pair.path1, pair.rot1)),
-            first,
-        )
-
-    def extract(self, path: Path, turns: int) -> View | ViewError:
-        """Return what `match` wants of an image file after some quarter turns, or why not.
-
-        Nothing of it is kept here.
-        """
-        try:
-            return self._views.compute(path, turns)
-        except ImportError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the rows of its pairs say it
-            return ViewError(error_sentence(error), machine_fault(error))
-
-    def match(
-        self,
-        index: int,
-        pair: Pair,
-        view0: View | ViewError,
-        view1: View | ViewError,
-        first: FirstPass | None = None,
-    ) -> dict[str, Any]:
-        """Match one pair of which `extract` returned the views, here or in another process."""
-
-        def views() -> tuple[View, View]:
-            for view in (view0, view1):
-                if isinstance(view, ViewError):
-                    raise view
-            return view0, view1  # type: ignore[return-value]
-
-        return self._row(index, pair, views, first)
-
-    def _row(
-        self,
-        index: int,
-        pair: Pair,
-        views: Callable[[], tuple[View, View]],
-        first: FirstPass | None,
-    ) -> dict[str, Any]:
         start = time.perf_counter()
         try:
-            row = self._matched(index, pair, *views(), start, first)
-        except ImportError:
-            # A missing package concerns all pairs.
-            raise
-        except Exception as error:  # noqa: BLE001 - one pair must not end a run of thousands
-            seconds = time.perf_counter() - start
-            row = error_row(
-                index, pair, error, self._options, seconds, with_rank_one=self.with_rank_one
-            )
+            row = self._matched(index, pair, first)
+        except Exception as error:
+            if isinstance(error, ImportError) or machine_fault(error):
+                raise
+            row = self._failed(index, pair, error)
+        row["seconds"] = time.perf_counter() - start
         return row if first is None else first.updated(index, row)
 
-    def _matched(
-        self,
-        index: int,
-        pair: Pair,
-        view0: View,
-        view1: View,
-        start: float,
-        first: FirstPass | None,
-    ) -> dict[str, Any]:
-        cameras = view0.camera_in(pair, 0), view1.camera_in(pair, 1)
+    def _matched(self, index: int, pair: Pair, first: FirstPass | None) -> dict[str, Any]:
+        view0 = self._views.get(pair.path0, pair.rot0)
+        view1 = self._views.get(pair.path1, pair.rot1)
+        cameras = [view0.camera_in(pair, 0), view1.camera_in(pair, 1)]
         if first is not None:
-            camera0, camera1 = (first.camera(index, k, c.camera) for k, c in enumerate(cameras))
-            cameras = (
-                dataclasses.replace(cameras[0], camera=camera0),
-                dataclasses.replace(cameras[1], camera=camera1),
-            )
-        seen = cameras[0].camera, cameras[1].camera
+            for side, known in enumerate(cameras):
+                camera = first.camera(index, side, known.camera)
+                cameras[side] = dataclasses.replace(known, camera=camera)
+        options = self.config.options
         result = self._matcher.match_features(
             view0.features,
             view1.features,
             *cameras,
-            shared_focal=is_shared(self.camera_per, (pair.name0, pair.name1), seen),
+            shared_focal=is_shared(
+                self.camera_per, (pair.name0, pair.name1), [known.camera for known in cameras]
+            ),
             with_rank_one=self.with_rank_one,
-            options=self._options,
+            options=options if self.threads is None else options.replace(threads=self.threads),
         )
         result.orientations = (view0.orientation, view1.orientation)
-        packed = pack_matches(result.pair_matches(self._common)) if self.keep_matches else None
-        seconds = time.perf_counter() - start
-        row = result_row(index, pair, result, cameras, seconds, self.camera_per)
-        if packed is not None:
-            row[PACKED] = packed
+        row = result_row(index, pair, result, cameras, self.camera_per)
+        return row | match_columns(result) if self.keep_matches else row
+
+    def _failed(self, index: int, pair: Pair, error: Exception) -> dict[str, Any]:
+        # A pair with known pose counts as a failure in the area under the curve.
+        missed = {"pose_error_deg": FAILURE_DEG} if pair.has_truth else {}
+        row = {
+            "index": index,
+            "name0": plain_text(pair.name0),
+            "name1": plain_text(pair.name1),
+            "success": False,
+            "verdict": ERROR,
+            "error": plain_text(error_sentence(error)),
+            **missed,
+            "seed": self.config.options.seed,
+        }
+        if self.with_rank_one:
+            row |= {"rank_one_success": False}
+            row |= {f"rank_one_{name}": value for name, value in missed.items()}
         return row
+
+
+def result_row(
+    index: int,
+    pair: Pair,
+    result: MatchResult,
+    cameras: Sequence[ResolvedCamera],
+    camera_per: CameraPer = "pair",
+) -> dict[str, Any]:
+    """Row of a pair that was matched, solved or not; unknown values are left out."""
+    estimate, confidence = result.estimate, result.confidence
+    usable = trusted(estimate, confidence)
+    names, priors = (pair.name0, pair.name1), [known.camera for known in cameras]
+    row: dict[str, Any] = {
+        "index": index,
+        "name0": pair.name0,
+        "name1": pair.name1,
+        **{name: value for name, value in estimate.to_row().items() if name in COLUMNS},
+        "verdict": confidence.verdict,
+        "reason": confidence.reason,
+        "keypoints0": len(result.keypoints0),
+        "keypoints1": len(result.keypoints1),
+        "pose_probability": float(confidence.pose_probability),
+        "trusted": usable,
+        "rotation_sd_deg": float(confidence.rotation_sd_deg),
+        "translation_sd_deg": float(confidence.translation_sd_deg),
+        "pose_error_deg": _error_deg(estimate, pair),
+        "camera0_source": cameras[0].origin,
+        "camera1_source": cameras[1].origin,
+        "focal0_px": result.camera0.focal,
+        "focal1_px": result.camera1.focal,
+        **focal_row(camera_per, names, priors, estimate, trusted=usable),
+        "estimate_seconds": result.timing["estimate"],
+    }
+    pose = estimate.pose
+    if pose is not None and pair.R is not None and pair.t is not None:
+        row["rotation_error_deg"] = rotation_error_deg(pose.R, pair.R)
+        row["translation_error_deg"] = translation_error_deg(pose.t, pair.t)
+    if result.rank_one is not None:
+        plain = result.rank_one
+        row["rank_one_success"] = plain.estimate.success
+        row["rank_one_candidates"] = plain.graph.num_edges
+        row["rank_one_inliers"] = int(plain.estimate.num_inliers)
+        row["rank_one_matches"] = len(plain.estimate.matches)
+        row["rank_one_pose_error_deg"] = _error_deg(plain.estimate, pair)
+    return {
+        name: plain_text(value) if isinstance(value, str) else value
+        for name, value in row.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }
+
+
+def _error_deg(estimate: RelativePoseEstimate, pair: Pair) -> float | None:
+    if pair.R is None or pair.t is None:
+        return None
+    return pose_error_deg(estimate.pose, pair.R, pair.t)
+
+
+def plain_text(value: str) -> str:
+    """Escape what is no text; file names may hold any bytes."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def match_columns(result: MatchResult) -> dict[str, Any]:
+    """Keypoints and matches of a pair as columns of its part; `read_matches` reads them."""
+    pair = result.pair_matches({})
+    config = pair.config or {}
+    settings = {name: config[name] for name in _OWN_SETTINGS if name in config}
+    alternatives = [
+        {
+            "pose": pose.matrix().ravel(),
+            "probability": probability,
+            "matches0": matches[:, 0],
+            "matches1": matches[:, 1],
+        }
+        for pose, probability, matches in pair.alternatives
+    ]
+    return {
+        **dict(zip(("x0", "y0"), pair.keypoints0.T, strict=True)),
+        **dict(zip(("x1", "y1"), pair.keypoints1.T, strict=True)),
+        **dict(zip(("matches0", "matches1"), pair.matches.T, strict=True)),
+        "confidence": None if pair.confidence is None else pair.confidence.astype(np.float32),
+        "source": pair.source,
+        "source_names": list(pair.source_names) or None,
+        "other_poses": alternatives or None,
+        "settings": to_json(settings, "config"),
+    }
+
+
+# --------------------------------------------------------------------------------- blocks
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockWork:
+    """Computes a block of pairs and writes its part; counts the verdicts.
+
+    With `first`, the run of the first pass, this is the second: pairs whose images have a focal
+    length in `focals` are matched again with it, and the rows of all others are kept.
+    """
+
+    run: Run
+    work: PairWork
+    pairs: Sequence[Pair]
+    first: Run | None = None
+    focals: Mapping[str, SharedFocal] | None = None
+
+    def __call__(self, block: int) -> Counter[str]:
+        """Compute a block."""
+        rows = []
+        if self.first is None:
+            for index in (self.run.blocks or ())[block].tolist():
+                stop_point()
+                rows.append(self.work(index, self.pairs[index]))
+        else:
+            for row in self.first.read(block).to_pylist():
+                stop_point()
+                known = {name: value for name, value in row.items() if value is not None}
+                said = {name: known[name] for name in FOCAL_COLUMNS if name in known}
+                passed = FirstPass({row["index"]: said}, self.focals or {})
+                if row["verdict"] != ERROR and passed.is_stale(known):
+                    known = self.work(row["index"], self.pairs[row["index"]], passed)
+                rows.append(known)
+        self.run.write(block, rows)
+        self._write_times(block, rows)
+        return Counter(row["verdict"] for row in rows)
+
+    def _write_times(self, block: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the seconds of pairs beside the parts, which are the same bytes in every run."""
+        folder = self.run.folder / "times"
+        make_folder(folder)
+        names = ("index", *TIMES)
+        lines = [names, *([row.get(name, "") for name in names] for row in rows)]
+        text = "".join(f"{','.join(map(str, line))}\n" for line in lines)
+        write_text(folder / f"{self.run.parts.name}-{block:06d}.csv", text)

@@ -24,7 +24,6 @@ COMMANDS = {
     "demo": "Match two photographs that come with the package, and write pictures and a report.",
     "match": "Find the relative pose of two images and their one-to-one matches.",
     "batch": "Match many pairs of images; the same command continues after an interruption.",
-    "batch-merge": "Join the shards of a batch into one batch, as one run would have made it.",
     "align": "Warp the second image onto the first, by a homography or an affine map.",
     "solve": "Estimate a pose, a matrix or a transform from candidates of your own.",
     "models": "List models and presets, whether their weights are here, and how to get them.",

@@ -9,9 +9,9 @@ import typer
 
 from manymatch._validate import choice, count
 from manymatch.batch import CAMERA_PER
-from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, run_batch
-from manymatch.batch.runner import RunInterrupted
-from manymatch.batch.shards import Shard
+from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, as_pairs, run_batch
+from manymatch.batch.parts import RunInterrupted
+from manymatch.batch.shards import shard_of
 from manymatch.batch.tables import reasons_sentence
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -26,7 +26,6 @@ from manymatch.cli.console import (
     print_table,
     time_text,
 )
-from manymatch.io.pairs import exhaustive_pairs, read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.result import RANK_ONE
 
@@ -35,16 +34,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: manymatch batch pairs.txt --images photos --out out/batch --preset classic"
 HINT = "several images are matched by their folder, or by a list with the names of two in each line"
-
-FormatOption = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        help="Also keep the matches, and write them at the end: parquet (all pairs), npz (one file "
-        "a pair), h5 (hloc), colmap (text), colmap-db (a database for COLMAP's mappers); several "
-        "by commas.",
-    ),
-]
 
 
 @flags.setting_flags()
@@ -88,13 +77,26 @@ def run(
             help="Also match with rank-one edges and plain consensus: more columns.",
         ),
     ] = False,
-    formats: FormatOption = "",
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="Also keep the matches (parquet), and write them at the end: npz (one file a "
+            "pair), h5 (hloc), colmap (text), colmap-db (a database for COLMAP's mappers); several "
+            "by commas.",
+        ),
+    ] = "",
     shard: Annotated[
         str | None,
         typer.Option(
-            help="Work on one of several parts of the pairs, such as 3/16, each on a machine of "
-            "its own; manymatch batch-merge joins them, and writes the files of the matches."
+            help="Do every 16th block from the third on with 3/16, each shard on a machine of its "
+            "own. Copy the folders into one to join them; the same command without --shard then "
+            "writes tables and files."
         ),
+    ] = None,
+    block: Annotated[
+        int | None,
+        typer.Option(help="Pairs of a block, which is finished and written as a whole."),
     ] = None,
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="Try pairs again that ended with an error.")
@@ -117,26 +119,18 @@ def run(
     """
     per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
     check_file(pairs, "pairs", "a list of pairs or a folder of images")
-    if not pairs.is_dir():
-        listed = read_pairs(pairs, pairs.parent if images is None else images)
-    elif images is not None:
-        raise ValueError(
-            "--images must be left out where all pairs of a folder are matched, got "
-            f"{str(images)!r}"
-        )
-    else:
-        listed = exhaustive_pairs(pairs)
+    listed: Any = as_pairs(pairs, images)
     config = MatcherConfig.of(**settings)
-    if shard is not None:
-        Shard.of(shard)
+    shard_of(shard)
     if not as_json:
         _announce(listed[:limit], config)
     try:
         with Tracker() as tracker:
             summary = run_batch(
-                config,
                 listed,
+                None,
                 out_folder,
+                config,
                 workers=workers,
                 cameras=cameras,
                 camera_per=per,
@@ -144,6 +138,7 @@ def run(
                 formats=flags.split_list(formats),
                 limit=limit,
                 shard=shard,
+                block=block,
                 retry_errors=retry_errors,
                 memory_mb=memory_mb,
                 engine=engine,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from manymatch.batch.runner import RunProgress
+    from manymatch.batch.parts import RunProgress
 
 # Typer brings its own copy of the package that defines it.
 UsageError: Any = typer.BadParameter.__base__

@@ -20,7 +20,6 @@ from manymatch.io.colmap_matches import (
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image
-from manymatch.io.match_log import MatchStore
 from manymatch.io.matches import (
     AlternativePose,
     ImageRecord,
@@ -41,7 +40,6 @@ __all__ = [
     "ColmapWriter",
     "HlocWriter",
     "ImageRecord",
-    "MatchStore",
     "Pair",
     "PairMatches",
     "camera_of_image",
