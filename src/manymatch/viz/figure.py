@@ -356,7 +356,9 @@ def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
         "clip_on": True,
     }
     for centre, label in zip(mark.centres.tolist(), mark.labels, strict=False):
-        axes.text(*centre, label, color=INK, font=font(mark.label_size, bold=True), **place)
+        axes.text(
+            centre[0], centre[1], label, color=INK, font=font(mark.label_size, bold=True), **place
+        )
 
 
 @functools.cache
