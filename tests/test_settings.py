@@ -32,9 +32,9 @@ def test_metadata_is_there_for_the_command_line():
 
 
 def test_unknown_field_is_bad_input():
-    with pytest.raises(ValueError, match=r"^sise is no field of Small, did you mean 'size'; "):
+    with pytest.raises(ValueError, match=r"^sise is not a field of Small, did you mean 'size'; "):
         Small(sise=1)
-    with pytest.raises(ValueError, match=r"^other is no field of Small; the fields are size"):
+    with pytest.raises(ValueError, match=r"^other is not a field of Small; the fields are size"):
         dataclasses.replace(Small(), other=1)
 
 

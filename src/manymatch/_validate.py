@@ -1,7 +1,7 @@
-"""Checks that turn what a caller gave into arrays and numbers of one known type.
+"""Checks that turn arguments into arrays and numbers of one known type.
 
 Every function takes the argument's name and raises `ValueError` with one sentence that names the
-argument, says what is wanted and what was given.
+argument, what is wanted and what was given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shape: TypeAlias = tuple[int | None, ...]
 
 INT32_MAX = 2**31 - 1
 
-#: Methods of the estimator; association takes them too, since they want different graphs.
+#: Methods of the estimator; association takes them too, since each needs its own graph.
 Method: TypeAlias = Literal["auto", "hcm-mcm", "hcm", "mcm", "cm"]
 METHODS: tuple[str, ...] = get_args(Method)
 
@@ -83,7 +83,7 @@ def flag(value: object, name: str) -> bool:
 
 
 def _to_array(value: object, name: str, want: str) -> NDArray[Any]:
-    """Convert to an array of whatever dtype, refusing ragged and masked input."""
+    """Convert to an array of any dtype, refusing ragged and masked input."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(f"{name} must be {want}, got a masked array with masked values")
     try:
@@ -220,7 +220,7 @@ def require(module: str, what: str, extra: str, otherwise: Callable[[], str] = s
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # Something that an installed package lacks is another matter.
+        # The package is there, but one of its own dependencies is missing.
         if error.name is not None and error.name.partition(".")[0] != top:
             raise
         name = "Pillow" if top == "PIL" else top

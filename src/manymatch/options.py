@@ -41,7 +41,7 @@ def setting(
 ) -> T:
     """Make a field of a settings class with an immutable default.
 
-    The docstring and the flag show the help: what the field decides, in sentences with unit and
+    The docstring and the flag show the help: the effect of the field, in sentences with unit and
     range. The panel is the group of flags that it belongs to; `choices` are the texts that it can
     be, if it is a text with few possible values. Without `compare` it has no part in equality.
     """
@@ -67,7 +67,7 @@ def settings(cls: type[T]) -> type[T]:
         for name in kwargs:
             if name not in known:
                 raise ValueError(
-                    f"{name} is no field of {cls.__name__}{suggest(name, known)}; "
+                    f"{name} is not a field of {cls.__name__}{suggest(name, known)}; "
                     f"the fields are {', '.join(known)}"
                 )
         original(self, *args, **kwargs)
@@ -93,8 +93,8 @@ def _with_parameters(doc: str, fields: tuple[dataclasses.Field[Any], ...]) -> st
     return f"{doc[:at].rstrip()}\n\n" + "\n".join(lines) + f"\n\n{doc[at:]}".rstrip() + "\n"
 
 
-#: Parts of method "auto" that `Options.disable` can switch off, and what each of them is. In the
-#: order of the bits in ``cpp/include/manymatch/options.h``.
+#: Parts of method "auto" that `Options.disable` can switch off, in the order of the bits in
+#: ``cpp/include/manymatch/options.h``.
 AUTO_PARTS: dict[str, str] = {
     "filter": "An edge that GMS does not keep gets a lower prior instead of being removed.",
     "ranks": "An edge gets a lower prior the higher its rank.",
@@ -108,15 +108,15 @@ AUTO_PARTS: dict[str, str] = {
     "trust": "A source that supports no pose beyond chance gets lower priors than the others.",
 }
 
-#: The threshold that the estimator chooses itself.
+#: Value of `threshold_px` with which the estimator chooses the threshold.
 AUTO = "auto"
 
 # More threads than this only cost memory; the result is the same.
 _MOST_THREADS = 256
 
-# Far beyond any image, and well within the numbers that can be squared in the unit of the core.
+# Far beyond any image, and small enough to be squared in the core's units.
 _THRESHOLDS_PX = (1e-9, 1e9)
-# No probability is known to be smaller; its logarithm is still an ordinary number.
+# Smallest probability that is accepted; its logarithm is still an ordinary number.
 _IMPOSSIBLE = 1e-12
 
 _PANEL, _ADVANCED = "Estimation", "Estimation, advanced"
@@ -299,8 +299,8 @@ def checked_options(
         if keyword not in known:
             hint = suggest(keyword, [*known, "method", "options", "proposals"])
             raise ValueError(
-                f"{keyword} is no argument of this function and no field of Options{hint}; the "
-                f"fields are {', '.join(known)}"
+                f"{keyword} is neither an argument of this function nor a field of Options{hint}; "
+                f"the fields are {', '.join(known)}"
             )
     if options is not None and not isinstance(options, Options):
         raise refusal(name, "an Options or None", options)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 _PANEL = "Association"
-#: Name of what finds candidates where no pair matcher does: nearest neighbours of descriptors.
+#: The `Association.matcher` that is not a pair matcher: nearest neighbours of descriptors.
 NEAREST = "nearest"
 
 
@@ -162,7 +162,7 @@ class Association:
         working1: ArrayLike | None = None,
         further: Sequence[Association] = (),
     ) -> Candidates:
-        """Do what `apply` does to edges of any rank, and count what each step keeps.
+        """Cut and filter as `apply` does, for edges of any rank, and count what each step keeps.
 
         The edges of several sources are cut and filtered source by source. `further` are the
         associations of the sources after the first; where their number does not fit the graph,
@@ -324,7 +324,7 @@ def _cut(
     if association.gms is None:
         raise ValueError("gms must be True or False here, got None: see Association.for_method")
     capped = graph if association.max_edges is None else graph.head(association.max_edges)
-    # Where the filter is switched off, it runs on no edges, which checks the sizes all the same.
+    # If the filter is switched off, it still runs, on no edges, to check the sizes.
     seen = capped if association.gms else capped.head(0)
     plain = [checked_size(size, f"size{side}") for side, (size, _) in enumerate(sizes)]
     working = [
@@ -352,7 +352,7 @@ def _keypoints(
 ) -> FloatArray:
     """Check keypoints, one per descriptor unless descriptors have owners."""
     array = float_array(points, f"points{image}", "an (N, 2) array of pixels", (None, 2))
-    # Tensors on a GPU have a shape as well, and stay where they are.
+    # `np.shape` does not copy a tensor from the GPU.
     shape = np.shape(desc)
     if owners is None and shape and shape[0] != len(array):
         raise ValueError(

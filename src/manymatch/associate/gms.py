@@ -33,7 +33,7 @@ LARGEST_COORDINATE = 1e9
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GmsResult:
-    """What `gms_filter` kept.
+    """Result of `gms_filter`.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def gms_filter(
     names = ("scales", "rotations", "crop", "integer_mean")
     flags = list(map(flag, (scales, rotations, crop, integer_mean), names))
     for name in ("points0", "points1"):
-        # Keypoints without edges are not used, but such a coordinate is an error all the same.
+        # Keypoints without edges are not used, but are checked as well.
         bound = LARGEST_COORDINATE
         want = f"pixels within {bound:g} of the origin"
         within(getattr(graph, name), -bound, bound, f"graph.{name}", want)
@@ -160,7 +160,7 @@ def _scaled(points: FloatArray, scale: ArrayLike, name: str) -> FloatArray:
     factors = float_array(scale, name, want, (2,))
     if not (factors > 0.0).all():
         raise refusal(name, want, factors)
-    # Where nothing is resized, not even the last bit changes.
+    # Without resizing, points stay equal bit for bit.
     return points if (factors == 1.0).all() else (points + 0.5) * factors - 0.5
 
 

@@ -1,4 +1,4 @@
-"""Graphs made of graphs: several sources in one graph, several detections at one place in one.
+"""Merging: several graphs into one, and keypoints at the same place into one vertex.
 
 `merge_graphs` puts the candidates of several features or matchers into one graph,
 `merge_coincident` makes one vertex of keypoints at the same place.
@@ -51,10 +51,10 @@ def merge_graphs(
         With `source` and `source_names`. Edges of a source are put best first: by rank, then by
         decreasing prior, where there are no priors by decreasing similarity, then as listed; so
         the order of a list does not matter where these differ. Sources are interleaved: by rank,
-        then by place among the edges of that rank of their source, then by source. Where only some
-        graphs have ranks, an edge of another one has the rank that its place among the edges of
-        its two keypoints gives; where only some have priors, the others get equal ones, which say
-        nothing. Similarities are kept if all graphs have them.
+        then by place among the edges of that rank of their source, then by source. If only some
+        graphs have ranks, the edges of the others are ranked by their place among the edges of
+        their two keypoints. If only some have priors, the edges of the others get the prior 1.
+        Similarities are kept if all graphs have them.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def merge_coincident(
     Raises
     ------
     ValueError
-        If ``graph`` is no AssociationGraph or the tolerance is negative or not finite.
+        If ``graph`` is not an AssociationGraph or the tolerance is negative or not finite.
     """
     graph = as_graph(graph)
     tolerance = real(tolerance_px, "tolerance_px", 0.0, closed=True)

@@ -21,7 +21,7 @@ from manymatch.options import usable_cores
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-#: How an edge is chosen from the positions it has in the lists of its two ends.
+#: Rules that choose edges by their ranks in the lists of their two ends, see `associate`.
 OPERATORS = ("mutual", "oneway", "union")
 
 # A tile of the product, 16 MiB of float32: smaller ones cost the matrix product speed. The result
@@ -87,7 +87,7 @@ def associate(
     rank : (E,) int32 ndarray
         The first K at which the operator keeps the edge: the larger of the two ranks for
         ``"mutual"``, the smaller for ``"union"``, the row rank for ``"oneway"``. So the edges of
-        rank at most K' are what the operator gives with ``k=K'``, for every K' up to K.
+        rank at most K' are the result of the operator with ``k=K'``, for every K' up to K.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def associate_owned(
     count = integer(k, "k", 1)
     owner0, owner1 = _owners(owners0, desc0, "0"), _owners(owners1, desc1, "1")
     choice(operator, "operator", OPERATORS)
-    # Rows of the keypoint that has most.
+    # Largest number of rows of one keypoint.
     several = max(int(np.unique(o, return_counts=True)[1].max(initial=1)) for o in (owner0, owner1))
     # K keypoints have at most K * several rows. A keypoint among the K best of another is therefore
     # in the list of the descriptor with which it is most similar, and ranks up to K are exact. The
@@ -164,13 +164,13 @@ def associate_owned(
     wanted = "oneway" if operator == "oneway" else "union"
     rows, cosine, _ = associate(desc0, desc1, count * several, wanted)
     i, j = owner0[rows[:, 0]], owner1[rows[:, 1]]
-    # Best first, so that of equal pairs the first is the best one.
+    # Sorted best first, so that the first of equal pairs is the best.
     order = np.lexsort((j, i, -cosine))
     pairs = np.stack([i, j], axis=1)[order]
     # Numbers of keypoints have 31 bits.
     first = np.sort(np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True)[1])
     edges, similarity = pairs[first], cosine[order][first]
-    # Edges are by falling similarity, so that their place among those of a keypoint is their rank.
+    # Edges are sorted by similarity, so that the place among the edges of a keypoint is the rank.
     forward, backward = (1 + place_in_group(edges[:, side]) for side in (0, 1))
     rank = {
         "mutual": np.maximum(forward, backward),
@@ -211,7 +211,7 @@ def _descriptors(value: Any, name: str) -> NDArray[Any]:
         array = array.reshape(0, 1)
     if array.ndim != 2 or array.dtype.kind not in "fiu" or (array.shape[1] == 0 and len(array)):
         raise refusal(name, _WANT, array)
-    # Exactly those types whose every value float32 holds.
+    # float32 represents every value of these types exactly.
     small = np.can_cast(array.dtype, np.float32, "safe")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32 if small else np.float64)
@@ -274,7 +274,7 @@ def _associate_tensors(
         )
     x0, x1 = desc0.detach(), desc1.detach()
     _check_dimensions(tuple(x0.shape), tuple(x1.shape))
-    # The host does the work where the tensors are there or their device lacks float64.
+    # The host computes if the tensors are on it or if their device lacks float64.
     if x0.device.type in ("cpu", "mps"):
         exact = (torch.float64, torch.int32, torch.int64)
         kinds = [torch.float64 if x.dtype in exact else torch.float32 for x in (x0, x1)]

@@ -257,7 +257,7 @@ def installed(module: str) -> Any:
 
 
 def original(module: str, extra: str, name: str) -> Any:
-    """Return what the original has under a name that its switch does not define."""
+    """Return the original's object of a name that its switch does not define."""
     package = None if name.startswith("__") else installed(module)
     if package is not None:
         return getattr(package, name)

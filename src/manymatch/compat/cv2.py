@@ -177,7 +177,7 @@ def estimateAffine2D(  # noqa: N802
 
     The forms are ``(from, to, inliers, method, ransacReprojThreshold, maxIters, confidence,
     refineIters)`` and ``(pts1, pts2, params, inliers)``. Arguments are those of `findHomography`;
-    the map is refined whatever refineIters says. Returns ``(A, inliers)`` with A (2, 3), None where
+    the map is always refined. Returns ``(A, inliers)`` with A (2, 3), None where
     there is none.
     """
     usac = _has_params(args, kwargs)
@@ -333,14 +333,14 @@ def _two_cameras(given: Mapping[str, Any]) -> tuple[Camera, Camera]:
 
 
 def _camera(matrix: object, distortion: Any, name: str) -> Camera:
-    """Camera of a matrix and OpenCV's coefficients, of which there may be none."""
+    """Camera of a matrix and OpenCV's coefficients, or None for no distortion."""
     camera = as_camera(matrix, name)
     if distortion is None or np.size(distortion) == 0:
         return camera
     want = "4, 5, 8, 12 or 14 numbers k1, k2, p1, p2, k3, ..."
     k = float_array(np.ravel(distortion), "distCoeffs", want, (None,))
     if len(k) not in (4, 5, 8, 12, 14) or k[8:].any():
-        wanted = f"{want} of which those after the eighth are zero"
+        wanted = f"{want}, where those after the eighth are zero"
         raise refusal("distCoeffs", wanted, k.tolist())
     if not k.any():
         return camera

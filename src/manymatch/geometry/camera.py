@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # 18, 50 and 85 mm (in 35 mm terms) 0.5, 1.4 and 2.4; nine in ten are between 0.40 and 2.0.
 _USUAL_FOCAL = 0.9
 _USUAL_SIGMA = 0.5
-# Two of these standard deviations are a factor of 400; more says nothing about a camera.
+# Largest standard deviation: two of it are a factor of 400.
 _LARGEST_SIGMA = 3.0
 
 # COLMAP has the centre of the top-left pixel at (0.5, 0.5), this package at (0, 0).
@@ -305,7 +305,7 @@ class Camera:
             return MODELS[self.model].undistort(xd, self.distortion)
 
     def scaled(self, sx: float, sy: float | None = None) -> Camera:
-        """Return the camera of the image resized by sx (and sy, if another) in x and y.
+        """Return the camera of the image resized by sx in x and by sy, by default sx, in y.
 
         A pixel x goes to ``(x + 0.5) sx - 0.5``. Models with one focal length become PINHOLE or
         OPENCV where the two factors differ; the size is rounded.
@@ -378,7 +378,7 @@ def normalised_pixel(camera0: Camera, camera1: Camera) -> float:
 
 
 def working_pixel(camera0: Camera, camera1: Camera, scale0: ArrayLike, scale1: ArrayLike) -> float:
-    """Return how many pixels of the images as given one pixel at working size is.
+    """Return the size of a pixel at working size, in pixels of the images as given.
 
     A threshold in pixels becomes an angle by the mean of 1/f. Times this factor that angle is what
     it is at working size, also where the two images are resized differently. A scale is the length

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _EPS = float(np.finfo(np.float64).eps)
 # Iterations of the solvers: along a radius, in the plane, and steps from the centre outwards.
 _RADIUS_ITERATIONS, _PLANE_ITERATIONS, _CONTINUATION_STEPS = 100, 60, 32
-# Enough factors of two to go from any number to any other.
+# Enough halvings or doublings to get from any number to any other.
 _BRACKET_STEPS = 2200
-# Radii up to here have finite squares; larger ones have no answer.
+# Largest radius with a finite square; beyond it the result is NaN.
 _LARGEST_RADIUS = 1e150
-# Largest error of an answer relative to the distorted radius; close to a pole no digits are left.
+# Largest error of a result relative to the distorted radius; near a pole all digits are lost.
 _RADIAL_TOLERANCE = 1e-11
 
 
@@ -142,7 +142,7 @@ class _OpenCvLens(_Lens):
         limit = min([self._pole(k), *np.sqrt(fold)])
 
         def excess(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-            # D times (distorted radius - y): of the same sign before the pole, finite at it.
+            # D times (distorted radius - y) has the same sign before the pole and is finite at it.
             s = r * r
             top, bottom = _even(s, N[1:]), _even(s, D[1:])
             slope = top + 2.0 * s * _slope(s, N) - 2.0 * y * r * _slope(s, D)
@@ -313,10 +313,10 @@ def _positive_roots(c: ArrayLike) -> FloatArray:
     """Return the s > 0 at which ``c0 + c1 s + c2 s^2 + ...`` is zero.
 
     The roots are sought in ``w = 1 / s``, for which the polynomial of a distortion has leading
-    coefficient 1 whatever its k are, zero included.
+    coefficient 1 for any k, zero included.
     """
     c = np.array(c, dtype=np.float64)
-    # Quotients of the rest stay finite.
+    # Quotients of the remaining coefficients stay finite.
     c[np.abs(c) < 1e-200 * np.max(np.abs(c))] = 0.0
     w = np.roots(c)
     # A double root, where the slope only touches zero, splits into a pair by round-off.

@@ -21,8 +21,8 @@ FAILURE_DEG = 180.0
 
 # How far R.T @ R may be from the identity for R to count as a rotation.
 _ROTATION_TOLERANCE = 1e-6
-# A matrix that deviates less than this from a rotation is one within double precision and is kept
-# bit for bit, so that the constructor is idempotent.
+# A matrix that deviates from a rotation by less than this is kept bit for bit, so that the
+# constructor is idempotent.
 _ROUND_OFF = 1e-14
 
 
@@ -162,7 +162,7 @@ class RelativePose(_Pose):
     Raises
     ------
     ValueError
-        If R is no rotation, t is zero, or anything is not finite or of another shape.
+        If R is not a rotation, t is zero, or anything is not finite or of another shape.
     """
 
     @staticmethod
@@ -200,7 +200,7 @@ class AbsolutePose(_Pose):
     Raises
     ------
     ValueError
-        If R is no rotation, or anything is not finite or of another shape.
+        If R is not a rotation, or anything is not finite or of another shape.
 
     Examples
     --------

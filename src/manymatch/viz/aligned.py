@@ -28,7 +28,7 @@ _OUTSIDE = 0.35
 
 
 def warp(image: NDArray[np.uint8], H: FloatArray, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Warp an image onto another one of the given width and height.
+    """Warp an image onto an image of the given width and height.
 
     Parameters
     ----------

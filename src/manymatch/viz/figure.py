@@ -86,7 +86,7 @@ class Dots:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """A part of a page: left, top, width and height, photographs, and what is drawn over them."""
+    """A part of a page: left, top, width and height, photographs, and the marks over them."""
 
     box: tuple[int, int, int, int]
     photos: list[Photo]
@@ -300,7 +300,7 @@ def as_figure(page: Page) -> Figure:
     wide, high = page.width, page.height
     figure = figure_class(figsize=(wide / _DPI, high / _DPI), dpi=_DPI, facecolor=PAPER)
     canvas_class(figure)
-    # A page of its own: styles may want another colour behind what is saved.
+    # The paper is drawn as well, since a matplotlib style may set another background.
     figure.add_artist(
         Rectangle((0, 0), 1, 1, facecolor=PAPER, transform=figure.transFigure, zorder=-1)
     )

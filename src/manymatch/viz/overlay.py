@@ -1,4 +1,4 @@
-"""What the report draws over the images: states of candidates, residuals, epipolar lines."""
+"""Data that the report draws over the images: states, residuals, epipolar lines."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def payload(
     others: list[tuple[str, RelativePoseEstimate]],
     most: int,
 ) -> dict[str, Any]:
-    """Return what the page's script draws, of plain lists and numbers only.
+    """Return the data of the page's script, plain lists and numbers only.
 
     The estimates are those of `each_pose`; the first one is at the top level, the others in
     ``alternatives``. Keypoints without candidate or match are left out, and all indices count the

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # Of all cells, so that a few extreme ones do not take the colours from the rest.
 _PERCENTILES = (1.0, 99.0)
-# Pixels of the page: widths of a column and of what is between, heights of a row.
+# Pixels of the page: width of a column, gap, least and largest height of a row.
 _COLUMN, _GAP, _SHORTEST, _TALLEST = 460, 12, 24, 1200
 _NOTE = (
     "Colours are the first three principal components of both maps together: comparable within a "
@@ -65,7 +65,7 @@ def pca_colours(
     mean = both.mean(axis=0)
     centred = both - mean
     spread, directions = np.linalg.eigh(centred.T @ centred / len(both))
-    # Ascending in `eigh`; what is within rounding of zero has no direction.
+    # `eigh` sorts ascending; eigenvalues within rounding of zero have no direction.
     kept = [k for k in (-1, -2, -3) if -k <= len(spread) and spread[k] > 1e-12]
     colours = np.full((len(both), 3), 0.5)
     for channel, k in enumerate(kept):
@@ -154,7 +154,7 @@ def _on_screen(
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return a map's colours as its image is drawn, and where the map is, each cell by its centre.
 
-    `size` is width and height of the image, `screen` those of what is drawn.
+    `size` is width and height of the image, `screen` those of the drawing.
     """
     inside, values = [], colour
     for axis, (k, cells) in enumerate(((1, dense.grid[0]), (0, dense.grid[1]))):

@@ -324,7 +324,7 @@ class _Pair:
     def caption(
         self, head: str, text: str, legend: list[tuple[str, str]], colour: str = INK
     ) -> None:
-        """Add a bold word, text and, on the right or below, what the colours mean."""
+        """Add a bold word, text and, on the right or below, the legend of the colours."""
         page, size, small = self._page, 20, 18
         page.height += _MARGIN // 4
         start = Text(_MARGIN, self._baseline(size), head, size, bold=True, colour=colour)

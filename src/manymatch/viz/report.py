@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     System = tuple[str, RelativePoseEstimate, float | None]
 
 _QUALITIES = (84, 76, 68, 58, 46, 34)
-# What the choice among several poses adds to the height of a frame in a notebook.
+# Height that the choice among several poses adds to the frame in a notebook.
 _CHOICE_PX = 96
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
 _KINDS = {**dict.fromkeys(words.RELIABLE, "good"), "failed": "bad"}
@@ -234,7 +234,7 @@ def _frame_height(aspect0: float, aspect1: float) -> int:
 
 
 def _stage(pair: Shown, poses: list[RelativePoseEstimate], size: _Size) -> dict[str, Any]:
-    """Return what the template needs for the verdict, the images and what is drawn over them."""
+    """Return the values of the template for the verdict, the images and the drawing over them."""
     graph, cameras, estimate, confidence = pair.graph, pair.cameras, pair.estimate, pair.verdict
     images = _checked_pair(pair.images, "images", "a pair of images or None")
     labels = [str(name) for name in _checked_pair(pair.names, "names", "a pair of names")]
@@ -281,7 +281,7 @@ def _stage(pair: Shown, poses: list[RelativePoseEstimate], size: _Size) -> dict[
 
 @functools.cache
 def page_template(name: str) -> Any:
-    """Return a template; what is put in is escaped unless the template says otherwise."""
+    """Return a template; values are escaped unless the template says otherwise."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -298,7 +298,7 @@ def template_file(name: str) -> str:
 
 
 def script_policy(script: str) -> str:
-    """Allow nothing but what is in the file, and of scripts only our own."""
+    """Return a policy that allows only the content of the file, and only this script."""
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -360,7 +360,7 @@ def _details(
     cameras: tuple[Camera, Camera],
     drawn: int,
 ) -> dict[str, Any]:
-    """Return what the cards say of one pose."""
+    """Return the contents of the cards about one pose."""
     states = overlay.edge_states(graph, estimate)
     residual = overlay.residuals_px(graph, estimate.pose, *cameras)
     return {
@@ -373,7 +373,7 @@ def _details(
 
 
 def _layers(systems: list[System], *, several: bool) -> list[dict[str, Any]]:
-    """Return the radio buttons that choose what is drawn over the images."""
+    """Return the radio buttons that choose the layer over the images."""
     (_, own, _), *others = systems
     rows = [("matches", "Matches", len(own.matches))]
     rows += [("sources", "Matches by source", len(own.matches))] if several else []

@@ -5,7 +5,7 @@ const byId = (id) => document.getElementById(id);
 const stage = byId("stage"), images = byId("images"), over = byId("over"), line = byId("line");
 const amount = byId("amount"), what = byId("what"), flip = byId("flip");
 const MOST_ZOOM = 24, ZOOM_STEP = 1.5, GRIP_PX = 24;
-// What the range means in each mode, and where it starts.
+// Meaning of the range in each mode, and its start.
 const MODES = { slider: ["Position", 50], blink: ["Speed", 40], blend: ["Share", 50], difference: ["Share", 100] };
 const values = Object.fromEntries(Object.entries(MODES).map(([name, [, value]]) => [name, value]));
 let mode = "slider", second = true, timer = null;

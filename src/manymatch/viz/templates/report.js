@@ -1,6 +1,6 @@
 "use strict";
 {
-// What is drawn over the two images: a layer of lines, and the candidates of one keypoint.
+// Drawn over the two images: a layer of lines, and the candidates of one keypoint.
 const data = JSON.parse(document.getElementById("data").textContent);
 const stage = document.getElementById("stage");
 const bulk = document.getElementById("bulk");
@@ -80,7 +80,7 @@ function layout() {
   const area = stage.parentNode;
   const top = stage.getBoundingClientRect().top + window.scrollY;
   const narrow = window.matchMedia("(max-width: 719px)").matches;
-  // What is below the images, and the borders below that.
+  // Heights below the images, and the borders.
   const below = area.getBoundingClientRect().bottom - stage.getBoundingClientRect().bottom + (embedded ? 10 : 28);
   const room = narrow
     ? 0.56 * window.innerHeight
@@ -106,7 +106,7 @@ function layout() {
   drawFocus();
 }
 
-// Zoom and pan. What is drawn follows once a frame.
+// Zoom and pan. The drawing follows once a frame.
 let waiting = false;
 function setView(side, k, x, y) {
   const view = views[side];
@@ -163,7 +163,7 @@ zoomOut.addEventListener("click", () => zoomBoth(1 / ZOOM_STEP));
 zoomReset.addEventListener("click", resetZoom);
 
 // Dots for all, and lines between those both of whose ends are seen, but not too many of them.
-let skip = 1; // one line is drawn for so many
+let skip = 1; // every skip-th line is drawn
 function drawPairs(context, pairs, colour, alpha, width, dots, most) {
   const ends = pairs.map((side, k) => side.map((i) => at(k, i)));
   const seen = ends.map((side, k) => side.map((p) => inside(k, p)));
@@ -272,7 +272,7 @@ function drawFocus() {
   make("circle", { class: "here", cx: here[0], cy: here[1], r: 8 }, overlay);
 }
 
-// The box beside the images: what is known about the candidates of one keypoint.
+// The box beside the images: facts about the candidates of one keypoint.
 // The surroundings of a keypoint, enlarged from the embedded photograph. Returns the canvas, and
 // a function from pixels of the image to pixels of the canvas.
 function patch(side, i, share) {
@@ -612,7 +612,7 @@ step.addEventListener("click", () => {
 });
 findRescued();
 
-// Another pose: what is drawn, said and counted is that of it; the keypoint that is shown stays.
+// Switch to another pose: drawing, text and counts change, the keypoint that is shown stays.
 function showPose(number) {
   pose = poses[number];
   poseInputs[number].checked = true;
