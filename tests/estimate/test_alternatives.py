@@ -5,7 +5,7 @@ import pytest
 
 import manymatch
 from benchmarks.accuracy import alternatives
-from benchmarks.accuracy.alternatives import K, case_of, fit_nats, scene_cases
+from benchmarks.accuracy.alternatives import K, case_of, scene_cases
 from manymatch import pose_error_deg
 from tests.oracles.auto_graphs import constant, synthetic_graph
 from tests.oracles.matching import is_matching
@@ -123,18 +123,3 @@ def test_alternatives_of_a_homography():
     assert min(corner_error(model, first) for model in models) < 3.0
     assert min(corner_error(model, second) for model in models) < 3.0
     assert all(model[2, 2] == pytest.approx(1.0) for model in models)
-
-
-def test_fit_of_the_odds_recovers_what_cases_were_drawn_with():
-    rng = np.random.default_rng(6)
-    cases = []
-    for _ in range(3000):
-        support = np.append(0.0, -rng.exponential(20.0, 2))
-        odds = np.exp(support / alternatives.NATS_PER_ODDS)
-        true = np.exp(support / 10.0)
-        error = np.full(3, 90.0)
-        error[rng.choice(3, p=true / true.sum())] = 1.0
-        cases.append(alternatives.Case(odds / odds.sum(), error))
-    nats, deviation = fit_nats(cases)
-    assert abs(nats - 10.0) < 4.0 * deviation < 3.0
-    assert fit_nats(cases, 4)[1] == pytest.approx(2.0 * deviation, rel=0.05)

@@ -101,15 +101,6 @@ def test_pixels_of_another_size(method):
         assert scaled.noise_px == pytest.approx(4.0 * small.noise_px, rel=1e-4)
 
 
-def test_many_pairs_have_thresholds_of_their_own():
-    graphs = [noisy(seed, noise).graph for seed, noise in ((30, 0.3), (31, 2.5), (32, 0.3))]
-    together = manymatch.estimate_many([(graph, K, K) for graph in graphs], options=AUTO)
-    alone = [manymatch.estimate_relative_pose(graph, K, K, options=AUTO) for graph in graphs]
-    assert [e.threshold_px for e in together] == [e.threshold_px for e in alone]
-    assert [e.pose for e in together] == [e.pose for e in alone]
-    assert together[1].threshold_px > together[0].threshold_px
-
-
 def test_a_graph_that_has_no_pose():
     graph = manymatch.AssociationGraph(np.zeros((3, 2)), np.zeros((3, 2)), [(0, 0), (1, 1)])
     estimate = manymatch.estimate_relative_pose(graph, K, K, options=AUTO)

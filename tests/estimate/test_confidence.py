@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import manymatch
-from benchmarks.accuracy.fit_probability import fit
 from manymatch import _core, pose_error_deg
 from manymatch.estimate import confidence
 from manymatch.estimate.confidence import Rival, assess
@@ -488,14 +487,3 @@ def test_swapping_the_images_tells_the_same(seed, config, method):
     assert second.parallax_deg == pytest.approx(first.parallax_deg, rel=0.1)
     # The two searches end in poses that differ by what the matches leave open.
     assert 1 / 3 < second.rotation_sd_deg / first.rotation_sd_deg < 3
-
-
-def test_the_fit_finds_the_coefficients_that_made_the_data():
-    rng = np.random.default_rng(0)
-    x = rng.normal([3.0, -1.0], [2.0, 0.5], (60_000, 2))
-    theta = np.array([0.4, 0.7, 1.5])
-    most = rng.uniform(0.3, 1.0, len(x))
-    right = rng.random(len(x)) < most / (1 + np.exp(-theta[0] - x @ theta[1:]))
-    weight = rng.uniform(0.5, 1.5, len(x))
-    found = fit(x, right.astype(float), weight / weight.sum(), most)
-    np.testing.assert_allclose(found, theta, atol=0.12)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method
+from manymatch._validate import FloatArray, IndexArray, Method
 from manymatch.estimate.problem import (
     Chart,
     GeometricProblem,
@@ -22,11 +22,8 @@ from manymatch.geometry.camera import as_camera
 from manymatch.geometry.pose import AbsolutePose
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from numpy.typing import ArrayLike
 
-    from manymatch._validate import IndexArray
     from manymatch.estimate.relative_pose import CameraLike
     from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
@@ -106,11 +103,7 @@ def estimate_absolute_pose(
 
 
 def prepare(
-    graph: object,
-    camera: CameraLike,
-    options: Options,
-    proposals: object = None,
-    where: str = "",
+    graph: object, camera: CameraLike, options: Options, proposals: object = None, where: str = ""
 ) -> PreparedPair:
     """Check a query and bring it to the normalised plane and `Frame`."""
     checked = checked_graph(graph, options, where, (2, 3))
@@ -144,11 +137,6 @@ class Frame:
     def pose(self, R: FloatArray, t: FloatArray) -> AbsolutePose:
         """Bring a pose of this frame to the world."""
         return AbsolutePose(R, self.unit * t - R @ self.centre)
-
-
-def _public(pair: PreparedPair, model: CoreModel) -> AbsolutePose:
-    pose: AbsolutePose = pair.frame.pose(*model[:2])
-    return pose
 
 
 def _covariance(pair: PreparedPair, result: _core.AbsolutePoseEstimate, noise: float) -> FloatArray:
@@ -250,7 +238,7 @@ ABSOLUTE_POSE = GeometricProblem(
     result=AbsolutePoseEstimate,
     core="estimate_absolute_pose",
     prepare=prepare,
-    public=_public,
+    public=lambda pair, model: pair.frame.pose(*model[:2]),
     errors=errors_by("score_absolute_pose"),
     sample_size=3,
     parameters=6,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, Unpack
 
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, read_only
+from manymatch._validate import FloatArray, IndexArray, Method, read_only
 from manymatch.estimate.homography import RIGHT_THRESHOLDS, Frame, box, homogeneous
 from manymatch.estimate.problem import (
     Chart,
@@ -23,11 +23,8 @@ from manymatch.estimate.result import PixelEstimate
 from manymatch.estimate.uncertainty import rotation
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from numpy.typing import ArrayLike
 
-    from manymatch._validate import IndexArray
     from manymatch.graph import GraphLike
     from manymatch.options import OptionKeywords, Options
 

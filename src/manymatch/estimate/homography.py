@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 import numpy as np
 
-from manymatch._validate import FloatArray, Method, choice, read_only
+from manymatch._validate import FloatArray, IndexArray, Method, choice, read_only
 from manymatch.estimate.problem import (
     Chart,
     GeometricProblem,
@@ -20,11 +20,8 @@ from manymatch.estimate.problem import (
 from manymatch.estimate.result import PixelEstimate
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from numpy.typing import ArrayLike
 
-    from manymatch._validate import IndexArray
     from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
 
@@ -155,17 +152,12 @@ class Frame:
         return np.asarray(H / (H[2, 2] if abs(H[2, 2]) > _ZERO * norm else norm))
 
 
-def _public(pair: PreparedPair, H: FloatArray) -> FloatArray:
-    return read_only(pair.frame.to_pixels(H))
-
-
 def _open(pair: PreparedPair, result: Any) -> str:
     """Say that noise alone could explain how far the matches are from a line, if it could."""
     i, j = pair.graph.edges[result.matched].T
-    for points in (pair.graph.points0[i], pair.graph.points1[j]):
-        if on_a_line(points, pair.threshold_px / 3.0):
-            return "the matches lie on a line in one of the images"
-    return ""
+    both = (pair.graph.points0[i], pair.graph.points1[j])
+    line = any(on_a_line(points, pair.threshold_px / 3.0) for points in both)
+    return "the matches lie on a line in one of the images" if line else ""
 
 
 def homogeneous(points: FloatArray) -> FloatArray:
@@ -217,7 +209,7 @@ HOMOGRAPHY = GeometricProblem(
     result=HomographyEstimate,
     core="estimate_homography",
     prepare=prepare,
-    public=_public,
+    public=lambda pair, H: read_only(pair.frame.to_pixels(H)),
     errors=errors_by("score_homography"),
     sample_size=4,
     parameters=8,

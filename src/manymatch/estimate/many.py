@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from manymatch._validate import checked_method, describe, integer, refusal, suggest
 from manymatch.estimate.absolute_pose import ABSOLUTE_POSE
@@ -16,8 +16,6 @@ from manymatch.graph import AssociationGraph, HasGraph
 from manymatch.options import Options, checked_options, options_for_each
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from manymatch._validate import Method
     from manymatch.estimate.problem import GeometricProblem, PreparedPair
     from manymatch.estimate.result import Estimate

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 import math
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from manymatch import _core
 from manymatch._validate import (
     BoolArray,
     FloatArray,
+    IndexArray,
+    Method,
     bool_array,
     checked_method,
     count,
@@ -21,23 +23,19 @@ from manymatch._validate import (
     read_only,
 )
 from manymatch.associate.gms import LARGEST_COORDINATE, at_working_size
-from manymatch.estimate.result import Alternative, Estimate
+from manymatch.estimate.result import LENGTHS, Alternative, Estimate, Model
 from manymatch.graph import AssociationGraph, as_graph
 from manymatch.options import Options, checked_options, core_options, num_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
 
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch._validate import IndexArray, Method
-    from manymatch.estimate.result import Model
     from manymatch.geometry.camera import Camera
 
-    # Of either image, (x, y).
-    WorkingScale = tuple[ArrayLike, ArrayLike]
-
+# Of either image, (x, y).
+WorkingScale: TypeAlias = "tuple[ArrayLike, ArrayLike]"
 E_co = TypeVar("E_co", bound=Estimate, covariant=True)
 
 # Keypoints that span less than the first number are not in pixels. The motion filter, which counts
@@ -142,23 +140,28 @@ class PreparedPair:
         i, j = self.edges[edges].T
         return np.ascontiguousarray(self.x0[i]), np.ascontiguousarray(self.x1[j])
 
-    def for_core(self, x1: FloatArray | None = None, kept: BoolArray | None = None) -> _core.Pair:
-        """Return the pair for the core, with other points of side 1 if they are given.
-
-        `kept` (E,) are the edges that the motion filter keeps, if it ran before.
-        """
-        seen = self.graph
-        filtered: tuple[FloatArray | None, FloatArray | None] = None, None
-        if seen.points0.shape[1] == seen.points1.shape[1] == 2:  # the filter is one of two images
-            if self.working_scale is not None:
-                seen = at_working_size(seen, *self.working_scale)
-            filtered = _filter_points(seen.points0, seen.points1)
-        x1, (points0, points1) = self.x1 if x1 is None else x1, filtered
-        rank, mask = self.graph.rank, self.proposals
+    def for_core(self, kept: BoolArray | None = None) -> _core.Pair:
+        """Return the pair for the core; `kept` (E,) by the motion filter, if it ran before."""
+        graph, (points0, points1) = self.graph, self._filter_points()
         return _core.Pair(
-            *(self.x0, x1, self.edges, rank, mask, self.eps, points0, points1, kept),
-            *(self.parameters, self.graph.source, self.graph.prior),
+            *(self.x0, self.x1, self.edges, graph.rank, self.proposals, self.eps),
+            *(points0, points1, kept, self.parameters, graph.source, graph.prior),
         )
+
+    def _filter_points(self) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
+        """Points as the motion filter can take them, or None twice if it cannot."""
+        seen = self.graph
+        if not seen.points0.shape[1] == seen.points1.shape[1] == 2:
+            return None, None  # the filter is one of two images
+        if self.working_scale is not None:
+            seen = at_working_size(seen, *self.working_scale)
+        points = seen.points0, seen.points1
+        if any(np.abs(side).max(initial=0.0) > LARGEST_COORDINATE for side in points):
+            return None, None  # no image has such a point, and cells could not be told apart
+        span = _span(*points)
+        if not 0.0 < span < _SMALLEST_IMAGE:
+            return points
+        return points[0] * (_ENLARGED_SPAN / span), points[1] * (_ENLARGED_SPAN / span)
 
 
 def _span(*both: FloatArray) -> float:
@@ -166,35 +169,15 @@ def _span(*both: FloatArray) -> float:
     return max((float(np.ptp(points, axis=0).max()) for points in both if len(points)), default=0.0)
 
 
-def _filter_points(
-    points0: FloatArray, points1: FloatArray
-) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
-    """Points as the motion filter can take them, or None twice if it cannot."""
-    if any(np.abs(points).max(initial=0.0) > LARGEST_COORDINATE for points in (points0, points1)):
-        return None, None  # no image has such a point, and cells could not be told apart
-    span = _span(points0, points1)
-    scale = _ENLARGED_SPAN / span if 0.0 < span < _SMALLEST_IMAGE else None
-    return (points0, points1) if scale is None else (points0 * scale, points1 * scale)
-
-
 @dataclasses.dataclass(frozen=True)
 class Chart:
     """How the models of a problem move, for their covariance by central differences.
 
-    Models, points and residuals are those of the core.
-
-    Attributes
-    ----------
-    move : callable
-        (model, step (P,)) to the model moved by that step.
-    residuals : callable
-        (pair, model, edges (M,)) to the residuals (M, K) of these candidates.
-    numbers : callable
-        (pair, model, base) to the numbers (Q,) whose covariance `Confidence` has: entries of the
-        public model, or how it is moved from the base.
-    error : callable
-        (pair, model, base) to numbers whose root sum of squares is the distance of a model from
-        the base, in units of the largest error that counts as right.
+    Models, points and residuals are those of the core. `move` returns the model moved by a step
+    (P,), `residuals` those (M, K) of the candidates `edges` (M,), `numbers` what the covariance of
+    `Confidence` is about (Q,): entries of the public model, or how it is moved from the base.
+    `error` returns numbers whose root sum of squares is the distance of a model from the base, in
+    units of the largest error that counts as right.
     """
 
     move: Callable[[Any, FloatArray], Any]
@@ -318,11 +301,10 @@ class GeometricProblem(Generic[E_co]):
         edges = pair.graph.edges
         known = method == "auto" and result.success and result.noise > 0.0
         unit = pair.threshold_px / pair.eps if known else math.nan
-        lengths = {
-            "threshold": pair.threshold_px,
-            "noise": unit * result.noise / self.noise_scale,
-            "noise_sd": unit * result.noise_deviation / self.noise_scale,
-        }
+        noises = (
+            unit * value / self.noise_scale for value in (result.noise, result.noise_deviation)
+        )
+        lengths = zip(LENGTHS, (pair.threshold_px, *noises), strict=True)
         fields: dict[str, Any] = {
             "problem": self.name,
             **{name: getattr(result, name) for name in _FIELDS_OF_CORE},
@@ -330,7 +312,7 @@ class GeometricProblem(Generic[E_co]):
             "inliers": read_only(result.inliers),
             "matches": read_only(edges[result.matched]),
             "match_probability": read_only(np.zeros(0)) if method == "auto" else None,
-            **{f"{name}{self.result.length_suffix}": value for name, value in lengths.items()},
+            **{f"{name}{self.result.length_suffix}": value for name, value in lengths},
             "support": result.support if known else math.nan,
             "alternatives": tuple(
                 Alternative(

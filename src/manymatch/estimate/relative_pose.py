@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, read_only, refusal
-from manymatch.estimate.problem import GeometricProblem, PreparedPair, checked_graph
+from manymatch.estimate.problem import (
+    GeometricProblem,
+    PreparedPair,
+    WorkingScale,
+    checked_graph,
+)
 from manymatch.estimate.result import FOCAL_DETERMINED, PoseEstimate, Score
-from manymatch.geometry.camera import as_camera, normalised_pixel
+from manymatch.geometry.camera import Camera, as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.options import AUTO, checked_options
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from numpy.typing import ArrayLike
 
-    from manymatch.estimate.problem import WorkingScale
-    from manymatch.geometry.camera import Camera
     from manymatch.graph import GraphLike
     from manymatch.options import OptionKeywords, Options
 
@@ -67,8 +68,9 @@ class RelativePoseEstimate(PoseEstimate):
         """Both cameras."""
         return self.camera0, self.camera1
 
-    def _remark(self) -> str:
-        return f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
+    def __repr__(self) -> str:
+        low = f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
+        return f"{super().__repr__()[:-1]}{low})"
 
     def _own(self) -> dict[str, Any]:
         parallax = {"parallax_deg": self.parallax_deg, "low_parallax": self.low_parallax}
@@ -161,16 +163,10 @@ def score_pose(
 
     Parameters
     ----------
-    graph : AssociationGraph or Candidates
-        Candidates, in pixels.
-    camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
-        Intrinsics.
+    graph, camera0, camera1, options, **settings
+        As in `estimate_relative_pose`; `threshold_px`, `q` and `delta` of the options are used.
     pose : RelativePose
         Maps camera-0 to camera-1 coordinates.
-    options : Options, optional
-        `threshold_px`, `q` and `delta` are used.
-    **settings
-        Fields of `Options` by keyword, in place of those of `options`.
 
     Returns
     -------
@@ -245,18 +241,9 @@ def _shares_focal(first: Camera, second: Camera, shared: bool | None, where: str
 
 
 def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> FloatArray:
-    """Sampson distances (E,) of all candidates from a pose, on the normalised plane.
-
-    Infinite where a depth is not positive or there is no distance.
-    """
-    x0 = np.ascontiguousarray(pair.x0[pair.edges[:, 0]])
-    x1 = np.ascontiguousarray(pair.x1[pair.edges[:, 1]])
-    r2, in_front = _core.sampson(x0, x1, R, t)
+    """Sampson distances (E,) of all candidates, on the normalised plane; infinite if undefined."""
+    r2, in_front = _core.sampson(*pair.ends(), R, t)
     return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
-
-
-def _public(_pair: PreparedPair, model: Any) -> RelativePose:
-    return RelativePose(*model[:2])
 
 
 def _with_focals(pair: PreparedPair, model: Any) -> PreparedPair:
@@ -291,8 +278,7 @@ def _own(pair: PreparedPair, result: Any, fields: dict[str, Any]) -> dict[str, A
     sd = deviations * [camera.focal for camera in known.cameras]
     return {
         **own,
-        "camera0": known.cameras[0],
-        "camera1": known.cameras[1],
+        **{f"camera{i}": camera for i, camera in enumerate(known.cameras)},
         "focal_sd_px": tuple(sd.tolist()),
         "focal_determined": bool(np.all(deviations <= FOCAL_DETERMINED * priors)),
         "alternatives": tuple(
@@ -346,7 +332,7 @@ RELATIVE_POSE = GeometricProblem(
     result=RelativePoseEstimate,
     core="estimate_relative_pose",
     prepare=prepare,
-    public=_public,
+    public=lambda _pair, model: RelativePose(*model[:2]),
     errors=_errors,
     sample_size=5,
     parameters=5,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from manymatch._validate import BoolArray, FloatArray, IndexArray, count, read_only
+from manymatch.geometry.pose import AbsolutePose, RelativePose
 
 if TYPE_CHECKING:
     from manymatch.estimate.problem import PreparedPair
     from manymatch.geometry.camera import Camera
-    from manymatch.geometry.pose import AbsolutePose, RelativePose
     from manymatch.options import Options
 
-    Model = RelativePose | AbsolutePose | FloatArray
+Model: TypeAlias = RelativePose | AbsolutePose | FloatArray
 
+# Lengths of an estimate; in pixels their names end with "_px".
+LENGTHS = ("threshold", "noise", "noise_sd")
 #: Images determine a focal length if they leave this share of the prior's standard deviation.
 FOCAL_DETERMINED = 0.5
 
@@ -170,12 +172,8 @@ class Estimate:
         return (
             f"{name}({self.method}: {model}; {count(self.inliers.size, 'candidate')} -> "
             f"{count(self.num_inliers, 'inlier')} -> "
-            f"{count(self.cardinality, 'match', 'matches')}{self._remark()}; {effort})"
+            f"{count(self.cardinality, 'match', 'matches')}; {effort})"
         )
-
-    def _remark(self) -> str:
-        """Return what `repr` adds for a problem."""
-        return ""
 
     def length(self, name: str) -> float:
         """Return "threshold", "noise" or "noise_sd" in pixels, or in the unit of the points."""
@@ -202,7 +200,7 @@ class Estimate:
 
     def _scalars(self) -> dict[str, Any]:
         """Return what `to_dict` and `to_row` have in common."""
-        lengths = [f"{name}{self.length_suffix}" for name in ("noise", "noise_sd", "threshold")]
+        lengths = [f"{name}{self.length_suffix}" for name in LENGTHS]
         scalars = {
             "success": self.success,
             "failure": self.failure or None,
@@ -267,7 +265,7 @@ class Estimate:
 
 def plain(value: Any) -> Any:
     """Turn poses, arrays and numbers into values for JSON; what is not finite becomes None."""
-    if hasattr(value, "R"):
+    if isinstance(value, RelativePose | AbsolutePose):
         return {"R": value.R.tolist(), "t": value.t.tolist()}
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())

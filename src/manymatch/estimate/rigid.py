@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
-from manymatch._validate import FloatArray, Method, read_only, real
+from manymatch._validate import FloatArray, IndexArray, Method, read_only, real
 from manymatch.estimate.homography import HOMOGRAPHY, RIGHT_THRESHOLDS
 from manymatch.estimate.problem import (
     Chart,
@@ -24,11 +24,8 @@ from manymatch.estimate.uncertainty import rotation, rotation_vector
 from manymatch.options import AUTO
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from numpy.typing import ArrayLike
 
-    from manymatch._validate import IndexArray
     from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
 
@@ -214,15 +211,10 @@ class Frame:
         return out
 
 
-def _public(pair: PreparedPair, model: FloatArray) -> FloatArray:
-    return read_only(pair.frame.out_of(model))
-
-
 def _open(pair: PreparedPair, result: Any) -> str:
     """Say that noise alone could explain how far the matches are from a line, if it could."""
-    if any(on_a_line(points, pair.eps / 3.0) for points in pair.ends(result.matched)):
-        return "the matches lie on a line in one of the clouds"
-    return ""
+    line = any(on_a_line(points, pair.eps / 3.0) for points in pair.ends(result.matched))
+    return "the matches lie on a line in one of the clouds" if line else ""
 
 
 def _move(model: FloatArray, step: FloatArray) -> FloatArray:
@@ -266,7 +258,7 @@ RIGID = GeometricProblem(
     result=RigidEstimate,
     core="estimate_rigid",
     prepare=functools.partial(_prepare, free_scale=False),
-    public=_public,
+    public=lambda pair, model: read_only(pair.frame.out_of(model)),
     errors=errors_by("score_rigid"),
     sample_size=3,
     parameters=6,
@@ -284,7 +276,7 @@ SIMILARITY = GeometricProblem(
     result=SimilarityEstimate,
     core="estimate_similarity",
     prepare=functools.partial(_prepare, free_scale=True),
-    public=_public,
+    public=lambda pair, model: read_only(pair.frame.out_of(model)),
     errors=errors_by("score_similarity"),
     sample_size=3,
     parameters=7,

@@ -13,7 +13,7 @@ import numpy as np
 
 from manymatch._validate import count
 from manymatch.estimate.many import PROBLEMS
-from manymatch.estimate.result import PoseEstimate
+from manymatch.estimate.result import Alternative, Estimate, PoseEstimate
 from manymatch.geometry.pose import AbsolutePose, RelativePose
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from manymatch._validate import BoolArray, FloatArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.problem import GeometricProblem
-    from manymatch.estimate.result import Alternative, Estimate
     from manymatch.graph import AssociationGraph
 
 #: Verdicts on a pose that can be relied on. For other verdicts, statements that only hold if the
@@ -33,7 +32,6 @@ _SHORTCOMINGS = {
     "ambiguous": "More than one pose explains the matches.",
     "degenerate": "The pose is not fully determined.",
 }
-_UNCERTAIN = "The pose is uncertain."
 #: Headings of `comparison_rows`; the last one only where the true pose is known.
 COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation °", "pose error °")
 
@@ -161,7 +159,7 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     focal = focal_sentences(estimate, confidence)
     if confidence.verdict in RELIABLE:
         return said, [confidence.reason, *focal]
-    first = _SHORTCOMINGS.get(confidence.verdict, _UNCERTAIN)
+    first = _SHORTCOMINGS.get(confidence.verdict, "The pose is uncertain.")
     return first, [confidence.reason, f"Best guess: {said[0].lower()}{said[1:]}", *focal]
 
 
