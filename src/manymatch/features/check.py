@@ -14,7 +14,7 @@ from manymatch.features.device import inference, require_torch
 from manymatch.features.maps import module_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from manymatch.features.backbones import Backbone
 
@@ -22,9 +22,8 @@ _Map = NDArray[np.float32]
 
 # Rows and columns of the test images in cells, or a few more where inputs must be multiples of
 # something larger. Odd and different, so that maps which are transposed, or centred in a padded
-# frame, do not fit by chance.
+# frame, do not fit by chance. And of other images, in units of the input.
 _ROWS, _COLUMNS = 9, 13
-# Of other images, in units of the input.
 _OTHER_GRIDS = ((1, 1), (1, 4), (3, 2))
 # Displacements, in cells, among which a shift is searched.
 _REACH = 2
@@ -53,9 +52,7 @@ class BackboneReport:
     def __str__(self) -> str:
         if self.ok:
             return f"{self.name}, layer {self.layer}: no problems found."
-        return "\n".join(
-            [f"{self.name}, layer {self.layer}:", *(f"- {problem}" for problem in self.problems)]
-        )
+        return "\n- ".join([f"{self.name}, layer {self.layer}:", *self.problems])
 
 
 def check_backbone(
@@ -77,73 +74,57 @@ def check_backbone(
         By default the last one.
     atol : float
         How far two maps that ought to be equal may be apart, as a share of the largest value.
-
-    Examples
-    --------
-    >>> print(check_backbone(load_backbone("efficientnet-lite0"), layer=10))     # doctest: +SKIP
-    efficientnet-lite0, layer 10: no problems found.
     """
     real(atol, "atol", 0.0)
     name = str(getattr(backbone, "name", type(backbone).__name__))
-    problems = _wrong_attributes(backbone)
+    problems = list(_wrong_attributes(backbone))
     if problems:
         return BackboneReport(name, 0 if layer is None else layer, tuple(problems))
-    chosen = backbone.num_layers if layer is None else layer
-    integer(chosen, "layer", 1, backbone.num_layers)
+    last = backbone.num_layers
+    chosen = integer(last if layer is None else layer, "layer", 1, last)
     trial = _Trial(backbone, chosen, atol)
-    offset = None
-    if trial.attempt(trial.one_map):
-        for test in (trial.repeats, trial.sizes, trial.shifts):
-            trial.attempt(test)
-        offset = trial.measure_offset()
-    return BackboneReport(name, chosen, tuple(trial.problems), offset)
+    for test in (trial.one_map, trial.repeats, trial.sizes, trial.shifts, trial.offsets):
+        try:
+            problems += test()
+        except Exception as error:  # noqa: BLE001 - of code that is not ours
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            problems.append(f"forward must not fail, but it raised {what}")
+        if problems and test == trial.one_map:
+            break
+    return BackboneReport(name, chosen, tuple(problems), trial.offset)
 
 
-def _wrong_attributes(backbone: Backbone) -> list[str]:
-    problems = []
+def _wrong_attributes(backbone: Backbone) -> Iterable[str]:
     for name in ("patch_size", "dim", "num_layers"):
         value = getattr(backbone, name, None)
         if not isinstance(value, int) or value < 1:
-            problems.append(f"{name} must be a positive integer, got {value!r}")
+            yield f"{name} must be a positive integer, got {value!r}"
     for name, want, lowest in (("mean", "numbers", -math.inf), ("std", "positive numbers", 0.0)):
         value = getattr(backbone, name, None)
         numbers = value if isinstance(value, tuple | list) else ()
         plain = all(isinstance(n, int | float) and lowest < n < math.inf for n in numbers)
         if len(numbers) != 3 or not plain:
-            problems.append(f"{name} must be three {want}, got {value!r}")
+            yield f"{name} must be three {want}, got {value!r}"
     module = getattr(backbone, "module", None)
     if not isinstance(module, require_torch().nn.Module):
-        problems.append(f"module must be a torch.nn.Module, got {type(module).__name__}")
+        yield f"module must be a torch.nn.Module, got {type(module).__name__}"
     elif module.training:
-        problems.append("module must be in evaluation mode: call module.eval()")
-    return problems
+        yield "module must be in evaluation mode: call module.eval()"
 
 
 class _Trial:
-    """One backbone and layer under test."""
+    """One backbone and layer under test; the tests return problems."""
 
     def __init__(self, backbone: Backbone, layer: int, atol: float) -> None:
-        self.backbone = backbone
-        self.layer = layer
-        self.atol = atol
+        self.backbone, self.layer, self.atol = backbone, layer, atol
         self.stride = backbone.stride_of(layer)
-        self.unit = math.lcm(backbone.multiple, backbone.stride_of(layer))
+        self.unit = math.lcm(backbone.multiple, self.stride)
         rows, columns = (-(-n * self.stride // self.unit) for n in (_ROWS, _COLUMNS))
         self.grid = rows, max(columns, rows + 1)
-        self.problems: list[str] = []
         self.rng = np.random.default_rng(0)
         # Larger than a test image, which is cut out of it.
         self.scene = self.texture(1, 1)[0]
-
-    def attempt(self, test: Callable[[], None]) -> bool:
-        """Run a test; what it raises becomes a problem. Tell whether none was found."""
-        before = len(self.problems)
-        try:
-            test()
-        except Exception as error:  # noqa: BLE001 - of code that is not ours
-            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            self.problems.append(f"forward must not fail, but it raised {what}")
-        return len(self.problems) == before
+        self.offset: tuple[float, float] | None = None
 
     def texture(self, count: int, more: int = 0) -> _Map:
         """Make (count, 3, H, W) random pixels with detail of every scale, about normalised."""
@@ -155,22 +136,19 @@ class _Trial:
             coarse = self.rng.normal(size=shape).astype(np.float32)
             total += coarse.repeat(block, axis=2).repeat(block, axis=3)[:, :, :height, :width]
             block *= 2
-        result: _Map = total / total.std()
-        return result
+        return np.asarray(total / total.std())
 
-    def cut(self, right: int, down: int) -> _Map:
+    def cut(self, right: int = 0, down: int = 0) -> _Map:
         """Cut a test image out of the scene, moved by whole cells."""
         height, width = (self.unit * n for n in self.grid)
         y, x = down * self.stride, right * self.stride
-        image: _Map = self.scene[None, :, y : y + height, x : x + width]
-        return image
+        return np.asarray(self.scene[None, :, y : y + height, x : x + width])
 
     def run(self, pixels: _Map, layers: Iterable[int]) -> Any:
         """Compute maps as tensors by layer."""
-        torch = require_torch()
         device = module_device(self.backbone.module)
         with inference(device, "float32"):
-            batch = torch.from_numpy(np.ascontiguousarray(pixels)).to(device)
+            batch = require_torch().from_numpy(np.ascontiguousarray(pixels)).to(device)
             return self.backbone.forward(batch, sorted(layers), self.backbone.has_norm)
 
     def found(self, pixels: _Map, layers: Iterable[int] = ()) -> _Map:
@@ -182,93 +160,73 @@ class _Trial:
         """Compute the layer's maps, one image at a time, as batches are tested on their own."""
         return np.concatenate([self.found(image[None]) for image in pixels])
 
-    def one_map(self) -> None:
-        """Shape, type and finite values."""
-        torch = require_torch()
-        outputs = self.run(self.cut(0, 0), [self.layer])
+    def one_map(self) -> Iterable[str]:
+        """Check shape, type and finite values."""
+        image = self.cut()
+        outputs = self.run(image, [self.layer])
         value = outputs.get(self.layer) if isinstance(outputs, dict) else None
-        if not isinstance(value, torch.Tensor):
-            self.problems.append(
+        if not isinstance(value, require_torch().Tensor):
+            yield (
                 f"forward must return a dict of layer to tensor, got {type(outputs).__name__} "
                 f"with {type(value).__name__} for layer {self.layer}"
             )
             return
-        rows, columns = self.grid
-        self._check_shape(tuple(value.shape), rows * self.unit, columns * self.unit)
+        yield from self.wrong_shape(tuple(value.shape), image)
         if not value.is_floating_point():
-            self.problems.append(f"maps must be of a floating type, got {value.dtype}")
-        elif not bool(torch.isfinite(value).all()):
-            self.problems.append("maps must be finite, got NaN or infinity")
+            yield f"maps must be of a floating type, got {value.dtype}"
+        elif not bool(value.isfinite().all()):
+            yield "maps must be finite, got NaN or infinity"
         elif not bool((value != value.flatten(2)[:, :, :1, None]).any()):
-            self.problems.append("a map must vary over an image, got the same value in all cells")
+            yield "a map must vary over an image, got the same value in all cells"
 
-    def _check_shape(self, got: tuple[int, ...], height: int, width: int) -> None:
-        rows, columns = height // self.stride, width // self.stride
+    def wrong_shape(self, got: tuple[int, ...], image: _Map) -> Iterable[str]:
+        height, width = image.shape[2:]
         free = self.backbone.dim_varies and len(got) == 4
-        want = (1, got[1] if free else self.backbone.dim, rows, columns)
+        dim = got[1] if free else self.backbone.dim
+        want = (1, dim, height // self.stride, width // self.stride)
         if got != want:
-            self.problems.append(
-                f"the map of a {width} x {height} image must have shape {want}, got {got}"
-            )
+            yield f"the map of a {width} x {height} image must have shape {want}, got {got}"
 
-    def repeats(self) -> None:
-        """Compare the map of an image with itself: again, in a batch, and with another layer."""
-        images = np.concatenate([self.cut(0, 0), self.cut(1, 1), self.cut(1, 0)])
+    def repeats(self) -> Iterable[str]:
+        """Compare the maps of images with themselves: again, in a batch, and with another layer."""
+        images = np.concatenate([self.cut(), self.cut(1, 1), self.cut(1, 0)])
         alone = self.maps(images)
+        both = [self.found(image[None], {1, self.layer}) for image in images]
         for other, want in (
             (self.maps(images), "the same image must give the same map twice"),
             (self.found(images), "an image must give the same map alone and in a batch"),
-            (
-                np.concatenate([self.found(i[None], {1, self.layer}) for i in images]),
-                "a layer must be the same when others are asked for with it",
-            ),
+            (np.concatenate(both), "a layer must be the same when others are asked for with it"),
         ):
             same = other.shape == alone.shape
             if not same or np.abs(other - alone).max() > self.atol * np.abs(alone).max():
-                self.problems.append(want)
+                yield want
 
-    def sizes(self) -> None:
+    def sizes(self) -> Iterable[str]:
         """Ask for maps of other sizes."""
         for rows, columns in _OTHER_GRIDS:
-            height, width = rows * self.unit, columns * self.unit
-            self._check_shape(self.found(self.scene[None, :, :height, :width]).shape, height, width)
+            image = self.scene[None, :, : rows * self.unit, : columns * self.unit]
+            yield from self.wrong_shape(self.found(image).shape, image)
 
-    def shifts(self) -> None:
+    def shifts(self) -> Iterable[str]:
         """Compare an image with its shift by one cell at all small displacements."""
         # The mean over several images is position.
         position = self.maps(self.texture(_BACKGROUNDS)).mean(axis=0)
-        still = self.maps(self.cut(0, 0))[0] - position
+        still = self.maps(self.cut())[0] - position
         for right, down in ((1, 0), (0, 1)):
-            moved = self.maps(self.cut(right, down))[0] - position
-            best = _displacement(still, moved)
-            if best != (right, down):
-                self.problems.append(
+            x, y = _displacement(still, self.maps(self.cut(right, down))[0] - position)
+            if (x, y) != (right, down):
+                yield (
                     f"shifting an image by {right} cells along x and {down} along y must shift the "
-                    f"map alike, but it agrees best at {best[0]} and {best[1]}"
+                    f"map alike, but it agrees best at {x} and {y}"
                 )
 
-    def measure_offset(self) -> tuple[float, float] | None:
-        found: list[tuple[float, float]] = []
-        self.attempt(lambda: found.append(self._offset()))
-        if not found:
-            return None
-        if max(map(abs, found[0])) > _TOLERANCE:
-            # Adding zero turns -0.0 into 0.0.
-            x, y = (round(value, 1) + 0.0 for value in found[0])
-            self.problems.append(
-                "exchanging one patch of an image must change the map most at its cell, but the "
-                f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
-            )
-        return found[0]
-
-    def _offset(self) -> tuple[float, float]:
+    def offsets(self) -> Iterable[str]:
         """Exchange patches around cell centres, and find where the map changes."""
         origin, stride = self.backbone.origin_of(self.layer), self.stride
-        image = self.cut(0, 0)
+        image, other = self.cut(), self.texture(1)[0]
         before = self.maps(image)[0]
         rows, columns = before.shape[1:]
-        other = self.texture(1)[0]
-        offsets = []
+        found = []
         for _ in range(_PLACES):
             row, column = self.rng.integers(2, (rows - 2, columns - 2))
             # The square of one stride that has the cell's centre in its middle.
@@ -277,31 +235,35 @@ class _Trial:
             where = (slice(None), slice(top, top + stride), slice(left, left + stride))
             changed[0][where] = other[where]
             change = ((self.maps(changed)[0] - before) ** 2).sum(axis=0)
-            offsets.append(_centroid(change) - (column, row))
-        x, y = np.median(offsets, axis=0)
-        return float(x), float(y)
+            found.append(_centroid(change) - (column, row))
+        dx, dy = np.median(found, axis=0).tolist()
+        self.offset = dx, dy
+        if max(abs(dx), abs(dy)) > _TOLERANCE:
+            # Adding zero turns -0.0 into 0.0.
+            x, y = (round(value, 1) + 0.0 for value in (dx, dy))
+            yield (
+                "exchanging one patch of an image must change the map most at its cell, but the "
+                f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
+            )
 
 
 def _displacement(still: _Map, moved: _Map) -> tuple[int, int]:
     """Find (x, y) such that cell (r, c) of `moved` is like cell (r + y, c + x) of `still`."""
     still, moved = (m / np.maximum(np.linalg.norm(m, axis=0), 1e-12) for m in (still, moved))
-    rows, columns = moved.shape[1:]
-    reach = _REACH
-    inner = moved[:, reach : rows - reach, reach : columns - reach]
+    rows, columns = (length - 2 * _REACH for length in moved.shape[1:])
+    inner = moved[:, _REACH : _REACH + rows, _REACH : _REACH + columns]
     scores = {}
-    for y in range(-reach, reach + 1):
-        for x in range(-reach, reach + 1):
-            window = still[:, reach + y : rows - reach + y, reach + x : columns - reach + x]
-            scores[x, y] = float((window * inner).sum())
+    for y in range(-_REACH, _REACH + 1):
+        for x in range(-_REACH, _REACH + 1):
+            top, left = _REACH + y, _REACH + x
+            scores[x, y] = float((still[:, top : top + rows, left : left + columns] * inner).sum())
     return max(scores, key=lambda place: scores[place])
 
 
 def _centroid(change: _Map) -> NDArray[np.float64]:
     """Centre (x, y) of the strongest change and its neighbours."""
-    rows, columns = change.shape
     row, column = np.unravel_index(np.argmax(change), change.shape)
-    y, x = np.mgrid[0:rows, 0:columns]
+    y, x = np.indices(change.shape)
     near = (np.abs(y - row) <= 1) & (np.abs(x - column) <= 1)
     weight = (change * near).astype(np.float64)
-    total = max(float(weight.sum()), 1e-300)
-    return np.array([(weight * x).sum() / total, (weight * y).sum() / total])
+    return np.array([(weight * x).sum(), (weight * y).sum()]) / max(float(weight.sum()), 1e-300)

@@ -65,20 +65,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def load_state(path: object, key: str | None = None) -> State:
-    """Read the tensors of a file or folder to the CPU, without executing anything in it.
+    """Read the tensors of a file to the CPU, or of a folder with one file or all shards.
 
-    Parameters
-    ----------
-    path : path
-        A ``.safetensors``, ``.pth``, ``.pt``, ``.bin`` or ``.ckpt`` file, or a folder with one of
-        those or with the shards of one network.
-    key : str, optional
-        Name of the entry that holds the tensors, where a file of torch holds more than one network.
-
-    Raises
-    ------
-    WeightsError
-        If it cannot be read, or holds something else.
+    `key` is the entry that holds the tensors, where a file of torch holds more than one network.
     """
     source = as_path(path, "weights")
     if not source.is_dir():
@@ -141,13 +130,7 @@ def _unreadable(path: Path, reason: str, cause: object = None) -> WeightsError:
 
 
 def load_strictly(module: torch.nn.Module, state: State, name: str) -> torch.nn.Module:
-    """Copy a state into a module, which is then in evaluation mode and without gradients.
-
-    Raises
-    ------
-    WeightsError
-        If keys are missing or unexpected, or shapes differ; `name` is the model's.
-    """
+    """Copy a state with the same keys and shapes into a module, and freeze that."""
     own = module.state_dict()
     check_keys(
         name,
@@ -213,11 +196,10 @@ def freeze(module: torch.nn.Module) -> torch.nn.Module:
 def for_inference(module: torch.nn.Module) -> torch.nn.Module:
     """Fold batch norms into the convolutions before them, and store kernels channels last.
 
-    A norm whose statistics are fixed is a factor and a summand for each channel. Folded in float64,
-    it changes a network's output by rounding only, and saves a pass over it. With kernels that are
-    channels last torch keeps all maps so, which is the faster order for small networks on CPUs
-    (`to_device` undoes it elsewhere). A norm belongs to the convolution that stands before it among
-    the children of a module; networks that register them in another order must not be given here.
+    Folded in float64, a norm changes a network's output by rounding only. With kernels channels
+    last torch keeps all maps so, which is faster for small networks on CPUs (`to_device` undoes it
+    elsewhere). A norm belongs to the convolution before it among the children of a module; networks
+    that register them in another order must not be given here.
     """
     torch = require_torch()
     nn = torch.nn

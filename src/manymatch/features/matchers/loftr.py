@@ -173,25 +173,15 @@ def _padded(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class LoftrSettings:
-    """Constants of the method, as published.
+    """Constants of the method, as published."""
 
-    Attributes
-    ----------
-    temperature : float
-        Of the coarse similarities.
-    threshold : float
-        A coarse match must be more probable.
-    border : int
-        Cells along the edges without matches.
-    second : int
-        Channels of the fine features that the second stage compares.
-    second_temperature : float
-        Of the second stage.
-    """
-
+    #: Of the coarse similarities.
     temperature: float = 0.1
+    #: A coarse match must be more probable.
     threshold: float = 0.2
+    #: Cells along the edges without matches.
     border: int = 2
+    #: Channels of the fine features that the second stage compares, and its temperature.
     second: int = 8
     second_temperature: float = 10.0
 
@@ -199,21 +189,9 @@ class LoftrSettings:
 def coarse_matches(
     features0: torch.Tensor, features1: torch.Tensor, settings: LoftrSettings
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Find the cells that match: mutual maxima of the dual softmax.
+    """Find the cells of two (C, h, w) maps that match: mutual maxima of the dual softmax.
 
-    Parameters
-    ----------
-    features0, features1 : (C, h, w) tensor
-        Of one grid of cells.
-    settings : LoftrSettings
-        Constants.
-
-    Returns
-    -------
-    cells0, cells1 : (M,) tensors of int64
-        Cells, counted row by row.
-    scores : (M,) tensor
-        Their probability.
+    Returns M cells of either map, counted row by row, and their probabilities.
     """
     torch = require_torch()
     channels, height, width = features0.shape
@@ -235,19 +213,9 @@ def fine_offsets(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Find where in their windows cells match.
 
-    Parameters
-    ----------
-    windows0 : (M, n * n, C) tensor
-        Features of the cells of image 0, row by row.
-    windows1 : (M, (n + 2) * (n + 2), C) tensor
-        Of those of image 1, with a margin of one place.
-    settings : LoftrSettings
-        Constants.
-
-    Returns
-    -------
-    places0, places1 : (M, 2) tensors
-        (x, y) from the first place of the window without margin, whole numbers in image 0.
+    The (M, n * n, C) features are those of the cells of image 0, row by row, and the
+    (M, (n + 2) * (n + 2), C) ones those of image 1, with a margin of one place. Returns (M, 2)
+    places (x, y) from the first one of the window without margin, whole numbers in image 0.
     """
     torch = require_torch()
     count, _, channels = windows0.shape
