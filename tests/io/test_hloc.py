@@ -133,7 +133,7 @@ def test_hloc_keeps_pairs_of_an_image_that_is_called_like_a_pair(tmp_path):
 @pytest.mark.parametrize(
     ("name", "points", "message"),
     [
-        ("b.jpg", P1 + 1, r"^pair must have the keypoints of 'b\.jpg' that were written before"),
+        ("b.jpg", P1 + 1, r"^pair must have the same keypoints of 'b\.jpg' as the pairs before"),
         ("in-a.jpg", P0, r"^pairs must have names that differ where hloc has - for /"),
     ],
 )

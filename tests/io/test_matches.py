@@ -227,7 +227,11 @@ def test_bad_alternatives_are_named(tmp_path, other, message):
     ("array", "value", "reason"),
     [
         ("alternative_poses", [np.eye(4)], "t must be a direction"),
-        ("alternative_poses", None, "it has some of alternative_poses, alternative_probability"),
+        (
+            "alternative_poses",
+            None,
+            "it has only some of alternative_poses, ",
+        ),
         ("alternative_probability", [0.1, 0.2], "alternative_probability must be an array"),
         ("alternative_probability", [2.0], "probability must be a number in"),
         ("alternative_matches", [[1, 0, 0]], "belong to alternatives that it does not have"),

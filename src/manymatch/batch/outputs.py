@@ -23,7 +23,8 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.io.colmap_matches import check_mirrored
 from manymatch.io.files import as_path, make_folder, name_end
 from manymatch.io.image import stored_orientation
-from manymatch.io.matches import AlternativePose, ImageRecord, PairMatches
+from manymatch.io.matches import AlternativePose, PairMatches
+from manymatch.io.pair_writer import ImageRecord
 from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.result import FORMATS, WRITERS, check_formats
 

@@ -12,13 +12,8 @@ import numpy as np
 from manymatch._validate import FloatArray, float_array, require
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.io import files
-from manymatch.io.matches import (
-    ImageRecord,
-    PairMatches,
-    PairWriter,
-    graph_from_matches,
-    image_name,
-)
+from manymatch.io.matches import PairMatches, graph_from_matches
+from manymatch.io.pair_writer import ImageRecord, PairWriter, image_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

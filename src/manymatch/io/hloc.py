@@ -12,13 +12,8 @@ import numpy as np
 
 from manymatch._validate import FloatArray, refusal, require
 from manymatch.io import files
-from manymatch.io.matches import (
-    UNMATCHED,
-    ImageRecord,
-    PairMatches,
-    PairWriter,
-    graph_from_partners,
-)
+from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners
+from manymatch.io.pair_writer import ImageRecord, PairWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

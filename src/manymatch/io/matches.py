@@ -5,10 +5,7 @@ The schema of matches.npz is described in `write_matches_npz`.
 
 from __future__ import annotations
 
-import abc
-import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -22,11 +19,9 @@ from manymatch._validate import (
     count,
     float_array,
     int_array,
-    integer,
     real,
     refusal,
 )
-from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import (
     AssociationGraph,
@@ -35,15 +30,13 @@ from manymatch.graph import (
     checked_source,
 )
 from manymatch.io import files
-from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
+
+    from manymatch.geometry.camera import Camera
 
 #: The partner of a keypoint that has none, as in SuperGlue and hloc.
 UNMATCHED = -1
@@ -52,10 +45,9 @@ SUPERGLUE_ARRAYS = ("keypoints0", "keypoints1", "matches", "match_confidence")
 MATCHES_NPZ = "an .npz file of matches (keypoints0, keypoints1, matches, matches0)"
 MATCHES_ARRAYS = ("keypoints0", "keypoints1", "matches", "matches0")
 ALTERNATIVE_ARRAYS = ("alternative_poses", "alternative_probability", "alternative_matches")
-SOURCE_ARRAYS = ("match_source", "inlier_source", "source_names")
 _OPTIONAL_ARRAYS = (
-    *("match_confidence", "inliers", "pose", "config"),
-    *(*ALTERNATIVE_ARRAYS, *SOURCE_ARRAYS),
+    *("match_confidence", "inliers", "pose", "config", *ALTERNATIVE_ARRAYS),
+    *("match_source", "inlier_source", "source_names"),
 )
 POSE_JSON = 'a JSON file with a "pose" of "R" and "t"'
 _CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
@@ -71,7 +63,7 @@ class AlternativePose(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairMatches:
-    """Keypoints of two images, the matches between them, and what belongs to those.
+    """Keypoints of two images, the matches between them, and the pose.
 
     Parameters
     ----------
@@ -86,12 +78,12 @@ class PairMatches:
     inliers : (I, 2) array_like of integers, optional
         Candidate edges consistent with the pose, many-to-many, as indices like `matches`.
     config : dict, optional
-        What the matches were made with; anything that can be written as JSON.
+        The settings of the matcher; anything that can be written as JSON.
     alternatives : iterable of AlternativePose
         Other poses that explain the candidates, each with matches of its own, best first.
     cameras : pair of Camera, optional
-        Those that the pose was found with, where the images have others: a focal length that is
-        found from the two images of a pair may differ from that of another pair.
+        The cameras of this pose, if they differ from those of the images: a focal length that is
+        estimated from one pair may differ from that of another pair.
     source : (M,) array_like of integers, optional
         Which feature or matcher each match comes from, from 0, as in `AssociationGraph`.
     inlier_source : (I,) array_like of integers, optional
@@ -203,254 +195,47 @@ class PairMatches:
 
     def partner_confidence(self) -> FloatArray | None:
         """Confidence of the match of every keypoint of image 0, (N0,), 0 without one."""
-        if self.confidence is None:
-            return None
-        values = np.zeros(len(self.keypoints0))
-        values[self.matches[:, 0]] = self.confidence
-        return values
+        confidence: FloatArray | None = self._per_keypoint(self.confidence, 0.0)
+        return confidence
 
     def partner_source(self) -> NDArray[np.int32] | None:
         """Source of the match of every keypoint of image 0, (N0,), -1 without one."""
-        if self.source is None:
+        source: NDArray[np.int32] | None = self._per_keypoint(self.source, UNMATCHED)
+        return source
+
+    def _per_keypoint(self, per_match: NDArray[Any] | None, missing: float) -> Any:
+        if per_match is None:
             return None
-        values = np.full(len(self.keypoints0), UNMATCHED, dtype=np.int32)
-        values[self.matches[:, 0]] = self.source
+        values = np.full(len(self.keypoints0), missing, dtype=per_match.dtype)
+        values[self.matches[:, 0]] = per_match
         return values
 
     def write_npz(self, path: str | os.PathLike[str]) -> None:
         """Write everything but `cameras` as `write_matches_npz` does."""
-        partner_confidence = self.partner_confidence()
+        confidence = self.partner_confidence()
         content: dict[str, Any] = {
             "keypoints0": self.keypoints0,
             "keypoints1": self.keypoints1,
             "matches": self.matches,
             "matches0": self.partners(),
-            "match_confidence": None
-            if partner_confidence is None
-            else partner_confidence.astype(np.float32),
+            "match_confidence": None if confidence is None else confidence.astype(np.float32),
             "pose": None if self.pose is None else self.pose.matrix(),
             "inliers": self.inliers,
             "config": None if self.config is None else np.array(to_json(self.config, "config")),
             **alternative_arrays(self.alternatives),
-            **source_arrays(self),
+            "match_source": self.source,
+            "inlier_source": self.inlier_source,
+            "source_names": np.array(self.source_names) if self.source_names else None,
         }
         content = {name: value for name, value in content.items() if value is not None}
         files.write_npz(path, content)
 
     def graph(self) -> AssociationGraph:
         """Make a graph of the matches; the confidence, if there is any, is its similarity."""
+        matches = self.partners(), self.partner_confidence(), self.partner_source()
         return graph_from_partners(
-            self.keypoints0,
-            self.keypoints1,
-            self.partners(),
-            self.partner_confidence(),
-            self.partner_source(),
-            self.source_names,
+            self.keypoints0, self.keypoints1, *matches, source_names=self.source_names
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageRecord:
-    """An image as files of other tools know it.
-
-    COLMAP and hloc read images as they are stored. Everything here is for the image as it is shown,
-    turned as EXIF says, and writers convert it by `orientation`.
-
-    Parameters
-    ----------
-    name : str
-        Path below the folder of images, with "/".
-    size : (int, int), optional
-        Width and height in pixels; by default those of the camera.
-    camera : Camera, optional
-        Its intrinsics.
-    focal_known : bool
-        Whether the focal length is known, not found from the images.
-    orientation : int
-        EXIF orientation of the file, 1 to 8; see `manymatch.io.image.stored_orientation`.
-    camera_name : str, optional
-        Images with the same name of the camera and equal cameras have one, also if their focal
-        length is not known; by default such an image has its own.
-
-    Raises
-    ------
-    ValueError
-        If an argument does not fit, or the image is turned and its size is not known.
-    """
-
-    name: str
-    size: tuple[int, int] | None = None
-    camera: Camera | None = None
-    focal_known: bool = True
-    orientation: int = 1
-    camera_name: str | None = None
-
-    def __post_init__(self) -> None:
-        image_name(self.name, "name")
-        integer(self.orientation, "orientation", 1, 8)
-        if not isinstance(self.camera, Camera | None):
-            raise refusal("camera", "a Camera or None", self.camera)
-        size = self.size
-        if size is None and self.camera is not None and self.camera.width is not None:
-            size = (self.camera.width, self.camera.height)  # type: ignore[assignment]
-        if size is not None:
-            if np.shape(size) != (2,):
-                raise refusal("size", "a pair (width, height) of whole numbers", size)
-            size = (integer(size[0], "size", 1), integer(size[1], "size", 1))
-        elif self.orientation != 1:
-            raise ValueError("size must be given for an image that EXIF turns, got None")
-        object.__setattr__(self, "size", size)
-
-    @property
-    def axes(self) -> FloatArray:
-        """Matrix (3, 3) from camera coordinates of the image as shown to those of its file."""
-        axes = np.eye(3)
-        axes[:2, :2] = orientation_axes(self.orientation)
-        return axes
-
-    @property
-    def mirrored(self) -> bool:
-        """Whether the file holds the mirror image of what is shown."""
-        return self.orientation in (2, 4, 5, 7)
-
-    def stored(self, points: FloatArray) -> tuple[ImageRecord, FloatArray]:
-        """Convert the image and its keypoints (N, 2) to the pixels of the file."""
-        if self.orientation == 1 or self.size is None:
-            return self, points
-        axes = self.axes[:2, :2]
-        last = np.array(self.size) - 1.0
-        turned = np.where(axes.sum(axis=0) < 0, last - points, points) @ np.abs(axes).T
-        width, height = self.size
-        camera = None if self.camera is None else self.camera.turned(axes)
-        size = (height, width) if self.orientation >= 5 else self.size
-        record = ImageRecord(
-            self.name, size, camera, self.focal_known, camera_name=self.camera_name
-        )
-        return record, turned
-
-
-class PairWriter(abc.ABC):
-    """Writes any number of pairs in the format of another tool; used in a ``with`` statement.
-
-    Files get their names when the block ends without an error. What a pair costs does not depend
-    on how many were written before: nothing is read again.
-    """
-
-    def __init__(self) -> None:
-        # Digests of the names of the pairs that were written: there may be a million.
-        self._pairs: set[bytes] = set()
-        # Of the keypoints that were written, by image; they themselves may not fit into memory.
-        self._digests: dict[str, bytes] = {}
-
-    @property
-    @abc.abstractmethod
-    def files(self) -> dict[str, Path]:
-        """The files by what they are."""
-
-    @abc.abstractmethod
-    def _open(self, stack: contextlib.ExitStack) -> None:
-        """Open files, to be closed by `stack`."""
-
-    @abc.abstractmethod
-    def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
-        """Write a new image, in the pixels of its file."""
-
-    @abc.abstractmethod
-    def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
-        """Write a new pair; its keypoints and its pose are still those of the images as shown."""
-
-    def add(self, image0: ImageRecord | str, image1: ImageRecord | str, pair: PairMatches) -> bool:
-        """Add one pair.
-
-        Parameters
-        ----------
-        image0, image1 : ImageRecord or str
-            The images, or their names: paths below the folder of images, with "/".
-        pair
-            Keypoints, in pixels of the images as shown, matches, and what else the format holds.
-
-        Returns
-        -------
-        bool
-            False for two images that were added before, in whatever order: the first pair stays.
-
-        Raises
-        ------
-        ValueError
-            If an argument does not fit, or other keypoints of one of the images were added
-            before, to which other matches refer.
-        """
-        images = [
-            _record(image, argument, self.check_name)
-            for image, argument in ((image0, "image0"), (image1, "image1"))
-        ]
-        if images[0].name == images[1].name:
-            raise ValueError(f"image1 must be another image than image0, got {images[1].name!r}")
-        names = "\0".join(sorted(image.name for image in images)).encode()
-        both = hashlib.blake2b(names, digest_size=16).digest()
-        if both in self._pairs:
-            return False
-        for image, points in zip(images, (pair.keypoints0, pair.keypoints1), strict=True):
-            digest = hashlib.sha256(points.tobytes()).digest()
-            if image.name not in self._digests:
-                self._add_image(*image.stored(points))
-                self._digests[image.name] = digest
-            elif self._digests[image.name] != digest:
-                raise ValueError(
-                    f"pair must have the keypoints of {image.name!r} that were written before, to "
-                    "which other matches refer, got others"
-                )
-        self._add_pair(images[0], images[1], pair)
-        self._pairs.add(both)
-        return True
-
-    @staticmethod
-    def check_name(name: str, argument: str) -> str:
-        """Check the name of an image; an error begins with `argument`."""
-        return image_name(name, argument)
-
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            self._open(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
-
-
-def _record(image: object, argument: str, check_name: Callable[[str, str], str]) -> ImageRecord:
-    if isinstance(image, str):
-        check_name(image, argument)
-        return ImageRecord(image)
-    if not isinstance(image, ImageRecord):
-        raise refusal(argument, "the name of an image or an ImageRecord", image)
-    check_name(image.name, argument)
-    return image
-
-
-def image_name(name: object, argument: str) -> str:
-    """Check the name of an image: a relative path with "/", which stays below its folder."""
-    if not isinstance(name, str) or not name or "\0" in name or "\n" in name:
-        raise refusal(argument, "the name of an image", name)
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{argument} must be a name that is text, got {name!r}") from None
-    if any(part in {"", ".", ".."} for part in name.split("/")):
-        want = 'the path of an image below its folder, without leading "/", "." and ".."'
-        raise refusal(argument, want, name)
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        # Names of files may hold any bytes.
-        raise refusal(argument, "a name that is text", name) from None
-    return name
 
 
 # ----------------------------------------------------------------------------- matches.npz
@@ -461,15 +246,7 @@ def write_matches_npz(
     keypoints0: ArrayLike,
     keypoints1: ArrayLike,
     matches: ArrayLike,
-    *,
-    confidence: ArrayLike | None = None,
-    pose: RelativePose | None = None,
-    inliers: ArrayLike | None = None,
-    config: Mapping[str, Any] | None = None,
-    alternatives: Iterable[AlternativePose] = (),
-    source: ArrayLike | None = None,
-    inlier_source: ArrayLike | None = None,
-    source_names: Sequence[str] = (),
+    **fields: Any,
 ) -> None:
     """Write keypoints and resolved matches of one pair, and what they were made with.
 
@@ -495,15 +272,11 @@ def write_matches_npz(
     ----------
     path
         File to write, in an existing folder.
-    keypoints0, keypoints1, matches, confidence, pose, inliers, config, alternatives
-        As in `PairMatches`.
-    source, inlier_source, source_names
-        Likewise.
+    keypoints0, keypoints1, matches, **fields
+        As in `PairMatches`: confidence, pose, inliers, config, alternatives, source, inlier_source
+        and source_names.
     """
-    more = (confidence, pose, inliers, config, alternatives, None)
-    sources = (source, inlier_source, source_names)
-    pair = PairMatches(keypoints0, keypoints1, matches, *more, *sources)  # type: ignore[arg-type]
-    pair.write_npz(path)
+    PairMatches(keypoints0, keypoints1, matches, **fields).write_npz(path)  # type: ignore[arg-type]
 
 
 def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
@@ -521,31 +294,24 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
             want = f"an array of {count} numbers"
             values = float_array(confidence, "match_confidence", want, (count,))
             confidence = values[matches.matches[:, 0]]
-        pose = None
-        if "pose" in arrays:
-            matrix = float_array(arrays["pose"], "pose", "a 4x4 matrix", (4, 4))
-            pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
-        config = json.loads(files.as_text(arrays["config"])) if "config" in arrays else None
-        others = alternatives_of(arrays)
+        names = arrays.get("source_names")
         return PairMatches(
-            *(*points, matches.matches, confidence, pose, arrays.get("inliers"), config, others),
-            **sources_of(arrays),
+            *points,
+            matches.matches,
+            confidence,
+            _pose_of(arrays["pose"]) if "pose" in arrays else None,
+            arrays.get("inliers"),
+            json.loads(files.as_text(arrays["config"])) if "config" in arrays else None,
+            alternatives_of(arrays),
+            source=arrays.get("match_source"),
+            inlier_source=arrays.get("inlier_source"),
+            source_names=() if names is None else names.tolist(),
         )
 
 
-def source_arrays(pair: PairMatches) -> dict[str, Any]:
-    """Return the arrays of `write_matches_npz` for sources; none if there are none."""
-    names = np.array(pair.source_names) if pair.source_names else None
-    arrays = zip(SOURCE_ARRAYS, (pair.source, pair.inlier_source, names), strict=True)
-    return {name: array for name, array in arrays if array is not None}
-
-
-def sources_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what `source_arrays` returns, maybe among others, as keywords of `PairMatches`."""
-    found = {name.removeprefix("match_"): arrays[name] for name in SOURCE_ARRAYS if name in arrays}
-    if "source_names" in found:
-        found["source_names"] = np.asarray(found["source_names"]).tolist()
-    return found
+def _pose_of(array: object) -> RelativePose:
+    matrix = float_array(array, "pose", "a 4x4 matrix", (4, 4))
+    return RelativePose(matrix[:3, :3], matrix[:3, 3])
 
 
 def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
@@ -559,12 +325,12 @@ def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, A
 
 
 def alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
-    """Read what `alternative_arrays` returns, maybe among other arrays."""
+    """Read the alternatives that `alternative_arrays` wrote."""
     arrays = [named[name] for name in ALTERNATIVE_ARRAYS if name in named]
     if not arrays:
         return ()
     if len(arrays) != len(ALTERNATIVE_ARRAYS):
-        raise ValueError(f"it has some of {', '.join(ALTERNATIVE_ARRAYS)} only")
+        raise ValueError(f"it has only some of {', '.join(ALTERNATIVE_ARRAYS)}")
     want = "an array as write_matches_npz writes it"
     poses = float_array(arrays[0], ALTERNATIVE_ARRAYS[0], want, (None, 4, 4))
     probability = float_array(arrays[1], ALTERNATIVE_ARRAYS[1], want, (len(poses),))
@@ -572,9 +338,7 @@ def alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
     if len(matches) and not 0 <= matches[:, 0].min() <= matches[:, 0].max() < len(poses):
         raise ValueError("its alternative_matches belong to alternatives that it does not have")
     return tuple(
-        AlternativePose(
-            RelativePose(matrix[:3, :3], matrix[:3, 3]), float(p), matches[matches[:, 0] == k, 1:]
-        )
+        AlternativePose(_pose_of(matrix), float(p), matches[matches[:, 0] == k, 1:])
         for k, (matrix, p) in enumerate(zip(poses, probability, strict=True))
     )
 
@@ -672,7 +436,7 @@ def write_pose_json(
     pose: RelativePose | None,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a pose and whatever belongs to it as one JSON object.
+    """Write a pose and further entries as one JSON object.
 
     Parameters
     ----------
@@ -689,16 +453,15 @@ def write_pose_json(
     ValueError
         If something cannot be written as JSON, such as NaN.
     """
+    more = {} if extra is None else extra
     if not isinstance(pose, RelativePose | None):
         raise refusal("pose", "a RelativePose or None", pose)
-    if not isinstance(extra, Mapping | None):
+    if not isinstance(more, Mapping):
         raise refusal("extra", "a dict", extra)
-    for key in ("pose", "convention"):
-        if extra is not None and key in extra:
-            raise ValueError(f"extra must leave the key {key!r} to this function, got one")
-    record = {"pose": pose, "convention": _CONVENTION, **(extra or {})}
-    text = to_json(record, "extra", indent=2) + "\n"
-    files.write_whole(path, lambda file: file.write(text.encode("utf-8")))
+    if taken := {"pose", "convention"} & more.keys():
+        raise ValueError(f"extra must leave the key {min(taken)!r} to this function, got one")
+    record = {"pose": pose, "convention": _CONVENTION, **more}
+    files.write_text(path, to_json(record, "extra", indent=2) + "\n")
 
 
 def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:

@@ -21,7 +21,7 @@ from manymatch.io import (
 )
 from manymatch.io.colmap_matches import require_pycolmap
 from manymatch.io.files import output_folder, read_text, whole_files
-from manymatch.io.matches import image_name
+from manymatch.io.pair_writer import image_name
 
 if TYPE_CHECKING:
     import os
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
-    from manymatch.io.matches import PairWriter
+    from manymatch.io.pair_writer import PairWriter
     from manymatch.matcher.cameras import Origin
     from manymatch.matcher.config import MatcherConfig
 
