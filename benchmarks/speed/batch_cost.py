@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch.batch import batch, views, work
+from manymatch.batch import batch, work
 from manymatch.batch.batch import run_batch
 from manymatch.batch.parts import Run
 from manymatch.batch.shards import local_order
-from manymatch.batch.views import Views
+from manymatch.batch.work import Views
 from manymatch.features.feature_cache import FeatureCache
 from manymatch.io.pairs import exhaustive_pairs
 from manymatch.matcher import matcher as matching
@@ -47,10 +47,10 @@ SET = "strecha_fountain_herzjesu"
 STAGES: dict[str, tuple[Any, str]] = {
     "match_features": (Matcher, "match_features"),
     "- estimator": (matching, "estimate_relative_pose"),
-    "images and features of them": (views.Views, "compute"),
-    "- decoding": (views, "load_image"),
+    "images and features of them": (work.Views, "compute"),
+    "- decoding": (work, "load_image"),
     "- reading the cache": (FeatureCache, "read"),
-    "- cameras and EXIF": (views, "resolve_camera"),
+    "- cameras and EXIF": (work, "resolve_camera"),
     "row": (work, "result_row"),
     "columns of the matches": (work, "match_columns"),
     "parts": (Run, "write"),

@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch.batch.batch import run_batch
-from manymatch.batch.views import Views
-from manymatch.batch.work import PairWork
+from manymatch.batch.work import PairWork, Views
 from manymatch.io.pairs import Pair
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher

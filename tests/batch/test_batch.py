@@ -12,7 +12,7 @@ import pytest
 
 from manymatch import pose_auc, read_matches
 from manymatch.batch.batch import run_batch
-from manymatch.batch.tables import csv_text
+from manymatch.batch.outputs import csv_text
 from manymatch.batch.work import COLUMNS, VERDICTS
 from manymatch.geometry.camera import Camera
 from manymatch.io import read_matches_npz

@@ -166,7 +166,9 @@ def test_two_nodes_give_what_one_process_gives(listed, views, local, tmp_path):
 @pytest.mark.usefixtures("cluster")
 def test_both_passes_of_shared_focal_lengths(views, tmp_path):
     pairs = exhaustive_pairs(views)[:25]
-    run = functools.partial(run_batch, pairs, config=CONFIG, camera_per="all", with_rank_one=True)
+    run = functools.partial(
+        run_batch, pairs, None, config=CONFIG, camera_per="all", with_rank_one=True
+    )
     run(tmp_path / "local")
     run(tmp_path / "ray", engine="ray", address="auto")
     assert rows(tmp_path / "ray") == rows(tmp_path / "local")

@@ -2,7 +2,7 @@ import csv
 
 import pytest
 
-from manymatch.batch import tables
+from manymatch.batch import outputs as tables
 
 
 def test_long_tables_come_in_chunks(tmp_path, monkeypatch):

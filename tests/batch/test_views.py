@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from manymatch.batch.batch import run_batch
-from manymatch.batch.views import Views
+from manymatch.batch.work import Views
 from manymatch.features.extractor import Extractor
 from manymatch.features.resize import turned_back
 from manymatch.geometry.camera import Camera

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch.batch.batch import BatchSummary, run_batch
+from manymatch.batch.outputs import count_reasons, reasons_sentence
 from manymatch.batch.parts import RunProgress
-from manymatch.batch.tables import count_reasons, reasons_sentence
 from manymatch.batch.work import VERDICTS
 from manymatch.cli import batch, console
 from manymatch.cli.console import counts_text

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from manymatch.batch.outputs import Reason, count_reasons
 from manymatch.batch.parts import RunProgress, deliver, error_sentence, num_pairs, num_workers
-from manymatch.batch.tables import Reason, count_reasons
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.geometry.pose import pose_error_deg
 from manymatch_lab.checks import (

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from manymatch import __version__
-from manymatch.batch.tables import Reason, reasons_sentence
+from manymatch.batch.outputs import Reason, reasons_sentence
 from manymatch.cli.flags import (
     Cache,
     Device,

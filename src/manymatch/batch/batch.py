@@ -20,11 +20,15 @@ from manymatch.batch.focals import FOCAL_COLUMNS, shared_focals
 from manymatch.batch.outputs import (
     ANY_PAIRS,
     MatchStore,
+    Reason,
     checked_formats,
     columns,
+    count_reasons,
     rows_in_order,
     schema,
+    write_json,
     write_outputs,
+    write_tables,
 )
 from manymatch.batch.parts import (
     Outcome,
@@ -37,7 +41,6 @@ from manymatch.batch.parts import (
 )
 from manymatch.batch.ray_engine import ray_cluster
 from manymatch.batch.shards import cutting, pair_blocks, shard_of
-from manymatch.batch.tables import Reason, count_reasons, write_json, write_tables
 from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
 from manymatch.geometry.pose import pose_auc

@@ -44,16 +44,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from manymatch._validate import integer, require
-from manymatch.io.files import (
-    limit,
-    make_folder,
-    open_regular,
-    out_of_memory,
-    read_text,
-    too_large,
-    write_text,
-    write_whole,
-)
+from manymatch.io import files
+from manymatch.io.files import open_regular, out_of_memory
 from manymatch.io.remote import is_remote
 from manymatch.options import num_threads, share_cores, usable_cores
 
@@ -71,20 +63,15 @@ RUN = "run.json"
 
 _EARLIER = "journal.jsonl"
 _PART = re.compile(r"(\d{6,})\.parquet")
-_TEMPORARY = ".*.tmp"
 # Seconds after which a temporary file belongs to a process that was killed.
 _ABANDONED = 3600.0
-# The checksum of a whole file, eight digits, follows this key in its last bytes.
-_CRC, _NO_CRC = b"manymatch.crc32", b"00000000"
-_CRC_GAP = 2
+# The checksum of a whole file, eight digits, follows this key and two bytes in its last bytes.
+_CRC, _GAP, _NO_CRC = b"manymatch.crc32", 2, b"00000000"
 # How long blocks in work may take to end after Ctrl-C, and how often a waiting run looks for it.
-_GRACE_SECONDS = 1.0
-_POLL_SECONDS = 0.2
-# Faults of the machine, not of the files of a pair.
-_MACHINE_FAULTS = frozenset(
-    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
-)
+_GRACE_SECONDS, _POLL_SECONDS = 1.0, 0.2
+# Faults of the machine, not of the files of a pair; those of a full disk do not pass by waiting.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+_FAULTS = _NO_ROOM | {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _thread = threading.local()
 
 
@@ -147,18 +134,10 @@ def error_sentence(error: BaseException) -> str:
 def machine_fault(error: BaseException | None) -> bool:
     """Tell whether an error, or its cause, is a lack of memory or a failure of the system."""
     while error is not None:
-        if out_of_memory(error):
-            return True
-        if isinstance(error, OSError) and error.errno in _MACHINE_FAULTS:
+        if out_of_memory(error) or (isinstance(error, OSError) and error.errno in _FAULTS):
             return True
         error = error.__cause__
     return False
-
-
-def _may_pass(error: BaseException | None) -> bool:
-    """Tell whether a fault of the machine may be gone when the other blocks are done."""
-    full = isinstance(error, OSError) and error.errno in _NO_ROOM
-    return not full and machine_fault(error)
 
 
 def cut(order: Iterable[int], size: int) -> list[IndexArray]:
@@ -225,27 +204,18 @@ class Run:
         schema = self.schema or pyarrow.schema({"index": "int64", "record": "string"})
         if self.schema is None:
             rows = [{"index": row["index"], "record": _json(row)} for row in rows]
-        columns = [
-            pyarrow.array([row.get(field.name) for row in rows], type=field.type)
-            for field in schema
-        ]
+        columns = [pyarrow.array([row.get(f.name) for row in rows], type=f.type) for f in schema]
         buffer = io.BytesIO()
-        with parquet.ParquetWriter(
-            buffer,
-            schema,
-            compression="zstd",
-            write_page_checksum=True,
-            # The keypoints of an image are kept once for all pairs of a block.
-            dictionary_pagesize_limit=1 << 30,
-        ) as writer:
+        # A number that is there often, as in the keypoints of an image in several pairs, is kept
+        # once for the block.
+        settings = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
+        with parquet.ParquetWriter(buffer, schema, write_page_checksum=True, **settings) as writer:
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
-            writer.add_key_value_metadata(
-                {"manymatch.run": self.digest, _CRC.decode(): _NO_CRC.decode()}
-            )
+            own = {"manymatch.run": self.digest, _CRC.decode(): _NO_CRC.decode()}
+            writer.add_key_value_metadata(own)
         data = buffer.getvalue()
-        place = data.rindex(_CRC) + len(_CRC) + _CRC_GAP
-        sealed = data[:place] + b"%08x" % zlib.crc32(data) + data[place + len(_NO_CRC) :]
-        write_whole(self.path(block), lambda file: file.write(sealed))
+        sealed = _with_crc(data, b"%08x" % zlib.crc32(data))
+        files.write_whole(self.path(block), lambda file: file.write(sealed))
 
     def read(self, block: int, columns: Sequence[str] | None = None) -> Any:
         """Read the table of a part, or some of its columns; `DamagedPart` if it is not whole."""
@@ -258,21 +228,18 @@ class Run:
             raise DamagedPart(f"{self.path(block).name}: {error_sentence(error)}") from error
 
     def _parsed(self, block: int, data: bytes, columns: Sequence[str] | None) -> Any:
-        _check_crc(data)
+        # pyarrow may end the process at a damaged description of the pages.
+        if data != _with_crc(data, b"%08x" % zlib.crc32(_with_crc(data, _NO_CRC))):
+            raise ValueError("its checksum does not fit its content")
         pyarrow, parquet = _arrow()
-        source = parquet.ParquetFile(
-            pyarrow.BufferReader(data),
-            page_checksum_verification=True,
-            read_dictionary=[f.name for f in self.schema or () if f.type == "binary"],
-        )
+        source = parquet.ParquetFile(pyarrow.BufferReader(data), page_checksum_verification=True)
         if source.metadata.metadata[b"manymatch.run"].decode() != self.digest:
             raise ValueError("it belongs to a run with other settings")
         groups = (source.metadata.row_group(k) for k in range(source.num_row_groups))
         values = sum(g.column(k).num_values for g in groups for k in range(g.num_columns))
-        if 8 * values > limit("array_mb") * 1_000_000:
-            raise too_large("it expands to more megabytes", "array_mb")
-        wanted = None if columns is None else [*columns, *{"index"}.difference(columns)]
-        table = source.read(wanted)
+        if 8 * values > files.limit("array_mb") * 1_000_000:
+            raise files.too_large("it expands to more megabytes", "array_mb")
+        table = source.read(None if columns is None else list(dict.fromkeys(["index", *columns])))
         indices = table["index"].to_numpy()
         if self.blocks is not None and not np.array_equal(indices, self.blocks[block]):
             raise ValueError("it has other items than its block")
@@ -283,17 +250,15 @@ class Run:
         try:
             return self.read(block, columns)
         except DamagedPart as error:
-            self.set_aside(block, error)
+            self._set_aside(block, error)
             return None
 
-    def rows(
-        self, columns: Sequence[str] | None = None, blocks: Iterable[int] | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """Go through the rows of finished blocks, in the order of the blocks.
 
         Unknown values are left out. Damaged parts are set aside and left out.
         """
-        for block in self.finished() if blocks is None else blocks:
+        for block in self.finished():
             table = self.table(block, None if self.schema is None else columns)
             for row in () if table is None else table.to_pylist():
                 if self.schema is None:
@@ -301,14 +266,14 @@ class Run:
                 else:
                     yield {name: value for name, value in row.items() if value is not None}
 
-    def set_aside(self, block: int, error: Exception) -> None:
+    def _set_aside(self, block: int, error: Exception) -> None:
         """Rename a damaged part, so that its block is missing, and note it."""
         path = self.path(block)
         aside = path.with_name(f"{path.stem}.damaged")
         with contextlib.suppress(ValueError, OSError):
             with open_regular(path) as file:
                 data = file.read()
-            write_whole(aside, lambda file: file.write(data))
+            files.write_whole(aside, lambda file: file.write(data))
         path.unlink(missing_ok=True)
         self.notes.append(
             f"{self.parts.name}/{error}; it is kept as {aside.name}, and its block is done again."
@@ -351,14 +316,13 @@ def open_run(
     run = Run(folder, header, blocks, schema, name)
     wanted = {"format": FORMAT, "digest": run.digest, **header, **(more or {})}
     if read_run(folder) != json.loads(_json(wanted)):
-        make_folder(folder)
-        write_text(folder / RUN, f"{_json(wanted, indent=2)}\n")
-    make_folder(run.parts)
-    if not is_remote(run.parts):
-        for path in run.parts.glob(_TEMPORARY):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > _ABANDONED:
-                    path.unlink()
+        files.make_folder(folder)
+        files.write_text(folder / RUN, f"{_json(wanted, indent=2)}\n")
+    files.make_folder(run.parts)
+    for path in () if is_remote(run.parts) else run.parts.glob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                path.unlink()
     return run
 
 
@@ -368,7 +332,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         return None
     wrong = f"out must have a whole {RUN}, got {str(folder / RUN)!r}"
     try:
-        found = json.loads(read_text(folder / RUN, "the settings of a run"))
+        found = json.loads(files.read_text(folder / RUN, "the settings of a run"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{wrong} ({error})") from error
     if not isinstance(found, dict) or "format" not in found:
@@ -380,22 +344,24 @@ def check_run(folder: Path, header: Mapping[str, Any]) -> None:
     """Raise what `open_run` would if a folder holds results of other settings."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, got the file {str(folder)!r}")
-    found = read_run(folder)
-    if found is None:
-        if (folder / _EARLIER).exists():
-            raise _other(folder, f"results of an earlier version ({_EARLIER})")
-        return
-    wanted = json.loads(_json({"format": FORMAT, **header}))
-    for name in wanted:
-        differing = difference(found.get(name), wanted[name], name)
-        if differing is not None:
-            raise _other(folder, differing)
+    found, holds = read_run(folder), None
+    if found is None and (folder / _EARLIER).exists():
+        holds = f"results of an earlier version ({_EARLIER})"
+    elif found is not None:
+        wanted = json.loads(_json({"format": FORMAT, **header}))
+        differing = (difference(found.get(name), wanted[name], name) for name in wanted)
+        holds = next(filter(None, differing), None)
+    if holds is not None:
+        raise ValueError(
+            f"out must be a new folder or one of the same run, got {str(folder)!r}: the folder "
+            f"holds {holds}; choose another --out"
+        )
 
 
 def difference(old: Any, new: Any, name: str) -> str | None:
     """Name the first setting in which two headers differ, as the object of "the folder holds"."""
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = [*new, *(key for key in old if key not in new)]
+        keys = dict.fromkeys([*new, *old])
         found = (difference(old.get(key), new.get(key), f"{name}.{key}") for key in keys)
         return next(filter(None, found), None)
     if old == new:
@@ -403,13 +369,6 @@ def difference(old: Any, new: Any, name: str) -> str | None:
     if name.endswith("_hash"):
         return f"results for a different {name.removesuffix('_hash').replace('_', ' ')}"
     return f"results of other settings ({name} was {json.dumps(old)} and is {json.dumps(new)} now)"
-
-
-def _other(folder: Path, differing: str) -> ValueError:
-    return ValueError(
-        f"out must be a new folder or one of the same run, got {str(folder)!r}: the folder holds "
-        f"{differing}; choose another --out"
-    )
 
 
 def _json(value: Any, indent: int | None = None) -> str:
@@ -420,13 +379,9 @@ def _arrow() -> tuple[Any, Any]:
     return tuple(require(name, "a batch", "images") for name in ("pyarrow", "pyarrow.parquet"))
 
 
-def _check_crc(data: bytes) -> None:
-    """Check the whole file: pyarrow may end the process at a damaged description of its pages."""
-    place = data.rfind(_CRC) + len(_CRC) + _CRC_GAP
-    found = data[place : place + len(_NO_CRC)]
-    whole = data[:place] + _NO_CRC + data[place + len(_NO_CRC) :]
-    if found != b"%08x" % zlib.crc32(whole):
-        raise ValueError("its checksum does not fit its content")
+def _with_crc(data: bytes, crc: bytes) -> bytes:
+    place = data.rfind(_CRC) + len(_CRC) + _GAP
+    return data[:place] + crc + data[place + len(crc) :]
 
 
 # --------------------------------------------------------------------------------- the work
@@ -474,8 +429,7 @@ def run_blocks(
     workers : int
         Threads, or blocks that are given to `executor` at a time.
     executor : Executor, optional
-        Works on the blocks in place of threads of this process, as `manymatch.batch.ray_engine`
-        has it.
+        Works on the blocks in place of threads of this process.
     progress : callable, optional
         Called with a `RunProgress` at the start and after every block.
     earlier : int
@@ -484,19 +438,18 @@ def run_blocks(
         For the progress.
     """
     outcome, begin, total = Outcome(), time.monotonic(), run.size(blocks)
-    show = progress if progress is not None else lambda _: None
 
     def report() -> None:
-        speed = (time.monotonic() - begin) / outcome.computed if outcome.computed else None
-        left = None if speed is None else speed * (total - outcome.computed)
-        done = outcome.computed + earlier
-        show(RunProgress(done, total + earlier, dict(outcome.counts), left, label))
+        done = outcome.computed
+        left = (total - done) * (time.monotonic() - begin) / done if done else None
+        if progress is not None:
+            counts = dict(outcome.counts)
+            progress(RunProgress(done + earlier, total + earlier, counts, left, label))
 
     report()
     if not blocks:
         return outcome
-    stop = threading.Event()
-    waiting, again = deque(blocks), set[int]()
+    stop, waiting, again = threading.Event(), deque(blocks), set[int]()
     pending: dict[Future[Any], int] = {}
     with contextlib.ExitStack() as stack:
         if executor is None:
@@ -509,17 +462,17 @@ def run_blocks(
                 block = waiting.popleft()
                 pending[executor.submit(do_block, block)] = block
             for future in _ended(pending, _POLL_SECONDS):
-                block = pending[future]
-                if _may_pass(future.exception()):
-                    del pending[future]
-                    if block in again:
-                        outcome.error = future.exception()
-                    else:
-                        again.add(block)
-                        waiting.append(block)
-                else:
+                block, error = pending[future], future.exception()
+                if not machine_fault(error) or getattr(error, "errno", 0) in _NO_ROOM:
                     _take(run, pending, future, outcome)
                     report()
+                    continue
+                del pending[future]
+                if block in again:
+                    outcome.error = error
+                else:
+                    again.add(block)
+                    waiting.append(block)
         outcome.interrupted = stop.is_set()
     outcome.interrupted = outcome.interrupted and outcome.computed < total
     return outcome
@@ -549,8 +502,7 @@ def _drain(
 
 
 def _ended(pending: Mapping[Future[Any], int], timeout: float) -> set[Future[Any]]:
-    first = concurrent.futures.FIRST_COMPLETED
-    return concurrent.futures.wait(pending, timeout, first).done
+    return concurrent.futures.wait(pending, timeout, concurrent.futures.FIRST_COMPLETED).done
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from manymatch.associate.candidates import NEAREST, Association
 from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import pairs_identity
 from manymatch.batch.shards import local_order
-from manymatch.batch.views import Views
+from manymatch.batch.work import Views
 from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Features

@@ -14,6 +14,13 @@ import manymatch
 from manymatch.associate.candidates import Association
 from manymatch.batch import CAMERA_PER, CameraPer
 from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass
+from manymatch.batch.outputs import (
+    Reason,
+    count_reasons,
+    reasons_sentence,
+    write_json,
+    write_tables,
+)
 from manymatch.batch.parts import (
     Outcome,
     RunProgress,
@@ -24,7 +31,6 @@ from manymatch.batch.parts import (
     num_pairs,
     num_workers,
 )
-from manymatch.batch.tables import Reason, count_reasons, reasons_sentence, write_json, write_tables
 from manymatch.geometry.camera import Camera, working_pixel
 from manymatch.geometry.pose import FAILURE_DEG
 from manymatch.graph import AssociationGraph

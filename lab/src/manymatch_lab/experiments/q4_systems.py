@@ -22,8 +22,8 @@ import typer
 
 from manymatch import __version__
 from manymatch.associate.candidates import Association
+from manymatch.batch.outputs import write_json
 from manymatch.batch.parts import difference, num_pairs, read_run
-from manymatch.batch.tables import write_json
 from manymatch.cli import flags
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
