@@ -175,7 +175,8 @@ def test_features_equal_a_slow_twin(image, family, prefix, probe, longest):
         )
         extractor = Extractor(config, device="cpu")
         features = extractor.extract(image)
-        detected = extractor._detect(image, config.resizing)
+        alone = FeatureConfig("sift", longest=longest, resize="paper", border=0)
+        detected = Extractor(alone).extract(image)
     finally:
         _backbones.pop("tiny")
     backbone, module = extractor.backbone, tiny.network(family).eval()

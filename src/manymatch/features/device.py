@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import torch
 
-DEVICES = ("auto", "cuda", "mps", "cpu")
 #: Of a backbone's matrix products and convolutions; the first is the default.
 PRECISIONS = ("float32", "bfloat16", "float16")
 # What the presets "embedded" and "fused" run with.
@@ -35,10 +34,7 @@ WITHOUT_NETWORK = ("numpy", "opencv")
 
 
 def default_preset(*, one_source: bool = False) -> tuple[str, str]:
-    """Return the preset that is used when none is named, and a sentence that says why.
-
-    `one_source`: of those that have one source, as settings of a source are given.
-    """
+    """Return the preset that is used when none is named, and why; `one_source`: with one source."""
     lacking = [name for name in _NETWORKS if importlib.util.find_spec(name) is None]
     if lacking:
         return "classic", f'The preset is "classic", as {lacking[0]} is not installed.'

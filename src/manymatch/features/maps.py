@@ -95,18 +95,10 @@ class FeatureMap:
         return np.asarray(((cells >= low) & (cells <= high)).all(axis=1))
 
     def sample(self, points: ArrayLike) -> NDArray[np.float32]:
-        """Interpolate bilinearly.
+        """Interpolate bilinearly at (N, 2) pixels (x, y) of the user's image.
 
-        Parameters
-        ----------
-        points : (N, 2) array_like
-            Pixels (x, y) of the user's image; those outside the hull of the cell centres take
-            the value at the nearest point of the hull (see `inside`).
-
-        Returns
-        -------
-        (N, D) float32 ndarray
-            Not normalised.
+        Outside the hull of the cell centres (see `inside`) the nearest point of the hull counts.
+        The (N, D) float32 result is not normalised.
         """
         rows, columns = self.grid
         cells = np.clip(self.cells(points), 0.0, [columns - 1, rows - 1])
@@ -144,12 +136,8 @@ def dense_maps(
     ----------
     images : sequence of (H, W, 3) uint8 RGB arrays
         Of any sizes.
-    backbone : Backbone
-        Runs where its module is.
-    layers : sequence of int, optional
-        Blocks from 1; by default the last one.
-    norm : bool
-        Apply the network's final norm to every layer.
+    backbone, layers, norm
+        As in `Backbone.forward`, which runs where its module is; by default the last layer.
     resize : Resize, optional
         By default the backbone's own.
     batch_size : int

@@ -323,11 +323,6 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
         A file or folder; by default they are looked for where `manymatch models` says.
     offline : bool
         Never download.
-
-    Raises
-    ------
-    ValueError
-        If there is no such backbone, or its weights are missing, damaged or of another network.
     """
     if not isinstance(name, str):
         raise refusal("backbone", "a name", name)

@@ -92,9 +92,8 @@ class NetworkDetector(Detector):
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """Run the network on (1, 3, H, W) pixels, RGB in [0, 1].
 
-        Returns the (h, w) scores in which peaks are looked for, with h <= H and w <= W and pixel
-        (0, 0) that of the image; the (h, w) scores by which peaks are sorted, or None if they are
-        the same; and what `describe` needs.
+        Returns (h, w) scores with h <= H, w <= W in which peaks are found; scores by which peaks
+        are sorted, or None if they are the same; and what `describe` needs.
         """
 
     def refine(self, scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -122,17 +121,15 @@ class NetworkDetector(Detector):
                 chosen = chosen[order]
             points = self.refine(scores, chosen)
             size = (scores.shape[1], scores.shape[0])
-            kept = torch.from_numpy(
-                self.selection.choose(points.cpu().numpy().astype(np.float64), size)
-            ).to(device)
-            points = points[kept]
+            places = points.cpu().numpy().astype(np.float64)
+            kept = self.selection.choose(places, size)
+            which = torch.from_numpy(kept).to(device)
+            descriptors = np.zeros((0, self.dim or 0))
             if len(kept):
-                descriptors = self.describe(features, points).cpu().numpy()
-            else:
-                descriptors = np.zeros((0, self.dim or 0))
+                descriptors = self.describe(features, points[which]).cpu().numpy()
         return Keypoints(
-            points.cpu().numpy().astype(np.float64),
-            values[kept].cpu().numpy().astype(np.float32),
+            places[kept],
+            values[which].cpu().numpy().astype(np.float32),
             np.ascontiguousarray(descriptors, dtype=np.float32),
         )
 
@@ -236,9 +233,9 @@ class Aliked(NetworkDetector):
 class Disk(NetworkDetector):
     """Keypoints at whole pixels; the scores are logits.
 
-    A peak's pixel is taken as its position. Measured on photographs and their halves, and by
-    epipolar errors on pairs of known pose, positions are about 0.3 px too large in x and y: an
-    effect of the training, far smaller than the spread of the positions, which is not corrected.
+    Measured on photographs and their halves, and by epipolar errors on pairs of known pose,
+    positions are about 0.3 px too large in x and y. This effect of the training is far smaller than
+    the spread of the positions, and is not corrected.
     """
 
     default_threshold = 0.0
@@ -251,11 +248,10 @@ class Disk(NetworkDetector):
         return self.kornia().DISK()
 
     def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
-        """Score of every pixel, and what goes into the last convolution.
+        """Score of every pixel, and the input of the last convolution.
 
-        That convolution has one output for the score and 128 for the descriptor, which are wanted
-        at few pixels: computing them there alone takes 0.4 of the time and a third of the memory
-        (1024 x 768, one core).
+        Its 128 outputs for descriptors are computed at keypoints only, which takes 0.4 of the time
+        and a third of the memory (1024 x 768, one core).
         """
         from torch import cat
         from torch.nn.functional import conv2d
@@ -298,8 +294,8 @@ class XFeat(NetworkDetector):
     """Keypoints at whole pixels, sorted by score times reliability.
 
     The published code resizes images to multiples of 32; here they are padded, so that positions
-    need no second scale. A peak's pixel is taken as its position; measured as for DISK, an offset
-    is within half a pixel and not consistent, as positions spread by more than that.
+    need no second scale. Measured as for DISK, an offset of positions is within half a pixel and
+    not consistent.
     """
 
     default_threshold = 0.05
@@ -338,8 +334,7 @@ class XFeat(NetworkDetector):
 def pad_to(pixels: torch.Tensor, multiple: int, smallest: int = 1) -> torch.Tensor:
     """Repeat the last row and column of (B, C, H, W) pixels up to a multiple of some length.
 
-    At the right and the bottom, so that coordinates stay; with repeated pixels, as an edge to black
-    would attract keypoints and change the mean that these networks normalise by.
+    An edge to black would attract keypoints and change the mean that these networks normalise by.
     """
     from torch.nn.functional import pad
 
@@ -356,11 +351,9 @@ def find_peaks(
     """Find the local maxima above a threshold of an (H, W) map, best first.
 
     A peak is larger than all others in the square of ``2 radius + 1`` pixels around it; of equal
-    ones the first in reading order counts as the largest. So no two peaks are within the radius,
-    and the result does not depend on the machine. Then, `rounds` times, peaks are looked for again
-    among the pixels outside the squares of those found, as SuperPoint does.
-
-    Returns (N,) indices into the flattened map, by falling score, equal ones in reading order.
+    ones the first in reading order counts as the largest. Then, `rounds` times, peaks are looked
+    for again outside the squares of those found, as SuperPoint does. Returns (N,) indices into the
+    flattened map, by falling score, equal ones in reading order.
     """
     import torch
 
