@@ -115,20 +115,6 @@ def test_ranks_above_the_last_level_count_as_it():
     assert solve(below).worst_pooled != solve(graph).worst_pooled
 
 
-@pytest.mark.parametrize("count", range(6))
-@pytest.mark.parametrize("ranked", [True, False])
-def test_up_to_five_edges(count, ranked):
-    graph = true_scene(5, 12).graph
-    estimate = solve(with_graph(graph, rank=graph.rank if ranked else None).head(count))
-    if count < 5:
-        assert_failed(
-            estimate, "five are needed" if count else "no candidates between 12 keypoints"
-        )
-        assert estimate.inliers.shape == (count,)
-    elif estimate.success:
-        assert estimate.cardinality == estimate.num_inliers == 5
-
-
 def test_inliers_beyond_the_considered_edges_are_reported():
     synthetic = synthetic_graph(7, 700, candidates=4, first=0.7)
     assert synthetic.graph.num_edges > CONSIDERED
@@ -219,14 +205,6 @@ def test_proposals_are_honoured_wherever_they_stand(before):
     assert off_by(estimate, few) < 0.5
     assert estimate.inliers[before:].mean() > 0.9
     assert off_by(solve(graph, settings, proposals_of(graph, 0, 60)), crowd) < 0.5
-
-
-def test_proposals_that_hold_no_sample():
-    graph = true_scene(14, CONSIDERED + 40).graph
-    for first in (0, CONSIDERED):
-        assert_failed(
-            solve(graph, proposals=proposals_of(graph, first, first + 4)), "proposals leave 4"
-        )
 
 
 def test_wrong_edges_around_the_true_ones_are_left_alone():

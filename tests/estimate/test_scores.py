@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from manymatch import _core
 from tests.oracles import scores
 from tests.oracles.geometry import in_front, sampson_squared
-from tests.oracles.matching import all_matchings, is_matching, minimum_cost_maximum_matching
+from tests.oracles.matching import is_matching, minimum_cost_maximum_matching
 from tests.oracles.problems import (
     add_hub,
     nearby_pose,
@@ -204,63 +204,6 @@ def test_cardinality_equals_scipy_on_random_subgraphs(block):
         assert_maximum(np.ascontiguousarray(edges[used]), int(n0), int(n1))
 
 
-def zigzag(length):
-    """A path on which taking the first free candidate blocks the last vertex completely.
-
-    Left vertex i < length - 1 sees right i, then i + 1; the last one sees right 0 only. The one
-    augmenting path then runs through every vertex.
-    """
-    edges = [(i, j) for i in range(length - 1) for j in (i, i + 1)]
-    return np.array([*edges, (length - 1, 0)], dtype=np.int32)
-
-
-@pytest.mark.parametrize("length", [2, 3, 10, 63, 64, 65, 500])
-def test_one_long_augmenting_path(length):
-    edges = zigzag(length)
-    assert len(_core.max_matching(edges, None)) == length
-    rng = np.random.default_rng(length)
-    for _ in range(5):
-        relabel0, relabel1 = rng.permutation(length), rng.permutation(length)
-        shuffled = np.column_stack([relabel0[edges[:, 0]], relabel1[edges[:, 1]]]).astype(np.int32)
-        assert_maximum(np.ascontiguousarray(shuffled[rng.permutation(len(edges))]), length, length)
-
-
-def test_a_path_of_two_hundred_thousand_vertices_needs_no_deep_stack():
-    edges = zigzag(100_000)
-    assert _core.cardinality(edges, np.ones(len(edges), dtype=bool)) == 100_000
-    assert len(_core.max_matching(edges, None)) == 100_000
-
-
-def test_many_paths_that_compete():
-    rng = np.random.default_rng(3)
-    for _ in range(300):
-        parts, offset = [], 0
-        for _ in range(int(rng.integers(2, 6))):
-            length = int(rng.integers(2, 15))
-            parts.append(zigzag(length) + offset)
-            offset += length
-        bridges = rng.integers(0, offset, size=(int(rng.integers(0, 8)), 2))
-        edges = unique_edges(np.concatenate([*parts, bridges]))
-        edges = np.ascontiguousarray(edges[rng.permutation(len(edges))])
-        assert_maximum(edges, offset, offset)
-
-
-def test_no_edges():
-    none = np.zeros((0, 2), dtype=np.int32)
-    assert len(_core.max_matching(none, None)) == 0
-    assert len(_core.max_matching(none, np.zeros(0))) == 0
-
-
-@settings(max_examples=400)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
-def test_small_graphs_by_enumeration(edges):
-    edges = unique_edges(edges)
-    largest = max(len(m) for m in all_matchings(edges))
-    chosen = _core.max_matching(edges, None)
-    assert len(chosen) == largest
-    assert is_matching(edges[chosen])
-
-
 @pytest.mark.parametrize("block", range(4))
 def test_least_cost_among_the_maximum_ones(block):
     rng = np.random.default_rng([block, 2])
@@ -276,17 +219,6 @@ def test_least_cost_among_the_maximum_ones(block):
         size, least = minimum_cost_maximum_matching(edges, cost, int(n0), int(n1))
         assert len(chosen) == size
         assert cost[chosen].sum() == pytest.approx(least, rel=1e-9, abs=1e-12)
-
-
-def test_costs_of_the_size_of_squared_residuals():
-    rng = np.random.default_rng(5)
-    for _ in range(200):
-        edges = random_graph(rng, 15, 15, 5)
-        cost = 1e-6 * rng.random(len(edges))
-        chosen = _core.max_matching(edges, cost)
-        size, least = minimum_cost_maximum_matching(edges, cost * 1e6, 15, 15)
-        assert len(chosen) == size
-        assert 1e6 * cost[chosen].sum() == pytest.approx(least, rel=1e-9, abs=1e-12)
 
 
 def test_cost_never_reduces_the_cardinality():

@@ -77,14 +77,13 @@ class Confidence:
     reason : str
         The verdict's reason, one sentence.
     num_matches : int
-        Resolved matches, the size of the matching.
+        Resolved matches.
     pose_probability : float
         Probability that rotation and direction of translation are off by less than 5 degrees; 0
         for matches at five places or fewer, and without a pose.
-    parallax_deg : float
-        Median angle between the rays of a match, in degrees; NaN without matches.
-    low_parallax : bool
-        Whether that is too little for a direction of translation.
+    parallax_deg, low_parallax : float and bool
+        Median angle between the rays of a match in degrees, NaN without matches, and whether that
+        is too little for a direction of translation.
     rotation_only, planar, planar_twin : float
         Shares, from 0 to 1, of the matches that are explained by the rotation alone, by one plane
         seen with the found pose, and by that plane's second pose; NaN with fewer than 3 matches.

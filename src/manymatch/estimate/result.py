@@ -70,10 +70,8 @@ class Estimate:
 
     Attributes
     ----------
-    success : bool
-        Whether there is a model.
-    failure : str
-        Why there is none; empty on success.
+    success, failure : bool and str
+        Whether there is a model, and why there is none; empty on success.
     problem : str
         What was estimated: "relative", "homography", ...
     model : RelativePose, AbsolutePose, float64 ndarray or None
@@ -89,12 +87,9 @@ class Estimate:
     match_probability : (M,) float64 ndarray or None
         Probability that each of the matches is right, aligned with `matches`; None for methods
         other than "auto".
-    hcm : float
-        Score of the model by harmonic consensus maximization (HCM).
-    cardinality : int
-        Size of the maximum matching, the score of matching cardinality maximization (MCM).
-    num_inliers : int
-        Number of inlier edges.
+    hcm, cardinality, num_inliers : float, int, int
+        Score by harmonic consensus maximization (HCM); size of the maximum matching, the score of
+        matching cardinality maximization (MCM); number of inlier edges.
     support : float
         Of method "auto": logarithm of the likelihood that the residuals of the best matching have
         under this model and noise, over that by chance; NaN for other methods.
@@ -104,19 +99,14 @@ class Estimate:
     source_trust : (S,) float64 ndarray
         Of method "auto" on a graph with several sources: how far each of them was trusted, relative
         to the best (1), as a factor on the priors of its edges. Empty otherwise.
-    iterations : int
-        Minimal samples drawn.
-    refinements : int
-        Local refinements run, both stages together.
-    pooled : int
-        Raw seeds that stage 1 handed to stage 2; 0 for a single mechanism.
-    worst_pooled : float
-        Least HCM score among them. A model would have entered the pool if it was not full
+    iterations, refinements : int
+        Minimal samples drawn, and local refinements run in both stages together.
+    pooled, worst_pooled : int and float
+        Raw seeds that stage 1 handed to stage 2, 0 for a single mechanism, and the least HCM score
+        among them. A model would have entered the pool if it was not full
         (``pooled < options.pool_size``) or if its score is strictly larger.
-    method : str
-        Method that was used.
-    options : Options
-        Options that were used.
+    method, options : str and Options
+        Those that were used.
     timing : dict of str to float
         Seconds by stage: setup, search, local_refine, select, polish, resolve, total.
 
