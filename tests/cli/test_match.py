@@ -3,9 +3,7 @@
 import errno
 import json
 import re
-import struct
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -75,42 +73,6 @@ def test_unknown_cameras_are_called_unknown_and_found(photos, tmp_path):
     assert all(deviation > 0 for deviation in record["focal_sd_px"])
 
 
-def _png(width, height):
-    """A PNG that only claims its size."""
-
-    def chunk(kind, data):
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"0"))
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "there is no such file"),
-        (b"", "it is empty"),
-        (b"not an image at all", "in no format"),
-        (_png(100_000, 100_000), "pixels"),
-    ],
-)
-def test_files_that_are_no_images(photos, tmp_path, content, words):
-    bad = tmp_path / "bad.png"
-    if content is not None:
-        bad.write_bytes(content)
-    for images, name in (
-        ((bad, photos[0] / "a.png"), "image0"),
-        ((photos[0] / "a.png", bad), "image1"),
-    ):
-        sentence = one_sentence(run(*images, "--out", tmp_path / "out", *QUICK))
-        assert name in sentence
-        assert words in sentence
-        assert "bad.png" in sentence
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_single_pixel_is_a_pair_without_a_pose(tmp_path):
     Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
     result = run(tmp_path / "dot.png", tmp_path / "dot.png", "--out", tmp_path / "o", *QUICK)
@@ -163,21 +125,6 @@ def test_a_result_that_cannot_be_written_is_printed(photos, tmp_path, monkeypatc
         assert "Camera 1 is turned" in result.stdout
         assert str(out) not in result.stdout
     assert list(out.iterdir()) == []
-
-
-def test_a_folder_that_becomes_a_file_meanwhile(photos, tmp_path, monkeypatch):
-    out, match = tmp_path / "out", Matcher.match
-
-    def slow(*arguments, **settings):
-        out.write_text("in the way")
-        return match(*arguments, **settings)
-
-    monkeypatch.setattr(Matcher, "match", slow)
-    result = run(photos[0] / "a.png", photos[0] / "b.png", "--out", out, *QUICK)
-    assert result.exit_code == 2
-    assert "Camera 1 is turned" in result.stdout
-    assert "is a file" in result.stderr
-    assert out.read_text() == "in the way"
 
 
 # Flags that are wrong for a reason of their own, images that have no file, and what is said.
@@ -370,23 +317,3 @@ def test_several_sources(photos, tmp_path):
         out / "matches.h5", features=out / "features.h5", name0="a.png", name1="b.png"
     )
     assert np.array_equal(graph.source_of(pair.matches), pair.source)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--source", "classic", "--preset", "classic"), "--source must not be given together"),
-        (("--source", "classic", "--source", "classi"), "sources must be tables or among"),
-        (("--preset", "fused", "--detector", "sift"), "detector must be set in its source where"),
-        (
-            ("--preset", "classic", "--set", "matcher=lightglue"),
-            "'lightglue' must have the features",
-        ),
-        (("--preset", "classic", "--set", "matcher=glue"), "matcher must be one of nearest"),
-    ],
-)
-def test_sources_that_cannot_be_are_one_sentence(photos, tmp_path, arguments, words):
-    folder, _ = photos
-    result = run(folder / "a.png", folder / "b.png", "--out", tmp_path / "out", *arguments)
-    assert result.exit_code == 2
-    assert words in one_sentence(result)

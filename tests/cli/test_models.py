@@ -72,33 +72,6 @@ def test_weights_that_are_here_are_found(tmp_path, monkeypatch):
     assert (entry["weights"], entry["place"]) == (str(file), "own folder")
 
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("superpoint", "superpoint_v1.pth"),
-        ("dinov2-vitl14-reg", "dinov2_vitl14_reg4_pretrain.pth"),
-        ("dinov3-vitl16", "dinov3_vitl16_pretrain_lvd1689m-8aa4cbdd.pth"),
-        ("dinov3-convnext-tiny", "dinov3_convnext_tiny_pretrain_lvd1689m-21b726bb.pth"),
-        ("vjepa2.1-vitl16", "vjepa2_1_vitl_dist_vitG_384.pt"),
-    ],
-)
-def test_published_files_are_found_by_their_names(tmp_path, monkeypatch, name, file):
-    cached = tmp_path / "cache" / "torch" / "hub" / "checkpoints" / file
-    cached.parent.mkdir(parents=True)
-    cached.write_bytes(b"x")
-    assert here(name) == (str(cached), "torch cache")
-    monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    own = tmp_path / file
-    own.write_bytes(b"x")
-    assert here(name) == (str(own), "own folder")
-
-
-def here(name):
-    """Where the list says that a model's weights are; one name may be a preset's as well."""
-    (entry,) = (model for model in as_json()["models"] if model["name"] == name)
-    return entry["weights"], entry["place"]
-
-
 def test_hashes_and_revisions_are_listed():
     text = "".join(run("dinov3-vitl16").stdout.split())
     for part in ("revisionea8dc2863c51be0a", "SHA-2568aa4cbddda325040", "dcb2e45127cccbf1601e5f42"):

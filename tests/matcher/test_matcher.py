@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import errno
 import json
 import pickle
 import sys
@@ -14,7 +13,7 @@ import manymatch
 from manymatch import pose_error_deg
 from manymatch.geometry.camera import Camera
 from manymatch.matcher.matcher import Matcher, match
-from manymatch.matcher.result import FORMATS, RANK_ONE, MatchResult
+from manymatch.matcher.result import FORMATS, RANK_ONE
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")
@@ -256,20 +255,6 @@ def test_files_that_are_not_ours_are_not_believed_to_be(result, tmp_path):
         }  # fmt: skip
 
 
-def test_a_failure_leaves_the_earlier_result_as_it_was(result, tmp_path, monkeypatch):
-    result.save(tmp_path, ("npz", "colmap"), picture=False)
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    other = dataclasses.replace(result, names=("c.jpg", "d.jpg"))
-    monkeypatch.setattr(MatchResult, "report", full)
-    with pytest.raises(OSError, match="No space"):
-        other.save(tmp_path, ("npz", "colmap"), picture=False)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def test_pictures_are_files_without_matplotlib_and_figures_with_it(result, tmp_path, monkeypatch):
     figure = result.plot()
     said = " ".join(text.get_text() for text in figure.texts)
@@ -323,18 +308,6 @@ def test_a_matcher_goes_to_other_processes(pair, matcher, result):
     assert np.array_equal(matched.matches, result.matches)
 
 
-def test_any_kind_of_image_gives_the_same_result(pair, matcher, result):
-    colour = [Image.fromarray(image) for image in (pair.image0, pair.image1)]
-    opaque = [image.convert("RGBA") for image in colour]
-    unit = [np.asarray(image) / 255 for image in colour]
-    kinds = [colour, opaque, [np.asarray(image) for image in opaque], unit]
-    if torch := sys.modules.get("torch"):
-        kinds.append([torch.from_numpy(image).permute(2, 0, 1).float() for image in unit])
-    for images in kinds:
-        other = matcher.match(*images, pair.camera, pair.camera)
-        assert np.array_equal(other.matches, result.matches)
-
-
 def test_options_of_one_pair_are_keywords(pair, matcher):
     given = (pair.image0, pair.image1, pair.camera, pair.camera)
     one = matcher.match(*given, seed=7, max_iterations=300)
@@ -348,14 +321,6 @@ def test_options_of_one_pair_are_keywords(pair, matcher):
         matcher.match(*given, sead=3)
     with pytest.raises(ValueError, match="options must be an Options or None, got 3"):
         matcher.match(*given, options=3)
-
-
-def test_features_that_are_there_already(pair, matcher, result):
-    features = matcher.extractor.extract_many([pair.image0, pair.image1])
-    found = matcher.match_features(*features, pair.camera, pair.camera)
-    assert np.array_equal(found.estimate.pose.R, result.estimate.pose.R)
-    with pytest.raises(ValueError, match="features0 must be a Features"):
-        matcher.match_features(3, features[1])
 
 
 def test_the_short_way(pair):
@@ -372,14 +337,6 @@ def test_the_short_way(pair):
     assert found.estimate.options.seed == 4
     with pytest.raises(ValueError, match="did you mean preset="):
         match(pair.image0, pair.image1, "classic")
-
-
-def test_one_image_without_keypoints_is_named(pair, matcher):
-    blank = np.zeros((200, 300), np.uint8)
-    for images, side in (((blank, pair.image1), 0), ((pair.image0, blank), 1)):
-        found = matcher.match(*images)
-        assert found.estimate.failure == f"no keypoints in image {side}"
-        assert found.to_dict()["failure"] == found.estimate.failure
 
 
 @pytest.mark.parametrize(
