@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 import manymatch as mm
-from manymatch_lab.datasets import read_pairs
 
 PHOTOS = Path(__file__).parent / "photos"
 
 graph = mm.io.load_graph(PHOTOS / "candidates.csv")  # between street0.jpg and street3.jpg
-pair = read_pairs(PHOTOS / "pairs.txt", PHOTOS)[2]  # the cameras and the true pose of these two
+pair = mm.io.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[
+    2
+]  # the cameras and the true pose of these two
 angle = np.deg2rad(2.0)
 turn = np.array([[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]])
 poses = {

@@ -1,6 +1,6 @@
 """Evaluate a matcher of your own: graphs with true poses as files, two estimators, a comparison.
 
-Needs only `pip install .`. Usage: 06_evaluate.py [folder of posed graphs]
+Needs `pip install . ./lab`. Usage: 06_evaluate.py [folder of posed graphs]
 """
 
 import sys
