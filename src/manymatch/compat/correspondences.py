@@ -54,21 +54,28 @@ class Correspondences(NamedTuple):
         return Solved(estimate, np.asarray(estimate.inliers[self.edge_of_row]))
 
 
-def switch(parameters: str) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
+def switch(
+    parameters: str, further: str = "edges=None rank=None"
+) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
     """Give a function of a namespace of arguments the original's signature, and edges and rank.
 
     `parameters` are the names in their order, optional ones as ``name=default``; those after ``*``
-    are keywords only. The docstring gets the sentence about edges and rank.
+    are keywords only. ``*args`` stands for all other arguments, which the namespace then has as
+    args and kwargs. The docstring gets the sentence about edges and rank.
     """
+    kinds = inspect.Parameter
+    kind: Any = kinds.POSITIONAL_OR_KEYWORD
     made: list[inspect.Parameter] = []
-    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for text in (*parameters.split(), "*", "edges=None", "rank=None"):
-        if text == "*":
-            kind = inspect.Parameter.KEYWORD_ONLY
-            continue
+    for text in (*parameters.split(), "*", *further.split()):
         name, equals, value = text.partition("=")
-        default = ast.literal_eval(value) if equals else inspect.Parameter.empty
-        made.append(inspect.Parameter(name, kind, default=default))
+        default = ast.literal_eval(value) if equals else kinds.empty
+        if text.startswith("*"):
+            kind = kinds.KEYWORD_ONLY
+            made += [kinds("args", kinds.VAR_POSITIONAL)] if text == "*args" else []
+        else:
+            made.append(kinds(name, kind, default=default))
+    if "*args" in parameters:
+        made.append(kinds("kwargs", kinds.VAR_KEYWORD))
     signature = inspect.Signature(made)
 
     def decorate(function: Callable[[Any], R]) -> Callable[..., R]:
@@ -79,7 +86,8 @@ def switch(parameters: str) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
             return function(types.SimpleNamespace(**given.arguments))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_CANDIDATES}"
+        if "edges" in further:
+            call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_CANDIDATES}"
         return call
 
     return decorate
@@ -178,9 +186,10 @@ def make_options(names: Mapping[str, str], **values: Any) -> Options:
 
 
 def bound(
-    names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any], needed: int = 0
+    form: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], needed: int = 0
 ) -> dict[str, Any]:
     """Bind arguments to the names of one form of a function; the first `needed` must be given."""
+    names = form.split()
     given = dict(zip(names, args, strict=False))
     wrong = [name for name in kwargs if name not in names or name in given]
     given |= kwargs

@@ -31,7 +31,7 @@ from manymatch.options import AUTO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray
     from manymatch.options import Options
@@ -40,26 +40,21 @@ if TYPE_CHECKING:
 
 _POINTS = ("points1", "points2")
 # Arguments of the forms of findEssentialMat after the points, by the first that tells them apart.
-_SETTINGS = ("method", "prob", "threshold", "maxIters", "mask")
-_FORMS: dict[str, tuple[str, ...]] = {
-    "cameraMatrix": ("cameraMatrix", *_SETTINGS),
-    "focal": ("focal", "pp", *_SETTINGS),
+_FORMS = {
+    "cameraMatrix": "cameraMatrix method prob threshold maxIters mask",
+    "focal": "focal pp method prob threshold maxIters mask",
     "cameraMatrix1": (
-        *("cameraMatrix1", "distCoeffs1", "cameraMatrix2", "distCoeffs2"),
-        *("method", "prob", "threshold", "mask"),
+        "cameraMatrix1 distCoeffs1 cameraMatrix2 distCoeffs2 method prob threshold mask"
     ),
-    "params": ("cameraMatrix1", "cameraMatrix2", "dist_coeff1", "dist_coeff2", "params", "mask"),
+    "params": "cameraMatrix1 cameraMatrix2 dist_coeff1 dist_coeff2 params mask",
 }
-_FUNDAMENTAL = ("method", "ransacReprojThreshold", "confidence", "maxIters", "mask")
-_AFFINE = (
-    *("from_", "to", "inliers", "method", "ransacReprojThreshold", "maxIters", "confidence"),
-    "refineIters",
+_RECOVER = (
+    "points1 points2 cameraMatrix1 distCoeffs1 cameraMatrix2 distCoeffs2 E R t method prob "
+    "threshold mask"
 )
-_PNP = (
-    *("rvec", "tvec", "useExtrinsicGuess", "iterationsCount", "reprojectionError", "confidence"),
-    *("inliers", "flags"),
-)
-_PNP_USAC = ("rvec", "tvec", "inliers", "params")
+_FUNDAMENTAL = "method ransacReprojThreshold confidence maxIters mask"
+_AFFINE = "from_ to inliers method ransacReprojThreshold maxIters confidence refineIters"
+_PNP = "rvec tvec useExtrinsicGuess iterationsCount reprojectionError confidence inliers flags"
 # Flags of OpenCV that are not "auto" here: a threshold by the noise, and fits to all points.
 _LMEDS = 4
 _ALL_POINTS = 0
@@ -74,14 +69,8 @@ def __getattr__(name: str) -> Any:
     return original("cv2", "images", name)
 
 
-def findEssentialMat(  # noqa: N802
-    points1: ArrayLike,
-    points2: ArrayLike,
-    *args: Any,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-    **kwargs: Any,
-) -> tuple[FloatArray | None, Mask | None]:
+@switch("points1 points2 *args")
+def findEssentialMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # noqa: N802
     """Estimate an essential matrix as all forms of ``cv2.findEssentialMat`` do.
 
     The forms are ``(points1, points2, cameraMatrix, method, prob, threshold, maxIters, mask)``,
@@ -89,36 +78,33 @@ def findEssentialMat(  # noqa: N802
     cameraMatrix1, distCoeffs1, cameraMatrix2, distCoeffs2, method, prob, threshold, mask)`` and
     ``(points1, points2, cameraMatrix1, cameraMatrix2, dist_coeff1, dist_coeff2, params, mask)``.
 
-    Points are matched pixels, (N, 2), (N, 1, 2) or (1, N, 2); a point that occurs several times is
-    one keypoint with several candidates. With `edges`, (E, 2) indices, best first, and perhaps
-    their `rank`, they are keypoints. cv2.RANSAC, cv2.USAC_MAGSAC and all other methods are "auto"
-    of this package, cv2.LMEDS with a threshold that is chosen by the noise. The threshold is in
-    pixels, 1 by default, and the limit of the iterations is 10,000 by default.
+    Points are matched pixels, (N, 2), (N, 1, 2) or (1, N, 2). cv2.RANSAC, cv2.USAC_MAGSAC and all
+    other methods are "auto" of this package, cv2.LMEDS with a threshold that is chosen by the
+    noise. The threshold is in pixels, 1 by default; at most 10,000 iterations run by default.
 
     Returns E (3, 3) with Frobenius norm one, or None, and a mask (N, 1), uint8, with one for every
     row that agrees; None for fewer than five rows.
     """
-    rows = correspondences(points1, points2, edges, rank, _POINTS)
-    form = _form(args, kwargs)
-    given = bound(_FORMS[form], args, kwargs)
+    rows = correspondences(given.points1, given.points2, given.edges, given.rank, _POINTS)
+    form = _form(given.args, given.kwargs)
+    settings = bound(_FORMS[form], given.args, given.kwargs)
     if form == "focal":
-        pp = float_array(given.get("pp", (0.0, 0.0)), "pp", "two numbers", (2,))
-        same: Any = (given.get("focal", 1.0), given.get("focal", 1.0), *pp)
+        pp = float_array(settings.get("pp", (0.0, 0.0)), "pp", "two numbers", (2,))
+        same: Any = (settings.get("focal", 1.0), settings.get("focal", 1.0), *pp)
         cameras = (as_camera(same, "focal"),) * 2
     elif form == "cameraMatrix":
-        cameras = (as_camera(given["cameraMatrix"], "cameraMatrix"),) * 2
+        cameras = (as_camera(settings["cameraMatrix"], "cameraMatrix"),) * 2
     else:
-        cameras = _two_cameras(given)
-    solved = rows.solve(estimate_relative_pose, *cameras, options=_options(given))
+        cameras = _two_cameras(settings)
+    solved = rows.solve(estimate_relative_pose, *cameras, options=_options(settings))
     pose, mask = solved.estimate.pose, _column(solved)
     if pose is None:
         return None, mask if len(mask) >= 5 else None
     return pose.essential() / np.sqrt(2.0), mask
 
 
-def recoverPose(  # noqa: N802
-    *args: Any, edges: ArrayLike | None = None, rank: ArrayLike | None = None, **kwargs: Any
-) -> tuple[Any, ...]:
+@switch("*args")
+def recoverPose(given: Any) -> tuple[Any, ...]:  # noqa: N802
     """Return a pose as all forms of ``cv2.recoverPose`` do.
 
     The form without an essential matrix, ``(points1, points2, cameraMatrix1, distCoeffs1,
@@ -126,13 +112,12 @@ def recoverPose(  # noqa: N802
     `findEssentialMat` and returns ``(number of inliers, E, R, t, mask)``. The others are OpenCV's,
     which decompose a given matrix; with `edges`, the points are keypoints for them too.
     """
-    form = _FORMS["cameraMatrix1"]
-    names = (*_POINTS, *form[:4], "E", "R", "t", *form[4:])
+    args, kwargs, edges, rank = given.args, given.kwargs, given.edges, given.rank
     if "cameraMatrix1" in kwargs or len(args) >= 6 or np.shape(args[0] if args else 0) != (3, 3):
-        given = bound(names, args, kwargs, needed=6)
-        rows = correspondences(given["points1"], given["points2"], edges, rank, _POINTS)
-        cameras = _two_cameras(given)
-        solved = rows.solve(estimate_relative_pose, *cameras, options=_options(given))
+        settings = bound(_RECOVER, args, kwargs, needed=6)
+        rows = correspondences(settings["points1"], settings["points2"], edges, rank, _POINTS)
+        cameras = _two_cameras(settings)
+        solved = rows.solve(estimate_relative_pose, *cameras, options=_options(settings))
         mask, pose = _column(solved), solved.estimate.pose
         if pose is None:
             return 0, None, None, None, mask
@@ -170,9 +155,8 @@ def findHomography(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
     return None if found is None else np.array(found), _column(solved)
 
 
-def estimateAffine2D(  # noqa: N802
-    *args: Any, edges: ArrayLike | None = None, rank: ArrayLike | None = None, **kwargs: Any
-) -> tuple[FloatArray | None, Mask]:
+@switch("*args")
+def estimateAffine2D(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
     """Estimate an affine map of the plane as both forms of ``cv2.estimateAffine2D`` do.
 
     The forms are ``(from, to, inliers, method, ransacReprojThreshold, maxIters, confidence,
@@ -180,25 +164,21 @@ def estimateAffine2D(  # noqa: N802
     the map is always refined. Returns ``(A, inliers)`` with A (2, 3), None where
     there is none.
     """
-    usac = _has_params(args, kwargs)
-    names = ("pts1", "pts2", "params", "inliers") if usac else _AFFINE
-    given = bound(names, args, kwargs, needed=2)
-    rows = correspondences(given[names[0]], given[names[1]], edges, rank, (names[0], names[1]))
-    given = {"ransacReprojThreshold": 3.0, "confidence": 0.99, **given}
+    usac = _has_params(given.args, given.kwargs)
+    form = "pts1 pts2 params inliers" if usac else _AFFINE
+    settings = bound(form, given.args, given.kwargs, needed=2)
+    first, second = form.split()[:2]
+    names = (first, second)
+    rows = correspondences(settings[first], settings[second], given.edges, given.rank, names)
+    options = _options({"ransacReprojThreshold": 3.0, "confidence": 0.99, **settings})
     function = functools.partial(estimate_homography, model="affine")
-    solved = rows.solve(function, options=_options(given))
+    solved = rows.solve(function, options=options)
     found = solved.estimate.homography
     return None if found is None else np.array(found[:2]), _column(solved)
 
 
-def findFundamentalMat(  # noqa: N802
-    points1: ArrayLike,
-    points2: ArrayLike,
-    *args: Any,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-    **kwargs: Any,
-) -> tuple[FloatArray | None, Mask | None]:
+@switch("points1 points2 *args")
+def findFundamentalMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # noqa: N802
     """Estimate a fundamental matrix as all forms of ``cv2.findFundamentalMat`` do.
 
     The forms are ``(points1, points2, method, ransacReprojThreshold, confidence, maxIters, mask)``,
@@ -207,19 +187,18 @@ def findFundamentalMat(  # noqa: N802
     cv2.FM_8POINT are OpenCV's fits to all points. Returns ``(F, mask)`` with ``F[2, 2] = 1``; F is
     None where there is none, and both are for fewer than seven rows.
     """
-    rows = correspondences(points1, points2, edges, rank, _POINTS)
+    points, args, kwargs = (given.points1, given.points2), given.args, given.kwargs
+    rows = correspondences(*points, given.edges, given.rank, _POINTS)
     fourth = args[3] if len(args) > 3 else None
     with_limit = "maxIters" in kwargs or isinstance(fourth, int | np.integer)
-    names = tuple(name for name in _FUNDAMENTAL if with_limit or name != "maxIters")
-    if _has_params(args, kwargs):
-        names = ("params", "mask")
-    given = bound(names, args, kwargs)
-    if given.get("method") in _FITS:
-        _check_no_candidates(rows, edges, given["method"])
+    names = _FUNDAMENTAL if with_limit else _FUNDAMENTAL.replace(" maxIters", "")
+    settings = bound("params mask" if _has_params(args, kwargs) else names, args, kwargs)
+    if settings.get("method") in _FITS:
+        _check_no_candidates(rows, given.edges, settings["method"])
         package = require("cv2", "a fit to all points", "images")
-        return tuple(package.findFundamentalMat(points1, points2, *args, **kwargs))
-    given = {"ransacReprojThreshold": 3.0, "confidence": 0.99, **given}
-    solved = rows.solve(estimate_fundamental, options=_options(given))
+        return tuple(package.findFundamentalMat(*points, *args, **kwargs))
+    options = _options({"ransacReprojThreshold": 3.0, "confidence": 0.99, **settings})
+    solved = rows.solve(estimate_fundamental, options=options)
     found, mask = solved.estimate.fundamental, _column(solved)
     if found is None:
         return None, mask if len(mask) >= 7 else None
@@ -227,50 +206,41 @@ def findFundamentalMat(  # noqa: N802
     return np.array(found / last), mask
 
 
-def solvePnPRansac(  # noqa: N802
-    objectPoints: ArrayLike,
-    imagePoints: ArrayLike,
-    cameraMatrix: ArrayLike,
-    distCoeffs: ArrayLike | None,
-    *args: Any,
-    edges: ArrayLike | None = None,
-    rank: ArrayLike | None = None,
-    **kwargs: Any,
-) -> tuple[Any, ...]:
+@switch("objectPoints imagePoints cameraMatrix distCoeffs *args")
+def solvePnPRansac(given: Any) -> tuple[Any, ...]:  # noqa: N802
     """Estimate the pose of a camera as both forms of ``cv2.solvePnPRansac`` do.
 
     The forms are ``(objectPoints, imagePoints, cameraMatrix, distCoeffs, rvec, tvec,
     useExtrinsicGuess, iterationsCount, reprojectionError, confidence, inliers, flags)`` and
     ``(objectPoints, imagePoints, cameraMatrix, distCoeffs, rvec, tvec, inliers, params)``.
 
-    Points of the world and pixels are given row by row. A pixel that occurs several times is one
-    keypoint with several candidates. With `edges`, (E, 2) indices (object point, image point), best
-    first, they are points and keypoints. iterationsCount is the limit of the iterations (10,000 by
-    default), reprojectionError the threshold in pixels (8 by default), confidence is 0.99 by
-    default. A guess and the solver (`flags`) are not used.
+    Points of the world and pixels are given row by row; a pair of `edges` is (object point, image
+    point). iterationsCount is the limit of the iterations (10,000 by default), reprojectionError
+    the threshold in pixels (8 by default), confidence is 0.99 by default. A guess and the solver
+    (`flags`) are not used.
 
     Returns whether there is a pose, in the form with `params` the camera matrix as given, rvec and
     tvec (3, 1) from the world to the camera, zero where there is none, and the numbers (M, 1),
     int32, of the rows that agree, or None.
     """
-    usac = _has_params(args, kwargs)
-    given = bound(_PNP_USAC if usac else _PNP, args, kwargs)
-    given = {"reprojectionError": 8.0, "confidence": 0.99, **given}
+    usac = _has_params(given.args, given.kwargs)
+    settings = bound("rvec tvec inliers params" if usac else _PNP, given.args, given.kwargs)
+    options = _options({"reprojectionError": 8.0, "confidence": 0.99, **settings})
     flipped = None
-    if edges is not None:
+    if given.edges is not None:
         want = "an (E, 2) array of indices or None"
-        flipped = int_array(edges, "edges", want, (None, 2))[:, ::-1]
-    names, sizes = ("imagePoints", "objectPoints"), (2, 3)
-    rows = correspondences(imagePoints, objectPoints, flipped, rank, names, sizes)
-    camera = _camera(cameraMatrix, distCoeffs, "cameraMatrix")
-    solved = rows.solve(estimate_absolute_pose, camera, options=_options(given))
+        flipped = int_array(given.edges, "edges", want, (None, 2))[:, ::-1]
+    points, names = (given.imagePoints, given.objectPoints), ("imagePoints", "objectPoints")
+    rows = correspondences(*points, flipped, given.rank, names, (2, 3))
+    camera = _camera(given.cameraMatrix, given.distCoeffs, "cameraMatrix")
+    solved = rows.solve(estimate_absolute_pose, camera, options=options)
     pose = solved.estimate.pose
     turn = np.zeros(3) if pose is None else rotation_vector(pose.R)
     move = np.zeros(3) if pose is None else np.array(pose.t)
     inliers = None
     if pose is not None:
         inliers = np.flatnonzero(solved.mask).astype(np.int32)[:, None]
-    matrix = (np.array(cameraMatrix, dtype=np.float64),) if usac else ()
+    matrix = (np.array(given.cameraMatrix, dtype=np.float64),) if usac else ()
     return pose is not None, *matrix, turn[:, None], move[:, None], inliers
 
 

@@ -36,8 +36,6 @@ from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similari
 from manymatch.geometry.camera import Camera as _Camera
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from manymatch._validate import FloatArray
     from manymatch.options import Options
 
@@ -86,29 +84,27 @@ def estimate_essential_matrix(given: Any) -> Info | None:
     return pose and _result(solved, E=pose.essential(), cam2_from_cam1=_rigid3d(pose))
 
 
-def estimate_relative_pose(
-    *args: Any, edges: ArrayLike | None = None, rank: ArrayLike | None = None, **kwargs: Any
-) -> Info | None:
+@switch("*args")
+def estimate_relative_pose(given: Any) -> Info | None:
     """Estimate a relative pose as both forms of ``pycolmap.estimate_relative_pose`` do.
 
     They are ``(camera1, points2D1, camera2, points2D2, options)`` and ``(cam_rays1, cam_rays2,
     options)`` with rays (N, 3), whose max_error is on the normalised plane. The result is that of
     `estimate_essential_matrix` without E.
     """
-    by_rays = "cam_rays1" in kwargs or (len(args) > 0 and np.ndim(args[0]) == 2)
-    if by_rays:
+    args, kwargs = given.args, given.kwargs
+    if "cam_rays1" in kwargs or (len(args) > 0 and np.ndim(args[0]) == 2):
         names = ("cam_rays1", "cam_rays2")
-        given = bound((*names, "options"), args, kwargs, needed=2)
+        values = bound("cam_rays1 cam_rays2 options", args, kwargs, needed=2)
         plane = _Camera("SIMPLE_PINHOLE", None, None, (1.0, 0.0, 0.0))
-        given |= {"camera1": plane, "camera2": plane}
-        points = [_on_the_plane(given[name], name) for name in names]
+        values |= {"camera1": plane, "camera2": plane}
+        points = [_on_the_plane(values[name], name) for name in names]
     else:
         names = ("points2D1", "points2D2")
-        form = ("camera1", names[0], "camera2", names[1], "options")
-        given = bound(form, args, kwargs, needed=4)
-        points = [given[name] for name in names]
-    rows = correspondences(points[0], points[1], edges, rank, names)
-    solved = _relative_pose(rows, types.SimpleNamespace(**{"options": None, **given}), "options")
+        values = bound("camera1 points2D1 camera2 points2D2 options", args, kwargs, needed=4)
+        points = [values[name] for name in names]
+    rows = correspondences(points[0], points[1], given.edges, given.rank, names)
+    solved = _relative_pose(rows, types.SimpleNamespace(**{"options": None, **values}), "options")
     pose = solved.estimate.pose
     return pose and _result(solved, cam2_from_cam1=_rigid3d(pose))
 
@@ -241,16 +237,8 @@ def _clouds(given: Any, function: Any, kind: str) -> Info | None:
     return _result(solved, tgt_from_src=getattr(package, kind)(transform[:3]))
 
 
-def estimate_calibrated_two_view_geometry(
-    camera1: object,
-    points1: ArrayLike,
-    camera2: object,
-    points2: ArrayLike,
-    matches: ArrayLike | None = None,
-    options: object = None,
-    *,
-    rank: ArrayLike | None = None,
-) -> Any:
+@switch("camera1 points1 camera2 points2 matches=None options=None", "rank=None")
+def estimate_calibrated_two_view_geometry(given: Any) -> Any:
     """Estimate what ``pycolmap.estimate_calibrated_two_view_geometry`` does.
 
     `points1` (N1, 2) and `points2` (N2, 2) are keypoints in pixels, `matches` (E, 2) candidates as
@@ -264,10 +252,11 @@ def estimate_calibrated_two_view_geometry(
     the two) where a homography has nearly as many matches as the pose.
     """
     package = require("pycolmap", "a two-view geometry", "colmap")
-    rows = correspondences(points1, points2, matches, rank, ("points1", "points2"))
-    cameras = given_camera(camera1, "camera1"), given_camera(camera2, "camera2")
+    names = ("points1", "points2")
+    rows = correspondences(given.points1, given.points2, given.matches, given.rank, names)
+    cameras = given_camera(given.camera1, "camera1"), given_camera(given.camera2, "camera2")
     known = ("ransac", *_GEOMETRY_DEFAULTS, *_OTHER_GEOMETRY)
-    values = {**_GEOMETRY_DEFAULTS, **_values(options, "options", known, {})}
+    values = {**_GEOMETRY_DEFAULTS, **_values(given.options, "options", known, {})}
     ransac = {"max_error": 4.0, "confidence": 0.999, "max_num_trials": 10_000}
     chosen = _ransac_options(values.get("ransac"), "options.ransac", ransac)
     estimate = rows.solve(_estimate_relative_pose, *cameras, options=chosen).estimate
