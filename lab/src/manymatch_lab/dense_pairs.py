@@ -6,7 +6,6 @@ are computed pair by pair, resumably, and averaged by viewpoint bin.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import hashlib
 import itertools
@@ -39,8 +38,7 @@ from manymatch.geometry.pose import rotation_error_deg
 from manymatch.io.files import safe_name
 from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair
-from manymatch.options import setting, settings
-from manymatch_lab.checks import FloatArray, integer, refusal
+from manymatch_lab.checks import FloatArray, count, integer, refusal
 from manymatch_lab.checks import choice as checked_choice
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import open_datasets
@@ -69,24 +67,14 @@ NOTHING = "–"
 #: The layer and the debias rank that the paper fixed for its backbone.
 PAPER_BACKBONE, PAPER_LAYER, PAPER_RANK = "dinov3-vitl16", 19, 200
 
-# Bases of that many grids are kept.
+# Grids whose bases are kept.
 _KEPT_BASES = 8
 _CHOICE = re.compile(r"(?P<name>.+?)(:(?P<layers>[\d,\-]+))?(:(?P<ranks>[\d,]+))?")
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A backbone with the layers and debias ranks to try; None stands for a default.
-
-    Parameters
-    ----------
-    name : str
-        As `load_backbone` takes it.
-    layers : tuple of int, optional
-        Blocks from 1.
-    ranks : tuple of int, optional
-        Ranks of the positional subspace, ascending.
-    """
+    """A backbone, blocks from 1 and ascending ranks of the subspace; None stands for a default."""
 
     name: str
     layers: tuple[int, ...] | None = None
@@ -106,34 +94,28 @@ def parsed_choice(text: str) -> Choice:
     )
 
 
-@settings
 @dataclasses.dataclass(frozen=True)
 class PatchSettings:
-    """How the descriptors of patches are computed, whatever the backbone."""
+    """How the descriptors of patches are computed, for any backbone."""
 
-    longest: int = setting(
-        1024,
+    longest: Annotated[
+        int,
         "Longer edge of the images in pixels; 0 is their own. A backbone with a budget of patches "
         "keeps its own.",
-    )
-    resize: str = setting("paper", "Rule of the resize, exact or paper.", choices=RULES)
-    norm: bool = setting(default=True, help="Apply the network's final norm.")
-    probe: str = setting(
-        "black", "Image without content for the positional subspace: black, grey or noise."
-    )
-    precision: str = setting(
-        PRECISIONS[0],
+    ] = 1024
+    resize: Annotated[str, "Rule of the resize, exact or paper."] = "paper"
+    norm: Annotated[bool, "Apply the network's final norm."] = True
+    probe: Annotated[
+        str, "Image without content for the positional subspace: black, grey or noise."
+    ] = "black"
+    precision: Annotated[
+        str,
         "Precision of the backbone's products and convolutions; that of the positional subspace is "
         "float32 always.",
-        choices=PRECISIONS,
-    )
-    weights: str | None = setting(None, 'File or folder of weights, or "random".')
-    device: str = setting("auto", "Where networks run: auto, cuda, cuda:<n>, mps or cpu.")
-    offline: bool = setting(default=False, help="Never download weights.")
-
-    def source(self, choice: Choice) -> PatchExtractor:
-        """Load a backbone."""
-        return PatchExtractor(choice, self)
+    ] = PRECISIONS[0]
+    weights: Annotated[str | None, 'File or folder of weights, or "random".'] = None
+    device: Annotated[str, "Where networks run: auto, cuda, cuda:<n>, mps or cpu."] = "auto"
+    offline: Annotated[bool, "Never download weights."] = False
 
     def one_layer(self, backbone: str, layer: int | None, rank: int | None) -> PatchExtractor:
         """Load a backbone with one layer and rank, by default the paper's or the last one and 0."""
@@ -141,19 +123,11 @@ class PatchSettings:
         block = PAPER_LAYER if layer is None and papers else layer
         if rank is None:
             rank = PAPER_RANK if papers else 0
-        return self.source(Choice(backbone, None if block is None else (block,), (rank,)))
+        return PatchExtractor(Choice(backbone, None if block is None else (block,), (rank,)), self)
 
 
 class PatchExtractor:
-    """Computes the patches of pairs with one backbone.
-
-    Parameters
-    ----------
-    choice : Choice
-        Backbone, layers (by default the last) and ranks (by default 0).
-    settings : PatchSettings
-        How the descriptors are computed.
-    """
+    """Computes the patches of pairs with one backbone, by default its last layer and rank 0."""
 
     def __init__(self, choice: Choice, settings: PatchSettings | None = None) -> None:
         how = settings or PatchSettings()
@@ -167,12 +141,10 @@ class PatchExtractor:
         self.norm, self.probe = how.norm, how.probe
         #: Limits of layers and ranks that were met, each sentence once.
         self.notes: dict[str, None] = {}
-        self._bases: collections.OrderedDict[Any, dict[int, PositionalBasis]] = (
-            collections.OrderedDict()
-        )
+        self._bases: dict[Any, dict[int, PositionalBasis]] = {}
 
     def header(self) -> dict[str, Any]:
-        """Everything that decides the descriptors, for the journal of a run."""
+        """Return everything that decides the descriptors."""
         return {
             "backbone": self.backbone.name,
             "weights_hash": weights_hash(self.backbone.module),
@@ -284,7 +256,7 @@ class PatchExtractor:
                 maps, self.backbone, probe=self.probe, norm=self.norm
             )
             if len(self._bases) > _KEPT_BASES:
-                self._bases.popitem(last=False)
+                del self._bases[next(iter(self._bases))]
         return self._bases[key]
 
 
@@ -297,12 +269,7 @@ def with_depth(dataset: Dataset) -> Dataset:
 
 
 class DepthSets(RunSets):
-    """Sets of pairs with depth and true poses; a journal is kept for every set and backbone."""
-
-    @property
-    def datasets(self) -> Sequence[Dataset]:
-        """The sets."""
-        return self.members
+    """Sets of pairs with depth and true poses; every set and backbone has a run of its own."""
 
     @classmethod
     def from_flags(
@@ -325,7 +292,7 @@ class DepthSets(RunSets):
     def measure(
         self,
         dataset: Dataset,
-        source: PatchExtractor,
+        patches: PatchExtractor,
         curves_of: Callable[[Pair], Iterable[tuple[Key, RecallCurve]]],
         settings: dict[str, Any],
         bins: Sequence[float],
@@ -335,13 +302,13 @@ class DepthSets(RunSets):
         `curves_of` computes the curves of a pair, and `settings` (in JSON types) is what decides
         them beside the set and the backbone.
         """
-        name = source.backbone.name
+        name = patches.backbone.name
         found = pair_curves(
             dataset,
             self.folder / "runs" / safe_name(dataset.title) / safe_name(name),
-            {**source.header(), **settings},
+            {**patches.header(), **settings},
             curves_of,
-            notes=source.notes,
+            notes=patches.notes,
             limit=self.limit,
             progress=self.progress,
             label=f"{dataset.title}, {name}",
@@ -351,7 +318,7 @@ class DepthSets(RunSets):
             "title": dataset.title,
             "pairs": len(found),
             **by_bin(found, bins),
-            "notes": [*dataset.notes, *source.notes],
+            "notes": [*dataset.notes, *patches.notes],
         }
 
 
@@ -431,8 +398,8 @@ def pair_curves(
 ) -> list[PairCurves]:
     """Compute the curves of the pairs of a set that have none yet.
 
-    A journal of another configuration (`header`, in JSON types) is refused. `notes` holds sentences
-    as keys, to which `curves_of` may add; those of earlier runs are added too.
+    A folder with another `header` (in JSON types) is refused. `notes` holds sentences as keys, to
+    which `curves_of` may add; those of earlier runs are added too.
     """
     total = num_pairs(len(dataset), limit)
     identity = {
@@ -467,27 +434,31 @@ def pair_curves(
 def by_bin(pairs: Sequence[PairCurves], bounds: Sequence[float]) -> dict[str, Any]:
     """Average curves over objects in every bin.
 
-    Returns
-    -------
-    dict
-        ``bins``: names, numbers of pairs and objects; ``left_out``: pairs in no bin; ``curves``:
-        one entry a key and bin, with ``edges`` and ``recall`` at K = 1, 2, ... and
-        ``recall_by_tau``. Recall is None where no pair of the bin has a true partner at one of
-        the thresholds.
+    Returns ``bins`` (names, numbers of pairs and objects), ``left_out`` (pairs in no bin) and
+    ``curves``, one entry a key and bin, with ``edges`` and ``recall`` at K = 1, 2, ... and
+    ``recall_by_tau``. Recall is None where no pair of the bin has a true partner.
     """
     groups: list[list[PairCurves]] = [[] for _ in bounds[1:]]
     for pair in pairs:
         place = bin_of(pair.angle_deg, bounds)
         if place is not None:
             groups[place].append(pair)
-    entries = []
-    for place, group in enumerate(groups):
-        keys = dict.fromkeys(key for pair in group for key in pair.curves)
-        for key in keys:
-            with_key = [pair for pair in group if key in pair.curves]
-            mean = macro_mean(
-                [pair.curves[key] for pair in with_key], [pair.scene for pair in with_key]
-            )
+    bins, entries = [], []
+    for place, (name, group) in enumerate(zip(bin_names(bounds), groups, strict=True)):
+        firsts = [next(iter(pair.curves.values())).recall for pair in group if pair.curves]
+        # Pairs that have nothing to recall, one number a threshold.
+        without = np.sum([np.isnan(recall[:, 0]) for recall in firsts], axis=0) if firsts else ()
+        bins.append(
+            {
+                "name": name,
+                "pairs": len(group),
+                "objects": len({pair.scene for pair in group}),
+                "without_partners": [int(number) for number in without],
+            }
+        )
+        for key in dict.fromkeys(key for pair in group for key in pair.curves):
+            own = [pair for pair in group if key in pair.curves]
+            mean = macro_mean([pair.curves[key] for pair in own], [pair.scene for pair in own])
             entries.append(
                 {
                     "key": list(key),
@@ -497,27 +468,8 @@ def by_bin(pairs: Sequence[PairCurves], bounds: Sequence[float]) -> dict[str, An
                     "recall_by_tau": [_plain(row) for row in mean.recall],
                 }
             )
-    return {
-        "bins": [
-            {
-                "name": name,
-                "pairs": len(group),
-                "objects": len({pair.scene for pair in group}),
-                "without_partners": _without_partners(group),
-            }
-            for name, group in zip(bin_names(bounds), groups, strict=True)
-        ],
-        "left_out": len(pairs) - sum(map(len, groups)),
-        "curves": entries,
-    }
-
-
-def _without_partners(group: Sequence[PairCurves]) -> list[int]:
-    """Count pairs that have nothing to recall, one number a threshold."""
-    firsts = [next(iter(pair.curves.values())).recall for pair in group if pair.curves]
-    if not firsts:
-        return []
-    return [int(count) for count in np.sum([np.isnan(recall[:, 0]) for recall in firsts], axis=0)]
+    left_out = len(pairs) - sum(map(len, groups))
+    return {"bins": bins, "left_out": left_out, "curves": entries}
 
 
 def _hash(dataset: Dataset) -> str:
@@ -568,16 +520,16 @@ def recall_cells(curve: dict[str, Any] | None, ks: Sequence[int]) -> list[str]:
 def bin_notes(entry: dict[str, Any], taus_cm: Sequence[float], where: str) -> list[str]:
     """Say how many pairs and objects each bin has, and what is missing from it."""
     bins = ", ".join(
-        f"{place['name']} {_count(place['pairs'], 'pair')} of {_count(place['objects'], 'object')}"
+        f"{place['name']} {count(place['pairs'], 'pair')} of {count(place['objects'], 'object')}"
         for _, place in filled_bins(entry)
     )
-    left = f"; {_count(entry['left_out'], 'pair')} in no bin" if entry["left_out"] else ""
+    left = f"; {count(entry['left_out'], 'pair')} in no bin" if entry["left_out"] else ""
     result = [f"{where}: {bins}{left}."]
     for place in entry["bins"]:
         empty = [
-            f"{count} at {tau:g} cm"
-            for tau, count in zip(taus_cm, place["without_partners"], strict=False)
-            if count
+            f"{number} at {tau:g} cm"
+            for tau, number in zip(taus_cm, place["without_partners"], strict=False)
+            if number
         ]
         if empty:
             result.append(
@@ -585,7 +537,3 @@ def bin_notes(entry: dict[str, Any], taus_cm: Sequence[float], where: str) -> li
                 f"edges count: {', '.join(empty)}."
             )
     return result
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

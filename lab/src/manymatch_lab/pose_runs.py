@@ -59,18 +59,10 @@ TunedOn = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class RunSets:
-    """Sets, where their runs are kept, and how they go.
+    """Sets, and how and where they are run.
 
-    Parameters
-    ----------
-    members : sequence
-        The sets.
-    folder : Path
-        Where the runs are kept; one that was stopped resumes there.
-    missing : sequence of {"set", "why"}
-        Sets that were asked for and are not here.
-    limit, workers, progress, retry_errors
-        As in `run_set`.
+    A run that was stopped resumes in `folder`. `missing` are sets ("set") that were asked for and
+    are not here ("why"); the other fields are as in `run_set`.
     """
 
     members: Sequence[Any]
@@ -260,15 +252,7 @@ def with_precision(preset: str | None, precision: str | None) -> object:
 def present(
     names: Sequence[str], opened: Callable[[str], object]
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """Separate sets that can be opened from those that cannot; one at least must be there.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The sets as the user calls them.
-    opened : callable
-        Raises where a set cannot be opened.
-    """
+    """Separate sets that can be opened from those for which `opened` raises; one must be there."""
     here, missing = [], []
     for name in names:
         try:

@@ -215,22 +215,10 @@ def _float(word: str) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Annotation:
-    """One image.
+    """One image: its size in pixels, focal length in pixels of that size, and pose.
 
-    Attributes
-    ----------
-    height, width : int
-        Size in pixels.
-    focal : float
-        Focal length in pixels of that size.
-    to_camera : (4, 4) float64
-        Object coordinates to camera coordinates, in metres.
-    split : str
-        NAVI's own tag, "train" or "val".
-    camera_model : str
-        Name of the device.
-    occluded : bool
-        Whether something is before the object.
+    `to_camera` (4, 4) maps object coordinates to camera coordinates, in metres; `split` is NAVI's
+    own tag, "train" or "val"; `occluded` says whether something is before the object.
     """
 
     height: int

@@ -68,34 +68,15 @@ def info(name: str) -> DatasetInfo:
 
 
 def load(name: str, root: object = None, **options: Any) -> Dataset:
-    """Read a data set.
+    """Read a data set by its name, in the folder `root`.
 
-    Parameters
-    ----------
-    name : str
-        One of `names`.
-    root : path, optional
-        The folder it is in. If that has a file of settings for this set (see `SetSettings`), they
-        apply.
-    **options
-        What the data set takes besides; see ``info(name).options``.
-
-    Returns
-    -------
-    Dataset
-        Pairs in the order of their lists. Images are not opened; use `check` to find missing
-        ones.
-
-    Raises
-    ------
-    ValueError
-        If a list is missing or damaged, in one sentence.
+    A file of settings in the root applies if it is for this set (see `SetSettings`). ``**options``
+    are those of ``info(name).options``. Pairs are in the order of their lists; images are not
+    opened, use `check` to find missing ones. A list that is missing or damaged is a `ValueError`.
 
     Examples
     --------
     >>> pairs = load("navi-wild", "data/navi")                       # doctest: +SKIP
-    >>> pairs[0].extra["bin"]                                        # doctest: +SKIP
-    '0-40'
     """
     return settings_of(name, root, options).load()
 

@@ -145,19 +145,10 @@ def compare_runs(
 ) -> Comparison:
     """Compare two runs, or two folders of runs on several sets, over the sets that both have.
 
-    Parameters
-    ----------
-    first, second : path
-        Folders of runs, or folders above them; they may be the same.
-    methods, presets : (str or None, str or None)
-        Which runs of either folder are meant, by method (as folders call it, such as
-        "rank-one-poselib") and by preset, where there are several.
-
-    Raises
-    ------
-    ValueError
-        If a folder has no such run or several on one set, or if the two have no set, no pair or
-        not the same number of repetitions in common.
+    The folders are those of runs, or folders above them, and may be the same. `methods` (as folders
+    call them, such as "rank-one-poselib") and `presets` choose runs of either folder where there
+    are several. A folder without such a run or with several on one set, and two without a common
+    set or pair or with different numbers of repetitions, are a `ValueError`.
     """
     found = [
         _runs(folder, name, method, preset)

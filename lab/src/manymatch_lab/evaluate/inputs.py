@@ -350,14 +350,7 @@ def open_graphs(
     device, offline, cache, memory_mb
         As in `run_batch`.
     longest : (int or None, int or None)
-        Working size of the first and of the second images, as in `Matcher.match`, instead of what
-        the sets say themselves; None leaves it to them.
-
-    Raises
-    ------
-    ValueError
-        If a text is none of these, or a data set is not complete; the first missing thing is
-        named.
+        Working size of the first and of the second images in place of the sets' own.
     """
     integer(k, "k", 1)
     if not specs:

@@ -26,24 +26,9 @@ _SUPERPOINT_NMS_RADIUS = 4
 class Protocol:
     """Everything that an evaluation fixes, apart from the machine.
 
-    Attributes
-    ----------
-    preset : str
-        Features, by their preset.
-    presets : tuple of str
-        Features of a comparison of representations.
-    association : Association
-        What the estimator sees of the candidates.
-    method : str
-        Of the estimator.
-    options : Options
-        Of the estimator. The seed of pair i, from 1, in repetition b, from 0, is i + b.
-    seeds : int
-        Repetitions.
-    pairs : mapping of str to int
-        Number of pairs of each set.
-    own_size : tuple of str
-        Sets whose second images, small thermal frames, keep their size.
+    `presets` are the features of a comparison of representations, `pairs` the number of pairs of
+    each set, and `own_size` the sets whose second images, small thermal frames, keep their size.
+    The seed of pair i, from 1, in repetition b, from 0, is i + b.
     """
 
     preset: str
@@ -116,17 +101,9 @@ def checked_protocol(name: object) -> None:
 class RecordedRun:
     """What is recorded of one run, to be compared with a protocol.
 
-    Attributes
-    ----------
-    source, config : mapping
-        Those of the header of the run, in JSON types; a source of the user's own may hold
-        anything.
-    pairs : int
-        Pairs that were run.
-    wanted : mapping
-        The configuration that the protocol has, in the same form.
-    presets : sequence of str
-        Features that the protocol has.
+    `source` and `config` are those of the header of the run, in JSON types; graphs of the user's
+    own may have any source. `wanted` is the configuration that the protocol has, in the same form,
+    and `presets` are the features that it has.
     """
 
     source: Mapping[str, Any]
@@ -137,19 +114,9 @@ class RecordedRun:
 
 
 def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[str]:
-    """Say in which points runs differ from the paper's protocol, one text a point.
+    """Say in which points runs, whose numbers stand in one table, differ from the paper's protocol.
 
-    Parameters
-    ----------
-    runs : iterable of RecordedRun
-        Runs whose numbers stand in one table.
-    complete : bool
-        Whether the protocol has all of the paper's sets, and all presets of the runs.
-
-    Examples
-    --------
-    >>> unequal("seeds", 1, PAPER.seeds)
-    ['seeds 1 instead of 5']
+    `complete` says whether the protocol has all of the paper's sets, and all presets of the runs.
     """
     runs = list(runs)
     texts = [text for run in runs for text in _of_source(run.source, run.presets)]

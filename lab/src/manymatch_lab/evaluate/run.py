@@ -362,8 +362,7 @@ def run_set(
     configs : mapping of str to RunConfig
         By the name of their folder.
     folder : path
-        Made if it does not exist. A folder with results of another configuration, of another set
-        or of other versions is refused.
+        Made if it does not exist. Results of another configuration, set or version are refused.
     workers : int
         Pairs worked on at the same time, 0 for one per core.
     limit : int, optional
@@ -377,8 +376,6 @@ def run_set(
 
     Raises
     ------
-    ValueError
-        If an argument is wrong or the folder belongs to another run.
     RunInterrupted
         At Ctrl-C, when everything finished has been written, with the results so far.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from manymatch.geometry.pose import pose_auc
-from manymatch_lab.checks import FloatArray, float_array, integer, real, refusal
+from manymatch_lab.checks import FloatArray, float_array, integer, refusal
 
 if TYPE_CHECKING:
     Statistic = Callable[[FloatArray], float]
@@ -36,32 +36,17 @@ class Interval:
 
 
 def bootstrap_interval(
-    values: ArrayLike,
-    statistic: Statistic,
-    *,
-    level: float = 0.95,
-    resamples: int = 2_000,
-    seed: int = 0,
+    values: ArrayLike, statistic: Statistic, *, resamples: int = 2_000, seed: int = 0
 ) -> Interval:
-    """Interval of a statistic of ``values`` under resampling with replacement.
+    """95 % interval of a statistic of ``values`` under resampling with replacement.
 
-    Parameters
-    ----------
-    values : (n, ...) array
-        One entry of the first axis a unit that is resampled, for example one pair of images; what
-        belongs to one pair (several seeds) stays together.
-    statistic : callable
-        Maps a resampled array of the same shape to a number.
-    level : float
-        Coverage, between 0 and 1.
-    resamples : int
-        How often to resample.
-    seed : int
-        The result is a function of the arguments only.
+    An entry of the first axis of ``values`` (n, ...) is a unit that is resampled, for example one
+    pair of images; what belongs to one pair (several seeds) stays together. The statistic maps a
+    resampled array of the same shape to a number. The result is a function of the arguments only.
     """
     array = _values(values, "values")
     draws = [statistic(array[pick]) for pick in _picks(len(array), resamples, seed)]
-    return _intervals([statistic(array)], np.array(draws)[:, None], level)[0]
+    return _intervals([statistic(array)], np.array(draws)[:, None])[0]
 
 
 def paired_bootstrap_interval(
@@ -69,11 +54,10 @@ def paired_bootstrap_interval(
     second: ArrayLike,
     statistic: Statistic,
     *,
-    level: float = 0.95,
     resamples: int = 2_000,
     seed: int = 0,
 ) -> Interval:
-    """Interval of ``statistic(first) - statistic(second)``, both resampled alike.
+    """95 % interval of ``statistic(first) - statistic(second)``, both resampled alike.
 
     ``first`` and ``second`` hold the same units in the same order, for example the errors of two
     methods on the same pairs, so that what is hard for both cancels.
@@ -82,7 +66,7 @@ def paired_bootstrap_interval(
     if a.shape != b.shape:
         raise ValueError(f"second must have the shape of first, {a.shape}, got {b.shape}")
     draws = [statistic(a[pick]) - statistic(b[pick]) for pick in _picks(len(a), resamples, seed)]
-    return _intervals([statistic(a) - statistic(b)], np.array(draws)[:, None], level)[0]
+    return _intervals([statistic(a) - statistic(b)], np.array(draws)[:, None])[0]
 
 
 def _values(values: ArrayLike, name: str) -> FloatArray:
@@ -100,10 +84,9 @@ def _picks(count: int, resamples: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(integer(seed, "seed", 0)).integers(0, count, size)
 
 
-def _intervals(values: Iterable[float], draws: FloatArray, level: float) -> tuple[Interval, ...]:
-    """Make the interval of every value from the column of its resampled values in `draws`."""
-    tail = (1.0 - real(level, "level", 0.0, 1.0)) / 2.0
-    ends = np.quantile(draws, (tail, 1.0 - tail), axis=0)
+def _intervals(values: Iterable[float], draws: FloatArray) -> tuple[Interval, ...]:
+    """Make the 95 % interval of every value from the column of its resampled values in `draws`."""
+    ends = np.quantile(draws, (0.025, 0.975), axis=0)
     return tuple(Interval(*map(float, found)) for found in zip(values, *ends, strict=True))
 
 
@@ -133,59 +116,38 @@ class Spread:
         }
 
 
-def auc_by_seed(errors: ArrayLike, thresholds: Sequence[float] = THRESHOLDS) -> FloatArray:
+def auc_by_seed(errors: ArrayLike) -> FloatArray:
     """Pose AUC in percent of every repetition, (S, T), from errors (S, N) in degrees."""
-    return np.array([pose_auc(row, thresholds) for row in _errors(errors, "errors")])
+    return np.array([pose_auc(row, THRESHOLDS) for row in _errors(errors, "errors")])
 
 
-def auc_spread(
-    errors: ArrayLike, thresholds: Sequence[float] = THRESHOLDS, **bootstrap: Any
-) -> Spread:
+def auc_spread(errors: ArrayLike) -> Spread:
     """Pose AUC of one run: errors (S, N) in degrees, S repetitions of N pairs."""
-    return macro_spread([errors], thresholds, **bootstrap)
+    return macro_spread([errors])
 
 
-def paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    thresholds: Sequence[float] = THRESHOLDS,
-    **bootstrap: Any,
-) -> Spread:
+def paired_difference(first: ArrayLike, second: ArrayLike) -> Spread:
     """AUC of `first` minus AUC of `second` on the same pairs with the same seeds, both (S, N)."""
-    return macro_difference([first], [second], thresholds, **bootstrap)
+    return macro_difference([first], [second])
 
 
-def macro_spread(
-    sets: Sequence[ArrayLike], thresholds: Sequence[float] = THRESHOLDS, **bootstrap: Any
-) -> Spread:
+def macro_spread(sets: Sequence[ArrayLike], resamples: int = 2_000) -> Spread:
     """Mean over sets, each (S, N_i), of their AUC; pairs are resampled within their set."""
     runs = [_errors(errors, "errors") for errors in sets]
-    values = _macro(runs, thresholds)
-    return _spread(values, _macro_draws(runs, thresholds, **bootstrap))
+    return _spread(_macro(runs), _macro_draws(runs, resamples))
 
 
-def macro_difference(
-    first: Sequence[ArrayLike],
-    second: Sequence[ArrayLike],
-    thresholds: Sequence[float] = THRESHOLDS,
-    **bootstrap: Any,
-) -> Spread:
+def macro_difference(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> Spread:
     """Mean over sets of the difference of the AUC; both sides are resampled alike."""
     a = [_errors(errors, "first") for errors in first]
     b = [_errors(errors, "second") for errors in second]
-    if [x.shape for x in a] != [x.shape for x in b]:
-        raise ValueError(
-            f"second must have the shapes of first, {[x.shape for x in a]}, got "
-            f"{[x.shape for x in b]}"
-        )
-    values = _macro(a, thresholds) - _macro(b, thresholds)
-    draws = _macro_draws(a, thresholds, **bootstrap) - _macro_draws(b, thresholds, **bootstrap)
-    return _spread(values, draws)
+    shapes = [[x.shape for x in side] for side in (a, b)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"second must have the shapes of first, {shapes[0]}, got {shapes[1]}")
+    return _spread(_macro(a) - _macro(b), _macro_draws(a) - _macro_draws(b))
 
 
-def resampled_auc(
-    errors: ArrayLike, counts: NDArray[np.int64], thresholds: Sequence[float] = THRESHOLDS
-) -> FloatArray:
+def resampled_auc(errors: ArrayLike, counts: NDArray[np.int64]) -> FloatArray:
     """AUC in percent, mean over repetitions, of many resamplings at once.
 
     The trapezoid of `pose_auc` has a closed form: with n errors and the largest one below the
@@ -196,8 +158,8 @@ def resampled_auc(
     """
     rows = _errors(errors, "errors")
     total = counts.sum(axis=1)
-    result = np.empty((len(counts), len(thresholds)))
-    for column, limit in enumerate(thresholds):
+    result = np.empty((len(counts), len(THRESHOLDS)))
+    for column, limit in enumerate(THRESHOLDS):
         area = np.zeros(len(counts))
         for row in rows:
             area += counts @ np.clip(limit - row, 0.0, None)
@@ -211,30 +173,25 @@ def resampled_auc(
     return result
 
 
-def _macro(runs: Sequence[FloatArray], thresholds: Sequence[float]) -> FloatArray:
+def _macro(runs: Sequence[FloatArray]) -> FloatArray:
+    """AUC of every repetition, (S, T), averaged over sets."""
     if not runs or len({len(run) for run in runs}) != 1:
         raise ValueError(
             f"sets must have the same number of repetitions, got {[len(run) for run in runs]}"
         )
-    return np.asarray(np.mean([auc_by_seed(run, thresholds) for run in runs], axis=0))
+    return np.asarray(np.mean([auc_by_seed(run) for run in runs], axis=0))
 
 
-def _macro_draws(
-    runs: Sequence[FloatArray],
-    thresholds: Sequence[float],
-    resamples: int = 2_000,
-    seed: int = 0,
-) -> FloatArray:
+def _macro_draws(runs: Sequence[FloatArray], resamples: int = 2_000) -> FloatArray:
     """AUC of every resampling, (B, T), averaged over sets."""
-    integer(resamples, "resamples", 1)
-    streams = np.random.SeedSequence(integer(seed, "seed", 0)).spawn(len(runs))
-    draws = np.zeros((resamples, len(thresholds)))
+    streams = np.random.SeedSequence(0).spawn(len(runs))
+    draws = np.zeros((integer(resamples, "resamples", 1), len(THRESHOLDS)))
     for run, stream in zip(runs, streams, strict=True):
         size = run.shape[1]
         counts = np.random.default_rng(stream).multinomial(
             size, np.full(size, 1.0 / size), size=resamples
         )
-        draws += resampled_auc(run, counts, thresholds)
+        draws += resampled_auc(run, counts)
     return draws / len(runs)
 
 
@@ -246,7 +203,7 @@ def _spread(values: FloatArray, draws: FloatArray) -> Spread:
         sd=tuple(sd.tolist()),
         low=tuple(values.min(axis=0).tolist()),
         high=tuple(values.max(axis=0).tolist()),
-        interval=_intervals(mean, draws, 0.95),
+        interval=_intervals(mean, draws),
     )
 
 

@@ -172,13 +172,10 @@ def _pooled(
 
 def _parts(entries: Sequence[Entry], truth_px: float, bins: int) -> list[dict[str, Any]]:
     """Judge parts of the matches, and all of them by other thresholds."""
-    below, above = (
-        _reliability(entries, truth_px, bins, part=part)
-        for part in (_right, lambda matches: ~_right(matches))
-    )
+    wrong = _reliability(entries, truth_px, bins, part=lambda matches: ~_right(matches))
     parts = [
-        (f"pose error below {_POSE_DEG:g}°", below),
-        (f"pose error of {_POSE_DEG:g}° or more", above),
+        (f"pose error below {_POSE_DEG:g}°", _reliability(entries, truth_px, bins, part=_right)),
+        (f"pose error of {_POSE_DEG:g}° or more", wrong),
     ]
     fine = [entry for entry in entries if not _coarse(entry[1], truth_px)]
     if 0 < len(fine) < len(entries):
@@ -295,8 +292,10 @@ def notes(data: dict[str, Any]) -> list[str]:
         "probability equal to the share true s has a Brier score of s (1 - s).",
         *(_verdict(run) for run in data["runs"]),
         *_coarse_sets(data),
-        *_not_judged(data),
     ]
+    unmatched = sum(entry["unmatched"] for run in data["runs"] for entry in run["sets"])
+    if unmatched:
+        sentences.append(f"Estimates without a match, about which nothing is said: {unmatched}.")
     if settings["tuned_on"]:
         sentences.append(
             f"The probabilities were fitted on {listed(settings['tuned_on'])}; numbers pooled over "
@@ -335,16 +334,6 @@ def _verdict(run: dict[str, Any]) -> str:
         f"{run['representation']}: {found['mean_probability']:.3f} is the mean "
         f"probability and {found['mean_truth']:.3f} the share true, {verdict}; ECE {_ece(found)}."
     )
-
-
-def _not_judged(data: dict[str, Any]) -> list[str]:
-    """Count what could not be judged."""
-    entries = [entry for run in data["runs"] for entry in run["sets"]]
-    unmatched = sum(entry["unmatched"] for entry in entries)
-    sentences = []
-    if unmatched:
-        sentences.append(f"Estimates without a match, about which nothing is said: {unmatched}.")
-    return sentences
 
 
 def _set_table(data: dict[str, Any]) -> Table:
@@ -477,20 +466,15 @@ def diagrams(data: dict[str, Any]) -> Figure:
 def _lines(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Choose what a panel shows, by name: all sets together, or those fitted on and the others."""
     found = {split["label"]: split["reliability"] for split in run["splits"]}
-    return {
-        label: one for label, one in (found or {"pooled": run["pooled"]}).items() if one is not None
-    }
+    lines = found or {"pooled": run["pooled"]}
+    return {label: one for label, one in lines.items() if one is not None}
 
 
 def _title(representation: str, name: str, found: dict[str, Any] | None) -> str:
     if found is None:
         return f"{representation}\n"
     fitted = ", tuned on" if name == _FITTED else ""
-    ends = ""
-    if found["ece_interval"] is not None:
-        low, high = found["ece_interval"]
-        ends = f" [{low:.3f}, {high:.3f}]"
-    return f"{representation}{fitted}\nECE {found['ece']:.3f}{ends}"
+    return f"{representation}{fitted}\nECE {_ece(found).removesuffix(' [–]')}"
 
 
 def _frame(axis: Any, title: str) -> None:
@@ -512,47 +496,26 @@ def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
     # A bin of one pair has no interval; a hollow mark keeps it from looking certain.
     lone = [values for values in bins if values[2] is None]
     if lone:
-        axis.plot(
-            [values[0] for values in lone],
-            [values[1] for values in lone],
-            linestyle="none",
-            markerfacecolor="white",
-            clip_on=False,
-            zorder=4,
-            **_STYLES[label],
-        )
+        said, share, *_ = zip(*lone, strict=True)
+        hollow = {"linestyle": "none", "markerfacecolor": "white", "zorder": 4}
+        axis.plot(said, share, clip_on=False, **hollow, **_STYLES[label])
     said, share = ([values[i] for values in bins] for i in range(2))
-    low, high = ([values[1] if values[i] is None else values[i] for values in bins] for i in (2, 3))
+    # A percentile interval need not hold the value.
+    ends = [
+        [0.0 if v[i] is None else max(0.0, sign * (v[1] - v[i])) for v in bins]
+        for i, sign in ((2, 1.0), (3, -1.0))
+    ]
+    look = {"linestyle": "-", "linewidth": 0.9, "elinewidth": 0.9, "capsize": 1.8}
     return axis.errorbar(
-        said,
-        share,
-        # A percentile interval need not hold the value.
-        yerr=[
-            [max(0.0, s - end) for s, end in zip(share, low, strict=True)],
-            [max(0.0, end - s) for s, end in zip(share, high, strict=True)],
-        ],
-        linestyle="-",
-        linewidth=0.9,
-        elinewidth=0.9,
-        capsize=1.8,
-        clip_on=False,
-        label=label,
-        **_STYLES[label],
+        said, share, yerr=ends, clip_on=False, label=label, **look, **_STYLES[label]
     )
 
 
 def _histogram(axis: Any, found: dict[str, Any]) -> None:
     edges = found["edges"]
     widths = [b - a for a, b in itertools.pairwise(edges)]
-    axis.bar(
-        edges[:-1],
-        found["count"],
-        widths,
-        align="edge",
-        color=style.LIGHT,
-        edgecolor=style.GREY,
-        linewidth=0.5,
-    )
+    look = {"color": style.LIGHT, "edgecolor": style.GREY, "linewidth": 0.5}
+    axis.bar(edges[:-1], found["count"], widths, align="edge", **look)
     # Most matches are in the last bin; the others would not be seen.
     axis.set_yscale("log")
     axis.set_ylim(0.7, 2.0 * max(found["count"]))

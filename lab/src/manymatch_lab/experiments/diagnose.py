@@ -91,7 +91,8 @@ def run(
             f"weights must be left out with several backbones, got them with {len(choices)}"
         )
     runs = []
-    for dataset, source in itertools.product(sets.datasets, [how.source(c) for c in choices]):
+    extractors = [dense_pairs.PatchExtractor(choice, how) for choice in choices]
+    for dataset, source in itertools.product(sets.members, extractors):
         entry = sets.measure(
             dataset,
             source,
@@ -177,13 +178,9 @@ def chosen_backbones(
 
 
 def _measured(
-    dataset: Dataset,
-    source: dense_pairs.PatchExtractor,
-    pair: Pair,
-    k: int,
-    taus_cm: Sequence[float],
+    dataset: Dataset, source: dense_pairs.PatchExtractor, pair: Pair, k: int, taus: Sequence[float]
 ) -> Iterable[tuple[tuple[int, int], RecallCurve]]:
-    for layer, rank, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
+    for layer, rank, truth, desc0, desc1 in source.patches(dataset, pair, taus):
         yield (layer, rank), descriptor_recall(truth, desc0, desc1, k)
 
 
@@ -408,11 +405,8 @@ def _gap_table(entry: dict[str, Any], where: str) -> Table:
     low, high = paper["later_gap_pp"]
     label = "paper" if is_papers(entry) else paper["label"]
     rows += [
-        [Cell(text, dim=True) for text in texts]
-        for texts in (
-            (f"{label}, s = 0 → 100", "", f"+{paper['first_gain_pp']:.2f}", "27"),
-            (f"{label}, adjacent from 100 to 600", f"{low:.2f} to {high:.2f}", "", "27"),
-        )
+        [*dim([f"{label}, s = 0 → 100", "", f"+{paper['first_gain_pp']:.2f}", "27"])],
+        [*dim([f"{label}, adjacent from 100 to 600", f"{low:.2f} to {high:.2f}", "", "27"])],
     ]
     return Table(
         f"Recall between adjacent debias ranks at the same number of edges, points, {where}",
@@ -426,14 +420,11 @@ def _gap_table(entry: dict[str, Any], where: str) -> Table:
 
 
 def _strides(entry: dict[str, Any]) -> str:
-    pairs: dict[int, list[int]] = {}
+    layers: dict[int, list[int]] = {}
     for layer, stride in zip(entry["layers"], entry["strides"], strict=True):
-        pairs.setdefault(stride, []).append(layer)
-    return ", ".join(f"{stride}: {_range(layers)}" for stride, layers in pairs.items())
-
-
-def _range(layers: Sequence[int]) -> str:
-    return f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
+        layers.setdefault(stride, []).append(layer)
+    ranges = {stride: dict.fromkeys((own[0], own[-1])) for stride, own in layers.items()}
+    return ", ".join(f"{stride}: {' to '.join(map(str, r))}" for stride, r in ranges.items())
 
 
 def _pp(value: float, digits: int = 1) -> str:
@@ -483,15 +474,9 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
         for place, (axis, layer) in enumerate(zip(axes, entry["layers"], strict=False)):
             for rank in entry["ranks"]:
                 for curve in _curves(entry, layer, rank):
-                    axis.plot(
-                        curve["edges"],
-                        _percent(curve),
-                        color=colours[rank],
-                        linestyle=style.LINES[curve["bin"] % len(style.LINES)],
-                        marker=".",
-                        markersize=2.5,
-                        linewidth=0.9,
-                    )
+                    look = {"linestyle": style.LINES[curve["bin"] % len(style.LINES)]}
+                    look |= {"marker": ".", "markersize": 2.5, "linewidth": 0.9}
+                    axis.plot(curve["edges"], _percent(curve), color=colours[rank], **look)
             axis.set_title(f"layer {layer}")
             counts_on(axis)
             if place % width == 0:
@@ -516,20 +501,14 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
 
 
 def _trajectories(axis: Axes, entry: dict[str, Any], layer: int, colour: str, strong: bool) -> None:
+    look: dict[str, Any] = {"linestyle": "--", "linewidth": 0.7, "markersize": 2.5, "alpha": 0.8}
+    look |= {"markerfacecolor": "white", "zorder": 2}
+    if strong:
+        look = {"linestyle": "-", "linewidth": 1.4, "markersize": 4, "zorder": 3}
     for curve in _curves(entry, layer, entry["summary"]["rank"]):
-        axis.plot(
-            curve["edges"],
-            _percent(curve),
-            color=colour,
-            linestyle="-" if strong else "--",
-            linewidth=1.4 if strong else 0.7,
-            marker=style.MARKERS[curve["bin"] % len(style.MARKERS)],
-            markersize=4 if strong else 2.5,
-            markerfacecolor=colour if strong else "white",
-            markeredgewidth=0.6,
-            alpha=1.0 if strong else 0.8,
-            zorder=3 if strong else 2,
-        )
+        marker = style.MARKERS[curve["bin"] % len(style.MARKERS)]
+        look |= {"color": colour, "marker": marker, "markeredgewidth": 0.6}
+        axis.plot(curve["edges"], _percent(curve), **look)
 
 
 def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
@@ -545,19 +524,8 @@ def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
         # Below the point where another curve runs close above it.
         below = any(0 < other - recall[last - 1] < near for other in ends)
         start, end = (curve["edges"][0], recall[0]), (curve["edges"][last - 1], recall[last - 1])
-        axis.annotate(
-            "",
-            end,
-            start,
-            arrowprops={
-                "arrowstyle": "-|>",
-                "color": style.INK,
-                "lw": 0.9,
-                "shrinkA": 3,
-                "shrinkB": 3,
-            },
-            zorder=4,
-        )
+        arrow = {"arrowstyle": "-|>", "color": style.INK, "lw": 0.9, "shrinkA": 3, "shrinkB": 3}
+        axis.annotate("", end, start, arrowprops=arrow, zorder=4)
         axis.annotate(
             f"{end[1] - start[1]:+.1f} pp",
             end,

@@ -201,15 +201,10 @@ def _text(share: dict[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class FalseInliers:
-    """Counts of one pair.
+    """Counts of one pair: associations that are taken to be false, and inliers among them.
 
-    Attributes
-    ----------
-    drawn, drawn_inliers : int
-        Pairs of keypoints at random that are no candidates, and those of them that are inliers.
-    others, other_inliers : int
-        Candidates of keypoints whose first one is an inlier, at another place than that one, and
-        those of them that are inliers.
+    `drawn` are random pairs of keypoints that are no candidates. `others` are candidates of
+    keypoints whose first one is an inlier, at another place than that one.
     """
 
     drawn: int
@@ -390,14 +385,8 @@ def _plain(axis: Any, size: Sequence[int]) -> None:
 
 def _ring(axis: Any, point: Any, colour: str, size: float = 7.0) -> None:
     for width, edge in ((3.0, "white"), (1.5, colour)):
-        axis.plot(
-            *point,
-            "o",
-            markersize=size,
-            markerfacecolor="none",
-            markeredgecolor=edge,
-            markeredgewidth=width,
-        )
+        look = {"markerfacecolor": "none", "markeredgecolor": edge, "markeredgewidth": width}
+        axis.plot(*point, "o", markersize=size, **look)
     axis.plot(*point, "o", markersize=1.6, color=colour, markeredgecolor="none")
 
 

@@ -58,7 +58,7 @@ def run(
     how = settings or dense_pairs.PatchSettings()
     source = how.one_layer(backbone, layer, debias)
     runs = []
-    for dataset in sets.datasets:
+    for dataset in sets.members:
         entry = sets.measure(
             dataset,
             source,

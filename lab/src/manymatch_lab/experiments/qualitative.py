@@ -41,7 +41,7 @@ def run(
 ) -> dict[str, Any]:
     """Colour pairs of images by one PCA of their features: two layers, then two debias ranks."""
     choice = dense_pairs.Choice(backbone, tuple(sorted({layer, against})), (0, debias))
-    source = (settings or dense_pairs.PatchSettings()).source(choice)
+    source = dense_pairs.PatchExtractor(choice, settings)
     columns = [(against, debias), (layer, debias), (layer, 0), (layer, debias)]
     examples = []
     dataset = one.dataset

@@ -250,20 +250,11 @@ def teaser(data: dict[str, Any]) -> Figure:
         show(axis, picture, overlay, opacity=0.55, left=left)
     for line in data["lines"]:
         x, y = line["point0"]
-        for end, colour, style in (("wrong", _ORANGE, (0, (4, 2))), ("right", _GREEN, "-")):
+        for end, colour, line_style in (("wrong", _ORANGE, (0, (4, 2))), ("right", _GREEN, "-")):
             u, v = line[end]
-            axis.plot(
-                [x, u + starts[1]],
-                [y, v],
-                color=colour,
-                linestyle=style,
-                linewidth=1.3,
-                marker="o",
-                markersize=3,
-                markeredgecolor="white",
-                markeredgewidth=0.4,
-                path_effects=_halo(),
-            )
+            look = {"marker": "o", "markersize": 3, "markeredgecolor": "white"}
+            look |= {"markeredgewidth": 0.4, "linewidth": 1.3, "path_effects": _halo()}
+            axis.plot([x, u + starts[1]], [y, v], color=colour, linestyle=line_style, **look)
         axis.annotate(
             str(line["rank"]),
             (line["right"][0] + starts[1], line["right"][1]),

@@ -260,18 +260,9 @@ def log_conditional(
 class Likelihood:
     """Exact likelihood of a hypothesis and what approximates it.
 
-    Attributes
-    ----------
-    exact : float
-        Log-likelihood with a uniform prior over all matchings.
-    dominant : float
-        Log of the terms of largest cardinality alone, the constant included.
-    cardinality, multiplicity : int
-        Size m* of a maximum matching of the inliers, and how many of them there are, N*.
-    num_inliers : int
-        Inlier edges: the score of plain consensus.
-    hcm : float
-        The harmonic score.
+    `exact` is the log-likelihood with a uniform prior over all matchings, `dominant` the log of the
+    terms of largest cardinality alone, the constant included. `cardinality` is the size m* of a
+    maximum matching of the inliers, and `multiplicity` how many of them there are, N*.
     """
 
     exact: float

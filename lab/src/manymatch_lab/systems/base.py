@@ -76,13 +76,6 @@ class Correspondences:
 class System(abc.ABC):
     """A matcher with everything it needs, loaded when it is first used.
 
-    Parameters
-    ----------
-    device : str
-        "auto", "cuda", "cuda:<n>", "mps" or "cpu".
-    offline : bool
-        Never download.
-
     Attributes
     ----------
     name, title : str
@@ -93,7 +86,7 @@ class System(abc.ABC):
         Whether it was trained for one kind of pair (visible and thermal) and is therefore left out
         of a ranking.
     keep : int or None
-        So many correspondences, the best, go to the pose estimator; None for all.
+        How many correspondences, the best, go to the pose estimator; None for all.
     own_size : bool
         Whether it resizes images by a rule of its own, and gets them as the files have them.
     """
@@ -119,10 +112,7 @@ class System(abc.ABC):
     def missing(self, *, fetch: bool = False) -> str | None:
         """Say in one sentence what is not here and how to get it; None if all is here.
 
-        Parameters
-        ----------
-        fetch : bool
-            Download weights that are missing, unless the system is offline.
+        With `fetch`, weights that are missing are downloaded, unless the system is offline.
         """
         for package in self.packages:
             if not is_installed(package):
@@ -144,17 +134,9 @@ class System(abc.ABC):
         """Everything that changes a number, apart from the images; JSON types."""
 
     def match(self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]) -> Correspondences:
-        """Match two images.
+        """Match two (H, W, 3) uint8 images, RGB, at the size at which they are to be matched.
 
-        Parameters
-        ----------
-        image0, image1 : (H, W, 3) uint8 ndarray
-            RGB, at the size at which they are to be matched, unless the system has `own_size`.
-
-        Returns
-        -------
-        Correspondences
-            Inside both images.
+        A system with `own_size` gets them as the files have them. Returns what is inside both.
         """
         for name, image in (("image0", image0), ("image1", image1)):
             shape, kind = np.shape(image), getattr(image, "dtype", None)
@@ -263,15 +245,8 @@ _WANT = "kept correspondences"
 class SystemGraphs(GraphReader):
     """Graphs that are the correspondences of a system, all of rank one.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Pairs, every one with its true pose.
-    system : System
-        Complete: `missing` returns None.
-    folder : path
-        Where correspondences are kept, so that a resumed run does not match again. Those of
-        other settings have another folder below it.
+    Every pair of the data set has its true pose. Correspondences are kept below the folder, by
+    settings, so that a resumed run does not match again.
     """
 
     def __init__(self, dataset: Dataset, system: System, folder: object) -> None:

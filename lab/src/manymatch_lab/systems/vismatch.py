@@ -24,20 +24,8 @@ _VERSION = "1.4.0"
 class VismatchModel:
     """Facts about one matcher of vismatch.
 
-    Attributes
-    ----------
-    name : str
-        Under which vismatch knows it.
-    title, paper : str
-        As in `System`.
-    offset : float
-        What is added to its pixels, in x and y, to put the centre of the top-left pixel at (0, 0).
-    weights : tuple of Model
-        What it downloads, each where its own code looks.
-    packages : tuple of str
-        What it needs beside vismatch.
-    specialist : bool
-        As in `System`.
+    `offset` is added to its pixels, in x and y, to put the centre of the top-left pixel at (0, 0).
+    It downloads `weights` and needs `packages` beside vismatch; the others are as in `System`.
     """
 
     name: str
@@ -110,15 +98,7 @@ VISMATCH_MODELS = (
 
 
 class VismatchSystem(System):
-    """One matcher of vismatch.
-
-    Parameters
-    ----------
-    model : VismatchModel
-        Which one.
-    device, offline
-        As in `System`.
-    """
+    """One matcher of vismatch."""
 
     packages: Sequence[str] = ("torch", "vismatch")
 
@@ -264,7 +244,7 @@ class Mast3r(VismatchSystem):
         return placed[0], placed[1], scores
 
 
-# The checkpoint is for images of this length, in patches of so many pixels.
+# Length of the images that the checkpoint is for, and size of its patches, in pixels.
 _MAST3R_LONGEST, _MAST3R_PATCH = 512, 16
 
 
@@ -274,19 +254,8 @@ def mast3r_input(
     """Resize and crop an image as MASt3R's own loader does.
 
     The longer edge becomes 512 pixels; around the centre as many whole patches are kept as fit,
-    and of a square image the middle three quarters of its height.
-
-    Parameters
-    ----------
-    image : (H, W, 3) uint8 ndarray
-        RGB.
-
-    Returns
-    -------
-    cropped : (h, w, 3) uint8 ndarray
-        What the network sees.
-    to_image : callable
-        Maps (M, 2) pixels of it to those of the image.
+    and of a square image the middle three quarters of its height. Returns what the network sees,
+    and a function that maps (M, 2) pixels of it to those of the image.
     """
     pil = require("PIL.Image", "MASt3R", "images")
     original = np.array([image.shape[1], image.shape[0]])
